@@ -1,0 +1,62 @@
+# Everything runs in .venv, which `make venv` (and each other target) makes when it is missing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEMO := demo_data
+DEMO_ENV := RLA_STATE_DIR=$(CURDIR)/$(DEMO)/state
+TIMESTEPS ?= 150000
+PYTEST_ARGS ?=
+
+.PHONY: help venv demo test test-wheel check bench soak clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/'
+
+venv: $(STAMP)  ## the virtual environment with everything the other targets need
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet -e '.[dev,plot,media]'
+	touch $(STAMP)
+
+demo: $(STAMP)  ## train a small PPO, then show status, tree and learning curve
+	mkdir -p $(DEMO)/state && chmod 700 $(DEMO)/state
+	$(DEMO_ENV) $(BIN)/rla-agent start --detach
+	status=0; \
+	$(DEMO_ENV) $(BIN)/python examples/ppo_cartpole.py --data-root $(DEMO)/data --timesteps $(TIMESTEPS) \
+	    --curve $(DEMO)/learning_curve.png || status=$$?; \
+	$(DEMO_ENV) $(BIN)/rla-agent status || status=$$?; \
+	$(DEMO_ENV) $(BIN)/rla-agent stop || status=$$?; \
+	find $(DEMO)/data | sort | sed -e 's;[^/]*/;|   ;g'; \
+	echo "learning curve: $(DEMO)/learning_curve.png"; \
+	exit $$status
+
+test: $(STAMP)  ## all quick tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+
+test-wheel: $(STAMP)  ## the same tests against the built wheel instead of this folder
+	rm -rf build/wheel build/installed build/run
+	$(BIN)/python -m build --wheel --outdir build/wheel .
+	$(BIN)/python -m pip install --quiet --no-deps --target build/installed build/wheel/*.whl
+	mkdir -p build/run && cp -r tests examples rla_config.yaml pyproject.toml build/run/
+	cd build/run && PYTHONPATH=$(CURDIR)/build/installed $(CURDIR)/$(BIN)/pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+
+check: $(STAMP)  ## format, lint, types, import layers, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict
+	$(BIN)/lint-imports
+	$(MAKE) test
+
+bench: $(STAMP)  ## benchmarks: they print ratios and never fail on time
+	$(BIN)/python -m tests.bench
+
+soak: $(STAMP)  ## the full counts of docs/reliability.md (long)
+	$(BIN)/python -m pytest -m soak --timeout 3600 $(PYTEST_ARGS)
+
+clean:  ## remove what the targets made, the virtual environment aside
+	rm -rf $(DEMO) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,8 @@
+"""`python -m rla_agent` is the `rla-agent` command."""
+
+from __future__ import annotations
+
+from rla_agent.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""Jobs: slow work that streams ask for, accepted durably, done in a pool, never in ingest.
+
+A JOB frame becomes a row of agent.db in the same transaction that moves the stream's position
+past it; then its runner starts. Jobs of one stream and kind run in order. When a runner is done
+its row goes with the next commit, and the stream's spool folder (which holds blobs) stays until
+no job of it is left. A job that fails for good is reported and dropped; after a crash it runs
+again, so runners are idempotent.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla_agent.opening import StreamOpening
+from rla_agent.state import AgentDatabase, Changes, JobRow
+from rla_agent.stream import Stream
+from rla_client.errors import RlaError
+from rla_client.places import Places
+from rla_client.protocol import unpack
+from rla_client.spool import BLOBS_NAME
+
+RETRY_S = 5.0  # between attempts of a job that failed for a reason that may pass (a full disk)
+
+_log = logging.getLogger("rla_agent.jobs")
+
+
+class RetryLaterError(Exception):
+    """The job could not be done now, e.g. for lack of space; it is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """What a runner gets beside the job's own fields.
+
+    Attributes:
+        opening: of the stream that asked.
+        blobs: folder of the stream's payloads.
+        places: of the agent.
+        outputs: name → (generation, rows, size) of the run's outputs when the job was accepted.
+        live_streams: streams whose writers or jobs are still there.
+    """
+
+    opening: StreamOpening
+    blobs: Path
+    places: Places
+    outputs: dict[str, tuple[int, int, int]]
+    live_streams: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class JobKind:
+    """How jobs of one kind are run.
+
+    Attributes:
+        run: does the work; raises RetryLaterError, or RlaError / OSError when it cannot be done.
+        media: a plain `flush` does not wait for it.
+    """
+
+    run: Callable[[dict[str, Any], JobContext], None]
+    media: bool
+
+
+KINDS: dict[str, JobKind] = {}
+
+
+@dataclass(slots=True)
+class _Pending:
+    row: JobRow
+    not_before: float = 0.0
+    future: Future[None] | None = None
+    done: bool = False
+
+
+class JobDesk:
+    """Jobs of one volume."""
+
+    def __init__(self, executor: Executor, places: Places) -> None:
+        self._executor = executor
+        self._places = places
+        self._pending: dict[str, list[_Pending]] = {}
+        self._storing: list[JobRow] = []
+
+    def restore(self, stream: Stream, database: AgentDatabase) -> None:
+        """Take up the jobs that agent.db holds for a stream."""
+        rows = database.jobs_of(stream.name)
+        if rows:
+            self._pending[stream.name] = [_Pending(row) for row in rows]
+
+    def add_changes(self, streams: Iterable[Stream], changes: Changes) -> None:
+        """Put new and done jobs into a commit."""
+        self._storing = [job for stream in streams for job in stream.new_jobs]
+        changes.jobs.extend(self._storing)
+        for name, pending in self._pending.items():
+            changes.jobs_done.extend((name, job.row.position) for job in pending if job.done)
+
+    def start(self, streams: dict[str, Stream]) -> None:
+        """After a commit: forget what is done, start what may start."""
+        now = time.monotonic()
+        live = frozenset(streams)
+        for row in self._storing:
+            self._pending.setdefault(row.stream, []).append(_Pending(row))
+        self._storing = []
+        for name in list(self._pending):
+            left = [job for job in self._pending[name] if not job.done]
+            if not left:
+                del self._pending[name]
+                continue
+            self._pending[name] = left
+            stream = streams.get(name)
+            if stream is None:
+                continue
+            busy: set[str] = set()
+            for job in left:
+                if job.row.kind not in busy and job.future is None and now >= job.not_before:
+                    context = JobContext(
+                        stream.opening, stream.folder / BLOBS_NAME, self._places, sizes(stream), live
+                    )
+                    job.future = self._executor.submit(run_job, job.row, context)
+                busy.add(job.row.kind)
+
+    def collect(self) -> list[str]:
+        """Notice finished runners; returns the streams that need a commit."""
+        changed: list[str] = []
+        for name, pending in self._pending.items():
+            for job in pending:
+                if job.future is None or not job.future.done() or job.done:
+                    continue
+                error = job.future.exception()
+                job.future = None
+                if isinstance(error, RetryLaterError):
+                    job.not_before = time.monotonic() + RETRY_S
+                    continue
+                if error is not None:
+                    _log.error("job %s of %s failed and is dropped: %s", job.row.kind, name, error)
+                job.done = True
+                changed.append(name)
+        return changed
+
+    def pending(self, stream: str, *, media: bool) -> bool:
+        """Whether jobs of a stream are not done; media ones only count if asked for."""
+        return any(
+            not job.done and (media or not _is_media(job.row.kind)) for job in self._pending.get(stream, ())
+        )
+
+
+def sizes(stream: Stream) -> dict[str, tuple[int, int, int]]:
+    """(generation, rows, size) of each output now."""
+    return {o.name: (o.generation, o.encoder.rows, o.size) for o in stream.outputs}
+
+
+def run_job(row: JobRow, context: JobContext) -> None:
+    """Run one job.
+
+    Raises:
+        RlaError: no runner knows its kind.
+    """
+    kind = KINDS.get(row.kind)
+    if kind is None:
+        message = f"no runner for jobs of kind {row.kind!r}"
+        raise RlaError(message)
+    kind.run(unpack(row.fields), context)
+
+
+def _is_media(kind: str) -> bool:
+    known = KINDS.get(kind)
+    return known is not None and known.media

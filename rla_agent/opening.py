@@ -1,0 +1,184 @@
+"""What the agent knows of a stream: its opening frame, checked.
+
+Nothing of a client becomes a path unchecked: folder and file names must be safe relative paths,
+and every file is opened component by component from the data root without following links.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla_client.errors import ArgumentError, RemoteProtocolError
+from rla_client.layout import check_relative
+
+SINKS = ("csv", "json", "log", "tensorboard")
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOpening:
+    """Checked content of an OPEN frame."""
+
+    run: str
+    epoch: int
+    opened: float
+    root: str
+    root_device: int
+    root_inode: int
+    folders: dict[str, str]
+    sinks: frozenset[str]
+    names: dict[str, str]
+    table: str
+    index: str
+    primary: bool
+    label: str
+    pid: int
+    host: str
+    user: str
+    python: str
+    client: str
+    config: str | None
+    offline: bool
+    rows: int
+    lost: int
+    raw: dict[str, Any]
+
+    @property
+    def log_folder(self) -> str:
+        """Absolute path of the folder of the run's rows and text."""
+        return os.path.normpath(os.path.join(self.root, self.folders["log"]))
+
+    @property
+    def title(self) -> str:
+        """How the run is called in messages."""
+        return f"{self.table}/{self.index}" if self.table else self.root
+
+
+def check_opening(fields: dict[str, Any]) -> StreamOpening:
+    """Check an opening frame.
+
+    Raises:
+        RemoteProtocolError: something is missing, of the wrong type, or an unsafe name.
+    """
+    try:
+        folders = {str(kind): _folder(path) for kind, path in fields["folders"].items()}
+        names = {str(output): _name(name) for output, name in fields["names"].items()}
+        label = str(fields["label"])
+        if label:
+            _name(label)
+        root = str(fields["root"])
+        if not os.path.isabs(root) or "\0" in root or "log" not in folders:
+            message = f"data root {root!r} is not an absolute path, or there is no log folder"
+            raise RemoteProtocolError(message)
+        config = fields.get("config")
+        return StreamOpening(
+            run=_name(fields["run"]),
+            epoch=int(fields["epoch"]),
+            opened=float(fields["opened"]),
+            root=root,
+            root_device=int(fields["root_device"]),
+            root_inode=int(fields["root_inode"]),
+            folders=folders,
+            sinks=frozenset(name for name in fields["sinks"] if name in SINKS),
+            names=names,
+            table=str(fields.get("table", "")),
+            index=str(fields.get("index", "")),
+            primary=bool(fields["primary"]),
+            label=label,
+            pid=int(fields["pid"]),
+            host=str(fields["host"]),
+            user=str(fields["user"]),
+            python=str(fields["python"]),
+            client=str(fields["client"]),
+            config=None if config is None else str(config),
+            offline=bool(fields.get("offline", False)),
+            rows=int(fields["rows"]),
+            lost=int(fields["lost"]),
+            raw=fields,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, ArgumentError) as error:
+        message = f"opening frame is not what a client writes: {error!r}"
+        raise RemoteProtocolError(message) from error
+
+
+def _folder(path: object) -> str:
+    text = str(path)
+    if text != ".":
+        check_relative(text, what="folder")
+    return text
+
+
+def _name(name: object) -> str:
+    text = str(name)
+    if len(check_relative(text)) != 1:
+        message = f"{text!r} is more than one path component"
+        raise ArgumentError(message)
+    return text
+
+
+def output_path(opening: StreamOpening, name: str, default: str) -> str:
+    """Path of an output below the log folder, with the label of a worker stream."""
+    wanted = opening.names.get(name, default)
+    if not opening.label:
+        return wanted
+    stem, ending = os.path.splitext(wanted)
+    return f"{stem}.{opening.label}{ending}"
+
+
+def open_folder(root: str, relative: str, *, create: bool = False) -> int:
+    """Descriptor of a folder below `root`, reached without following links.
+
+    Args:
+        root: absolute; may itself be reached over links.
+        relative: `.` or a safe relative path.
+        create: make the components that are missing.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        NotADirectoryError: a component is a file or a link.
+    """
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if relative in {".", ""}:
+        return descriptor
+    try:
+        for part in check_relative(os.path.normpath(relative)):
+            try:
+                below = os.open(part, _FOLDER_FLAGS, dir_fd=descriptor)
+            except FileNotFoundError:
+                if not create:
+                    raise
+                os.mkdir(part, 0o755, dir_fd=descriptor)
+                os.fsync(descriptor)
+                below = os.open(part, _FOLDER_FLAGS, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def same_root(opening: StreamOpening) -> bool:
+    """Whether the data root that this agent sees is the one that the client meant."""
+    try:
+        found = os.stat(opening.root)
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) == (opening.root_device, opening.root_inode)
+
+
+def fsync_up(root: str, relative: str) -> None:
+    """Make the chain of folders from `relative` up to `root` durable."""
+    path = Path(relative)
+    while True:
+        descriptor = open_folder(root, str(path))
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if str(path) == ".":
+            return
+        path = path.parent

@@ -1,0 +1,391 @@
+"""One append-only output file of one stream: where it is, how far it is, how it is mended.
+
+`position` says which records are in the file's first `size` bytes. Bytes are written at `size`
+by pwrite, so a replay after a crash overwrites with the same bytes. When a write fails, the file
+is cut back to `size`, the encoder goes back too, and the records are read from the spool again
+later. The file is always opened from the data root without following links.
+
+Files are opened through `OpenFiles`, a bounded cache of descriptors.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from rla_agent.ingest import Batch, Position
+from rla_agent.opening import open_folder
+from rla_agent.sinks.csv_table import CsvEncoder, offset_of_row
+from rla_agent.sinks.encoder import Encoder
+from rla_agent.sinks.tensorboard import EventEncoder, whole_records
+from rla_agent.state import OutputRow
+
+RETRY_S = 1.0  # between attempts on an output whose write failed
+CHUNK_BYTES = 1 << 20
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class ItemGoneError(Exception):
+    """The folder of the output is not there any more."""
+
+
+class OpenFiles:
+    """Descriptors of outputs, least recently used ones closed beyond `limit`."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._open: OrderedDict[Output, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def descriptor(self, output: Output) -> int:
+        """An open descriptor of the output's file, which exists.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        found = self._open.get(output)
+        if found is not None:
+            self._open.move_to_end(output)
+            return found
+        opened = output.open_file()
+        self._open[output] = opened
+        while len(self._open) > self._limit:
+            _, oldest = self._open.popitem(last=False)
+            os.close(oldest)
+        return opened
+
+    def close(self, output: Output) -> None:
+        """Close the output's descriptor if there is one."""
+        found = self._open.pop(output, None)
+        if found is not None:
+            with suppress(OSError):
+                os.close(found)
+
+    def close_all(self) -> None:
+        """Close everything."""
+        for output in list(self._open):
+            self.close(output)
+
+
+@dataclass(eq=False, slots=True)
+class Output:
+    """State of one output file.
+
+    Attributes:
+        name: unique in its stream, e.g. `csv`.
+        root: data root, absolute.
+        folder: of the file, relative to `root`.
+        file_name: last component.
+        new_encoder: makes the encoder of a fresh file.
+        encoder: encodes records from `position` on.
+        position: records before it are in the file.
+        size: bytes of the file that count.
+        generation: how often the file was rewritten.
+        durable: position that the last commit stored.
+        widening: the next record needs columns that the file lacks.
+        rewriting: a rewrite is under way in another thread.
+        error: why the last write failed, empty when it did not.
+        bases: segment number → state at its start, for aligning without agent.db.
+    """
+
+    name: str
+    root: str
+    folder: str
+    file_name: str
+    new_encoder: Callable[[], Encoder]
+    encoder: Encoder
+    position: Position = Position(1, 0)
+    size: int = 0
+    generation: int = 0
+    durable: Position = Position(0, 0)
+    dirty: bool = True
+    widening: bool = False
+    rewriting: bool = False
+    next_rewrite: float = 0.0
+    error: str = ""
+    retry_at: float = 0.0
+    bases: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        """Absolute path."""
+        return os.path.normpath(os.path.join(self.root, self.folder, self.file_name))
+
+    @property
+    def blocked(self) -> bool:
+        """Whether no records may be given to it now."""
+        return self.widening or self.rewriting or self.error != ""
+
+    # -- the file -------------------------------------------------------------------------------
+
+    def open_file(self, *, create: bool = False) -> int:
+        """Open the file below the data root.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: anything else.
+        """
+        try:
+            folder = open_folder(self.root, self.folder, create=create)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise ItemGoneError(self.path) from error
+        try:
+            flags = _FLAGS | os.O_CREAT if create else _FLAGS
+            descriptor = os.open(self.file_name, flags, 0o644, dir_fd=folder)
+            if create:
+                os.fsync(folder)
+        finally:
+            os.close(folder)
+        return descriptor
+
+    def begin(self, files: OpenFiles) -> None:
+        """Make the file, cut it to `size`, write its head when it is fresh.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: the file cannot be made or written.
+        """
+        files.close(self)
+        os.close(self.open_file(create=True))
+        descriptor = files.descriptor(self)
+        real = os.fstat(descriptor).st_size
+        if real > self.size:
+            os.ftruncate(descriptor, self.size)
+        elif real < self.size:
+            self._align_short(descriptor)
+        if self.size == 0:
+            self._write(descriptor, self.encoder.head())
+        self.dirty = True
+
+    def _align_short(self, descriptor: int) -> None:
+        """The file lost bytes that were durable: go on after its last whole record."""
+        if isinstance(self.encoder, EventEncoder):
+            content = b"".join(read_chunks(descriptor, self.size))
+            self.size = whole_records(content)
+        else:
+            content = b"".join(read_chunks(descriptor, self.size))
+            self.size = content.rfind(b"\n") + 1
+        os.ftruncate(descriptor, self.size)
+        if self.size == 0:
+            self.encoder = self.new_encoder()
+
+    def _write(self, descriptor: int, data: bytes) -> None:
+        done = 0
+        try:
+            while done < len(data):
+                written = os.pwrite(descriptor, data[done:] if done else data, self.size + done)
+                if written <= 0:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301 - one way out
+                done += written
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(descriptor, self.size)
+            raise
+        self.size += done
+
+    # -- records --------------------------------------------------------------------------------
+
+    def accept(self, batch: Batch, files: OpenFiles) -> None:
+        """Take the records of a batch that begins at `position`.
+
+        Afterwards `position` says how far it got: to the batch's end, to the first record that
+        needs a wider file (`widening`), or nowhere (`error`).
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+        """
+        before = self.encoder.state()
+        data, used = self.encoder.encode(batch.records)
+        try:
+            if data:
+                self._write(files.descriptor(self), data)
+                self.dirty = True
+        except ItemGoneError:
+            raise
+        except FileNotFoundError:
+            self.encoder.restore(before)
+            self.begin_again(files)
+            return
+        except OSError as error:
+            self.encoder = self.new_encoder()
+            self.encoder.restore(before)
+            self.fail(error)
+            return
+        if used == len(batch.records):
+            self.position = Position(batch.number, batch.end)
+        else:
+            if used:
+                self.position = Position(batch.number, batch.records[used - 1].end)
+            self.widening = True
+        self.dirty = True
+
+    def begin_again(self, files: OpenFiles) -> None:
+        """The file was removed under us: a fresh one takes what comes from here on."""
+        rows = self.encoder.rows
+        self.encoder = self.new_encoder()
+        del rows
+        self.size = 0
+        self.generation += 1
+        try:
+            self.begin(files)
+        except ItemGoneError:
+            raise
+        except OSError as error:
+            self.fail(error)
+
+    def fail(self, error: OSError) -> None:
+        """Note that the output cannot be written now."""
+        self.error = f"{os.strerror(error.errno)}: {self.path}" if error.errno else str(error)
+        self.retry_at = time.monotonic() + RETRY_S
+
+    def may_retry(self, now: float) -> bool:
+        """Whether it is time to try again after a failure; clears the failure."""
+        if self.error and now >= self.retry_at:
+            self.error = ""
+            return True
+        return False
+
+    # -- durability -----------------------------------------------------------------------------
+
+    def sync(self, files: OpenFiles) -> None:
+        """Make the first `size` bytes durable.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: fdatasync failed; the descriptor is closed and must not be trusted again.
+        """
+        descriptor = files.descriptor(self)
+        try:
+            os.fdatasync(descriptor)
+        except OSError:
+            files.close(self)
+            raise
+
+    def replaced(self, files: OpenFiles) -> bool:
+        """Whether somebody put another file under our name, or removed it."""
+        descriptor = files.descriptor(self)
+        ours = os.fstat(descriptor)
+        try:
+            there = os.lstat(self.path)
+        except FileNotFoundError:
+            return True
+        except NotADirectoryError as error:
+            raise ItemGoneError(self.path) from error
+        return (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino)
+
+    def adopt_replacement(self, files: OpenFiles) -> None:
+        """Go on at the end of the file that now bears our name."""
+        files.close(self)
+        if not os.path.isdir(os.path.dirname(self.path)):
+            raise ItemGoneError(self.path)
+        if not os.path.lexists(self.path):
+            self.begin_again(files)
+            return
+        self.size = os.fstat(files.descriptor(self)).st_size
+        self.generation += 1
+        self.dirty = True
+
+    def rebuild(self, files: OpenFiles, committed: OutputRow) -> None:
+        """After a failed sync: copy what was durable into a new file and go back to that point."""
+        files.close(self)
+        temp = f".rla-tmp-{os.getpid()}-{time.monotonic_ns():x}"
+        old = self.open_file()
+        folder = open_folder(self.root, self.folder)
+        try:
+            new = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)
+            try:
+                for chunk in read_chunks(old, committed.size):
+                    os.write(new, chunk)
+                os.fsync(new)
+            finally:
+                os.close(new)
+            os.rename(temp, self.file_name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+            os.close(old)
+        self.restore_row(committed)
+        self.generation += 1
+
+    # -- state ----------------------------------------------------------------------------------
+
+    def row(self, intent: str = "") -> OutputRow:
+        """Durable form of the present state."""
+        return OutputRow(
+            self.name, self.path, self.generation, self.size, self.position, self.encoder.state(), intent
+        )
+
+    def restore_row(self, row: OutputRow) -> None:
+        """Take over a durable state."""
+        self.generation = row.generation
+        self.size = row.size
+        self.position = row.position
+        self.durable = row.position
+        self.encoder = self.new_encoder()
+        self.encoder.restore(row.state)
+        self.dirty = True
+
+    def note_segment(self, number: int) -> None:
+        """Remember the state at the start of segment `number`."""
+        self.bases[number] = self.base()
+
+    def base(self) -> dict[str, Any]:
+        """Plain data from which `restore_base` aligns the file without agent.db."""
+        return {"file": self.file_name, "size": self.size, "generation": self.generation,
+                "state": self.encoder.state()}  # fmt: skip
+
+    def restore_base(self, base: dict[str, Any], number: int) -> None:
+        """Align with the file as it was at the start of segment `number`."""
+        self.generation = int(base["generation"]) + 1
+        self.size = int(base["size"])
+        self.position = Position(number, 0)
+        self.encoder = self.new_encoder()
+        self.encoder.restore(base["state"])
+        if isinstance(self.encoder, CsvEncoder):
+            self._align_columns(self.encoder)
+
+    def _align_columns(self, encoder: CsvEncoder) -> None:
+        """The file may have been widened since the base was taken: keep its header, count rows."""
+        try:
+            descriptor = self.open_file()
+        except (OSError, ItemGoneError):
+            return
+        try:
+            columns = read_header(descriptor)
+            if columns == encoder.columns or columns[: len(encoder.columns)] != encoder.columns:
+                return
+            if encoder.columns:
+                length = os.fstat(descriptor).st_size
+                self.size = offset_of_row(read_chunks(descriptor, length), encoder.rows)
+                encoder.set_columns(columns)
+        finally:
+            os.close(descriptor)
+
+
+def read_header(descriptor: int) -> list[str]:
+    """Columns of a CSV; empty for an empty file."""
+    import csv  # noqa: PLC0415 - recovery only
+    import io  # noqa: PLC0415
+
+    length = offset_of_row(read_chunks(descriptor, os.fstat(descriptor).st_size), 0)
+    text = os.pread(descriptor, length, 0).decode("utf-8", "replace")
+    return next(csv.reader(io.StringIO(text, newline="")), [])
+
+
+def read_chunks(descriptor: int, size: int) -> Iterator[bytes]:
+    """The first `size` bytes of a file, piece by piece."""
+    offset = 0
+    while offset < size:
+        chunk = os.pread(descriptor, min(CHUNK_BYTES, size - offset), offset)
+        if not chunk:
+            return
+        yield chunk
+        offset += len(chunk)

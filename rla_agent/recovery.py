@@ -1,0 +1,149 @@
+"""Bringing a stream's outputs to a point from which the spool can be replayed.
+
+One path for a new stream, a restart and a lost agent.db:
+
+* agent.db knows the outputs: complete a pending rename, cut each file to its durable size;
+* it does not, but the spool has a base file for the oldest segment: cut to those sizes, and
+  replay all segments that are there;
+* neither: a new stream. Files of an earlier run in a plain folder are put aside, and the base of
+  segment 1 is written, so that a crash from here on finds one.
+
+Files are only ever cut, never extended; afterwards replay writes the same bytes again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from typing import Any
+
+from rla_agent.ingest import Close
+from rla_agent.opening import fsync_up, open_folder
+from rla_agent.output import ItemGoneError, OpenFiles, Output
+from rla_agent.state import AgentDatabase, OutputRow
+from rla_agent.stream import CONTROL, Stream
+from rla_client.spool import base_path
+from rla_client.storage import fsync_folder
+
+
+def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
+    """Align the outputs of a stream and open them.
+
+    Sets `stream.removed` when the item's folder is gone; an output that cannot be opened now is
+    marked as failed and tried again later.
+    """
+    rows = database.outputs_of(stream.name)
+    try:
+        _check_item(stream)
+        if CONTROL in rows:
+            _from_rows(stream, rows)
+        else:
+            _from_base(stream)
+        for output in stream.outputs:
+            try:
+                output.begin(files)
+            except ItemGoneError:
+                raise
+            except OSError as error:
+                output.fail(error)
+        for folder in stream.opening.folders.values():
+            fsync_up(stream.opening.root, folder)
+    except (ItemGoneError, FileNotFoundError, NotADirectoryError):
+        stream.removed = True
+        if CONTROL in rows:
+            _restore_control(stream, rows[CONTROL])
+
+
+def _check_item(stream: Stream) -> None:
+    os.close(open_folder(stream.opening.root, stream.opening.folders["log"]))
+
+
+def _from_rows(stream: Stream, rows: dict[str, OutputRow]) -> None:
+    _restore_control(stream, rows[CONTROL])
+    for output in stream.outputs:
+        row = rows.get(output.name)
+        if row is None:
+            continue
+        output.file_name = os.path.basename(row.path)
+        complete_intent(output, row)
+        output.restore_row(row)
+
+
+def _restore_control(stream: Stream, row: OutputRow) -> None:
+    stream.position = stream.durable = row.position
+    stream.rows = int(row.state.get("rows", 0))
+    stream.damaged = int(row.state.get("damaged", 0))
+    closed = row.state.get("closed")
+    stream.closed = None if closed is None else Close(*closed)
+
+
+def complete_intent(output: Output, row: OutputRow) -> None:
+    """Finish the rename that a commit announced; it may be done already."""
+    if not row.intent:
+        return
+    folder = open_folder(output.root, output.folder)
+    try:
+        with suppress(FileNotFoundError):
+            os.rename(row.intent, output.file_name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _from_base(stream: Stream) -> None:
+    number = stream.first_segment
+    base = _read_base(stream, number)
+    if base is None:
+        _begin_new(stream, number)
+        return
+    stream.rows = int(base["control"].get("rows", 0))
+    for output in stream.outputs:
+        known = base["outputs"].get(output.name)
+        if known is not None:
+            output.file_name = os.path.basename(str(known["file"]))
+            output.restore_base(known, number)
+
+
+def _read_base(stream: Stream, number: int) -> dict[str, Any] | None:
+    try:
+        content = json.loads(base_path(stream.folder, number).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _begin_new(stream: Stream, number: int) -> None:
+    """A stream that nobody has seen: nothing that lies there already is ours."""
+    for output in stream.outputs:
+        put_aside(output)
+        output.position = stream.position
+    stream.write_base(number)
+    fsync_folder(stream.folder)
+
+
+def put_aside(output: Output) -> None:
+    """Rename a non-empty file of an earlier run to `<stem>.old-N<ending>`."""
+    try:
+        folder = open_folder(output.root, output.folder, create=True)
+    except NotADirectoryError as error:
+        raise ItemGoneError(output.path) from error
+    try:
+        try:
+            if os.stat(output.file_name, dir_fd=folder, follow_symlinks=False).st_size == 0:
+                return
+        except FileNotFoundError:
+            return
+        stem, ending = os.path.splitext(output.file_name)
+        number = 1
+        while True:
+            aside = f"{stem}.old-{number}{ending}"
+            try:
+                os.stat(aside, dir_fd=folder, follow_symlinks=False)
+            except FileNotFoundError:
+                break
+            number += 1
+        os.rename(output.file_name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
+    finally:
+        os.close(folder)

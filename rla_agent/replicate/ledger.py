@@ -1,0 +1,390 @@
+"""The ledger: per file what the master got, what is to be sent, what is parked. SQLite, one writer.
+
+`folders` names each folder once; `files` has one row per file (a million are about 200 MB on disk,
+none of it in memory). A row is `CLEAN` (the master has `acked` bytes of it), `DIRTY` (to be looked at
+and sent), `PARKED` (somebody must act; `reason` and `mend` say how), `GONE` (no more here; the master
+keeps it) or `BURIED` (deleted on purpose: never sent again). `temps` are the temp names in use on
+the master: written before the first byte goes there, so that none is forgotten after a SIGKILL, and a
+large file goes on where it stopped. `items` are the item folders that we made there.
+
+WAL with synchronous=NORMAL: a SIGKILL loses nothing; a power cut may lose the last transactions, and
+then files are compared with the master instead of being sent again (`send`). Opened by others
+(status, verify) read-only. A ledger that is damaged is set aside and begun anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rla_agent.replicate.plan import Local, Record
+
+CLEAN, DIRTY, PARKED, GONE, BURIED = range(5)
+STATE_NAMES: Final = ("clean", "waiting", "parked", "gone here", "deleted")
+VERSION: Final = 1
+MAX_ATTEMPTS: Final = 8  # remembered tries of one file whose outcome is unknown
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS databases(id INTEGER PRIMARY KEY, root BLOB, target TEXT, UNIQUE(root, target));
+CREATE TABLE IF NOT EXISTS folders(
+  id INTEGER PRIMARY KEY, db INTEGER, path BLOB, kind TEXT, item BLOB, UNIQUE(db, path));
+CREATE TABLE IF NOT EXISTS files(
+  folder INTEGER, name BLOB, db INTEGER, state INTEGER, prio INTEGER, pending INTEGER,
+  not_before REAL, seen REAL, tries INTEGER, reason TEXT, mend TEXT, kept INTEGER DEFAULT 0, attempts TEXT,
+  ino INTEGER, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER, generation INTEGER,
+  acked INTEGER, crc INTEGER, head_crc INTEGER, tail_crc INTEGER, sha256 BLOB, remote_mtime INTEGER,
+  sent_at REAL, PRIMARY KEY(folder, name)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS files_due ON files(db, prio, pending) WHERE state = 1;
+CREATE INDEX IF NOT EXISTS files_parked ON files(db) WHERE state = 2;
+CREATE TABLE IF NOT EXISTS temps(
+  db INTEGER, temp BLOB, folder INTEGER, name BLOB, ino INTEGER, size INTEGER, mtime_ns INTEGER,
+  ctime_ns INTEGER, acked INTEGER, PRIMARY KEY(db, temp)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS items(db INTEGER, path BLOB, state TEXT, PRIMARY KEY(db, path)) WITHOUT ROWID;
+"""
+_LOCAL: Final = "ino, size, mtime_ns, ctime_ns"
+_RECORD: Final = f"{_LOCAL}, generation, acked, crc, head_crc, tail_crc, sha256, remote_mtime"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A file of the ledger."""
+
+    folder: int
+    name: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What an earlier try, whose outcome is unknown, may have left under the final name.
+
+    `mtime_s` None: an append; any size from the record's up to this one may be there.
+    """
+
+    size: int
+    mtime_s: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A file to look at. `path` is relative to the data root; `seen`: when it was first found changed."""
+
+    key: Key
+    path: bytes
+    kind: str
+    item: bytes
+    item_made: bool
+    pending: int
+    tries: int
+    kept: int
+    seen: float
+    attempts: tuple[Attempt, ...]
+    record: Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class Temp:
+    """A temp name on the master and how much of which version of a file it holds."""
+
+    temp: bytes
+    key: Key
+    local: Local
+    acked: int
+
+
+def ledger_path(state: Path) -> Path:
+    """Where the ledger of an agent's state folder lies."""
+    return state / "replicate" / "ledger.db"
+
+
+class Ledger:
+    """Read and write; one thread. Changes are committed by `commit`."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._db = _open(path)
+        except sqlite3.DatabaseError:
+            for suffix in ("", "-wal", "-shm"):
+                if os.path.exists(f"{path}{suffix}"):
+                    os.replace(f"{path}{suffix}", f"{path}.damaged{suffix}")
+            self._db = _open(path)
+        self._folders: dict[tuple[int, bytes], int] = {}
+        self._db.execute("UPDATE files SET not_before = 0 WHERE state = ?", (DIRTY,))
+
+    def close(self) -> None:
+        """Commit and close."""
+        self.commit()
+        self._db.close()
+
+    def commit(self) -> None:
+        """Make what was changed visible and safe from SIGKILL."""
+        if self._db.in_transaction:
+            self._db.execute("COMMIT")
+
+    @contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        if not self._db.in_transaction:
+            self._db.execute("BEGIN")
+        yield self._db
+
+    def database(self, root: bytes, target: str) -> int:
+        """Number of a data root at a target."""
+        with self._change() as db:
+            db.execute("INSERT OR IGNORE INTO databases(root, target) VALUES(?, ?)", (root, target))
+        row = self._db.execute("SELECT id FROM databases WHERE root = ? AND target = ?", (root, target))
+        return int(row.fetchone()[0])
+
+    def folder(self, db: int, path: bytes, kind: str, item: bytes) -> int:
+        """Number of a folder, made on first use."""
+        number = self._folders.get((db, path))
+        if number is not None:
+            return number
+        row = self._db.execute("SELECT id FROM folders WHERE db = ? AND path = ?", (db, path)).fetchone()
+        if row is None:
+            with self._change() as connection:
+                cursor = connection.execute(
+                    "INSERT INTO folders(db, path, kind, item) VALUES(?, ?, ?, ?)", (db, path, kind, item)
+                )
+            row = (cursor.lastrowid,)
+        if len(self._folders) > 20_000:  # noqa: PLR2004 - a cache; a few MB
+            self._folders.clear()
+        self._folders[db, path] = int(row[0])
+        return int(row[0])
+
+    def states(self, db: int, path: bytes) -> dict[bytes, tuple[int, int, int, int, int, int]]:
+        """name → (state, ino, size, mtime_ns, ctime_ns, acked) of a folder's files."""
+        rows = self._db.execute(
+            f"SELECT name, state, {_LOCAL}, acked FROM files WHERE folder = "  # noqa: S608 - constants
+            "(SELECT id FROM folders WHERE db = ? AND path = ?)",
+            (db, path),
+        )
+        return {row[0]: row[1:] for row in rows}
+
+    def mark(self, key: Key, db: int, prio: int, pending: int, seen: float) -> None:
+        """A file is new or has changed."""
+        with self._change() as connection:
+            connection.execute(
+                "INSERT INTO files(folder, name, db, state, prio, pending, not_before, seen, tries) "
+                "VALUES(?, ?, ?, 1, ?, ?, 0, ?, 0) ON CONFLICT DO UPDATE SET prio = excluded.prio, "
+                "pending = excluded.pending, seen = CASE state WHEN 1 THEN seen ELSE excluded.seen END, "
+                "not_before = CASE state WHEN 1 THEN not_before ELSE 0 END, "
+                "tries = CASE state WHEN 1 THEN tries ELSE 0 END, state = 1 WHERE state IN (0, 1, 3)",
+                (key.folder, key.name, db, prio, pending, seen),
+            )
+
+    def due(self, db: int, now: float, prios: tuple[int, int], limit: int) -> list[Due]:
+        """Files to send, most urgent and smallest first; `prios` is the range, both included."""
+        columns = ", ".join(f"f.{name.strip()}" for name in _RECORD.split(","))
+        rows = self._db.execute(
+            "SELECT f.folder, f.name, d.path, d.kind, d.item, i.path IS NOT NULL, f.pending, f.tries, "  # noqa: S608
+            f"f.kept, f.seen, f.attempts, {columns} FROM files f JOIN folders d ON d.id = f.folder "
+            "LEFT JOIN items i ON i.db = f.db AND i.path = d.item "
+            "WHERE f.db = ? AND f.state = 1 AND f.prio BETWEEN ? AND ? AND f.not_before <= ? "
+            "ORDER BY f.prio, f.pending LIMIT ?",
+            (db, *prios, now, limit),
+        )
+        return [_due(row) for row in rows]
+
+    def any_due(self, db: int) -> bool:
+        """Whether anything waits."""
+        return (
+            self._db.execute("SELECT 1 FROM files WHERE db = ? AND state = 1 LIMIT 1", (db,)).fetchone()
+            is not None
+        )
+
+    def record(self, key: Key) -> Record | None:
+        """What the master got of a file."""
+        row = self._db.execute(
+            f"SELECT {_RECORD} FROM files WHERE folder = ? AND name = ?",  # noqa: S608 - constants
+            (key.folder, key.name),
+        ).fetchone()
+        return None if row is None else _record(row)
+
+    def sent(self, key: Key, record: Record, now: float) -> None:
+        """The master has the file as `record` says."""
+        local = record.local
+        with self._change() as db:
+            db.execute(
+                "UPDATE files SET state = 0, pending = 0, tries = 0, reason = NULL, mend = NULL, ino = ?, "
+                "size = ?, mtime_ns = ?, ctime_ns = ?, generation = ?, acked = ?, crc = ?, head_crc = ?, "
+                "tail_crc = ?, sha256 = ?, remote_mtime = ?, sent_at = ?, attempts = NULL WHERE folder = ? AND name = ?",
+                (
+                    local.ino,
+                    local.size,
+                    local.mtime_ns,
+                    local.ctime_ns,
+                    record.generation,
+                    record.acked,
+                    record.crc,
+                    record.head_crc,
+                    record.tail_crc,
+                    record.sha256,
+                    record.remote_mtime_s,
+                    now,
+                    key.folder,
+                    key.name,
+                ),
+            )
+
+    def attempt(self, due: Due, attempt: Attempt) -> None:
+        """Note, before the first byte goes, what a try may leave on the master."""
+        attempts = (*(old for old in due.attempts if old != attempt), attempt)[-MAX_ATTEMPTS:]
+        with self._change() as db:
+            db.execute(
+                "UPDATE files SET attempts = ? WHERE folder = ? AND name = ?",
+                (json.dumps([(old.size, old.mtime_s) for old in attempts]), due.key.folder, due.key.name),
+            )
+
+    def retry_at(self, key: Key, not_before: float, *, failed: bool, reason: str = "") -> None:
+        """Look at a waiting file again at `not_before`."""
+        with self._change() as db:
+            db.execute(
+                "UPDATE files SET not_before = ?, tries = tries + ?, reason = ? "
+                "WHERE folder = ? AND name = ? AND state = 1",
+                (not_before, int(failed), reason or None, key.folder, key.name),
+            )
+
+    def set_state(self, key: Key, state: int, reason: str = "", mend: str = "") -> None:
+        """Park a file, or note that it is gone or has nothing to send."""
+        with self._change() as db:
+            db.execute(
+                "UPDATE files SET state = ?, reason = ?, mend = ? WHERE folder = ? AND name = ?",
+                (state, reason or None, mend or None, key.folder, key.name),
+            )
+
+    def forget(self, key: Key) -> None:
+        """Drop a file that was never sent."""
+        with self._change() as db:
+            db.execute("DELETE FROM files WHERE folder = ? AND name = ?", (key.folder, key.name))
+
+    def forget_copy(self, key: Key) -> None:
+        """The master's copy was moved aside or is gone: the file is as if never sent."""
+        with self._change() as db:
+            db.execute(
+                "UPDATE files SET acked = NULL, kept = kept + 1, ino = NULL WHERE folder = ? AND name = ?",
+                (key.folder, key.name),
+            )
+
+    def add_temps(self, db: int, temps: Iterable[Temp]) -> None:
+        """Note temp names before they are used."""
+        rows = [
+            (
+                db,
+                t.temp,
+                t.key.folder,
+                t.key.name,
+                t.local.ino,
+                t.local.size,
+                t.local.mtime_ns,
+                t.local.ctime_ns,
+                t.acked,
+            )
+            for t in temps
+        ]
+        with self._change() as connection:
+            connection.executemany("INSERT OR REPLACE INTO temps VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def drop_temps(self, db: int, temps: Iterable[bytes]) -> None:
+        """Temp names that are no more on the master."""
+        with self._change() as connection:
+            connection.executemany(
+                "DELETE FROM temps WHERE db = ? AND temp = ?", [(db, temp) for temp in temps]
+            )
+
+    def temp_progress(self, db: int, temp: bytes, acked: int) -> None:
+        """So much of a temp file is confirmed."""
+        with self._change() as connection:
+            connection.execute("UPDATE temps SET acked = ? WHERE db = ? AND temp = ?", (acked, db, temp))
+
+    def temps(self, db: int) -> list[Temp]:
+        """All temp names in use."""
+        rows = self._db.execute(
+            f"SELECT temp, folder, name, {_LOCAL}, acked FROM temps WHERE db = ?",
+            (db,),  # noqa: S608 - constants
+        )
+        return [Temp(r[0], Key(r[1], r[2]), Local(*r[3:7]), r[7]) for r in rows]
+
+    def made_item(self, db: int, path: bytes) -> None:
+        """An item folder was made on the master."""
+        with self._change() as connection:
+            connection.execute("INSERT OR IGNORE INTO items VALUES(?, ?, 'made')", (db, path))
+
+    def park_item(self, db: int, item: bytes, reason: str, mend: str) -> None:
+        """Park everything of an item folder that waits."""
+        with self._change() as connection:
+            connection.execute(
+                "UPDATE files SET state = 2, reason = ?, mend = ? WHERE state = 1 AND folder IN "
+                "(SELECT id FROM folders WHERE db = ? AND item = ?)",
+                (reason, mend, db, item),
+            )
+
+    def unpark(self) -> int:
+        """Try everything parked again, also items that were moved on the master; returns how many files."""
+        with self._change() as db:
+            db.execute(
+                "DELETE FROM items WHERE (db, path) IN (SELECT d.db, d.item FROM files f "
+                "JOIN folders d ON d.id = f.folder WHERE f.state = 2 AND f.reason LIKE 'moved on master%')"
+            )
+            cursor = db.execute("UPDATE files SET state = 1, tries = 0, not_before = 0 WHERE state = 2")
+        return cursor.rowcount
+
+    def set_meta(self, name: str, value: str | float) -> None:
+        """A fact for `status`."""
+        with self._change() as db:
+            db.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (name, value))
+
+    def meta(self, name: str) -> str | float | None:
+        """A fact noted before."""
+        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return None if row is None else row[0]
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None, timeout=10.0)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = NORMAL")
+    db.execute("PRAGMA cache_size = -16000")
+    db.executescript(_SCHEMA)
+    db.execute("INSERT OR IGNORE INTO meta VALUES('version', ?)", (VERSION,))
+    db.execute("INSERT OR IGNORE INTO meta VALUES('created', ?)", (time.time(),))
+    os.chmod(path, 0o600)
+    return db
+
+
+def _due(row: tuple[object, ...]) -> Due:
+    folder, name, path, kind, item, made, pending, tries, kept, seen, attempts = row[:11]
+    assert isinstance(folder, int) and isinstance(name, bytes) and isinstance(path, bytes)  # noqa: PT018
+    assert isinstance(item, bytes) and isinstance(pending, int) and isinstance(tries, int)  # noqa: PT018
+    assert isinstance(kept, int) and isinstance(seen, float)  # noqa: PT018
+    return Due(
+        Key(folder, name),
+        path + b"/" + name,
+        str(kind),
+        item,
+        bool(made),
+        pending,
+        tries,
+        kept,
+        seen,
+        _attempts(attempts),
+        _record(row[11:]),
+    )
+
+
+def _attempts(text: object) -> tuple[Attempt, ...]:
+    return tuple(Attempt(*pair) for pair in json.loads(text)) if isinstance(text, str) else ()
+
+
+def _record(row: tuple[object, ...]) -> Record | None:
+    if row[5] is None or row[0] is None:
+        return None
+    numbers = [value for value in row if isinstance(value, int)]
+    sha = row[9] if isinstance(row[9], bytes) else None
+    return Record(Local(*numbers[:4]), *numbers[4:9], sha, numbers[9])

@@ -1,0 +1,158 @@
+"""What replication is doing, for `status`: read from the ledger, whether the worker runs or not.
+
+The worker notes a JSON snapshot (`meta.live`) every few seconds; counts come from the ledger's
+indexes. Nothing secret is in either.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from rla_agent.replicate import registry
+from rla_agent.replicate.ledger import ledger_path
+
+LIVE_NAME: Final = "live"
+STALE_S: Final = 30.0  # an older snapshot is a dead worker's
+MAX_PARKED: Final = 50  # shown; the count tells of the rest
+
+
+def replication_status(state: Path) -> dict[str, Any]:
+    """A snapshot as plain data.
+
+    Returns:
+        `running` (worker alive), `paused`, `targets` (per database: name, data root, health, reason,
+        mend, problem, backlog {kind: {files, bytes}}, rate_bytes_s, eta_s, last_success, sent_files,
+        written_bytes, kept), `parked` (path, reason, mend; at most 50) and `parked_files`.
+    """
+    status: dict[str, Any] = {
+        "running": False,
+        "paused": registry.paused(state),
+        "targets": [],
+        "parked": [],
+        "parked_files": 0,
+        "databases": [entry.data_root for entry in registry.entries(state)],
+    }
+    path = ledger_path(state)
+    if not path.exists():
+        return status
+    try:
+        db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=2.0)
+        try:
+            _fill(db, status)
+        finally:
+            db.close()
+    except sqlite3.Error as error:
+        status["error"] = f"the ledger {path} cannot be read: {error}"
+    return status
+
+
+def _fill(db: sqlite3.Connection, status: dict[str, Any]) -> None:
+    row = db.execute("SELECT value FROM meta WHERE name = ?", (LIVE_NAME,)).fetchone()
+    live = json.loads(row[0]) if row else {}
+    status["running"] = time.time() - float(live.get("at", 0)) < STALE_S and _alive(int(live.get("pid", 0)))
+    by_number = {int(entry["number"]): entry for entry in live.get("databases", [])}
+    for number, root, target in db.execute("SELECT id, root, target FROM databases").fetchall():
+        entry = by_number.get(number)
+        if entry is None and status["running"]:
+            continue
+        backlog = _backlog(db, number)
+        pending = sum(kind["bytes"] for kind in backlog.values())
+        rate = float(entry["rate_bytes_s"]) if entry else 0.0
+        status["targets"].append(
+            {
+                "data_root": os.fsdecode(root),
+                "target": target,
+                "backlog": backlog,
+                **(entry or {}),
+                "eta_s": pending / rate if rate > 0 and pending else None,
+            }
+        )
+    status["parked_files"] = db.execute("SELECT count(*) FROM files WHERE state = 2").fetchone()[0]
+    rows = db.execute(
+        "SELECT d.path, f.name, f.reason, f.mend FROM files f JOIN folders d ON d.id = f.folder "
+        "WHERE f.state = 2 LIMIT ?",
+        (MAX_PARKED,),
+    )
+    status["parked"] = [
+        {"path": os.fsdecode(folder + b"/" + name), "reason": reason or "", "mend": mend or ""}
+        for folder, name, reason, mend in rows
+    ]
+    status["kept"] = [
+        name[5:] for (name,) in db.execute("SELECT name FROM meta WHERE name LIKE 'kept:%' LIMIT 50")
+    ]
+
+
+def _backlog(db: sqlite3.Connection, number: int) -> dict[str, dict[str, int]]:
+    rows = db.execute(
+        "SELECT d.kind, count(*), sum(f.pending) FROM files f JOIN folders d ON d.id = f.folder "
+        "WHERE f.db = ? AND f.state = 1 GROUP BY d.kind",
+        (number,),
+    )
+    return {kind: {"files": files, "bytes": int(size or 0)} for kind, files, size in rows}
+
+
+def _alive(pid: int) -> bool:
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def as_text(status: dict[str, Any]) -> str:
+    """The snapshot for people."""
+    lines = [
+        "replication: " + ("paused" if status["paused"] else "on" if status["running"] else "not running")
+    ]
+    if not status["targets"]:
+        lines.append(
+            "  no database is replicated (SEND_LOG_FILE and REMOTE_SETTING in rla_config.yaml switch it on)"
+        )
+    for target in status["targets"]:
+        lines += _target_lines(target)
+    if status["parked_files"]:
+        lines.append(f"parked: {status['parked_files']} file(s)")
+    for parked in status["parked"]:
+        lines += [f"  {printable(parked['path'])}", f"    {parked['reason']}"]
+        lines += [f"    → {parked['mend']}"] if parked["mend"] else []
+    lines += [f"kept beside ours on the master: {printable(name)}" for name in status.get("kept", [])]
+    return "\n".join(lines)
+
+
+def _target_lines(target: dict[str, Any]) -> list[str]:
+    lines = [f"  {printable(target['data_root'])} → {target['target']}: {target.get('health', 'unknown')}"]
+    for name in ("reason", "mend", "problem"):
+        if target.get(name):
+            lines.append(f"    {'→ ' if name == 'mend' else ''}{target[name]}")
+    for kind, count in sorted(target["backlog"].items()):
+        lines.append(f"    waiting {kind}: {count['files']} file(s), {size_text(count['bytes'])}")
+    if target.get("last_success"):
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(target["last_success"]))
+        lines.append(f"    last success {when}; {size_text(int(target.get('rate_bytes_s', 0)))}/s")
+    if target.get("eta_s"):
+        lines.append(f"    done in about {target['eta_s']:.0f} s")
+    return lines
+
+
+def size_text(count: int) -> str:
+    """`3.2 MiB`."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:  # noqa: PLR2004
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def printable(text: str) -> str:
+    """Text for a terminal: control characters and stray bytes are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,0 +1,256 @@
+"""Looks at a database's files: which folders belong to which item, and whose item it is.
+
+A look goes folder by folder (a generator, so that the worker serves hints in between) and never
+follows links. Only files of items are seen: `<kind>/<table>/YYYY/MM/DD/<name>/…`, the archive_tester
+files of that place, and the same below `arc/`. `run.json` in the item's log folder says whose it is and
+whether it lives.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rla_agent.replicate.plan import Local
+from rla_client.errors import RlaError
+from rla_client.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, RunIndex
+from rla_client.storage import TEMP_PREFIX
+
+if TYPE_CHECKING:
+    import pathspec
+
+LIVE_STATES: Final = frozenset({"running", "stalled"})
+MAX_RUN_JSON_BYTES: Final = 1 << 20
+MAX_DEPTH: Final = 64  # of folders below an item
+_DATE_PARTS: Final = 4  # YYYY, MM, DD, name
+_TEMP: Final = os.fsencode(TEMP_PREFIX)
+_SUFFIXES: Final = (".pkl", ".json", ".pt")
+
+
+class ScanError(RlaError):
+    """The data root cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What of a database goes.
+
+    Attributes:
+        host: only items whose run.json names it; empty: all items.
+        kinds: data kinds.
+        ignore: patterns in the manner of .gitignore, against paths below the data root.
+        max_bytes: larger files stay here; 0: no limit.
+        off: items whose run switched replication off.
+    """
+
+    host: str
+    kinds: tuple[str, ...] = DEFAULT_LOG_TYPES
+    ignore: pathspec.PathSpec[pathspec.Pattern] | None = None
+    max_bytes: int = 0
+    off: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What an item's run.json says, as far as it matters here."""
+
+    host: str
+    state: str
+    stamp: tuple[int, int]
+
+    @property
+    def live(self) -> bool:
+        """Whether rows may still come."""
+        return self.state in LIVE_STATES
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """One folder with the files in it that are in scope. `path`, `item`: below the data root."""
+
+    path: bytes
+    kind: str
+    item: bytes
+    live: bool
+    files: dict[bytes, Local]
+
+
+class Scanner:
+    """Looks at one data root."""
+
+    def __init__(self, root: bytes, scope: Scope) -> None:
+        self.root = root
+        self.scope = scope
+        self._runs: dict[str, Run | None] = {}
+        self.live: dict[str, float] = {}
+        self.links = 0
+
+    def everything(self) -> Iterator[Folder]:
+        """Every folder of every item in scope.
+
+        Raises:
+            ScanError: the data root is not there.
+        """
+        if not os.path.isdir(self.root):
+            raise ScanError(f"the data root {os.fsdecode(self.root)} is not there")
+        self._runs.clear()
+        self.links = 0
+        for prefix in ("", ARCHIVED_TABLE + "/"):
+            for kind in self.scope.kinds:
+                yield from self._tables(os.fsencode(prefix + kind), kind, 0)
+
+    def item(self, item: str) -> Iterator[Folder]:
+        """The folders of one item, `table/YYYY/MM/DD/name`."""
+        for kind in self.scope.kinds:
+            if kind == ARCHIVE_TESTER:
+                continue
+            path = os.fsencode(f"{kind}/{item}")
+            if self._wanted(item):
+                yield from self._inside(path, kind, path, 0)
+
+    def one(self, path: bytes) -> Folder | None:
+        """The folder that holds the file `path` (below the data root), with that file only."""
+        parts = path.split(b"/")
+        for end in range(_DATE_PARTS + 2, len(parts)):
+            found = self._index(parts[:end])
+            if found is not None:
+                kind, item = found
+                if kind not in self.scope.kinds or not self._wanted(item) or self._ignored(path):
+                    return None
+                local = self._look(path)
+                if local is None:
+                    return None
+                live = self._live(item)
+                return Folder(b"/".join(parts[:-1]), kind, b"/".join(parts[:end]), live, {parts[-1]: local})
+        return None
+
+    def run(self, item: str) -> Run | None:
+        """run.json of an item; read again when it has changed."""
+        path = os.path.join(self.root, os.fsencode(f"{LOG}/{item}/run.json"))
+        try:
+            found = os.lstat(path)
+        except OSError:
+            self._runs.pop(item, None)
+            return None
+        stamp = (found.st_ino, found.st_mtime_ns)
+        known = self._runs.get(item)
+        if known is not None and known.stamp == stamp:
+            return known
+        run = self._runs[item] = _read_run(path, stamp)
+        return run
+
+    def _tables(self, path: bytes, kind: str, depth: int) -> Iterator[Folder]:
+        if depth > MAX_DEPTH:
+            return
+        files: dict[bytes, Local] = {}
+        for entry in _entries(os.path.join(self.root, path)):
+            inner = path + b"/" + entry.name
+            if entry.is_dir(follow_symlinks=False):
+                found = self._index(inner.split(b"/"))
+                if found is None:
+                    yield from self._tables(inner, kind, depth + 1)
+                elif kind != ARCHIVE_TESTER and self._wanted(found[1]):
+                    yield from self._inside(inner, kind, inner, 0)
+            elif kind == ARCHIVE_TESTER and self._archive(inner):
+                self._add(files, path, entry)
+        if files:
+            yield Folder(path, kind, path, live=False, files=files)
+
+    def _archive(self, path: bytes) -> bool:
+        found = self._index(path.split(b"/"))
+        if found is None:
+            return False
+        item = found[1]
+        for suffix in _SUFFIXES:
+            item = item.removesuffix(suffix)
+        return self._wanted(item)
+
+    def _inside(self, path: bytes, kind: str, item: bytes, depth: int) -> Iterator[Folder]:
+        if depth > MAX_DEPTH:
+            return
+        files: dict[bytes, Local] = {}
+        inner = []
+        for entry in _entries(os.path.join(self.root, path)):
+            if entry.is_dir(follow_symlinks=False):
+                inner.append(path + b"/" + entry.name)
+            else:
+                self._add(files, path, entry)
+        yield Folder(path, kind, item, self._live(_item_name(item)), files)
+        for folder in inner:
+            yield from self._inside(folder, kind, item, depth + 1)
+
+    def _add(self, files: dict[bytes, Local], folder: bytes, entry: os.DirEntry[bytes]) -> None:
+        if entry.name.startswith(_TEMP) or self._ignored(folder + b"/" + entry.name):
+            return
+        try:
+            found = entry.stat(follow_symlinks=False)
+        except OSError:
+            return
+        if not stat.S_ISREG(found.st_mode):
+            self.links += 1
+        elif not self.scope.max_bytes or found.st_size <= self.scope.max_bytes:
+            files[entry.name] = Local(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+    def _look(self, path: bytes) -> Local | None:
+        try:
+            found = os.lstat(os.path.join(self.root, path))
+        except OSError:
+            return None
+        if not stat.S_ISREG(found.st_mode) or path.rpartition(b"/")[2].startswith(_TEMP):
+            return None
+        if self.scope.max_bytes and found.st_size > self.scope.max_bytes:
+            return None
+        return Local(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+    def _wanted(self, item: str) -> bool:
+        if item in self.scope.off:
+            return False
+        if not self.scope.host:
+            return True
+        run = self.run(item)
+        return run is not None and run.host == self.scope.host
+
+    def _live(self, item: str) -> bool:
+        run = self._runs.get(item) or self.run(item)
+        return run is not None and run.live
+
+    def _ignored(self, path: bytes) -> bool:
+        return self.scope.ignore is not None and self.scope.ignore.match_file(os.fsdecode(path))
+
+    @staticmethod
+    def _index(parts: list[bytes]) -> tuple[str, str] | None:
+        """(kind, `table/YYYY/MM/DD/name`) when the parts are an item's folder below the data root."""
+        inner = parts[1:] if parts[0] == os.fsencode(ARCHIVED_TABLE) else parts
+        if len(inner) < _DATE_PARTS + 2:
+            return None
+        if RunIndex.parse(os.fsdecode(b"/".join(inner[-_DATE_PARTS:]))) is None:
+            return None
+        return os.fsdecode(inner[0]), os.fsdecode(b"/".join(inner[1:]))
+
+
+def _item_name(item: bytes) -> str:
+    parts = item.split(b"/")
+    return os.fsdecode(b"/".join(parts[2 if parts[0] == os.fsencode(ARCHIVED_TABLE) else 1 :]))
+
+
+def _entries(path: bytes) -> list[os.DirEntry[bytes]]:
+    try:
+        with os.scandir(path) as found:
+            return list(found)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+
+
+def _read_run(path: bytes, stamp: tuple[int, int]) -> Run | None:
+    try:
+        with open(path, "rb") as file:
+            found = json.loads(file.read(MAX_RUN_JSON_BYTES))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    return Run(str(found.get("host", "")), str(found.get("state", "")), stamp)

@@ -1,0 +1,385 @@
+"""Moves files to a target: one call of `send_all` per batch, on a sender's thread.
+
+For each job the source is opened once, and everything that is remembered of it comes from that
+descriptor. The item's folder on the master is looked at before something is made in it: an item
+that we made and that is gone there was moved by somebody, and is not made again (`MovedError`).
+
+What lies under the final name must be what we left there (the ledger's record), or what one of our
+own tries with unknown outcome may have left (`attempts`). Otherwise it is compared: the same content
+is taken over without sending, a beginning of our content is replaced or continued. Anything else
+stays, under another name beside ours (`kept_name`), and is reported.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from rla_agent.replicate import records
+from rla_agent.replicate.plan import SMALL_BYTES, Append, Record, Whole, record_kind
+from rla_agent.replicate.source import Source
+from rla_agent.replicate.target import (
+    ConflictError,
+    DeniedError,
+    LinkError,
+    MissingError,
+    RemoteStat,
+    Session,
+    SmallFile,
+    SourceChangedError,
+    TargetError,
+    TransientError,
+    Upload,
+    parent,
+)
+
+if TYPE_CHECKING:
+    from rla_agent.replicate.ledger import Due, Key
+
+APPEND_BYTES: Final = 8 << 20  # of one job; the rest goes in the next one
+MAX_KEPT: Final = 3  # copies moved aside, then two writers must be at work
+LENIENT_TRIES: Final = 2  # then a file that only grew meanwhile may go as it was
+
+
+class MovedError(TargetError):
+    """The item's folder, which we made, is no more on the master."""
+
+
+class NotYetError(TransientError):
+    """No whole record to send so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One file to send. `temp`: name to use; `start`: bytes that it holds already of this version."""
+
+    due: Due
+    action: Whole | Append
+    temp: bytes
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The master has it. `kept`: a foreign file was moved aside to this name."""
+
+    job: Job
+    record: Record
+    kept: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """It could not be sent."""
+
+    job: Job
+    error: Exception
+
+
+Result: TypeAlias = "Sent | Failed"
+Progress: TypeAlias = "Callable[[Job, int], None]"
+
+
+class Sender:
+    """Sends jobs over one session."""
+
+    def __init__(self, session: Session, root: int, progress: Progress) -> None:
+        """`root` is a descriptor of the data root; `progress(job, confirmed bytes)` may wait."""
+        self._session = session
+        self._root = root
+        self._progress = progress
+        self._items: set[bytes] = set()
+
+    def send_all(self, jobs: Sequence[Job], results: list[Result]) -> None:
+        """Send; adds one result per job to `results`, in any order.
+
+        Raises:
+            LinkError: the session is broken; what was not answered has no result.
+        """
+        ready = self._prepare_folders(jobs, results)
+        batch = []
+        for job in ready:
+            if isinstance(job.action, Append):
+                results.append(self._one(job, self._append))
+            elif job.action.size <= SMALL_BYTES:
+                batch.append(job)
+            else:
+                results.append(self._one(job, self._upload))
+        self._small(batch, results)
+
+    def _prepare_folders(self, jobs: Sequence[Job], results: list[Result]) -> list[Job]:
+        ready = []
+        for job in jobs:
+            problem = self._item_problem(job)
+            if problem is None:
+                ready.append(job)
+            else:
+                results.append(Failed(job, problem))
+        try:
+            self._session.make_folders([parent(job.due.path) for job in ready])
+        except (DeniedError, MissingError):
+            self._session.forget_folders()
+            return [job for job in ready if self._folder_made(job, results)]
+        return ready
+
+    def _folder_made(self, job: Job, results: list[Result]) -> bool:
+        try:
+            self._session.make_folders([parent(job.due.path)])
+        except (DeniedError, MissingError) as error:
+            results.append(Failed(job, error))
+            return False
+        return True
+
+    def _item_problem(self, job: Job) -> TargetError | None:
+        item = job.due.item
+        if item in self._items or not job.due.item_made:
+            return None
+        if self._session.stat(item) is None:
+            return MovedError(
+                "send",
+                item,
+                "moved on master: the item's folder is no more there",
+                "to send it anew: rla-agent replicate retry",
+            )
+        self._items.add(item)
+        return None
+
+    def _one(self, job: Job, how: Callable[[Job, Source, RemoteStat | None], Result]) -> Result:
+        source = None
+        try:
+            source = Source(self._root, job.due.path)
+            return self._settled(job, source, how)
+        except LinkError:
+            raise
+        except (TargetError, SourceChangedError, OSError) as error:
+            return Failed(job, error)
+        finally:
+            if source is not None:
+                source.close()
+
+    def _settled(
+        self, job: Job, source: Source, how: Callable[[Job, Source, RemoteStat | None], Result]
+    ) -> Result:
+        """Run `how`; where the master's file is not as we left it, settle that and run it again."""
+        try:
+            return how(job, source, _left(job.due.record))
+        except ConflictError as error:
+            settled = self._settle(job, source, error.found)
+        except MissingError:
+            settled = self._remake(job)
+        if isinstance(settled, Sent):
+            return settled
+        expect, kept = settled
+        if isinstance(job.action, Append) and expect is None:
+            return Failed(job, MissingError("append to", job.due.path, "not there"))
+        again = Source(self._root, job.due.path)
+        try:
+            result = how(job, again, expect)
+        finally:
+            again.close()
+        return replace(result, kept=kept) if kept and isinstance(result, Sent) else result
+
+    def _remake(self, job: Job) -> tuple[RemoteStat | None, bytes]:
+        """A folder (or the file itself) is gone there: see which, and make what may be made."""
+        self._items.discard(job.due.item)
+        problem = self._item_problem(job)
+        if problem is not None:
+            raise problem
+        self._session.forget_folders()
+        self._session.make_folders([parent(job.due.path)])
+        return self._session.stat(job.due.path), b""
+
+    def _settle(self, job: Job, source: Source, found: RemoteStat) -> tuple[RemoteStat | None, bytes] | Sent:
+        due = job.due
+        size = job.action.upto if isinstance(job.action, Append) else job.action.size
+        ours = _ours(found, due)
+        if ours and found.size != size:
+            return found, b""
+        if found.kind == "file" and found.size <= size and self._is_beginning(source, due.path, found.size):
+            if found.size == size or isinstance(job.action, Append):
+                return Sent(job, _fresh(self._root, due.path, job.action.generation, found))
+            return found, b""
+        if ours:
+            return found, b""
+        if due.kept >= MAX_KEPT:
+            raise DeniedError(
+                "send",
+                due.path,
+                "somebody else goes on changing this file on the master",
+                "end the other writer (another node with the same item?), then: rla-agent replicate retry",
+            )
+        kept = kept_name(due.path, found, due.kept)
+        self._session.rename(due.path, kept)
+        return None, kept
+
+    def _is_beginning(self, source: Source, path: bytes, size: int) -> bool:
+        at = 0
+        while at < size:
+            theirs = self._session.read(path, at, min(1 << 20, size - at))
+            if not theirs or theirs != source.read(at, len(theirs)):
+                return False
+            at += len(theirs)
+        return True
+
+    def _append(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
+        action, record = job.action, job.due.record
+        assert isinstance(action, Append)
+        if (
+            record is None
+            or expect is None
+            or source.edges(record.acked) != (record.head_crc, record.tail_crc)
+        ):
+            whole = Whole(action.upto, action.generation, cut=action.cut, grows=True)
+            return self._upload(replace(job, action=whole, start=0), source, expect)
+        upto = min(action.upto, action.offset + APPEND_BYTES)
+        data = source.read(action.offset, upto - action.offset)
+        limit = self._session.append_limit_bytes
+        kind = record_kind(job.due.key.name)
+        parts = records.pieces(data, kind, limit, cut=action.cut or upto < action.upto)
+        if not parts and upto < action.upto:
+            parts = records.pieces(data, kind, limit, cut=False)
+        if not parts:
+            raise NotYetError("append to", job.due.path, "no whole record yet")
+        sent = b"".join(parts)
+        found = self._session.append(job.due.path, action.offset, parts, expect)
+        size = action.offset + len(sent)
+        if found.size != size:
+            raise TransientError("append to", job.due.path, f"the master holds {found.size} bytes of {size}")
+        self._progress(job, len(sent))
+        head, tail = source.edges(size)
+        crc = zlib.crc32(sent, record.crc)
+        return Sent(job, Record(source.local, action.generation, size, crc, head, tail, None, found.mtime_s))
+
+    def _upload(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
+        action = job.action
+        assert isinstance(action, Whole)
+        size = _size(job, source)
+        if action.compare and _same_content(source, job.due.record, size):
+            assert job.due.record is not None
+            return Sent(job, source.record(action.generation, size, job.due.record.remote_mtime_s))
+        source.skip_to(job.start)
+        mtime_s = source.local.mtime_ns // 10**9
+        upload = Upload(
+            job.due.path,
+            job.temp,
+            mtime_s,
+            expect,
+            lambda: _unchanged(job, source),
+            source.read,
+            size,
+            job.start,
+            lambda confirmed: self._progress(job, confirmed),
+        )
+        found = self._session.upload(upload)
+        return Sent(job, source.record(action.generation, size, found.mtime_s))
+
+    def _small(self, jobs: Sequence[Job], results: list[Result]) -> None:
+        opened: list[tuple[Job, Source, SmallFile]] = []
+        try:
+            for job in jobs:
+                made = self._load(job)
+                if isinstance(made, (Sent, Failed)):
+                    results.append(made)
+                else:
+                    opened.append((job, *made))
+            answers = self._session.put_many([file for _, _, file in opened]) if opened else []
+            for (job, source, file), answer in zip(opened, answers, strict=True):
+                results.append(self._judge(job, source, file, answer))
+        finally:
+            for _, source, _ in opened:
+                source.close()
+
+    def _load(self, job: Job) -> tuple[Source, SmallFile] | Result:
+        assert isinstance(job.action, Whole)
+        try:
+            source = Source(self._root, job.due.path)
+        except OSError as error:
+            return Failed(job, error)
+        size = _size(job, source)
+        if job.action.compare and _same_content(source, job.due.record, size):
+            assert job.due.record is not None
+            record = source.record(job.action.generation, size, job.due.record.remote_mtime_s)
+            source.close()
+            return Sent(job, record)
+        data = source.read(0, size) if not job.action.compare else _again(source, size)
+        if len(data) != size:
+            source.close()
+            return Failed(job, SourceChangedError(job.due.path.decode("utf-8", "backslashreplace")))
+        mtime_s = source.local.mtime_ns // 10**9
+        return source, SmallFile(
+            job.due.path, job.temp, data, mtime_s, _left(job.due.record), lambda: _unchanged(job, source)
+        )
+
+    def _judge(self, job: Job, source: Source, file: SmallFile, answer: RemoteStat | Exception) -> Result:
+        if isinstance(answer, RemoteStat):
+            self._progress(job, len(file.data))
+            assert isinstance(job.action, Whole)
+            return Sent(job, source.record(job.action.generation, len(file.data), answer.mtime_s))
+        if not isinstance(answer, (ConflictError, MissingError)):
+            return Failed(job, answer)
+        return self._one(job, self._upload)
+
+
+def kept_name(path: bytes, found: RemoteStat, count: int) -> bytes:
+    """Name beside `path` for what was found under it."""
+    folder, slash, name = path.rpartition(b"/")
+    return folder + slash + name[:200] + b".kept-%d-%d" % (found.mtime_s, count)
+
+
+def _left(record: Record | None) -> RemoteStat | None:
+    return None if record is None else RemoteStat(record.acked, record.remote_mtime_s)
+
+
+def _ours(found: RemoteStat, due: Due) -> bool:
+    """Whether one of our own tries may have left `found`."""
+    if found.kind != "file":
+        return False
+    start = due.record.acked if due.record is not None else 0
+    return any(
+        start <= found.size <= attempt.size
+        if attempt.mtime_s is None
+        else (found.size, found.mtime_s) == (attempt.size, attempt.mtime_s)
+        for attempt in due.attempts
+    )
+
+
+def _size(job: Job, source: Source) -> int:
+    assert isinstance(job.action, Whole)
+    size = job.action.size if job.action.grows else source.local.size
+    return source.whole_records(size, record_kind(job.due.key.name)) if job.action.cut else size
+
+
+def _same_content(source: Source, record: Record | None, size: int) -> bool:
+    if record is None or record.acked != size:
+        return False
+    source.skip_to(size)
+    made = source.record(0, size, 0)
+    return made.crc == record.crc and record.sha256 in {None, made.sha256}
+
+
+def _again(source: Source, size: int) -> bytes:
+    """The bytes once more, when the checksums have them already (or not all of them)."""
+    source.skip_to(size)
+    return source.read(0, size)
+
+
+def _fresh(root: int, path: bytes, generation: int, found: RemoteStat) -> Record:
+    source = Source(root, path)
+    try:
+        source.skip_to(found.size)
+        return source.record(generation, found.size, found.mtime_s)
+    finally:
+        source.close()
+
+
+def _unchanged(job: Job, source: Source) -> bool:
+    assert isinstance(job.action, Whole)
+    grows = job.action.grows or job.due.tries >= LENIENT_TRIES
+    return source.unchanged(may_grow=grows)
+
+
+def key_of(result: Result) -> Key:
+    """The file that a result is about."""
+    return result.job.due.key

@@ -1,0 +1,103 @@
+"""From a project's `rla_config.yaml` to what the replicator needs: scope, and how to open a session.
+
+The worker reads the YAML file itself and reads it again when it changes, so no secret passes
+through spool, wire or state. `Target.name` says where things go, without secrets; it is the key of
+the ledger, so another server or root starts a ledger of its own.
+"""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from rla_agent.replicate.connect import resolve_login
+from rla_agent.replicate.folder import FolderSession
+from rla_agent.replicate.scan import Scope
+from rla_agent.replicate.sftp import open_sftp
+from rla_agent.replicate.target import BlockedError, Session
+from rla_client.config import Config, load_config
+
+if TYPE_CHECKING:
+    from rla_agent.replicate.registry import Entry
+
+Opener: TypeAlias = "Callable[[], Session]"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a database goes.
+
+    Attributes:
+        name: `sftp://user@host:port/root`, no secrets.
+        open: connects; resolves keys and passwords anew each time.
+        connections: how many at most.
+        rate: bytes per second, 0 for no limit.
+        retention: `mirror` or `keep`.
+    """
+
+    name: str
+    open: Opener
+    connections: int
+    rate: int
+    retention: str
+
+
+def read(entry: Entry) -> Config:
+    """The config of a database.
+
+    Raises:
+        ConfigError: it cannot be read or has faults.
+    """
+    return load_config(entry.config)
+
+
+def scope(entry: Entry, config: Config, host: str) -> Scope:
+    """What of a database goes; `host` is this machine's name in run.json."""
+    import pathspec  # noqa: PLC0415 - only where patterns are used
+
+    patterns = config.agent.replicate_ignore
+    return Scope(
+        host="" if entry.added_by == "user" else host,
+        kinds=config.agent.replicate,
+        ignore=pathspec.PathSpec.from_lines("gitwildmatch", patterns) if patterns else None,
+        max_bytes=config.agent.replicate_max_file_bytes,
+        off=frozenset(entry.off),
+    )
+
+
+def wanted(entry: Entry, config: Config) -> bool:
+    """Whether a database is replicated: asked for by the user, or SEND_LOG_FILE with a server."""
+    remote = config.remote_setting
+    named = bool(remote.ftp_server) or remote.file_transfer_protocol == "folder"
+    return named and (entry.added_by == "user" or config.send_log_file)
+
+
+def target(config: Config, private: Path) -> Target:
+    """Where the config's database goes. `private`: `<state>/replicate`."""
+    remote = config.remote_setting
+    protocol = remote.file_transfer_protocol
+    root = remote.remote_data_root
+    if protocol == "folder":
+        name = f"folder:{root}"
+    else:
+        port = f":{remote.port}" if remote.port else ""
+        name = f"{protocol}://{remote.username or getpass.getuser()}@{remote.ftp_server}{port}/{root}"
+
+    def connect() -> Session:
+        if not root:
+            raise BlockedError(
+                "connect", b"", "REMOTE_SETTING.remote_data_root is empty", "name the master's folder"
+            )
+        if protocol == "folder":
+            return FolderSession(root)
+        if protocol == "ftp":
+            from rla_agent.replicate.ftp import open_ftp  # noqa: PLC0415 - only when asked for
+
+            return open_ftp(remote)
+        return open_sftp(resolve_login(remote, private), root)
+
+    connections = 1 if protocol == "ftp" else remote.connections
+    return Target(name, connect, connections, remote.rate_limit_bytes_s, config.agent.replicate_retention)

@@ -1,0 +1,155 @@
+"""The local side of a transfer: files opened below the data root, never through a link, and hashed.
+
+`open_beneath` uses openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), so that a folder that is swapped
+for a link between the scan and the open cannot lead outside; where the kernel has no openat2, one
+openat with O_NOFOLLOW per component.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import os
+import stat
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Final
+
+from rla_agent.replicate import records
+from rla_agent.replicate.plan import Local, Record, RecordKind
+
+EDGE_BYTES: Final = 4096  # of the head and of the tail, hashed before each append
+_READ_BYTES: Final = 4 << 20
+_OPENAT2: Final = 437
+_RESOLVE: Final = 0x04 | 0x08  # RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH
+_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def local_state(found: os.stat_result) -> Local:
+    """What identifies a version of a file."""
+    return Local(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def open_beneath(root: int, path: bytes) -> int:
+    """Open a regular file for reading below the folder descriptor `root`.
+
+    Raises:
+        OSError: it is not there, is no regular file, or a link lies on the way (ELOOP).
+    """
+    how = struct.pack("=QQQ", _FLAGS, 0, _RESOLVE)
+    descriptor = _libc.syscall(_OPENAT2, root, ctypes.c_char_p(path), how, len(how))
+    if descriptor < 0:
+        number = ctypes.get_errno()
+        if number not in {errno.ENOSYS, errno.EPERM}:
+            raise OSError(number, os.strerror(number), os.fsdecode(path))
+        descriptor = _walk(root, path)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", os.fsdecode(path))
+    return int(descriptor)
+
+
+def _walk(root: int, path: bytes) -> int:
+    folder = os.dup(root)
+    try:
+        *folders, name = path.split(b"/")
+        for part in folders:
+            if part in {b"", b".", b".."}:
+                raise OSError(errno.EXDEV, "leaves the data root", os.fsdecode(path))
+            inner = os.open(part, _FLAGS | os.O_DIRECTORY, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        return os.open(name, _FLAGS, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+class Source:
+    """An open file and the running checksums of what was read of it in order."""
+
+    def __init__(self, root: int, path: bytes) -> None:
+        self._root = root
+        self._path = path
+        self.descriptor = open_beneath(root, path)
+        self.local = local_state(os.fstat(self.descriptor))
+        self._sha = hashlib.sha256()
+        self._crc = 0
+        self._at = 0
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Bytes of the file; those that go on where the checksums end are added to them."""
+        data = os.pread(self.descriptor, count, offset)
+        if offset == self._at:
+            self._sha.update(data)
+            self._crc = zlib.crc32(data, self._crc)
+            self._at += len(data)
+        return data
+
+    def skip_to(self, offset: int) -> None:
+        """Add the bytes before `offset` to the checksums."""
+        while self._at < offset and self.read(self._at, min(_READ_BYTES, offset - self._at)):
+            pass
+
+    def unchanged(self, *, may_grow: bool) -> bool:
+        """Whether the path still leads to this file, as it was when it was opened."""
+        try:
+            again = Source(self._root, self._path)
+        except OSError:
+            return False
+        now = again.local
+        again.close()
+        if may_grow:
+            return now.ino == self.local.ino and now.size >= self.local.size
+        return now == self.local
+
+    def record(self, generation: int, size: int, remote_mtime_s: int) -> Record:
+        """The ledger's row once `size` bytes, all read in order, are on the master."""
+        head, tail = self.edges(size)
+        return Record(self.local, generation, size, self._crc, head, tail, self._sha.digest(), remote_mtime_s)
+
+    def edges(self, size: int) -> tuple[int, int]:
+        """CRC-32 of the first and of the last 4 KiB of the first `size` bytes."""
+        head = os.pread(self.descriptor, min(EDGE_BYTES, size), 0)
+        tail = os.pread(self.descriptor, min(EDGE_BYTES, size), max(0, size - EDGE_BYTES))
+        return zlib.crc32(head), zlib.crc32(tail)
+
+    def whole_records(self, size: int, kind: RecordKind) -> int:
+        """How many of the first `size` bytes are whole records."""
+        done = 0
+        rest = b""
+        while done + len(rest) < size:
+            more = os.pread(self.descriptor, min(_READ_BYTES, size - done - len(rest)), done + len(rest))
+            if not more:
+                break
+            rest += more
+            ends = records.record_ends(rest, kind)
+            if ends:
+                done += ends[-1]
+                rest = rest[ends[-1] :]
+        return done
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self.descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """SHA-256 and CRC-32 of a file's first bytes."""
+
+    sha256: bytes
+    crc: int
+    size: int
+
+
+def fingerprint(root: int, path: bytes, size: int) -> Fingerprint:
+    """Hash the first `size` bytes of a file; `size` of the result is less where the file is shorter."""
+    source = Source(root, path)
+    try:
+        source.skip_to(size)
+        return Fingerprint(source._sha.digest(), source._crc, source._at)  # noqa: SLF001 - same module
+    finally:
+        source.close()

@@ -1,0 +1,242 @@
+"""What a replication target must do, the same for SFTP, FTP and a mounted folder.
+
+Paths are bytes, relative to the target's root, `/` between components; `check_remote` refuses what
+would leave the root, so no target ever sees `..`, an absolute path or a NUL.
+
+Rules (the conformance suite in `tests/conformance/test_targets.py` runs over every target):
+
+1. *Whole or not at all*: `put_many` and `upload` write under the temp name and rename it over the
+   final one only after every write was confirmed and the temp file has the full size. Whatever
+   fails before leaves the final name as it was. `put_many` judges each file alone.
+2. *Idempotent*: each operation may be repeated after any failure, also one whose outcome is
+   unknown. `make_folders` of what is there, `remove` of what is not there: fine. `upload` goes on
+   at `start` in the temp file that an earlier try left. `append` at the same offset with the same
+   bytes leaves the same file.
+3. *Nothing is overwritten unseen*: `put_many`, `upload` and `append` look at the final name first.
+   It must be as `expect` says (None: nothing there), else `ConflictError` and nothing was changed.
+4. *Appends are prefixes*: `append` writes its pieces one after the other, each confirmed before the
+   next; after any cut the file ends with a whole piece (FTP: may end within one, see `ftp`).
+5. *Deadlines*: no call waits longer than its timeout for a silent peer.
+6. Errors are those below and nothing else, each with operation, path and what the operator can do.
+   After `LinkError` the session is broken: close it and open a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+from rla_client.errors import RlaError
+
+MAX_REMOTE_PATH_BYTES: Final = 4000  # PATH_MAX, less the root
+TEMP_PREFIX: Final = b".rla-tmp-"
+
+
+class TargetError(RlaError):
+    """An operation on the master failed.
+
+    Attributes:
+        operation: what was tried, a verb.
+        path: relative path on the master, as text.
+        hint: what the operator can do; empty when nothing is needed.
+    """
+
+    def __init__(self, operation: str, path: bytes, why: str, hint: str = "") -> None:
+        self.operation = operation
+        self.path = path.decode("utf-8", "backslashreplace")
+        self.why = why
+        self.hint = hint
+        super().__init__(f"{operation} {self.path or '(root)'}: {why}")
+
+
+class TransientError(TargetError):
+    """May work later: the link, a restart of the server, a lack that passes."""
+
+
+class LinkError(TransientError):
+    """The connection cannot be made or is lost; the session is of no more use."""
+
+
+class FullError(TransientError):
+    """The master has no space left."""
+
+
+class MissingError(TargetError):
+    """The file or folder is not there."""
+
+
+class DeniedError(TargetError):
+    """The master refuses, and will go on refusing: permission, quota, a name it cannot store."""
+
+
+class ConflictError(TargetError):
+    """Under the final name lies something that we did not put there. `found` is its state."""
+
+    def __init__(self, operation: str, path: bytes, found: RemoteStat) -> None:
+        self.found = found
+        super().__init__(operation, path, f"the master's file is not as it was left ({found.size} bytes)")
+
+
+class SourceChangedError(RlaError):
+    """The local file changed while it was sent; nothing was renamed."""
+
+
+class BlockedError(TargetError):
+    """Nothing can go to this target until somebody acts: host key, login, missing root, wrong settings."""
+
+
+class HostKeyError(BlockedError):
+    """The master's host key is unknown, or is not the known one."""
+
+
+class LoginError(BlockedError):
+    """The master refused every key and password."""
+
+
+Kind = Literal["file", "folder", "link", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStat:
+    """State of one remote path. `mtime_s` is Unix seconds."""
+
+    size: int
+    mtime_s: int
+    kind: Kind = "file"
+
+
+@dataclass(frozen=True, slots=True)
+class SmallFile:
+    """One file of a batch, its content in memory.
+
+    Attributes:
+        path: final name.
+        temp: temp name in the same folder, never used before.
+        data: content.
+        mtime_s: modification time to give it.
+        expect: what lies under the final name now; None: nothing.
+        unchanged: says, just before the rename, whether `data` still is the file.
+    """
+
+    path: bytes
+    temp: bytes
+    data: bytes
+    mtime_s: int
+    expect: RemoteStat | None
+    unchanged: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """One large file.
+
+    Attributes:
+        path, temp, mtime_s, expect, unchanged: as in `SmallFile`.
+        read: `read(offset, count)` gives bytes of the source, `count` of them unless it shrank.
+        size: bytes to send.
+        start: bytes that an earlier try left confirmed in `temp`; 0 for a new temp file.
+        progress: called with the confirmed bytes now and then; may wait (rate limit) or raise.
+    """
+
+    path: bytes
+    temp: bytes
+    mtime_s: int
+    expect: RemoteStat | None
+    unchanged: Callable[[], bool]
+    read: Callable[[int, int], bytes]
+    size: int
+    start: int
+    progress: Callable[[int], None]
+
+
+class Session(Protocol):
+    """One connection to a target, used by one thread at a time."""
+
+    @property
+    def written_bytes(self) -> int:
+        """Payload bytes handed to the target in this session, repeats counted."""
+
+    @property
+    def append_limit_bytes(self) -> int:
+        """Largest piece that `append` writes as one."""
+
+    def stat(self, path: bytes) -> RemoteStat | None:
+        """State of `path`, links not followed; None when nothing is there."""
+
+    def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
+        """Entries of a folder, unordered, without `.` and `..`; MissingError when it is not there."""
+
+    def make_folders(self, paths: Sequence[bytes]) -> None:
+        """Create folders and their parents below the root; those that are there already are fine."""
+
+    def forget_folders(self) -> None:
+        """Look again, at the next `make_folders`, whether folders are there."""
+
+    def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
+        """Put small files; one result for each: its new state, a TargetError or SourceChangedError."""
+
+    def upload(self, job: Upload) -> RemoteStat:
+        """Put one large file."""
+
+    def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
+        """Write `pieces` from `offset` on. The file must have `expect`'s size, or reach past `offset`
+        no further than these pieces do (an earlier try whose outcome was unknown)."""
+
+    def read(self, path: bytes, offset: int, count: int) -> bytes:
+        """Up to `count` bytes; fewer only at the end of the file."""
+
+    def truncate(self, path: bytes, size: int) -> None:
+        """Cut a file to `size` bytes."""
+
+    def rename(self, old: bytes, new: bytes) -> None:
+        """Give a file another name; what had that name is replaced."""
+
+    def remove(self, path: bytes) -> None:
+        """Delete a file; none there is fine."""
+
+    def remove_folder(self, path: bytes) -> None:
+        """Delete an empty folder; none there is fine."""
+
+    def free_bytes(self) -> int | None:
+        """Free space under the root; None when the target cannot tell."""
+
+    def link(self, old: bytes, new: bytes) -> bool:
+        """Make `new` a hard link to `old`; False when the target cannot."""
+
+    def close(self) -> None:
+        """Drop the connection without waiting."""
+
+
+def check_remote(path: bytes) -> bytes:
+    """Return `path` if it stays below the root.
+
+    Raises:
+        DeniedError: it is absolute, has an empty, `.` or `..` component or a NUL, or is too long.
+    """
+    if path == b"":
+        return path
+    parts = path.split(b"/")
+    if any(part in {b"", b".", b".."} for part in parts) or b"\0" in path:
+        raise DeniedError("name", path, "the name would leave the remote root", "rename the file")
+    if len(path) > MAX_REMOTE_PATH_BYTES or any(len(part) > 255 for part in parts):  # noqa: PLR2004 - NAME_MAX
+        raise DeniedError("name", path, "the name is too long", "rename the file")
+    return path
+
+
+def parent(path: bytes) -> bytes:
+    """Folder of a relative path; empty for the root."""
+    return path.rpartition(b"/")[0]
+
+
+def parents(path: bytes) -> list[bytes]:
+    """`a/b/c` → [`a`, `a/b`, `a/b/c`]."""
+    parts = path.split(b"/") if path else []
+    return [b"/".join(parts[: count + 1]) for count in range(len(parts))]
+
+
+def same(found: RemoteStat | None, expect: RemoteStat | None) -> bool:
+    """Whether a remote path is as it was left."""
+    if found is None or expect is None:
+        return found is expect
+    return found.kind == "file" and (found.size, found.mtime_s) == (expect.size, expect.mtime_s)

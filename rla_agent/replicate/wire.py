@@ -1,0 +1,386 @@
+"""SFTP version 3 over a byte channel: many requests in flight, every reply checked.
+
+Why not paramiko's own `SFTPClient`: it does not look at the replies of pipelined writes (a file
+with 17 zeroed blocks was reported as sent), swallows errors of close, has no deadline of its own,
+and cannot have requests of several files in flight, which is what makes many small files fast.
+Here the caller submits requests and collects the reply of each one.
+
+Packet: uint32 length, byte type, uint32 request id, body. Strings are uint32 length + bytes; paths
+are bytes, so every name that a file system can hold can be sent. Attributes that we send: size
+(flag 1), permissions (flag 4), times (flag 8).
+
+Pace: at most `window_bytes` of payload wait for replies. The window starts at `FIRST_WINDOW_BYTES`,
+doubles while replies are quick and halves when they are slow, so that on a 1 kB/s link a reply
+comes before the deadline and on a fast one the pipe is full. No reply within `REPLY_TIMEOUT_S`
+means that the peer is dead (`WireError`); the caller drops the connection.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+INIT: Final = 1
+VERSION: Final = 2
+OPEN: Final = 3
+CLOSE: Final = 4
+READ: Final = 5
+WRITE: Final = 6
+LSTAT: Final = 7
+FSTAT: Final = 8
+SETSTAT: Final = 9
+FSETSTAT: Final = 10
+OPENDIR: Final = 11
+READDIR: Final = 12
+REMOVE: Final = 13
+MKDIR: Final = 14
+RMDIR: Final = 15
+REALPATH: Final = 16
+STAT: Final = 17
+RENAME: Final = 18
+STATUS: Final = 101
+HANDLE: Final = 102
+DATA: Final = 103
+NAME: Final = 104
+ATTRS: Final = 105
+EXTENDED: Final = 200
+EXTENDED_REPLY: Final = 201
+
+OK: Final = 0
+EOF: Final = 1
+NO_SUCH_FILE: Final = 2
+PERMISSION_DENIED: Final = 3
+FAILURE: Final = 4
+OP_UNSUPPORTED: Final = 8
+
+READ_FLAG: Final = 1
+WRITE_FLAG: Final = 2
+CREATE_FLAG: Final = 8
+TRUNCATE_FLAG: Final = 16
+EXCLUSIVE_FLAG: Final = 32
+
+MAX_PACKET_BYTES: Final = 1 << 20  # OpenSSH sends at most 256 KiB; more is not SFTP
+SAFE_WRITE_BYTES: Final = 32 << 10  # every server takes this much in one request
+FIRST_WINDOW_BYTES: Final = 8 << 10  # eight seconds of a 1 kB/s link
+MAX_WINDOW_BYTES: Final = 2 << 20  # the window that OpenSSH's channel has
+QUICK_REPLY_S: Final = 1.0
+SLOW_REPLY_S: Final = 4.0
+REPLY_TIMEOUT_S: Final = 25.0  # a dead peer is noticed within 30 s
+_FLUSH_BYTES: Final = 32 << 10  # one SSH packet
+_MAX_NAMES: Final = 1_000_000  # entries that one folder listing may have
+
+
+class WireError(Exception):
+    """The connection is of no more use: closed, timed out, or the peer does not speak SFTP."""
+
+
+class Channel(Protocol):
+    """What the session needs of a paramiko channel (or of a socket)."""
+
+    def send(self, data: bytes, /) -> int:
+        """Send some of `data`."""
+
+    def recv(self, count: int, /) -> bytes:
+        """Receive up to `count` bytes; empty at the end."""
+
+    def close(self) -> None:
+        """Drop the channel."""
+
+    def settimeout(self, timeout: float, /) -> None:
+        """Bound `send` and `recv`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer: its type and the body after the request id."""
+
+    kind: int
+    body: bytes
+
+    @property
+    def status(self) -> int:
+        """Status code; OK for any answer that is no status."""
+        return int(struct.unpack_from(">I", self.body)[0]) if self.kind == STATUS else OK
+
+    @property
+    def text(self) -> str:
+        """The server's words for a status."""
+        if self.kind != STATUS or len(self.body) < 8:
+            return ""
+        (size,) = struct.unpack_from(">I", self.body, 4)
+        return self.body[8 : 8 + size].decode("utf-8", "replace")
+
+    @property
+    def handle(self) -> bytes:
+        """The file handle of an OPEN or OPENDIR."""
+        return _string(self.body, 0)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """Attributes that the server reports; None where it left one out."""
+
+    size: int | None
+    mode: int | None
+    mtime_s: int | None
+
+
+def string(data: bytes) -> bytes:
+    """Length-prefixed bytes."""
+    return struct.pack(">I", len(data)) + data
+
+
+def open_request(path: bytes, flags: int, mode: int = 0o644) -> bytes:
+    """OPEN with permission bits."""
+    return bytes([OPEN]) + string(path) + struct.pack(">III", flags, 4, mode)
+
+
+def path_request(kind: int, path: bytes) -> bytes:
+    """A request whose only argument is a path or a handle."""
+    return bytes([kind]) + string(path)
+
+
+def mkdir_request(path: bytes) -> bytes:
+    """MKDIR with default permissions."""
+    return bytes([MKDIR]) + string(path) + struct.pack(">I", 0)
+
+
+def write_request(handle: bytes, offset: int, data: bytes | memoryview) -> bytes:
+    """WRITE of `data` at `offset`."""
+    head = bytes([WRITE]) + string(handle) + struct.pack(">QI", offset, len(data))
+    return b"".join((head, data))
+
+
+def read_request(handle: bytes, offset: int, count: int) -> bytes:
+    """READ of up to `count` bytes at `offset`."""
+    return bytes([READ]) + string(handle) + struct.pack(">QI", offset, count)
+
+
+def fsetstat_times(handle: bytes, mtime_s: int) -> bytes:
+    """FSETSTAT of access and modification time."""
+    return bytes([FSETSTAT]) + string(handle) + struct.pack(">III", 8, mtime_s, mtime_s)
+
+
+def fsetstat_size(handle: bytes, size: int) -> bytes:
+    """FSETSTAT that truncates (or extends) the file."""
+    return bytes([FSETSTAT]) + string(handle) + struct.pack(">IQ", 1, size)
+
+
+def rename_request(old: bytes, new: bytes) -> bytes:
+    """RENAME; OpenSSH's fails when `new` exists."""
+    return bytes([RENAME]) + string(old) + string(new)
+
+
+def extended_request(name: bytes, *arguments: bytes) -> bytes:
+    """An extension's request with string arguments."""
+    return bytes([EXTENDED]) + string(name) + b"".join(string(argument) for argument in arguments)
+
+
+def parse_attributes(body: bytes, at: int = 0) -> tuple[Attributes, int]:
+    """Read an ATTRS structure; returns it and the position behind it."""
+    (flags,) = struct.unpack_from(">I", body, at)
+    at += 4
+    size = mode = mtime = None
+    if flags & 1:
+        (size,) = struct.unpack_from(">Q", body, at)
+        at += 8
+    if flags & 2:
+        at += 8
+    if flags & 4:
+        (mode,) = struct.unpack_from(">I", body, at)
+        at += 4
+    if flags & 8:
+        (mtime,) = struct.unpack_from(">I", body, at + 4)
+        at += 8
+    if flags & 0x80000000:
+        (count,) = struct.unpack_from(">I", body, at)
+        at += 4
+        for _ in range(2 * min(count, 1024)):
+            _, at = _string(body, at)
+    return Attributes(size, mode, mtime), at
+
+
+def parse_names(body: bytes) -> list[tuple[bytes, Attributes]]:
+    """Entries of a NAME answer (READDIR, REALPATH)."""
+    (count,) = struct.unpack_from(">I", body)
+    if count > _MAX_NAMES:
+        message = f"the server announces {count} names"
+        raise WireError(message)
+    at = 4
+    found = []
+    for _ in range(count):
+        name, at = _string(body, at)
+        _, at = _string(body, at)
+        attributes, at = parse_attributes(body, at)
+        found.append((name, attributes))
+    return found
+
+
+def _string(body: bytes, at: int) -> tuple[bytes, int]:
+    (size,) = struct.unpack_from(">I", body, at)
+    end = at + 4 + size
+    if end > len(body):
+        message = "the server's answer is cut short"
+        raise WireError(message)
+    return body[at + 4 : end], end
+
+
+class Wire:
+    """One SFTP session. Not for two threads at a time."""
+
+    def __init__(self, channel: Channel, timeout_s: float = REPLY_TIMEOUT_S) -> None:
+        """Greet the server; raises WireError when it does not answer as SFTP."""
+        self._channel = channel
+        self._timeout_s = timeout_s
+        self._out = bytearray()
+        self._in = bytearray()
+        self._next = 1
+        self._waiting: OrderedDict[int, tuple[float, int]] = OrderedDict()  # id -> (sent at, bytes)
+        self._replies: dict[int, Reply] = {}
+        self._outstanding = 0
+        self.window_bytes = FIRST_WINDOW_BYTES
+        self.written_bytes = 0
+        channel.settimeout(timeout_s)
+        self.extensions = self._greet()
+        self.write_bytes, self.read_bytes = self._limits()
+
+    def submit(self, request: bytes) -> int:
+        """Queue a request; waits while the window is full. Returns its id.
+
+        Raises:
+            WireError: the connection failed.
+        """
+        size = len(request)
+        while self._waiting and self._outstanding + size > self.window_bytes:
+            self._receive()
+        number = self._next
+        self._next += 1
+        self._waiting[number] = (time.monotonic(), size)
+        self._outstanding += size
+        if request[0] == WRITE:
+            self.written_bytes += size
+        self._out += struct.pack(">IBI", size + 4, request[0], number)
+        self._out += memoryview(request)[1:]
+        if len(self._out) >= _FLUSH_BYTES:
+            self.flush()
+        return number
+
+    def wait(self, number: int) -> Reply:
+        """The reply to request `number`."""
+        while number not in self._replies:
+            self._receive()
+        return self._replies.pop(number)
+
+    def answered(self, number: int) -> bool:
+        """Whether the reply to `number` is here already."""
+        return number in self._replies
+
+    def drain(self) -> None:
+        """Wait for all outstanding replies and drop them."""
+        while self._waiting:
+            self._receive()
+        self._replies.clear()
+
+    def call(self, request: bytes) -> Reply:
+        """Send one request and wait for its reply."""
+        return self.wait(self.submit(request))
+
+    def flush(self) -> None:
+        """Hand what is queued to the channel."""
+        view = memoryview(bytes(self._out))
+        self._out.clear()
+        at = 0
+        while at < len(view):
+            try:
+                sent = self._channel.send(view[at:])  # type: ignore[arg-type]
+            except (OSError, EOFError) as error:
+                raise WireError(_words(error, self._timeout_s)) from error
+            if sent <= 0:
+                message = "the connection was closed"
+                raise WireError(message)
+            at += sent
+
+    def chunk_bytes(self) -> int:
+        """How much payload the next write should carry."""
+        return max(1 << 10, min(self.write_bytes, self.window_bytes))
+
+    def close(self) -> None:
+        """Drop the channel without waiting."""
+        self._channel.close()
+
+    def _receive(self) -> None:
+        if self._out:
+            self.flush()
+        number, reply = self._read_packet()
+        sent = self._waiting.pop(number, None)
+        if sent is None:
+            message = f"the server answered request {number}, which was not made"
+            raise WireError(message)
+        self._outstanding -= sent[1]
+        self._replies[number] = reply
+        took = time.monotonic() - sent[0]
+        if took < QUICK_REPLY_S:
+            self.window_bytes = min(MAX_WINDOW_BYTES, self.window_bytes * 2)
+        elif took > SLOW_REPLY_S:
+            self.window_bytes = max(FIRST_WINDOW_BYTES // 4, self.window_bytes // 2)
+
+    def _read_packet(self) -> tuple[int, Reply]:
+        head = self._take(5)
+        size, kind = struct.unpack(">IB", head)
+        if not 5 <= size <= MAX_PACKET_BYTES:
+            message = f"the server sent a packet of {size} bytes, which is no SFTP"
+            raise WireError(message)
+        body = self._take(size - 1)
+        (number,) = struct.unpack_from(">I", body)
+        return number, Reply(kind, body[4:])
+
+    def _take(self, count: int) -> bytes:
+        while len(self._in) < count:
+            try:
+                more = self._channel.recv(256 << 10)
+            except (OSError, EOFError) as error:
+                raise WireError(_words(error, self._timeout_s)) from error
+            if not more:
+                message = "the connection was closed"
+                raise WireError(message)
+            self._in += more
+        taken = bytes(self._in[:count])
+        del self._in[:count]
+        return taken
+
+    def _greet(self) -> dict[bytes, bytes]:
+        self._out += struct.pack(">IBI", 5, INIT, 3)
+        self.flush()
+        size, kind = struct.unpack(">IB", self._take(5))
+        if kind != VERSION or not 5 <= size <= MAX_PACKET_BYTES:
+            message = "the server does not speak SFTP (does its login shell print something?)"
+            raise WireError(message)
+        body = self._take(size - 1)
+        extensions = {}
+        at = 4
+        while at < len(body):
+            name, at = _string(body, at)
+            value, at = _string(body, at)
+            extensions[name] = value
+        return extensions
+
+    def _limits(self) -> tuple[int, int]:
+        if b"limits@openssh.com" not in self.extensions:
+            return SAFE_WRITE_BYTES, SAFE_WRITE_BYTES
+        reply = self.call(extended_request(b"limits@openssh.com"))
+        if reply.kind != EXTENDED_REPLY or len(reply.body) < 24:
+            return SAFE_WRITE_BYTES, SAFE_WRITE_BYTES
+        _, read, write = struct.unpack_from(">QQQ", reply.body)
+        return (
+            max(SAFE_WRITE_BYTES, min(write or SAFE_WRITE_BYTES, 255 << 10)),
+            max(SAFE_WRITE_BYTES, min(read or SAFE_WRITE_BYTES, 255 << 10)),
+        )
+
+
+def _words(error: BaseException, timeout_s: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer for {timeout_s:g} s"
+    return f"the connection failed: {error or type(error).__name__}"

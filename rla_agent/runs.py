@@ -1,0 +1,169 @@
+"""States of a run. Pure: events in, a new record out; a table says what follows what.
+
+running    rows come, or may come
+stalled    the writer lives and no row came for `stall_s`
+finished   the program closed the run or ended without error
+failed     an exception or Ctrl-C ended it
+killed     the writer is gone without a word: SIGKILL, SIGTERM, OOM, os._exit
+removed    the item folder was taken away under a run that was still writing
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+RUN_FILE_FORMAT = 1
+
+
+class RunState(str, Enum):
+    """State of a run; the value is what run.json and `status --json` show."""
+
+    RUNNING = "running"
+    STALLED = "stalled"
+    FINISHED = "finished"
+    FAILED = "failed"
+    KILLED = "killed"
+    REMOVED = "removed"
+
+
+class RunEvent(Enum):
+    """What can happen to a run."""
+
+    ROW = "row"
+    SILENT = "silent"
+    CLOSED_FINISHED = "closed finished"
+    CLOSED_FAILED = "closed failed"
+    WRITER_GONE = "writer gone"
+    ITEM_GONE = "item gone"
+    REOPENED = "reopened"
+
+
+_LIVE = (RunState.RUNNING, RunState.STALLED)
+_ENDED = (RunState.FINISHED, RunState.FAILED, RunState.KILLED, RunState.REMOVED)
+
+TRANSITIONS: dict[tuple[RunState, RunEvent], RunState] = {
+    **{(state, RunEvent.ROW): RunState.RUNNING for state in _LIVE},
+    **{(state, RunEvent.ROW): state for state in _ENDED},  # a late row changes no end
+    **{(state, RunEvent.SILENT): RunState.STALLED for state in _LIVE},
+    **{(state, RunEvent.SILENT): state for state in _ENDED},
+    **{(state, RunEvent.CLOSED_FINISHED): RunState.FINISHED for state in _LIVE},
+    **{(state, RunEvent.CLOSED_FINISHED): state for state in _ENDED},
+    **{(state, RunEvent.CLOSED_FAILED): RunState.FAILED for state in _LIVE},
+    **{(state, RunEvent.CLOSED_FAILED): state for state in _ENDED},
+    **{(state, RunEvent.WRITER_GONE): RunState.KILLED for state in _LIVE},
+    **{(state, RunEvent.WRITER_GONE): state for state in _ENDED},  # the usual order: closed, then gone
+    **{(state, RunEvent.ITEM_GONE): RunState.REMOVED for state in RunState},
+    **{(state, RunEvent.REOPENED): RunState.RUNNING for state in RunState},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What is known of one run. Times are Unix seconds."""
+
+    run: str
+    root: str
+    table: str
+    index: str
+    log_folder: str
+    host: str
+    user: str
+    pid: int
+    opened: float
+    client: str
+    config: str | None = None
+    state: RunState = RunState.RUNNING
+    reason: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    last_row: float | None = None
+    closed: float | None = None
+    time_step: float | None = None
+    rows: int = 0
+    lost: int = 0
+    streams: tuple[str, ...] = ()
+    parent: dict[str, Any] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def live(self) -> bool:
+        """Whether more may come."""
+        return self.state in _LIVE
+
+    def rows_seen(self, count: int, step: float, timestamp: float) -> RunRecord:
+        """Rows came; the last one had this time-step and timestamp."""
+        state = TRANSITIONS[self.state, RunEvent.ROW]
+        return replace(
+            self, state=state, rows=self.rows + count, time_step=step, last_row=timestamp,
+            reason="" if state is RunState.RUNNING else self.reason,
+        )  # fmt: skip
+
+    def after(self, event: RunEvent, now: float, reason: str = "") -> RunRecord:
+        """The record after an event; the same object when nothing changes."""
+        state = TRANSITIONS[self.state, event]
+        if state is self.state:
+            return self
+        ended = state in _ENDED
+        return replace(self, state=state, reason=reason, closed=now if ended else None)
+
+    def with_stream(self, stream: str) -> RunRecord:
+        """One more writer process."""
+        return self if stream in self.streams else replace(self, streams=(*self.streams, stream))
+
+    def to_plain(self, now: float) -> dict[str, Any]:
+        """Content of run.json."""
+        return {
+            "format": RUN_FILE_FORMAT,
+            "run_id": self.run,
+            "table": self.table,
+            "index": self.index,
+            "user": self.user,
+            "host": self.host,
+            "pid": self.pid,
+            "state": self.state.value,
+            "reason": self.reason,
+            "exit_code": self.exit_code,
+            "signal": self.signal,
+            "opened": self.opened,
+            "last_row": self.last_row,
+            "closed": self.closed,
+            "time_step": self.time_step,
+            "rows": self.rows,
+            "lost": self.lost,
+            "streams": list(self.streams),
+            "parent": self.parent,
+            "versions": {"client": self.client},
+            "updated": now,
+            "root": self.root,
+            "log_folder": self.log_folder,
+            **self.extra,
+        }
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> RunRecord:
+        """Read what `to_plain` gave."""
+        return cls(
+            run=plain["run_id"],
+            root=plain["root"],
+            table=plain["table"],
+            index=plain["index"],
+            log_folder=plain["log_folder"],
+            host=plain["host"],
+            user=plain["user"],
+            pid=plain["pid"],
+            opened=plain["opened"],
+            client=plain["versions"]["client"],
+            state=RunState(plain["state"]),
+            reason=plain["reason"],
+            exit_code=plain["exit_code"],
+            signal=plain["signal"],
+            last_row=plain["last_row"],
+            closed=plain["closed"],
+            time_step=plain["time_step"],
+            rows=plain["rows"],
+            lost=plain["lost"],
+            streams=tuple(plain["streams"]),
+            parent=plain["parent"],
+        )

@@ -1,0 +1,1 @@
+"""Sinks: what turns records into the bytes of one output format."""

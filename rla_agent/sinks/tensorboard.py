@@ -1,0 +1,195 @@
+"""TensorBoard event files: one Event a row, framed as TensorFlow records.
+
+A record is `length u64 | masked CRC32C of length | data | masked CRC32C of data`. The protobuf of
+a row is put together from prefixes that are cached per set of keys; a test holds it against the
+bytes of tensorboardX's own messages. Steps are whole numbers and values float32, as TensorBoard
+defines them; text and arrays are left out.
+"""
+
+from __future__ import annotations
+
+import pprint
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import crc32c
+
+from rla_agent.ingest import Event, Mark, Record, Row
+
+SINK = "tensorboard"
+HYPER_PARAM_MARK = "hyper_param"
+HYPER_PARAM_TAG = "hyperparameters/text_summary"
+_U64 = struct.Struct("<Q")
+_U32 = struct.Struct("<I")
+_DOUBLE = struct.Struct("<d")
+_FLOAT = struct.Struct("<f")
+_MASK_DELTA = 0xA282EAD8
+_CACHED_KEY_SETS = 64  # rows of one run alternate between few sets of keys
+_INT64 = 1 << 63
+
+
+class EventEncoder:
+    """Encodes rows, client events and hyper-parameters.
+
+    Args:
+        opened: wall time of the file's version record, Unix seconds.
+    """
+
+    def __init__(self, opened: float) -> None:
+        self.rows = 0
+        self._opened = opened
+        self._templates: dict[tuple[str, ...], tuple[list[Any], struct.Struct]] = {}
+        self._lengths: dict[int, bytes] = {}
+
+    def head(self) -> bytes:
+        """The version record that TensorBoard wants first."""
+        return self._record(b"\x09" + _DOUBLE.pack(self._opened) + _field(3, b"brain.Event:2"))
+
+    def encode(self, records: Sequence[Record]) -> tuple[bytes, int]:
+        """See Encoder."""
+        parts: list[bytes] = []
+        for _end, content in records:
+            kind = type(content)
+            if kind is Row:
+                event = self._row_event(content)  # type: ignore[arg-type]
+                self.rows += 1
+                if event:
+                    parts.append(self._record(event))
+            elif kind is Event:
+                parts.append(self._record(content.data))  # type: ignore[union-attr]
+            elif kind is Mark and content.name == HYPER_PARAM_MARK:  # type: ignore[union-attr]
+                parts.append(self._record(hyper_param_event(content.data, self._opened)))  # type: ignore[union-attr]
+        return b"".join(parts), len(records)
+
+    def _row_event(self, row: Row) -> bytes:
+        values = row.values
+        if row.excluded:
+            values = {key: value for key, value in values.items() if SINK not in row.excluded.get(key, ())}
+            if not values:
+                return b""
+        values["time-step"] = row.step
+        values["timestamp"] = row.timestamp
+        keys = tuple(values)
+        template = self._templates.get(keys)
+        if template is None:
+            template = self._new_template(keys)
+        parts, packer = template
+        filled = parts.copy()
+        filled[1::2] = values.values()
+        try:
+            summary = packer.pack(*filled)
+        except (struct.error, OverflowError, TypeError):
+            summary = _slow_summary(values)
+        return (
+            b"\x09"
+            + _DOUBLE.pack(row.timestamp)
+            + b"\x10"
+            + _varint(whole_step(row.step))
+            + _field(5, summary)
+        )
+
+    def _new_template(self, keys: tuple[str, ...]) -> tuple[list[Any], struct.Struct]:
+        if len(self._templates) >= _CACHED_KEY_SETS:
+            self._templates.clear()
+        parts: list[Any] = []
+        form = ["<"]
+        for key in keys:
+            prefix = _value_prefix(str(key))
+            parts += [prefix, 0.0]
+            form.append(f"{len(prefix)}sf")
+        template = (parts, struct.Struct("".join(form)))
+        self._templates[keys] = template
+        return template
+
+    def _record(self, data: bytes) -> bytes:
+        head = self._lengths.get(len(data))
+        if head is None:
+            if len(self._lengths) > 4096:  # noqa: PLR2004 - events of a run have few sizes
+                self._lengths.clear()
+            length = _U64.pack(len(data))
+            head = length + _U32.pack(masked_crc(length))
+            self._lengths[len(data)] = head
+        return head + data + _U32.pack(masked_crc(data))
+
+    def state(self) -> dict[str, Any]:
+        """See Encoder."""
+        return {"rows": self.rows}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See Encoder."""
+        self.rows = int(state.get("rows", 0))
+
+
+def masked_crc(data: bytes) -> int:
+    """CRC32C as TensorFlow records store it."""
+    crc = crc32c.crc32c(data)
+    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def whole_step(step: float) -> int:
+    """A time-step as the int64 that an Event holds."""
+    try:
+        return max(-_INT64, min(_INT64 - 1, int(step)))
+    except (ValueError, OverflowError):  # NaN or an infinity
+        return 0
+
+
+def hyper_param_event(hyper_param: object, wall_time: float) -> bytes:
+    """An Event with hyper-parameters as text, as tensorboardX's `add_text` makes it."""
+    text = pprint.pformat(hyper_param, indent=4).encode("utf-8", "backslashreplace")
+    tensor = b"\x08\x07" + _field(2, _field(2, b"\x08\x01")) + _field(8, text)
+    metadata = _field(1, _field(1, b"text"))
+    value = _field(1, HYPER_PARAM_TAG.encode()) + _field(8, tensor) + _field(9, metadata)
+    return b"\x09" + _DOUBLE.pack(wall_time) + _field(5, _field(1, value))
+
+
+def _slow_summary(values: dict[str, Any]) -> bytes:
+    parts = []
+    for key, value in values.items():
+        if isinstance(value, (int, float)):
+            parts.append(_value_prefix(str(key)) + _float32(value))
+    return b"".join(parts)
+
+
+def _float32(value: float) -> bytes:
+    try:
+        return _FLOAT.pack(value)
+    except OverflowError:
+        return _FLOAT.pack(float("inf") if value > 0 else float("-inf"))
+
+
+def _value_prefix(tag: str) -> bytes:
+    """Everything of one Summary.Value before its four bytes of float32."""
+    name = _field(1, tag.encode("utf-8", "backslashreplace")) + b"\x15"
+    return b"\x0a" + _varint(len(name) + 4) + name
+
+
+def _field(number: int, data: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    value &= 0xFFFFFFFFFFFFFFFF
+    if value < 0x80:  # noqa: PLR2004 - one byte
+        return bytes((value,))
+    parts = bytearray()
+    while value >= 0x80:  # noqa: PLR2004
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
+def whole_records(data: bytes) -> int:
+    """Bytes of `data` that are whole, valid records."""
+    at = 0
+    while at + 12 <= len(data):
+        length = _U64.unpack_from(data, at)[0]
+        end = at + 12 + length + 4
+        if _U32.unpack_from(data, at + 8)[0] != masked_crc(data[at : at + 8]) or end > len(data):
+            break
+        if _U32.unpack_from(data, end - 4)[0] != masked_crc(data[at + 12 : end - 4]):
+            break
+        at = end
+    return at

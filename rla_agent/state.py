@@ -1,0 +1,211 @@
+"""agent.db: what the agent knows durably. SQLite in WAL mode, synchronous=FULL.
+
+`outputs` holds one position per (stream, output): all records before it are in the file's first
+`size` bytes, durably. It is written after the files were synced, in one transaction a commit, so
+after any crash a file is cut to `size` and the spool is replayed from the position. `intent`
+names a finished temp file that is about to take the output's name. `runs` is the registry behind
+`status`; `jobs` the work that is not done yet.
+
+Each thread has a connection of its own. At start the WAL is grown past its checkpoint size and
+never truncated, because a young WAL on a full disk cannot commit while a grown one can.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rla_agent.ingest import Position
+
+BUSY_TIMEOUT_S = 60.0
+WAL_PAGES = 1000  # SQLite's own checkpoint size; the WAL is written that far once
+KEPT_RUNS = 1000  # finished runs that `status` remembers
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS outputs(
+  stream TEXT NOT NULL, name TEXT NOT NULL, path TEXT NOT NULL, generation INT NOT NULL,
+  size INT NOT NULL, number INT NOT NULL, offset INT NOT NULL, state TEXT NOT NULL,
+  intent TEXT NOT NULL DEFAULT '', final INT NOT NULL DEFAULT 0,
+  PRIMARY KEY(stream, name)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS runs(
+  run TEXT PRIMARY KEY, updated REAL NOT NULL, live INT NOT NULL, data TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS done(stream TEXT PRIMARY KEY, time REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS jobs(
+  stream TEXT NOT NULL, number INT NOT NULL, offset INT NOT NULL, kind TEXT NOT NULL,
+  fields BLOB NOT NULL, PRIMARY KEY(stream, number, offset)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS filler(page BLOB);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRow:
+    """Durable state of one output."""
+
+    name: str
+    path: str
+    generation: int
+    size: int
+    position: Position
+    state: dict[str, Any]
+    intent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job that is accepted and not done."""
+
+    stream: str
+    position: Position
+    kind: str
+    fields: bytes
+
+
+@dataclass(slots=True)
+class Changes:
+    """What one commit stores, all or nothing."""
+
+    outputs: list[tuple[str, OutputRow]] = field(default_factory=list)
+    runs: list[tuple[str, float, bool, dict[str, Any]]] = field(default_factory=list)
+    done: list[tuple[str, float]] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    jobs: list[JobRow] = field(default_factory=list)
+    jobs_done: list[tuple[str, Position]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return any((self.outputs, self.runs, self.done, self.forgotten, self.jobs, self.jobs_done))
+
+
+class AgentDatabase:
+    """One thread's connection to agent.db."""
+
+    def __init__(self, path: Path) -> None:
+        """Open, creating the tables.
+
+        Raises:
+            sqlite3.Error: the file cannot be opened or is no database.
+        """
+        self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
+        self._db.execute("PRAGMA cache_size=-512")  # KiB; the tables are small
+        self._db.executescript(_SCHEMA)
+
+    def grow_wal(self) -> None:
+        """Write the WAL out to its full length once, so that a full disk cannot stop commits."""
+        page = b"\0" * 3500
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.executemany("INSERT INTO filler VALUES(?)", ((page,) for _ in range(WAL_PAGES + 24)))
+        self._db.execute("DELETE FROM filler")
+        self._db.execute("COMMIT")
+
+    def commit(self, changes: Changes) -> None:
+        """Store all changes durably.
+
+        Raises:
+            sqlite3.Error: nothing was stored.
+        """
+        if not changes:
+            return
+        db = self._db
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            db.executemany(
+                "INSERT OR REPLACE INTO outputs(stream,name,path,generation,size,number,offset,state,intent)"
+                " VALUES(?,?,?,?,?,?,?,?,?)",
+                (
+                    (s, o.name, o.path, o.generation, o.size, *o.position, json.dumps(o.state), o.intent)
+                    for s, o in changes.outputs
+                ),
+            )
+            db.executemany(
+                "INSERT OR REPLACE INTO runs(run,updated,live,data) VALUES(?,?,?,?)",
+                ((run, updated, int(live), json.dumps(data)) for run, updated, live, data in changes.runs),
+            )
+            db.executemany(
+                "INSERT OR REPLACE INTO jobs VALUES(?,?,?,?,?)",
+                ((j.stream, *j.position, j.kind, j.fields) for j in changes.jobs),
+            )
+            db.executemany(
+                "DELETE FROM jobs WHERE stream=? AND number=? AND offset=?",
+                ((stream, *position) for stream, position in changes.jobs_done),
+            )
+            db.executemany("INSERT OR REPLACE INTO done VALUES(?,?)", changes.done)
+            db.executemany("DELETE FROM outputs WHERE stream=?", ((s,) for s in changes.forgotten))
+            db.executemany("DELETE FROM done WHERE stream=?", ((s,) for s in changes.forgotten))
+            db.execute("COMMIT")
+        except BaseException:
+            db.execute("ROLLBACK")
+            raise
+
+    def outputs_of(self, stream: str) -> dict[str, OutputRow]:
+        """Durable outputs of a stream by name."""
+        rows = self._db.execute(
+            "SELECT name,path,generation,size,number,offset,state,intent FROM outputs WHERE stream=?",
+            (stream,),
+        )
+        return {
+            name: OutputRow(
+                name, path, generation, size, Position(number, offset), json.loads(state), intent
+            )
+            for name, path, generation, size, number, offset, state, intent in rows
+        }
+
+    def jobs_of(self, stream: str) -> list[JobRow]:
+        """Jobs of a stream that are not done, in their order."""
+        rows = self._db.execute(
+            "SELECT number,offset,kind,fields FROM jobs WHERE stream=? ORDER BY number,offset", (stream,)
+        )
+        return [JobRow(stream, Position(n, o), kind, fields) for n, o, kind, fields in rows]
+
+    def is_done(self, stream: str) -> bool:
+        """Whether a stream was taken in to its end."""
+        return self._db.execute("SELECT 1 FROM done WHERE stream=?", (stream,)).fetchone() is not None
+
+    def runs(self) -> Iterable[dict[str, Any]]:
+        """Remembered runs, newest first."""
+        for (data,) in self._db.execute("SELECT data FROM runs ORDER BY updated DESC LIMIT ?", (KEPT_RUNS,)):
+            yield json.loads(data)
+
+    def run(self, run: str) -> dict[str, Any] | None:
+        """One remembered run."""
+        row = self._db.execute("SELECT data FROM runs WHERE run=?", (run,)).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def drop_old_runs(self) -> None:
+        """Forget ended runs beyond KEPT_RUNS."""
+        self._db.execute(
+            "DELETE FROM runs WHERE live=0 AND run NOT IN"
+            " (SELECT run FROM runs ORDER BY updated DESC LIMIT ?)",
+            (KEPT_RUNS,),
+        )
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._db.close()
+
+
+def open_or_replace(path: Path) -> tuple[AgentDatabase, str | None]:
+    """Open agent.db; a file that is no database is put aside and a new one begun.
+
+    Returns:
+        The database, and where the broken file went, None if it was sound. Outputs are then
+        aligned from the spool's own base files.
+    """
+    try:
+        with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as probe:
+            probe.execute("PRAGMA quick_check(1)").fetchone()
+        return AgentDatabase(path), None
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        aside = path.with_name(f"{path.name}.broken")
+        path.replace(aside)
+        for ending in ("-wal", "-shm"):
+            path.with_name(path.name + ending).unlink(missing_ok=True)
+        return AgentDatabase(path), str(aside)

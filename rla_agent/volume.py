@@ -1,0 +1,379 @@
+"""One thread per file system: takes in the streams whose data roots lie on it.
+
+A hung or slow disk therefore delays only its own streams; sockets, status and other file systems
+go on. The thread's loop: take what the ingest thread put into the queue, look at every stream
+each TICK_S (new bytes, lock, end), commit each `commit_interval_s` or when a flush asks.
+
+The queue is bounded by bytes: beyond QUEUE_MAX_BYTES message bodies are dropped, because the
+bytes are in the spool anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla_agent.commit import Committer
+from rla_agent.jobs import JobDesk
+from rla_agent.opening import same_root
+from rla_agent.output import OpenFiles
+from rla_agent.recovery import recover
+from rla_agent.runs import RunRecord
+from rla_agent.state import AgentDatabase, Changes
+from rla_agent.stream import Stream, keep_item_file
+from rla_agent.widening import Widener
+from rla_client.config import AgentConfig
+from rla_client.errors import RlaError, SpoolError, UnknownVersionError
+from rla_client.places import Places
+from rla_client.spool import writer_alive
+from rla_client.storage import fsync_folder
+
+TICK_S = 0.25
+QUEUE_MAX_BYTES = 16 << 20
+PIECES_PER_TURN = 8  # pieces of 1 MiB that one stream may take before the others and a commit
+DRAIN_POLL_S = 0.01
+
+_log = logging.getLogger("rla_agent.volume")
+
+Answer = Callable[[bool], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Bytes of a stream that came by message; an empty body only says: look."""
+
+    stream: str
+    number: int
+    offset: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Answer when everything before a position is durable."""
+
+    stream: str
+    number: int
+    offset: int
+    media: bool
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """A stream folder that belongs to this volume."""
+
+    stream: str
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Take in what is there, commit and end; not later than `deadline` (monotonic)."""
+
+    deadline: float
+
+
+class Volume(threading.Thread):
+    """Thread that owns the streams of one file system."""
+
+    def __init__(
+        self,
+        name: str,
+        places: Places,
+        settings: AgentConfig,
+        on_failure: Callable[[], None],
+        on_done: Callable[[str], None],
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self.streams: dict[str, Stream] = {}
+        self.runs: dict[str, RunRecord] = {}
+        self.faults: dict[str, str] = {}
+        self.queued_bytes = 0
+        self.turn = time.monotonic()
+        self.commit_lag_s = 0.0
+        self._places = places
+        self._settings = settings
+        self._on_failure = on_failure
+        self._on_done = on_done
+        self._queue: queue.SimpleQueue[Data | Flush | Adopt | Stop] = queue.SimpleQueue()
+        self.files = OpenFiles(settings.open_files_max)
+        self._flushes: list[Flush] = []
+        self._stop: Stop | None = None
+        self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix=f"{name}-work")
+        self._next_commit = 0.0
+        self._next_tick = 0.0
+
+    # -- from other threads ---------------------------------------------------------------------
+
+    def put(self, item: Data | Flush | Adopt | Stop) -> None:
+        """Queue something. Never blocks."""
+        if isinstance(item, Data):
+            if self.queued_bytes > QUEUE_MAX_BYTES:
+                return
+            self.queued_bytes += len(item.body)
+        self._queue.put(item)
+
+    # -- the thread -----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Serve until stopped; a fault that is ours stops the agent, which is started again."""
+        try:
+            self._database = AgentDatabase(self._places.database)
+            self._widener = Widener(self._pool)
+            self._jobs = JobDesk(self._pool, self._places)
+            self._committer = Committer(self._database, self.files, self._pool)
+            while not self._finished():
+                self._turn()
+            self.commit()
+        except Exception:
+            _log.exception("volume thread failed; the agent stops and replays on the next start")
+            self._on_failure()
+        finally:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self.files.close_all()
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        self.turn = now
+        busy = self._take_queue(max(0.0, min(self._next_tick, self._next_commit) - now))
+        now = time.monotonic()
+        if now >= self._next_tick or self._flushes or self._stop is not None:
+            self._next_tick = now + TICK_S
+            busy |= self._look_at_all()
+        now = time.monotonic()
+        if now >= self._next_commit or self._flushes:
+            self.commit()
+            self._next_commit = time.monotonic() + self._settings.commit_interval_s
+        if busy:
+            self._next_tick = 0.0
+        elif self._stop is not None:
+            time.sleep(DRAIN_POLL_S)
+
+    def _finished(self) -> bool:
+        if self._stop is None:
+            return False
+        if time.monotonic() > self._stop.deadline:
+            return True
+        return all(
+            stream.removed or stream.parked or (not stream.lagging and not stream.dirty and stream.at_end)
+            for stream in self.streams.values()
+        )
+
+    def _take_queue(self, wait: float) -> bool:
+        taken = 0
+        while taken < 1000:  # noqa: PLR2004 - then look at the clock
+            try:
+                item = self._queue.get(timeout=wait) if wait > 0 else self._queue.get_nowait()
+            except queue.Empty:
+                break
+            wait = 0.0
+            taken += 1
+            if isinstance(item, Data):
+                self.queued_bytes -= len(item.body)
+                self._data(item)
+            elif isinstance(item, Flush):
+                self._flushes.append(item)
+                self._look(self.streams.get(item.stream))
+            elif isinstance(item, Adopt):
+                self._adopt(item)
+            else:
+                self._stop = item
+        return taken >= 1000  # noqa: PLR2004
+
+    def _data(self, item: Data) -> None:
+        stream = self.streams.get(item.stream)
+        if stream is None:
+            return
+        stream.last_bytes = time.monotonic()
+        stream.offer(item.number, item.offset, item.body, self.files)
+        if (item.number, item.offset) > stream.position:
+            self._look(stream)
+
+    def _adopt(self, item: Adopt) -> None:
+        if item.stream in self.streams:
+            return
+        try:
+            stream = Stream(item.stream, item.folder)
+        except FileNotFoundError:
+            return
+        except (SpoolError, UnknownVersionError, OSError) as error:
+            self.faults[item.stream] = str(error)
+            _log.error("stream not taken in: %s", error)  # noqa: TRY400 - an operator's fault
+            return
+        if not same_root(stream.opening) and os.path.exists(stream.opening.root):
+            stream.parked = (
+                f"the data root {stream.opening.root} is another folder here than for the training "
+                "process (a container?); run an agent where it runs"
+            )
+        else:
+            recover(stream, self._database, self.files)
+        known = self.runs.get(stream.opening.run)
+        if known is None:
+            saved = self._database.run(stream.opening.run)
+            known = RunRecord.from_plain(saved) if saved else stream.new_run_record()
+        self.runs[stream.opening.run] = known
+        self._jobs.restore(stream, self._database)
+        self.streams[item.stream] = stream
+        self._look(stream)
+
+    # -- streams --------------------------------------------------------------------------------
+
+    def _look_at_all(self) -> bool:
+        busy = False
+        for stream in list(self.streams.values()):
+            busy |= self._look(stream)
+        self._jobs.collect()
+        return busy
+
+    def _look(self, stream: Stream | None) -> bool:
+        """Take in what a stream has, up to a bound; True when there is more."""
+        if stream is None or stream.parked:
+            return False
+        if not stream.writer_gone and not writer_alive(stream.folder):
+            stream.writer_gone = True  # before reading: what is there now is all there will be
+            stream.dirty = True
+        more = True
+        pieces = PIECES_PER_TURN
+        while more and pieces:
+            more = stream.read_more(self.files)
+            pieces -= 1
+        self._serve_outputs(stream)
+        self._serve_files(stream)
+        if stream.removed and stream.outputs:
+            for output in stream.outputs:
+                self.files.close(output)
+            stream.outputs = []
+            stream.dirty = True
+            _log.warning("item removed: %s; its further rows are dropped", stream.opening.log_folder)
+        return more or any(not output.blocked for output in stream.lagging)
+
+    def _serve_outputs(self, stream: Stream) -> None:
+        now = time.monotonic()
+        hurry = stream.writer_gone or self._stop is not None or any(f.stream == stream.name for f in self._flushes)
+        for output in stream.outputs:
+            if output.may_retry(now) and output.size == 0:
+                with suppress(OSError):
+                    output.begin(self.files)
+            self._widener.serve(stream, output, self.files, self._committer, hurry=hurry)
+            if output.position < stream.position:
+                stream.catch_up(output, self.files, PIECES_PER_TURN)
+                stream.dirty = True
+
+    def _serve_files(self, stream: Stream) -> None:
+        files, stream.new_files = stream.new_files, []
+        for file in files:
+            if stream.removed:
+                continue
+            try:
+                keep_item_file(stream.opening, file)
+            except (OSError, RlaError, KeyError) as error:
+                self.faults[f"{stream.name}/{file.path}"] = f"{file.path} was not kept: {error}"
+
+    # -- commit ---------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Make everything that was taken in durable, then answer flushes and free segments."""
+        began = time.monotonic()
+        wall = time.time()
+        changes = Changes()
+        records: list[RunRecord] = []
+        for stream in self.streams.values():
+            before = self.runs[stream.opening.run]
+            after = stream.follow(before, wall, self._settings.stall_s)
+            if after is not before:
+                self.runs[after.run] = after
+                changes.runs.append((after.run, wall, after.live, after.to_plain(wall)))
+            records.append(after)
+        self._jobs.add_changes(self.streams.values(), changes)
+        if self._committer.commit(list(self.streams.values()), changes, self.faults):
+            self._jobs.start(self.streams)
+            self._answer_flushes()
+            self._end_streams(wall)
+            self._committer.write_run_files(self.runs, wall)
+            self.commit_lag_s = time.monotonic() - began
+
+    def _answer_flushes(self) -> None:
+        waiting: list[Flush] = []
+        for flush in self._flushes:
+            stream = self.streams.get(flush.stream)
+            if stream is None:
+                flush.answer(self._database.is_done(flush.stream))
+            elif stream.removed or stream.parked:
+                flush.answer(False)
+            elif self._flushed(stream, flush):
+                flush.answer(True)
+            else:
+                waiting.append(flush)
+        self._flushes = waiting
+
+    def _flushed(self, stream: Stream, flush: Flush) -> bool:
+        target = (flush.number, flush.offset)
+        durable = min([stream.durable, *(output.durable for output in stream.outputs)])
+        return durable >= target and not self._jobs.pending(stream.name, media=flush.media)
+
+    def _end_streams(self, wall: float) -> None:
+        for stream in list(self.streams.values()):
+            if not stream.writer_gone or stream.dirty or stream.parked:
+                continue
+            if stream.lagging or not stream.at_end or self._jobs.pending(stream.name, media=True):
+                continue
+            self._database.commit(Changes(done=[(stream.name, wall)]))
+            for output in stream.outputs:
+                self.files.close(output)
+            remove_stream(stream.folder)
+            self._database.commit(Changes(forgotten=[stream.name]))
+            del self.streams[stream.name]
+            self._on_done(stream.name)
+
+    # -- status ---------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data for `status`; called from the ingest thread."""
+        streams = list(self.streams.values())
+        return {
+            "name": self.name,
+            "commit_s": round(self.commit_lag_s, 4),
+            "last_turn_s": round(time.monotonic() - self.turn, 3),
+            "open_files": len(self.files),
+            "queued_bytes": self.queued_bytes,
+            "faults": dict(self.faults),
+            "runs": {run.run: run for run in list(self.runs.values())},
+            "streams": [
+                {
+                    "stream": s.name,
+                    "run": s.opening.run,
+                    "position": list(s.position),
+                    "durable": list(s.durable),
+                    "parked": s.parked,
+                    "rows": s.rows,
+                    "damaged_bytes": s.damaged,
+                    "errors": [output.error for output in s.outputs if output.error],
+                }
+                for s in streams
+            ],
+        }
+
+
+def remove_stream(folder: Path) -> None:
+    """Delete a stream that was taken in to its end: the lock last, so that a half-deleted one is seen."""
+    with suppress(FileNotFoundError):
+        for name in sorted(os.listdir(folder), key=lambda entry: entry == "lock"):
+            path = folder / name
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        fsync_folder(folder)
+        folder.rmdir()
+        fsync_folder(folder.parent)

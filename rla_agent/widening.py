@@ -1,0 +1,124 @@
+"""When and how a CSV is rewritten with more columns.
+
+A rewrite runs in a worker thread on a copy: the widened temp file is written and synced; then one
+transaction stores its generation, rows, columns and size together with the intent temp → final;
+then it is renamed. Recovery completes a pending intent. Until then rows wait in the spool.
+
+A rewrite starts at once when the last one is REST_FACTOR times its own duration ago, or when
+somebody waits for the rows (flush, end of the run); it takes all columns that the waiting rows
+need, so that late keys one at a time cost a few rewrites and not one each.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rla_agent.opening import open_folder
+from rla_agent.output import ItemGoneError, OpenFiles, Output, read_chunks
+from rla_agent.sinks.csv_table import CsvEncoder, new_columns, widened
+from rla_client.storage import temp_path
+
+if TYPE_CHECKING:
+    from rla_agent.commit import Committer
+    from rla_agent.stream import Stream
+
+REST_FACTOR = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A finished temp file."""
+
+    temp: str
+    size: int
+    columns: list[str]
+    seconds: float
+
+
+class Widener:
+    """Rewrites CSV outputs of one volume."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._running: dict[Output, Future[Rewritten]] = {}
+
+    def serve(
+        self, stream: Stream, output: Output, files: OpenFiles, committer: Committer, *, hurry: bool
+    ) -> None:
+        """Start a rewrite that is due, or finish one that has ended."""
+        running = self._running.get(output)
+        if running is not None:
+            if hurry or running.done():
+                self._finish(stream, output, files, committer)
+            return
+        if output.widening and not output.error and (hurry or time.monotonic() >= output.next_rewrite):
+            self._start(stream, output, files)
+            if hurry and output in self._running:
+                self._finish(stream, output, files, committer)
+
+    def _start(self, stream: Stream, output: Output, files: OpenFiles) -> None:
+        encoder = output.encoder
+        if not isinstance(encoder, CsvEncoder):
+            return
+        columns = list(encoder.columns)
+        for records in stream.pending_records(output):
+            columns += new_columns(columns, records)
+        files.close(output)
+        output.rewriting = True
+        added = len(columns) - len(encoder.columns)
+        self._running[output] = self._executor.submit(rewrite, output, columns, added, output.size)
+
+    def _finish(self, stream: Stream, output: Output, files: OpenFiles, committer: Committer) -> None:
+        future = self._running.pop(output)
+        try:
+            done = future.result()
+        except ItemGoneError:
+            stream.removed = True
+            return
+        except OSError as error:
+            output.rewriting = False
+            output.fail(error)
+            return
+        encoder = output.encoder
+        if isinstance(encoder, CsvEncoder):
+            encoder.set_columns(done.columns)
+        output.size = done.size
+        output.generation += 1
+        stored = committer.replace_file(stream, output, done.temp, files)
+        output.rewriting = output.widening = False
+        output.next_rewrite = time.monotonic() + REST_FACTOR * done.seconds
+        if not stored:
+            output.widening = True
+
+
+def rewrite(output: Output, columns: list[str], added: int, size: int) -> Rewritten:
+    """Write the widened copy of an output's first `size` bytes beside it, durably.
+
+    Raises:
+        ItemGoneError: the item's folder is not there.
+        OSError: it could not be written; no temp file is left.
+    """
+    began = time.monotonic()
+    old = output.open_file()
+    folder = open_folder(output.root, output.folder)
+    temp = temp_path("").name
+    try:
+        new = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)
+        try:
+            with open(new, "wb") as file:
+                for piece in widened(read_chunks(old, size), columns, added):
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+                total = file.tell()
+        except OSError:
+            os.unlink(temp, dir_fd=folder)
+            raise
+    finally:
+        os.close(old)
+        os.close(folder)
+    return Rewritten(temp, total, columns, time.monotonic() - began)

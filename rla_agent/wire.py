@@ -1,0 +1,130 @@
+"""The agent's sockets: a ROUTER for segment bytes and flushes, a ROUTER for commands.
+
+Whatever arrives is checked before it is decoded; garbage is counted and dropped. Both sockets
+belong to the ingest thread. Other threads hand answers over through `answer_later`, which wakes
+the poller.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from contextlib import suppress
+from typing import Any
+
+import zmq
+
+from rla_client.errors import RemoteProtocolError, UnknownVersionError
+from rla_client.places import Places
+from rla_client.protocol import MAX_MESSAGE_BYTES, MessageKind, decode_message, encode_message
+
+BACKLOG = 4096  # clients that may connect at the same moment
+RECEIVE_QUEUE = 1000
+ANSWERS_MAX = 100_000  # a flush is asked again, so an answer may be dropped
+
+
+class Wire:
+    """Both sockets and their poller."""
+
+    def __init__(self, places: Places) -> None:
+        """Bind. The caller holds the agent's lock, so nobody else serves these paths.
+
+        Raises:
+            zmq.ZMQError: a path cannot be bound.
+        """
+        self.garbage = 0
+        self.newer = 0
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self._data = self._router(str(places.data_socket))
+        self._control = self._router(str(places.control_socket))
+        self._answers: deque[tuple[bytes, bytes]] = deque(maxlen=ANSWERS_MAX)
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poller = zmq.Poller()
+        for what in (self._data, self._control, self._wake_read):
+            self._poller.register(what, zmq.POLLIN)
+
+    def _router(self, path: str) -> zmq.Socket[bytes]:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.BACKLOG, BACKLOG)
+        socket.setsockopt(zmq.RCVHWM, RECEIVE_QUEUE)
+        socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        socket.bind(f"ipc://{path}")
+        os.chmod(path, 0o600)
+        return socket
+
+    def receive(self, timeout_s: float, most: int) -> list[tuple[bytes, int, dict[str, Any], bytes, bool]]:
+        """Wait, then take what is there.
+
+        Returns:
+            (peer, kind, header, body, is_command) for each valid message, at most `most`.
+        """
+        ready = dict(self._poller.poll(int(timeout_s * 1000)))
+        messages: list[tuple[bytes, int, dict[str, Any], bytes, bool]] = []
+        if self._wake_read in ready:
+            with suppress(BlockingIOError):
+                os.read(self._wake_read, 4096)
+            self._send_answers()
+        if self._control in ready:
+            self._take(self._control, messages, 100, is_command=True)
+        if self._data in ready:
+            self._take(self._data, messages, most, is_command=False)
+        return messages
+
+    def _take(
+        self,
+        socket: zmq.Socket[bytes],
+        messages: list[tuple[bytes, int, dict[str, Any], bytes, bool]],
+        most: int,
+        *,
+        is_command: bool,
+    ) -> None:
+        for _ in range(most):
+            try:
+                parts = socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            if len(parts) != 2:  # noqa: PLR2004 - peer and message
+                self.garbage += 1
+                continue
+            try:
+                kind, header, body = decode_message(parts[1])
+            except UnknownVersionError:
+                self.newer += 1
+            except RemoteProtocolError:
+                self.garbage += 1
+            else:
+                messages.append((parts[0], kind, header, body, is_command))
+
+    def reply(self, peer: bytes, header: dict[str, Any]) -> None:
+        """Answer a command."""
+        with suppress(zmq.ZMQError):
+            self._control.send_multipart([peer, encode_message(MessageKind.REPLY, header)], zmq.NOBLOCK)
+
+    def answer_later(self, peer: bytes, header: dict[str, Any]) -> None:
+        """Answer a flush; from any thread."""
+        self._answers.append((peer, encode_message(MessageKind.FLUSHED, header)))
+        self.wake()
+
+    def wake(self) -> None:
+        """Make `receive` return; from any thread and from signal handlers."""
+        with suppress(BlockingIOError, OSError):
+            os.write(self._wake_write, b"x")
+
+    def _send_answers(self) -> None:
+        while self._answers:
+            peer, message = self._answers.popleft()
+            with suppress(zmq.ZMQError):
+                self._data.send_multipart([peer, message], zmq.NOBLOCK)
+
+    def close(self) -> None:
+        """Send what waits and close."""
+        self._send_answers()
+        self._data.close(linger=200)
+        self._control.close(linger=200)
+        self._context.term()
+        os.close(self._wake_read)
+        os.close(self._wake_write)

@@ -1,0 +1,90 @@
+"""rla_client: the thin client of rla-agent, for reinforcement-learning experiments.
+
+    from rla_client import exp_manager, logger, time_step_holder
+
+Names are those of polixir/RLAssistant. Only what every training script needs is imported here;
+the rest comes at first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from rla_client.clock import time_step_holder
+from rla_client.layout import (
+    ARCHIVE_TESTER,
+    ARCHIVED_TABLE,
+    CHECKPOINT,
+    CODE,
+    DEFAULT_LOG_TYPES,
+    HYPARAM_FILE_NAME,
+    HYPARAMETER,
+    LOG,
+    OTHER_RESULTS,
+    TMP_DATA,
+)
+
+__version__ = "0.1.0"
+default_log_types = list(DEFAULT_LOG_TYPES)
+
+_LAZY = {
+    "exp_manager": ("rla_client.manager", "exp_manager"),
+    "init": ("rla_client.init", "init"),
+    "logger": ("rla_client.logger", None),
+    "time_tracker": ("rla_client.trackers", "time_tracker"),
+    "plot_func": ("rla_client.plot", "plot_func"),
+    "plot_saved_images": ("rla_client.plot", "plot_saved_images"),
+    "MatplotlibRecorder": ("rla_client.recorders", "MatplotlibRecorder"),
+    "ImgRecorder": ("rla_client.recorders", "ImgRecorder"),
+    "VideoRecorder": ("rla_client.recorders", "VideoRecorder"),
+    "ExperimentLoader": ("rla_client.loader", "ExperimentLoader"),
+    "fork_log_file_fn": ("rla_client.loader", "fork_log_file_fn"),
+    "update_hyper_parameters_fn": ("rla_client.loader", "update_hyper_parameters_fn"),
+    "experiment_data_query": ("rla_client.database", "experiment_data_query"),
+    "single_experiment_query": ("rla_client.database", "single_experiment_query"),
+    "DeleteLogTool": ("rla_client.database", "DeleteLogTool"),
+    "ArchiveLogTool": ("rla_client.database", "ArchiveLogTool"),
+    "MigrateLogTool": ("rla_client.database", "MigrateLogTool"),
+    "ViewLogTool": ("rla_client.database", "ViewLogTool"),
+    "PrettyPlotterTool": ("rla_client.database", "PrettyPlotterTool"),
+    "Filter": ("rla_client.database", "Filter"),
+    "wrap_experiment": ("rla_client.experiment", "wrap_experiment"),
+}
+
+if TYPE_CHECKING:
+    from rla_client import logger
+    from rla_client.manager import exp_manager
+
+__all__ = [
+    "ARCHIVED_TABLE",
+    "ARCHIVE_TESTER",
+    "CHECKPOINT",
+    "CODE",
+    "DEFAULT_LOG_TYPES",
+    "HYPARAMETER",
+    "HYPARAM_FILE_NAME",
+    "LOG",
+    "OTHER_RESULTS",
+    "TMP_DATA",
+    "default_log_types",
+    "exp_manager",
+    "logger",
+    "time_step_holder",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    try:
+        module_name, attribute = _LAZY[name]
+    except KeyError:
+        message = f"module 'rla_client' has no attribute {name!r}"
+        raise AttributeError(message) from None
+    module = importlib.import_module(module_name)
+    value = module if attribute is None else getattr(module, attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -1,0 +1,437 @@
+"""Saving checkpoints: the step waits for one copy of the bytes, the agent writes the file.
+
+`CheckpointSaver.save` takes one of three ways, each of which leaves the content safe from SIGKILL
+of this process when it returns:
+
+1. *arena* (an agent is there, a slot of shared memory is large enough and free): skeleton and
+   storages are copied into the slot, a JOB frame names them. The agent writes the `.pt`.
+2. *blob* (no agent, no such slot): torch.save into the stream's blob folder, then the JOB frame. A
+   thread fsyncs it afterwards. An arena of the right size is made meanwhile, for the next one.
+3. *direct* (the spool has no room, or BACKLOG_MAX_BYTES of blobs wait in it because no agent takes
+   them away): torch.save to a temp name beside the final file, fsync, rename, fsync of the folder.
+
+   Retention is applied here then.
+
+If none works the checkpoint is counted in `lost` with a warning; only wrong arguments raise.
+
+A signal handler that saves while its thread is saving takes the second way; other threads wait for
+one copy. A forked child starts with no arena; its saves go to its own stream.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import math
+import os
+import pickle
+import secrets
+import sys
+import threading
+import time
+import weakref
+import zipfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from rla_client.arena import FIRST_SLOT_BYTES, Arena, ArenaPool
+from rla_client.checkpoint_files import find_checkpoint, list_checkpoints, load_file, restore
+from rla_client.checkpoint_job import (
+    JOB_KIND,
+    SLOT_BUSY,
+    SLOT_FREE,
+    STAMP_RECORD,
+    ArenaSource,
+    BlobSource,
+    CheckpointJob,
+    Retention,
+    Stamp,
+    final_name,
+    storage_offsets,
+)
+from rla_client.checkpoint_retention import remove_superseded
+from rla_client.errors import ArgumentError, NoCheckpointError
+from rla_client.storage import fsync_folder, temp_path
+from rla_client.storage_copy import copy_storages, pin_memory
+from rla_client.tensor_pickle import Captured, capture
+from rla_client.tensor_table import torch_module
+
+if TYPE_CHECKING:
+    from rla_client.outbox import Outbox
+
+BACKLOG_MAX_BYTES = 512 << 20  # of blobs that wait for an agent; the rest of the spool is for rows
+FREE_DISK_SHARE = 0.05  # never fill a disk further than this
+SLOT_WAIT_MAX_S = 0.25  # for a busy slot; in between, for as long as the last copy took
+SLOT_POLL_S = 0.0005
+WARN_INTERVAL_S = 60.0
+
+_log = logging.getLogger("rla_client")
+_savers: weakref.WeakSet[CheckpointSaver] = weakref.WeakSet()
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A save whose file may not be there yet."""
+
+    stamp: Stamp
+    blob: Path | None = None
+    size: int = 0
+    arena: Arena | None = None
+    source: ArenaSource | None = None
+
+    @property
+    def arrived(self) -> bool:
+        """True once the agent has done with it."""
+        if self.arena is not None and self.source is not None:
+            return self.arena.closed or self.arena.header(self.source.slot) != (SLOT_BUSY, self.source.number)
+        return self.blob is not None and not self.blob.exists()
+
+
+class CheckpointSaver:
+    """Saves and loads the checkpoints of one run.
+
+    Args:
+        outbox: where jobs go; its lock is not held while bytes are copied.
+        checkpoint_dir: the run's checkpoint folder.
+        max_to_keep: newest checkpoints to keep of each name; None keeps all.
+        run: names the run in each file, so that retention leaves files of other runs alone.
+    """
+
+    def __init__(
+        self, outbox: Outbox, checkpoint_dir: Path, max_to_keep: int | None = None, *, run: str = ""
+    ) -> None:
+        if max_to_keep is not None and not _is_positive(max_to_keep):
+            raise ArgumentError(
+                f"max_to_keep must be a whole number of at least 1, or None; got {max_to_keep!r}"
+            )
+        self.lost = 0
+        self.ways = {"arena": 0, "blob": 0, "direct": 0}
+        self._outbox = outbox
+        self._folder = Path(checkpoint_dir)
+        self._retention = Retention(max_to_keep=max_to_keep)
+        self._run = run
+        self._number = 0
+        self._last_order = 0
+        self._copy_s = 0.0
+        self._warned = -math.inf
+        self._reset()
+        _savers.add(self)
+        self._prepare(FIRST_SLOT_BYTES)
+
+    def _reset(self) -> None:
+        self._lock = threading.RLock()
+        self._inside: int | None = None
+        self._pool: ArenaPool | None = None
+        self._pending: list[_Pending] = []
+
+    def keep_best(self, metric: str, mode: Literal["min", "max"] = "min", k: int = 1) -> None:
+        """Besides `max_to_keep`, keep the `k` checkpoints with the best `metric` at their save."""
+        if mode not in {"min", "max"} or not _is_positive(k) or not isinstance(metric, str):
+            raise ArgumentError(
+                f"keep_best takes a metric's name, 'min' or 'max', and k >= 1; got {(metric, mode, k)}"
+            )
+        self._retention = replace(self._retention, keep_best=(metric, mode, int(k)))
+
+    def keep_every(self, n: int) -> None:
+        """Besides `max_to_keep`, keep checkpoints whose time-step is a multiple of `n`."""
+        if not _is_positive(n):
+            raise ArgumentError(f"keep_every takes a whole number of at least 1; got {n!r}")
+        self._retention = replace(self._retention, keep_every=int(n))
+
+    def save(
+        self,
+        content: object,
+        name: str = "checkpoint",
+        time_step: int = 0,
+        metrics: Mapping[str, float] | None = None,
+    ) -> None:
+        """Save `content` as `<name>_<time_step>.pt`; on return it survives SIGKILL of this process.
+
+        Args:
+            content: tensors, arrays, containers of them, or whatever pickles.
+            name: several series of checkpoints may live side by side; each has its own retention.
+            time_step: the run's clock.
+            metrics: values that `keep_best` compares; NaN is worst.
+
+        Raises:
+            ArgumentError: the name cannot be a file name, or the content cannot be pickled.
+        """
+        stamp = self._stamp(name, time_step, metrics or {})
+        if self._inside != threading.get_ident():
+            with self._lock:
+                self._inside = threading.get_ident()
+                try:
+                    needed = self._save_to_arena(content, stamp)
+                finally:
+                    self._inside = None
+            if needed is None:
+                return
+        else:
+            needed = 0
+        self._save_as_file(content, stamp)
+        if needed:
+            self._prepare(needed)
+
+    def load(
+        self, name: str = "checkpoint", index: int | None = None, *, map_location: object = None
+    ) -> tuple[int, Any]:
+        """The checkpoint of time-step `index`, or the newest by number: (time-step, content).
+
+        What this process has saved counts from the moment `save` returned: while its file is not
+        there yet, the content comes from shared memory or the spool.
+
+        Args:
+            name: the series.
+            index: a time-step.
+            map_location: a device for all tensors; by default they go where they were, or to the
+                CPU if that device is not there.
+
+        Raises:
+            NoCheckpointError: there is none.
+        """
+        with self._lock:
+            late = self._late(name, index)
+            steps = [step for step, _ in list_checkpoints(self._folder, name) if index in {None, step}]
+            if late is not None and (not steps or late.stamp.time_step >= steps[-1]):
+                with suppress(NoCheckpointError):  # its file arrived just now
+                    return late.stamp.time_step, self._load_late(late, map_location)
+        step, path = find_checkpoint(self._folder, name, index)
+        return step, load_file(path, trust=True, map_location=map_location)
+
+    def close(self) -> None:
+        """Give shared memory back. What the agent has not read yet, it reads and then removes."""
+        with self._lock:
+            if self._pool is not None:
+                self._pool.close()
+                self._pool = None
+
+    # -- the fast way -------------------------------------------------------------------------
+
+    def _save_to_arena(self, content: object, stamp: Stamp) -> int | None:
+        """Copy into a slot. None when done, else the bytes that a slot would have needed (0: unknown)."""
+        pool = self._current_pool()
+        if pool is None or not self._outbox.agent_alive():
+            return 0
+        captured = capture(content)
+        offsets, needed = storage_offsets(len(captured.skeleton), captured.sizes)
+        claimed = self._claim(pool, needed)
+        if claimed is None:
+            return needed
+        arena, slot = claimed
+        try:
+            started = time.perf_counter()
+            self._fill(arena, slot, captured, offsets)
+            self._copy_s = time.perf_counter() - started
+        except BaseException:
+            arena.mark(slot, SLOT_FREE, 0)  # no frame names it
+            raise
+        sizes = tuple(captured.sizes)
+        source = ArenaSource(arena.name, slot, self._number, len(captured.skeleton), sizes)
+        try:
+            self._send(CheckpointJob(stamp, source, self._retention, sys.byteorder))
+        except BaseException:
+            pool.retire()  # Ctrl-C in the middle: the frame may be there or not, so the slot is not ours
+            raise
+        self._note(_Pending(stamp, arena=arena, source=source), "arena")
+        return None
+
+    def _claim(self, pool: ArenaPool, needed: int) -> tuple[Arena, int] | None:
+        """A slot, waiting for a busy one no longer than a copy takes."""
+        self._number += 1
+        deadline = time.monotonic() + min(self._copy_s, SLOT_WAIT_MAX_S)
+        while True:
+            claimed = pool.claim(needed, self._number)
+            if claimed is not None or pool.current is None or pool.current.slot_bytes < needed:
+                return claimed
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(SLOT_POLL_S)
+
+    @staticmethod
+    def _fill(arena: Arena, slot: int, captured: Captured, offsets: list[int]) -> None:
+        base = arena.slot_address(slot)
+        if any(storage.on_device for storage in captured.storages):
+            pin_memory(arena)
+        ctypes.memmove(base, captured.skeleton, len(captured.skeleton))
+        copy_storages(captured.storages, [base + offset for offset in offsets])
+
+    def _current_pool(self) -> ArenaPool | None:
+        folder = self._outbox.stream_folder
+        if folder is None:
+            return None
+        if self._pool is None or self._pool.stream_folder != folder:
+            if self._pool is not None:
+                self._pool.close()
+            self._pool = ArenaPool(folder)
+        return self._pool
+
+    def _prepare(self, nbytes: int) -> None:
+        with self._lock:
+            pool = self._current_pool()
+            if pool is not None:
+                pool.prepare(nbytes)
+
+    # -- files --------------------------------------------------------------------------------
+
+    def _save_as_file(self, content: object, stamp: Stamp) -> None:
+        if not self._save_as_blob(content, stamp) and not self._save_directly(content, stamp):
+            self._lose(stamp, "no room for it, neither in the spool nor in the data root")
+
+    def _save_as_blob(self, content: object, stamp: Stamp) -> bool:
+        blobs = self._outbox.blobs_folder
+        waiting = sum(entry.size for entry in self._pending if not entry.arrived)
+        if blobs is None or waiting >= BACKLOG_MAX_BYTES or not _has_room(blobs):
+            return False
+        blob = blobs / f"{stamp.token}.pt"
+        size = self._write(content, blob, stamp)
+        if size is None:
+            return False
+        source = BlobSource(blob.name, size)
+        self._send(CheckpointJob(stamp, source, self._retention, sys.byteorder))
+        self._note(_Pending(stamp, blob=blob, size=size), "blob")
+        self._sync_later(blob)
+        return True
+
+    def _save_directly(self, content: object, stamp: Stamp) -> bool:
+        final = self._folder / final_name(stamp.name, stamp.time_step)
+        temp = temp_path(final)
+        if not _has_room(self._folder) or self._write(content, temp, stamp) is None:
+            return False
+        try:
+            _fsync_file(temp)
+            os.replace(temp, final)
+            fsync_folder(final.parent)
+            remove_superseded(final.parent, stamp.name, stamp.run, self._retention)
+        except OSError:
+            return False
+        finally:
+            with suppress(OSError):
+                temp.unlink()
+        self._note(None, "direct")
+        return True
+
+    @staticmethod
+    def _write(content: object, path: Path, stamp: Stamp) -> int | None:
+        """torch.save with our stamp; the size, or None when the disk did not take it."""
+        complete = False
+        try:
+            torch_module().save(content, path)
+            with zipfile.ZipFile(path, "a") as file:
+                top = file.namelist()[0].split("/", 1)[0]
+                file.writestr(f"{top}/{STAMP_RECORD}", stamp.encode())
+            complete = True
+            return path.stat().st_size
+        except (
+            pickle.PicklingError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+            NotImplementedError,
+        ) as error:
+            raise ArgumentError(f"this content cannot be saved: {error}") from error
+        except RuntimeError as error:
+            if "view the same data" in str(error):
+                raise ArgumentError(f"this content cannot be saved: {error}") from error
+            return None  # torch's writer reports a full disk so
+        except (OSError, zipfile.BadZipFile, IndexError):
+            return None
+        finally:
+            if not complete:
+                with suppress(OSError):
+                    path.unlink()
+
+    def _sync_later(self, blob: Path) -> None:
+        def sync() -> None:
+            with suppress(OSError):  # the agent has taken it, or will report what became of it
+                _fsync_file(blob)
+
+        with suppress(RuntimeError):  # no more threads: the kernel writes it in its own time
+            threading.Thread(target=sync, name="rla-blob-sync", daemon=True).start()
+
+    # -- small things -------------------------------------------------------------------------
+
+    def _stamp(self, name: str, time_step: int, metrics: Mapping[str, float]) -> Stamp:
+        if not isinstance(name, str):
+            raise ArgumentError(f"a checkpoint's name must be text, got {type(name).__name__}")
+        try:
+            step = int(time_step)
+            values = {str(key): float(value) for key, value in metrics.items()}
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ArgumentError(f"time_step and metrics must be numbers: {error}") from error
+        final_name(name, step)
+        self._last_order = max(self._last_order + 1, time.time_ns())
+        return Stamp(secrets.token_hex(8), self._last_order, self._run, name, step, values)
+
+    def _send(self, job: CheckpointJob) -> None:
+        self._outbox.job(JOB_KIND, job.encode())
+
+    def _note(self, entry: _Pending | None, way: str) -> None:
+        self.ways[way] += 1
+        self._pending = [old for old in self._pending if not old.arrived]
+        if entry is not None:
+            self._pending.append(entry)
+
+    def _late(self, name: str, index: int | None) -> _Pending | None:
+        """Of the own saves that have no file yet, the last one of the highest time-step."""
+        late = [
+            entry
+            for entry in self._pending
+            if entry.stamp.name == name and index in {None, entry.stamp.time_step} and not entry.arrived
+        ]
+        return max(late, key=lambda entry: (entry.stamp.time_step, entry.stamp.order), default=None)
+
+    @staticmethod
+    def _load_late(entry: _Pending, map_location: object) -> Any:  # noqa: ANN401
+        if entry.arena is None or entry.source is None:
+            assert entry.blob is not None
+            return load_file(entry.blob, trust=True, map_location=map_location)
+        base = entry.arena.slot_address(entry.source.slot)
+        offsets, _ = storage_offsets(entry.source.skeleton_bytes, entry.source.sizes)
+        skeleton = ctypes.string_at(base, entry.source.skeleton_bytes)
+        return restore(skeleton, lambda key: base + offsets[key], map_location)
+
+    def _lose(self, stamp: Stamp, why: str) -> None:
+        self.lost += 1
+        now = time.monotonic()
+        if now - self._warned >= WARN_INTERVAL_S:
+            self._warned = now
+            _log.warning(
+                "checkpoint %s_%d was not saved (%d so far): %s", stamp.name, stamp.time_step, self.lost, why
+            )
+
+    def after_fork_in_child(self) -> None:
+        """Forget the parent's arenas and saves without touching them."""
+        if self._pool is not None:
+            self._pool.forget_in_child()
+        self._reset()
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _has_room(folder: Path) -> bool:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return False
+    return found.f_bavail > FREE_DISK_SHARE * found.f_blocks
+
+
+def _fsync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _after_fork_in_child() -> None:
+    for saver in list(_savers):
+        saver.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,159 @@
+"""Checkpoint files in a database: which there are, and reading one back.
+
+A file is `<name>_<time-step>.pt`; older databases have `<name>-<time-step>.pt`. Loading goes
+through `torch.load(weights_only=True)`, which rebuilds tensors, containers, numbers and arrays and
+runs nothing from the file. What that refuses is loaded in full only where the caller vouches for
+the file (`trust=True`): a run's own checkpoints are, those of another run are not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import pickle
+import re
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rla_client.errors import NoCheckpointError, UntrustedCheckpointError
+from rla_client.tensor_table import torch_module
+
+SAFE_TORCH = (2, 10)  # weights_only=True could be made to run code before (two CVEs)
+
+
+def list_checkpoints(folder: Path, name: str = "checkpoint") -> list[tuple[int, Path]]:
+    """Checkpoints of one name, (time-step, path), lowest time-step first; [] without a folder.
+
+    Where both spellings of one time-step exist, the newer spelling `name_N.pt` counts.
+    """
+    pattern = re.compile(rf"{re.escape(name)}([_-])(-?[0-9]{{1,19}})\.pt", re.DOTALL)
+    found: dict[int, tuple[str, Path]] = {}
+    try:
+        entries = sorted(entry.name for entry in folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    for entry in entries:
+        match = pattern.fullmatch(entry)
+        if match is not None:
+            step = int(match[2])
+            if step not in found or match[1] == "_":
+                found[step] = (match[1], folder / entry)
+    return [(step, found[step][1]) for step in sorted(found)]
+
+
+def find_checkpoint(folder: Path, name: str = "checkpoint", index: int | None = None) -> tuple[int, Path]:
+    """The checkpoint of time-step `index`, or the one with the highest.
+
+    Raises:
+        NoCheckpointError: there is none; the message says which there are.
+    """
+    found = list_checkpoints(folder, name)
+    chosen = found[-1:] if index is None else [entry for entry in found if entry[0] == index]
+    if not chosen:
+        there = ", ".join(str(step) for step, _ in found) or "none"
+        wanted = f"{name!r}" if index is None else f"{name!r} at time-step {index}"
+        raise NoCheckpointError(f"no checkpoint {wanted} in {folder}; time-steps there: {there}")
+    return chosen[0]
+
+
+def load_file(path: Path, *, trust: bool = False, map_location: object = None) -> Any:  # noqa: ANN401
+    """Read one checkpoint.
+
+    Args:
+        path: a `.pt` file.
+        trust: load also what needs code from the file. Only for files that you made.
+        map_location: as in torch.load; by default tensors of a GPU that is not there come to the CPU.
+
+    Raises:
+        NoCheckpointError: there is no such file.
+        UntrustedCheckpointError: it holds other objects than weights_only allows, and `trust` is False.
+    """
+    torch = torch_module()
+    _check_version()
+    if map_location is None and not torch.cuda.is_available():
+        map_location = "cpu"
+    try:
+        with torch.serialization.safe_globals(_safe_globals()):
+            return torch.load(path, map_location=map_location, weights_only=True)
+    except FileNotFoundError as error:
+        raise NoCheckpointError(f"there is no checkpoint {path}") from error
+    except pickle.UnpicklingError as error:
+        if not trust:
+            raise UntrustedCheckpointError(
+                f"{path} holds more than tensors, arrays and plain data ({_first_line(error)}). Loading it "
+                "runs code that the file names: pass trust=True if you made it"
+            ) from error
+    return torch.load(path, map_location=map_location, weights_only=False)
+
+
+def restore(skeleton: bytes, address_of: Callable[[int], int], map_location: object = None) -> Any:  # noqa: ANN401
+    """Rebuild the content of a save of this very process whose file is not there yet.
+
+    Args:
+        skeleton: what `capture` made.
+        address_of: where the storage of a key lies in this process's memory.
+        map_location: a device for all tensors; None leaves them where they were.
+    """
+    return _OwnUnpickler(skeleton, address_of, map_location).load()
+
+
+class _OwnUnpickler(pickle.Unpickler):
+    """Reads a pickle that this process wrote a moment ago."""
+
+    def __init__(self, skeleton: bytes, address_of: Callable[[int], int], map_location: object) -> None:
+        super().__init__(io.BytesIO(skeleton))
+        self._map_location = map_location
+        self._address_of = address_of
+        self._loaded: dict[str, Any] = {}
+
+    def persistent_load(self, pid: Any) -> Any:  # noqa: ANN401
+        torch = torch_module()
+        _, kind, key, location, count = pid
+        untyped = kind is torch.UntypedStorage
+        dtype = torch.uint8 if untyped else kind.dtype
+        if key not in self._loaded:
+            size = count * dtype.itemsize
+            data = bytearray(ctypes.string_at(self._address_of(int(key)), size)) if size else bytearray()
+            tensor = torch.frombuffer(data, dtype=torch.uint8) if size else torch.empty(0, dtype=torch.uint8)
+            self._loaded[key] = tensor.to(self._map_location or location).untyped_storage()
+        storage = torch.storage.TypedStorage(wrap_storage=self._loaded[key], dtype=dtype, _internal=True)
+        return storage.untyped() if untyped else storage
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error)
+    marker = text.find("Unsupported global")
+    return text[max(marker, 0) :].splitlines()[0][:200] if text else type(error).__name__
+
+
+@cache
+def _check_version() -> None:
+    torch = torch_module()
+    version = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+    if version < SAFE_TORCH:
+        warnings.warn(
+            f"torch {torch.__version__} is older than 2.10: a crafted checkpoint can run code in spite of "
+            "weights_only=True (CVE-2025-32434, CVE-2026-24747). Load only files that you made, or upgrade",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+@cache
+def _safe_globals() -> list[Any]:
+    """What arrays and scalars of numpy are rebuilt with. None of it runs anything from the file."""
+    try:
+        import numpy as np  # noqa: PLC0415
+        import numpy.dtypes  # noqa: PLC0415
+    except ImportError:
+        return []
+    rebuild = np.zeros(0).__reduce__()[0]
+    scalar = np.float64(0).__reduce__()[0]
+    allowed: list[Any] = [np.asarray, np.ndarray, np.dtype]
+    for module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # numpy 1, numpy 2
+        allowed += [(rebuild, f"{module}._reconstruct"), (scalar, f"{module}.scalar")]
+    kinds = {type(np.dtype(code)) for code in "?bBhHiIlLqQefdgFDGSUVMm"}
+    return allowed + sorted(kinds, key=str)

@@ -1,0 +1,272 @@
+"""Which files belong to a run: the walk, the gitignore rules, and what is never taken.
+
+`select_files` reads nothing but folders. Left out, whatever the rules say: data roots (those
+given, and folders that look like one), version control folders, virtual environments, caches,
+and whatever is no regular file. Links to folders are not followed unless BACKUP_CONFIG names
+them. Rules are git's: each file of rules is anchored at its own folder.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rla_client.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pathspec
+
+MAX_SEEN = 200_000  # entries looked at, ignored ones too: a data set beside the code ends the walk
+MAX_LISTED = 1000  # names of left-out files that a report keeps
+
+NEVER_FOLDERS = frozenset({
+    ".git", ".hg", ".svn", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".nox",
+    ".ipynb_checkpoints", "node_modules", ".venv",
+})  # fmt: skip
+VENV_MARKS = frozenset({"pyvenv.cfg", "conda-meta"})
+DATA_ROOT_MARKS = frozenset({"log", "archive_tester"})  # kinds that no project has side by side
+
+DATABASE_FOLDERS = frozenset({*DEFAULT_LOG_TYPES, ARCHIVED_TABLE})
+
+
+@dataclass(frozen=True, slots=True)
+class BackupPlan:
+    """What to back up.
+
+    Attributes:
+        code_root: folder that relative names start from.
+        lib_mode: True stores the content of `lib_dir`; False stores `code_dirs`.
+        code_dirs: folders and files, relative to `code_root` or absolute (source mode).
+        lib_dir: the built package (lib mode).
+        run_files: scripts that are stored at the top, under their own name.
+        ignore_file: file with gitignore rules; a missing one is reported, not fatal.
+        ignore_rules: further gitignore rules, or names of files that hold some.
+        data_roots: databases, never copied.
+    """
+
+    code_root: Path
+    lib_mode: bool = False
+    code_dirs: tuple[str, ...] = (".",)
+    lib_dir: str = ""
+    run_files: tuple[str, ...] = ()
+    ignore_file: Path | None = None
+    ignore_rules: tuple[str, ...] = ()
+    data_roots: tuple[Path, ...] = ()
+
+
+@dataclass(slots=True)
+class BackupReport:
+    """What came of it.
+
+    Attributes:
+        files: number of files captured.
+        total_bytes: their size.
+        left_out: (name, bytes, why) of files over a limit or unreadable, the first MAX_LISTED.
+        left_out_count: how many there were in all.
+        notes: missing folders, missing ignore file and the like, one line each.
+        took_s: seconds that the caller waited.
+    """
+
+    files: int = 0
+    total_bytes: int = 0
+    left_out: list[tuple[str, int, str]] = field(default_factory=list)
+    left_out_count: int = 0
+    notes: list[str] = field(default_factory=list)
+    took_s: float = 0.0
+
+    def leave_out(self, name: str, size_bytes: int, why: str) -> None:
+        """Count a file that is not copied."""
+        self.left_out_count += 1
+        if len(self.left_out) < MAX_LISTED:
+            self.left_out.append((name, size_bytes, why))
+
+    def warning(self) -> str | None:
+        """One text about all that was left out, None when there is nothing to say."""
+        lines = list(self.notes)
+        if self.left_out_count:
+            shown = ", ".join(f"{name} ({why})" for name, _, why in self.left_out[:5])
+            more = f" and {self.left_out_count - 5} more" if self.left_out_count > 5 else ""  # noqa: PLR2004 - as above
+            lines.append(f"{self.left_out_count} file(s) were not backed up: {shown}{more}")
+        return "code backup: " + "; ".join(lines) if lines else None
+
+
+def select_files(plan: BackupPlan, report: BackupReport) -> list[tuple[str, Path]]:
+    """List (name below the code folder, source path) of the files that belong to the run.
+
+    Names are unique and in order; the first source of a name wins. Nothing is read yet.
+    """
+    root = Path(os.path.abspath(plan.code_root))
+    rules = _read_rules(plan, root, report)
+    walk = _Walk(rules, {_identity(path) for path in plan.data_roots} - {None}, report)
+    chosen: dict[str, Path] = {}
+    if plan.lib_mode:
+        base = _entry_path(root, plan.lib_dir)
+        for path in walk.below(base):
+            chosen.setdefault(_name_below(path, base), path)
+    else:
+        for entry in plan.code_dirs:
+            for path in walk.below(_entry_path(root, entry)):
+                chosen.setdefault(_name_below(path, root), path)
+    for entry in plan.run_files:
+        path = _entry_path(root, entry)
+        if path.is_file():
+            chosen.setdefault(path.name, path)
+        else:
+            report.notes.append(f"run_file {path} is not there")
+    return list(chosen.items())
+
+
+def _entry_path(root: Path, entry: str) -> Path:
+    return Path(os.path.abspath(root / os.path.expanduser(entry)))
+
+
+def _name_below(path: Path, base: Path) -> str:
+    """Relative name; what lies outside of `base` keeps its own last folder, without the way up."""
+    relative = os.path.relpath(path, base)
+    parts = [part for part in relative.split(os.sep) if part != os.pardir]
+    return "/".join(parts)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """gitignore rules and the folder that anchored ones start from."""
+
+    anchor: str
+    spec: pathspec.GitIgnoreSpec
+
+    def ignores(self, path: str, *, folder: bool) -> bool:
+        """True when a rule says that `path` (absolute) is left out."""
+        if not path.startswith(self.anchor):
+            return False
+        relative = path[len(self.anchor) :]
+        return self.spec.match_file(relative + "/" if folder else relative)
+
+
+def _read_rules(plan: BackupPlan, root: Path, report: BackupReport) -> list[Rules]:
+    """Rule sets in use; each file of rules is anchored at its own folder, as git does it."""
+    sources: list[tuple[Path, list[str]]] = []
+    if plan.ignore_file is not None:
+        path = _entry_path(root, str(plan.ignore_file))
+        lines = _lines(path)
+        if lines is None:
+            report.notes.append(f"the ignore file {path} is not there")
+        else:
+            sources.append((path.parent, lines))
+    patterns: list[str] = []
+    for entry in plan.ignore_rules:
+        if not os.path.basename(entry).endswith("ignore"):
+            patterns.append(entry)
+            continue
+        lines = _lines(_entry_path(root, entry))
+        if lines is not None:
+            sources.append((_entry_path(root, entry).parent, lines))
+    sources.append((root, patterns))
+    return [_rules(root, anchor, lines) for anchor, lines in sources if lines]
+
+
+def _rules(root: Path, anchor: Path, lines: list[str]) -> Rules:
+    import pathspec  # noqa: PLC0415 - 38 ms, only where there are rules
+
+    above = root == anchor or anchor in root.parents
+    start = os.path.join(anchor if above else root, "")
+    return Rules(start, pathspec.GitIgnoreSpec.from_lines(lines))
+
+
+def _lines(path: Path) -> list[str] | None:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+
+
+class _Walk:
+    """Walks trees in a fixed order, with what is left out for good left out."""
+
+    def __init__(
+        self, rules: list[Rules], data_roots: set[tuple[int, int] | None], report: BackupReport
+    ) -> None:
+        self._rules = rules
+        self._data_roots = data_roots
+        self._report = report
+        self._seen = 0
+        self._visited: set[tuple[int, int]] = set()
+
+    def below(self, top: Path) -> Iterator[Path]:
+        """Files at or below `top`; a missing one is noted."""
+        try:
+            found = os.stat(top)
+        except OSError:
+            self._report.notes.append(f"{top} is not there")
+            return
+        if stat.S_ISREG(found.st_mode):
+            yield top
+        elif stat.S_ISDIR(found.st_mode):
+            yield from self._folder(str(top), (found.st_dev, found.st_ino))
+
+    def _folder(self, top: str, identity: tuple[int, int]) -> Iterator[Path]:
+        pending = [(top, identity)]
+        while pending:
+            folder, identity = pending.pop()
+            entries = self._entries(folder) if self._enter(folder, top, identity) else []
+            if entries is None:
+                return
+            names = {entry.name for entry in entries}
+            if names & VENV_MARKS or (folder != top and names >= DATA_ROOT_MARKS):
+                continue
+            # A project may be its own data root: then the folders of the kinds are not code.
+            never = NEVER_FOLDERS | DATABASE_FOLDERS if identity in self._data_roots else NEVER_FOLDERS
+            below: list[tuple[str, tuple[int, int]]] = []
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in never and not self._ignored(entry.path, folder=True):
+                        below.append((entry.path, _entry_identity(entry)))
+                elif entry.is_file() and not self._ignored(entry.path, folder=False):
+                    yield Path(entry.path)
+            pending.extend(reversed(below))
+
+    def _enter(self, folder: str, top: str, identity: tuple[int, int]) -> bool:
+        """False for data roots below the top, and for what has been walked before."""
+        if identity in self._visited or (identity in self._data_roots and folder != top):
+            return False
+        self._visited.add(identity)
+        return True
+
+    def _entries(self, folder: str) -> list[os.DirEntry[str]] | None:
+        """Sorted content; empty for an unreadable folder, None once the walk is too long."""
+        entries: list[os.DirEntry[str]] = []
+        try:
+            with os.scandir(folder) as found:
+                for entry in found:
+                    self._seen += 1
+                    if self._seen > MAX_SEEN:
+                        self._report.notes.append(f"more than {MAX_SEEN} files in all; the rest is left out")
+                        return None
+                    entries.append(entry)
+        except OSError as error:
+            self._report.leave_out(folder, 0, error.strerror or "unreadable")
+        return sorted(entries, key=lambda entry: entry.name)
+
+    def _ignored(self, path: str, *, folder: bool) -> bool:
+        return any(rules.ignores(path, folder=folder) for rules in self._rules)
+
+
+def _entry_identity(entry: os.DirEntry[str]) -> tuple[int, int]:
+    try:
+        found = entry.stat(follow_symlinks=False)
+    except OSError:
+        return -1, entry.inode()
+    return found.st_dev, found.st_ino

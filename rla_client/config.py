@@ -1,0 +1,240 @@
+"""`rla_config.yaml` (or a dict of the same shape) as frozen dataclasses; all its faults at once.
+
+The dataclasses are the schema: each field is one key, its default the key's default, its rule
+what a value must be. YAML keys of the top level are the field names in capitals, those inside a
+section the field names as they are. The names and meanings outside `AGENT` are those of
+polixir/RLAssistant; every key may be left out or empty and then has its default.
+
+The text becomes YAML nodes (`config_rules`), each read by the rule of its key, so each fault knows
+its line and dotted key. Faults are collected and raised together.
+`rla_config.yaml` in the distribution is the template: a test keeps it equal to these defaults.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from rla_client.config_rules import (
+    Choice,
+    Flag,
+    Kinds,
+    Number,
+    Rule,
+    Text,
+    Texts,
+    WrongValueError,
+    entries,
+    is_empty,
+    near,
+    node_of_file,
+    node_of_mapping,
+    quote,
+    shape,
+)
+from rla_client.errors import ConfigError
+from rla_client.layout import DEFAULT_LOG_TYPES
+
+if TYPE_CHECKING:
+    import yaml
+
+ConfigSource: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
+
+SINKS = ("stdout", "log", "tensorboard", "csv", "json")
+DICT_ADVICE = (
+    "a password does not belong into a dict (it would end in code backups and logs); put it into an "
+    "environment variable and name that in password_env, or into a file named in credentials_file"
+)
+
+
+def _key(default: object, rule: Rule, *, older: str = "", shown: bool = True) -> Any:  # noqa: ANN401
+    """One key: its default, its rule, and the name it had in older configs."""
+    return field(default=default, repr=shown, metadata={"rule": rule, "older": older})
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectType:
+    """`PROJECT_TYPE`: how the code of a run is found."""
+
+    backup_code_by: str = _key("source", Choice(("source", "lib")))
+
+
+@dataclass(frozen=True, slots=True)
+class BackupConfig:
+    """`BACKUP_CONFIG`: paths are relative to the folder of the config (a dict's: to code_root)."""
+
+    backup_code_dir: tuple[str, ...] = _key((".",), Texts())
+    lib_dir: str = _key("./build/lib/", Text())
+    ignore_code_paths: tuple[str, ...] = _key((".gitignore", ".backupcode_ignore"), Texts())
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSetting:
+    """`REMOTE_SETTING`: the master node. An empty text means: not given."""
+
+    ftp_server: str = _key("", Text())
+    username: str = _key("", Text())
+    password: str = _key("", Text(), shown=False)
+    port: int | None = _key(None, Number(1, 65535, whole=True))
+    remote_data_root: str = _key("", Text(), older="remote_log_root")
+    file_transfer_protocol: str = _key("sftp", Choice(("sftp", "ftp", "folder")))
+    host_key: str = _key("", Text())
+    known_hosts: str = _key("", Text())
+    identity_file: str = _key("", Text())
+    password_env: str = _key("", Text())
+    credentials_file: str = _key("", Text())
+    connections: int = _key(2, Number(1, 16, whole=True))
+    rate_limit_bytes_s: int = _key(0, Number(0, whole=True, unit="bytes per second"))
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """`AGENT.retention`: when local copies of what the master holds may go; 0 switches a rule off."""
+
+    max_age_days: float = _key(0.0, Number(0, unit="days"))
+    max_bytes: int = _key(0, Number(0, whole=True, unit="bytes"))
+    min_free_bytes: int = _key(0, Number(0, whole=True, unit="bytes"))
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """`AGENT`: what the original did not have. Times in seconds, sizes in bytes."""
+
+    autostart: bool = _key(default=True, rule=Flag())
+    commit_interval_s: float = _key(0.5, Number(0.01, 60, unit="seconds"))
+    idle_exit_s: float = _key(600.0, Number(0, unit="seconds"))
+    stall_s: float = _key(1800.0, Number(1, unit="seconds"))
+    exit_wait_s: float = _key(5.0, Number(0, 600, unit="seconds"))
+    spool_max_bytes: int = _key(2 << 30, Number(16 << 20, whole=True, unit="bytes"))
+    min_free_fraction: float = _key(0.05, Number(0, 0.9))
+    open_files_max: int = _key(512, Number(16, 1 << 20, whole=True))
+    console_max_bytes: int = _key(64 << 20, Number(0, whole=True, unit="bytes"))
+    replicate: tuple[str, ...] = _key(DEFAULT_LOG_TYPES, Kinds())
+    replicate_retention: str = _key("keep", Choice(("mirror", "keep")))
+    replicate_ignore: tuple[str, ...] = _key((), Texts())
+    replicate_max_file_bytes: int = _key(0, Number(0, whole=True, unit="bytes"))
+    retention: Retention = field(default_factory=Retention)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One project's configuration.
+
+    Attributes:
+        path: the file it was read from, absolute; None for a dict.
+    """
+
+    project_type: ProjectType = field(default_factory=ProjectType)
+    backup_config: BackupConfig = field(default_factory=BackupConfig)
+    log_used: tuple[str, ...] = _key(("stdout", "log", "tensorboard", "csv"), Texts(SINKS))
+    dl_framework: str = _key("torch", Choice(("tensorflow", "torch")))
+    send_log_file: bool = _key(default=False, rule=Flag())
+    remote_setting: RemoteSetting = field(default_factory=RemoteSetting)
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    path: Path | None = field(default=None, metadata={"internal": True})
+
+
+def load_config(source: ConfigSource) -> Config:
+    """Read a configuration.
+
+    Args:
+        source: path of a YAML file, or a mapping of the same shape (it must hold no password).
+
+    Returns:
+        The configuration; keys that are missing or empty have their defaults.
+
+    Raises:
+        ConfigError: the file cannot be read or something in it is wrong; it lists every fault,
+            with its line where there is one, and the dotted key.
+    """
+    if isinstance(source, Mapping):
+        return _Reader("the config dict").read(node_of_mapping(source), None)
+    path = Path(source).absolute()
+    return _Reader(str(path)).read(node_of_file(path), path)
+
+
+def template_text() -> str:
+    """The commented `rla_config.yaml` with every key at its default, as `rla init` writes it."""
+    packaged = Path(__file__).parent / "data" / "rla_config.yaml"
+    checkout = Path(__file__).parent.parent / "rla_config.yaml"
+    return (packaged if packaged.exists() else checkout).read_text(encoding="utf-8")
+
+
+class _Reader:
+    """Walks the nodes along the schema and collects the faults."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._faults: list[tuple[int, str]] = []
+
+    def read(self, root: yaml.Node | None, path: Path | None) -> Config:
+        """Read the tree below `root`; `path` is None for a dict.
+
+        Raises:
+            ConfigError: with all faults, in the order of their lines.
+        """
+        values = self._section(Config, root, "")
+        remote = values.get("remote_setting")
+        if path is None and isinstance(remote, RemoteSetting) and remote.password:
+            self._faults.append((0, f"REMOTE_SETTING.password: {DICT_ADVICE}"))
+        if self._faults:
+            raise ConfigError(self._source, [text for _, text in sorted(self._faults, key=lambda f: f[0])])
+        return Config(**values, path=path)
+
+    def _section(self, schema: type[Any], node: yaml.Node | None, prefix: str) -> dict[str, Any]:
+        """The valid values among the keys of one section, by field name."""
+        if node is None or is_empty(node):
+            return {}
+        if shape(node) != "mapping":
+            self._fault(node, prefix.rstrip("."), f"must hold keys and values, not {quote(node)}")
+            return {}
+        known = _keys_of(schema, capitals=not prefix)
+        values: dict[str, Any] = {}
+        for key_node, value_node in self._entries(node, prefix):
+            key = str(key_node.value)
+            if key not in known:
+                self._fault(key_node, prefix + key, f"unknown key{near(key_node, tuple(known))}")
+                continue
+            name, rule = known[key]
+            if name in values:
+                self._fault(key_node, prefix + key, "is given twice")
+            elif isinstance(rule, type):
+                values[name] = rule(**self._section(rule, value_node, prefix + key + "."))
+            elif not is_empty(value_node):
+                self._value(values, (name, rule), value_node, prefix + key)
+        return values
+
+    def _entries(self, node: yaml.Node, prefix: str) -> list[tuple[yaml.Node, yaml.Node]]:
+        try:
+            return entries(cast("yaml.MappingNode", node))
+        except WrongValueError as error:
+            self._fault(node, prefix.rstrip("."), str(error))
+            return []
+
+    def _value(self, values: dict[str, Any], key: tuple[str, Rule], node: yaml.Node, dotted: str) -> None:
+        name, rule = key
+        try:
+            values[name] = rule(node)
+        except WrongValueError as error:
+            self._fault(node, dotted, str(error))
+
+    def _fault(self, node: yaml.Node, dotted: str, text: str) -> None:
+        line = node.start_mark.line + 1 if node.start_mark is not None else 0
+        where = f"line {line}: " if line else ""
+        self._faults.append((line, f"{where}{dotted}: {text}" if dotted else f"{where}the file {text}"))
+
+
+def _keys_of(schema: type[Any], *, capitals: bool) -> dict[str, tuple[str, Any]]:
+    """YAML key → (field name, rule or dataclass of the section)."""
+    keys: dict[str, tuple[str, Any]] = {}
+    for item in fields(schema):
+        if item.metadata.get("internal"):
+            continue
+        rule = item.metadata.get("rule", item.default_factory)
+        for name in (item.name, item.metadata.get("older", "")):
+            if name:
+                keys[name.upper() if capitals else name] = (item.name, rule)
+    return keys

@@ -1,0 +1,57 @@
+"""Reading a database: queries, runs, curves. `open(data_root)` is the door.
+
+Everything is imported at first use, so that a command that needs little starts quickly.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import os
+
+    from rla_client.database.runs import Database
+
+_HOMES = {
+    "Database": "runs",
+    "Run": "runs",
+    "HyperParams": "hyper_params",
+    "Record": "records",
+    "experiment_data_query": "query",
+    "single_experiment_query": "query",
+    "extract_valid_index": "query",
+    "BasicQueryResult": "query",
+    "ArchiveQueryResult": "query",
+    "LogQueryResult": "query",
+    "HyperParamResult": "query",
+    "CkpResult": "query",
+    "OtherQueryResult": "query",
+    "DeleteLogTool": "batch",
+    "ArchiveLogTool": "batch",
+    "MigrateLogTool": "batch",
+    "ViewLogTool": "batch",
+    "PrettyPlotterTool": "batch",
+    "Filter": "batch",
+}
+__all__ = ["open", *_HOMES]  # noqa: PLE0604 - plain text
+
+
+def open(data_root: str | os.PathLike[str]) -> Database:  # noqa: A001 - rla_client.database.open(…) is the name
+    """Open the database in a data root (the folder that holds log/).
+
+    Raises:
+        DatabaseError: it is no folder.
+    """
+    from rla_client.database.runs import Database
+
+    return Database(data_root)
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    home = _HOMES.get(name)
+    if home is None:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -1,0 +1,300 @@
+"""The catalogue: a SQLite table of all runs of a database, so that a look needs no reading.
+
+It is never the truth. It lies in the state folder under a hash of the data root's path, is
+rebuilt whenever it is missing, broken or of another version, and every use first refreshes it:
+
+- A *day* (`<kind>/<table>/YYYY/MM/DD`) whose folder's mtime is as noted has the same runs; other
+  days are listed again, over all kinds.
+- A *run* whose signature (mtime of its log folder; inode, size, mtime and ctime of progress.csv)
+  is as noted has the same row; others are read again. The ctime makes a CSV that was cut and
+  grew back to its old size differ.
+- A time stamp younger than `RACY_NS` when it was looked at proves nothing, because a change in
+  the same clock tick would not show: such entries are noted without signature and looked at
+  again next time.
+
+Two processes may refresh at once: SQLite orders them, both write what the tree says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+from rla_client.database.hyper_params import wrap
+from rla_client.database.records import PROGRESS_FILE, Record, read_record
+from rla_client.database.tree import day_items, find_days, find_tables
+from rla_client.errors import DatabaseError
+from rla_client.layout import DEFAULT_LOG_TYPES, LOG
+
+VERSION = 1
+RACY_NS = 2_000_000_000  # FAT's clock has 2 s; the finest tick of Linux is 4 ms
+BUSY_S = 60.0
+COMMIT_EVERY = 500  # runs; a first build that is interrupted goes on from there
+_COLUMNS = (
+    "table_name", "idx", "kinds", "opened", "host", "state", "updated", "time_step", "duration_s",
+    "hyper", "metrics", "tags", "note", "problems",
+)  # fmt: skip
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS days (kind TEXT, table_name TEXT, day TEXT, mtime_ns INTEGER,
+    PRIMARY KEY (kind, table_name, day)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS runs (table_name TEXT, idx TEXT, signature TEXT, kinds TEXT, opened REAL, host TEXT,
+    state TEXT, updated REAL, time_step REAL, duration_s REAL, hyper TEXT, metrics TEXT, tags TEXT, note TEXT,
+    problems TEXT, PRIMARY KEY (table_name, idx)) WITHOUT ROWID;
+"""
+
+
+def state_folder(data_root: Path) -> Path:
+    """Folder of what is remembered about one database on this machine."""
+    from rla_client.places import find_places
+
+    digest = hashlib.sha256(os.fsencode(os.path.realpath(data_root))).hexdigest()[:16]
+    return find_places().state / "catalogue" / digest
+
+
+class Catalogue:
+    """All runs of one database; see the module's text. Use as a context manager."""
+
+    def __init__(self, data_root: Path, folder: Path | None = None) -> None:
+        self._root = data_root
+        self._db = _open_database(folder if folder is not None else state_folder(data_root))
+
+    def __enter__(self) -> Catalogue:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
+
+    def refresh(self, now_ns: int, progress: Callable[[int, int], None] | None = None) -> None:
+        """Bring the catalogue up to the tree.
+
+        Args:
+            now_ns: the wall clock, Unix nanoseconds.
+            progress: told (runs read, runs to read) while there are many.
+        """
+        found = dict(self._scan_days())
+        known = {
+            (kind, table, day): mtime
+            for kind, table, day, mtime in self._db.execute(
+                "SELECT kind, table_name, day, mtime_ns FROM days"
+            )
+        }
+        changed = {key[1:] for key in found.keys() | known.keys() if found.get(key) != known.get(key)}
+        if changed:
+            with self._db:
+                for table, day in changed:
+                    self._list_day(table, day)
+                self._note_days(found, known, now_ns)
+        self._read_changed(now_ns, progress)
+
+    def _scan_days(self) -> Iterator[tuple[tuple[str, str, str], int]]:
+        for kind in DEFAULT_LOG_TYPES:
+            for table in find_tables(self._root, (kind,)):
+                for day in find_days(self._root, kind, table):
+                    with suppress(FileNotFoundError, NotADirectoryError):
+                        yield (kind, table, day), os.stat(f"{self._root}/{kind}/{table}/{day}").st_mtime_ns
+
+    def _list_day(self, table: str, day: str) -> None:
+        kinds: dict[str, list[str]] = {}
+        for kind in DEFAULT_LOG_TYPES:
+            for item in day_items(self._root, kind, table, day):
+                kinds.setdefault(item.index, []).append(kind)
+        low, high = f"{day}/", f"{day}0"  # "0" follows "/" in ASCII
+        known = dict(
+            self._db.execute(
+                "SELECT idx, kinds FROM runs WHERE table_name = ? AND idx > ? AND idx < ?", (table, low, high)
+            )
+        )
+        gone = [(table, index) for index in known if index not in kinds]
+        self._db.executemany("DELETE FROM runs WHERE table_name = ? AND idx = ?", gone)
+        fresh = [
+            (table, index, " ".join(names))
+            for index, names in kinds.items()
+            if known.get(index) != " ".join(names)
+        ]
+        self._db.executemany(
+            "INSERT OR REPLACE INTO runs (table_name, idx, kinds, signature) VALUES (?, ?, ?, '')", fresh
+        )
+
+    def _note_days(
+        self, found: dict[tuple[str, str, str], int], known: dict[tuple[str, str, str], int], now_ns: int
+    ) -> None:
+        self._db.executemany(
+            "DELETE FROM days WHERE kind = ? AND table_name = ? AND day = ?",
+            [key for key in known if key not in found],
+        )
+        self._db.executemany(
+            "INSERT OR REPLACE INTO days VALUES (?, ?, ?, ?)",
+            [
+                (*key, mtime if now_ns - mtime > RACY_NS else -1)
+                for key, mtime in found.items()
+                if known.get(key) != mtime
+            ],
+        )
+
+    def _read_changed(self, now_ns: int, progress: Callable[[int, int], None] | None) -> None:
+        todo = []
+        for table, index, signature, kinds in self._db.execute(
+            "SELECT table_name, idx, signature, kinds FROM runs"
+        ):
+            current = run_signature(f"{self._root}/{LOG}/{table}/{index}", now_ns)
+            if current != signature or not signature:
+                todo.append((table, index, current, kinds))
+        for start in range(0, len(todo), COMMIT_EVERY):
+            batch = todo[start : start + COMMIT_EVERY]
+            if progress is not None:
+                progress(start, len(todo))
+            rows = [self._row(*entry) for entry in batch]
+            names = ", ".join((*_COLUMNS, "signature"))
+            with self._db:
+                self._db.executemany(
+                    f"INSERT OR REPLACE INTO runs ({names}) VALUES ({', '.join('?' * (len(_COLUMNS) + 1))})",  # noqa: S608 - constants only
+                    rows,
+                )
+
+    def _row(self, table: str, index: str, signature: str, kinds: str) -> tuple[object, ...]:
+        record = read_record(self._root, table, index, tuple(kinds.split()))
+        return (
+            table, index, kinds, record.opened, record.host, record.state, record.updated, record.time_step,
+            record.duration_s, _dump(record.hyper), _dump(record.metrics), _dump(record.tags), record.note,
+            _dump(record.problems), signature,
+        )  # fmt: skip
+
+    def records(
+        self, table: str | None = None, *, since: float | None = None, limit: int | None = None
+    ) -> list[Record]:
+        """Rows as of the last refresh, oldest first.
+
+        Args:
+            table: only this task table.
+            since: only runs that began at or after these Unix seconds.
+            limit: only the newest so many.
+        """
+        where, values = _condition(table, since)
+        names = ", ".join(_COLUMNS)
+        sql = f"SELECT {names} FROM runs {where} ORDER BY opened DESC, idx DESC"  # noqa: S608 - constants only
+        if limit is not None:
+            sql += " LIMIT ?"
+            values.append(limit)
+        return [_record(row) for row in self._db.execute(sql, values)][::-1]
+
+    def count(self, table: str | None = None, *, since: float | None = None) -> int:
+        """How many rows `records` would give without limit."""
+        where, values = _condition(table, since)
+        return int(self._db.execute(f"SELECT count(*) FROM runs {where}", values).fetchone()[0])  # noqa: S608
+
+    def names(self, table: str | None = None) -> list[tuple[str, str]]:
+        """(table, index) of all runs, oldest first."""
+        where, values = _condition(table, None)
+        return list(
+            self._db.execute(f"SELECT table_name, idx FROM runs {where} ORDER BY opened, idx", values)
+        )  # noqa: S608
+
+    def record(self, table: str, index: str) -> Record:
+        """One row.
+
+        Raises:
+            DatabaseError: the catalogue has no such run.
+        """
+        names = ", ".join(_COLUMNS)
+        row = self._db.execute(
+            f"SELECT {names} FROM runs WHERE table_name = ? AND idx = ?",  # noqa: S608 - constants only
+            (table, index),
+        ).fetchone()
+        if row is None:
+            message = f"there is no run {index} in table {table}"
+            raise DatabaseError(message)
+        return _record(row)
+
+
+def run_signature(folder: str, now_ns: int) -> str:
+    """What tells whether a run's log folder changed; empty when that cannot be told yet."""
+    parts: list[int] = []
+    newest = 0
+    try:
+        found = os.stat(folder)
+        parts.append(found.st_mtime_ns)
+        newest = found.st_mtime_ns
+        found = os.stat(f"{folder}/{PROGRESS_FILE}")
+        parts += [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+        newest = max(newest, found.st_mtime_ns, found.st_ctime_ns)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    if now_ns - newest <= RACY_NS:
+        return ""
+    return ",".join(map(str, parts)) or "no log"
+
+
+def _condition(table: str | None, since: float | None) -> tuple[str, list[object]]:
+    terms: list[str] = []
+    values: list[object] = []
+    if table is not None:
+        terms.append("table_name = ?")
+        values.append(table)
+    if since is not None:
+        terms.append("opened >= ?")
+        values.append(since)
+    return (f"WHERE {' AND '.join(terms)}" if terms else ""), values
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, default=str, separators=(",", ":"))
+
+
+def _record(row: Iterable[object]) -> Record:
+    values = dict(zip(_COLUMNS, row, strict=True))
+    load = json.loads
+    return Record(
+        table=str(values["table_name"]),
+        index=str(values["idx"]),
+        kinds=tuple(str(values["kinds"]).split()),
+        opened=values["opened"] or 0.0,  # type: ignore[arg-type]
+        host=str(values["host"] or ""),
+        state=values["state"],  # type: ignore[arg-type]
+        updated=values["updated"],  # type: ignore[arg-type]
+        time_step=values["time_step"],  # type: ignore[arg-type]
+        duration_s=values["duration_s"],  # type: ignore[arg-type]
+        hyper=wrap(load(values["hyper"] or "{}")),  # type: ignore[arg-type]
+        metrics=load(values["metrics"] or "{}"),  # type: ignore[arg-type]
+        tags=tuple(load(values["tags"] or "[]")),  # type: ignore[arg-type]
+        note=str(values["note"] or ""),
+        problems=tuple(load(values["problems"] or "[]")),  # type: ignore[arg-type]
+    )
+
+
+def _open_database(folder: Path) -> sqlite3.Connection:
+    """Open, make or remake the file; in memory where the folder cannot be written."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return _prepare(":memory:")
+    path = folder / "catalogue.db"
+    try:
+        return _prepare(str(path))
+    except sqlite3.OperationalError:
+        return _prepare(":memory:")
+    except sqlite3.DatabaseError:
+        for suffix in ("", "-wal", "-shm"):
+            with suppress(FileNotFoundError):
+                os.unlink(f"{path}{suffix}")
+        return _prepare(str(path))
+
+
+def _prepare(path: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=BUSY_S)
+    try:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = OFF")  # it can be rebuilt
+        if version != VERSION:
+            with closing(connection.cursor()) as cursor:
+                cursor.executescript("DROP TABLE IF EXISTS days; DROP TABLE IF EXISTS runs;" + _SCHEMA)
+                cursor.execute(f"PRAGMA user_version = {VERSION}")
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,367 @@
+"""Changes to a database that are whole or not there: trash, copies, and the journal behind both.
+
+Everything lies in `<data_root>/.rla/`:
+
+    lock                    held (flock) by the one command that changes the database
+    trash/<id>/entry.json   what a removal moved: {"format": 1, "created": s, "state": …, "moves": [[from, to], …]}
+    trash/<id>/items/…      the moved items, under their paths
+    copies/<id>/entry.json  the same for copies (archive, migrate), written when all are staged
+    copies/<id>/items/…     staged copies
+
+Paths in a journal are relative to the data root. A change is one journal entry in state `moving`
+and then renames, each atomic, all on one file system. Killed before the entry stands: nothing
+happened (staged copies without entry are swept). Killed after it: the next command that takes
+the lock finishes the renames. A kind that lies on another disk (a link) gets its trash and its
+staging below that kind's own `.rla/`.
+
+A trash entry is deleted `TRASH_DAYS` after its creation, or by `empty_trash`: it is renamed to
+`gone-<id>` first, so that half of it is never seen as an entry.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rla_client.database.records import RUN_FILE, read_json, read_record
+from rla_client.database.tree import Item, item_bytes
+from rla_client.errors import BrokenFileError, DatabaseError, LiveRunError
+from rla_client.layout import DEFAULT_LOG_TYPES, LOG
+from rla_client.storage import TEMP_PREFIX, fsync_folder, write_atomic
+
+HIDDEN = ".rla"
+TRASH_DAYS = 7.0
+ENTRY = "entry.json"
+FORMAT = 1
+_COPY_BYTES = 1 << 20
+Move = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TrashEntry:
+    """One removal that can still be undone.
+
+    Attributes:
+        name: its id, sortable by time.
+        created: Unix seconds.
+        moves: (old path, path in the trash), relative to the data root.
+        bytes: what emptying it frees.
+    """
+
+    name: str
+    created: float
+    moves: tuple[Move, ...]
+    bytes: int
+
+
+@contextmanager
+def changing(data_root: Path, now: float, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold the database for a change; finishes what a killed command began, drops old trash.
+
+    Args:
+        data_root: the database.
+        now: Unix seconds.
+        waiting: called once if another command holds it.
+
+    Raises:
+        DatabaseError: the data root cannot be written.
+    """
+    import fcntl
+
+    try:
+        (data_root / HIDDEN).mkdir(exist_ok=True)
+        descriptor = os.open(data_root / HIDDEN / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        message = f"{data_root} cannot be changed: {error.strerror or error}"
+        raise DatabaseError(message) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if waiting is not None:
+                waiting()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _recover(data_root, now)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def refuse_live(data_root: Path, items: Iterable[Item], now: float) -> None:
+    """Be sure that nobody writes these runs, as far as their run.json says.
+
+    Raises:
+        LiveRunError: somebody does; the message lists them.
+    """
+    live = live_runs(data_root, items, now)
+    if live:
+        listing = "\n".join(f"  {table}/{index}" for table, index in sorted(live))
+        message = (
+            f"{len(live)} of these runs are being written; stop them first, or choose others:\n{listing}"
+        )
+        raise LiveRunError(message)
+
+
+def live_runs(data_root: Path, items: Iterable[Item], now: float) -> set[tuple[str, str]]:
+    """(table, index) of the runs that are being written."""
+    found = set()
+    for table, index in {(item.table, item.index) for item in items}:
+        try:
+            run = read_json(f"{data_root}/{LOG}/{table}/{index}/{RUN_FILE}")
+        except BrokenFileError:
+            continue
+        if run is not None and read_record(data_root, table, index, ()).is_live(now):
+            found.add((table, index))
+    return found
+
+
+def move_to_trash(data_root: Path, items: Sequence[Item], now: float) -> str:
+    """Move items into a new trash entry; the caller holds `changing`.
+
+    Returns:
+        The entry's name.
+
+    Raises:
+        LiveRunError: a run is being written; nothing was moved.
+        OSError: a rename failed; the rest of the entry is finished by the next command.
+    """
+    refuse_live(data_root, items, now)
+    name = f"{datetime.fromtimestamp(now).strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"  # noqa: DTZ006
+    moves = []
+    for item in items:
+        base = _hidden_base(data_root, item.kind)
+        for path in item.paths:
+            relative = os.path.relpath(path, data_root)
+            moves.append((relative, f"{base}/trash/{name}/items/{relative}"))
+    folder = data_root / HIDDEN / "trash" / name
+    folder.mkdir(parents=True)
+    _write_entry(folder, now, "moving", moves)
+    _carry_out(data_root, moves)
+    _write_entry(folder, now, "done", moves)
+    return name
+
+
+def copy_items(
+    data_root: Path, items: Sequence[Item], target: Callable[[Item], str], now: float
+) -> list[Item]:
+    """Copy the items of one run, all of them or none; the caller holds `changing`.
+
+    Args:
+        data_root: the database.
+        items: items of one run.
+        target: where an item's table goes, relative to the data root, such as `arc/log/task`.
+        now: Unix seconds.
+
+    Returns:
+        Those that were copied; items that are already there are left as they are.
+
+    Raises:
+        LiveRunError: the run is being written.
+        OSError: no space and the like; nothing is left of the copy.
+    """
+    refuse_live(data_root, items, now)
+    name = f"{int(now)}-{secrets.token_hex(4)}"
+    folder = data_root / HIDDEN / "copies" / name
+    moves: list[Move] = []
+    copied = []
+    places = {folder}
+    try:
+        for item in items:
+            fresh = [(path, _target_path(item, path, target(item))) for path in item.paths]
+            fresh = [(path, final) for path, final in fresh if not os.path.lexists(data_root / final)]
+            for path, final in fresh:
+                base = _hidden_base(data_root, Path(final).parts[0])
+                staged = f"{base}/copies/{name}/items/{len(moves)}"
+                places.add(data_root / base / "copies" / name)
+                _copy(path, data_root / staged)
+                moves.append((staged, final))
+            if fresh:
+                copied.append(item)
+        if moves:
+            folder.mkdir(parents=True, exist_ok=True)
+            _write_entry(folder, now, "moving", moves)
+            _carry_out(data_root, moves)
+    finally:
+        if not (folder / ENTRY).exists() or not _unfinished(data_root, moves):
+            for place in places:
+                shutil.rmtree(place, ignore_errors=True)
+    return copied
+
+
+def _target_path(item: Item, path: str, table: str) -> str:
+    day = item.index.rsplit("/", 1)[0]
+    return f"{table}/{day}/{os.path.basename(path)}"
+
+
+def _copy(source: str, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if os.path.isdir(source) and not os.path.islink(source):
+        shutil.copytree(source, target, symlinks=True, ignore=_not_to_copy, copy_function=_copy_file)
+        for folder, _, _ in os.walk(target):
+            fsync_folder(folder)
+    else:
+        _copy_file(source, os.fspath(target))
+
+
+def _not_to_copy(folder: str, names: list[str]) -> list[str]:
+    """Temp files, sockets and pipes."""
+    skipped = []
+    for name in names:
+        path = os.path.join(folder, name)
+        plain = os.path.islink(path) or os.path.isdir(path) or os.path.isfile(path)
+        if name.startswith(TEMP_PREFIX) or not plain:
+            skipped.append(name)
+    return skipped
+
+
+def _copy_file(source: str, target: str) -> str:
+    shutil.copy2(source, target, follow_symlinks=False)
+    if not os.path.islink(target):
+        with open(target, "rb") as file:
+            os.fsync(file.fileno())
+    return target
+
+
+def trash_entries(data_root: Path) -> list[TrashEntry]:
+    """What can be restored, oldest first."""
+    found = []
+    folder = data_root / HIDDEN / "trash"
+    for name in sorted(os.listdir(folder)) if folder.is_dir() else []:
+        entry = _read_entry(folder / name)
+        if entry is not None and not name.startswith("gone-"):
+            moves = tuple((str(old), str(new)) for old, new in entry["moves"])
+            total = sum(item_bytes(Item("", "", "", (str(data_root / new),)))[0] for _, new in moves)
+            found.append(TrashEntry(name, float(entry["created"]), moves, total))
+    return found
+
+
+def restore_trash(data_root: Path, name: str) -> int:
+    """Move a trash entry back; the caller holds `changing`.
+
+    Returns:
+        How many paths came back.
+
+    Raises:
+        DatabaseError: no such entry, or something stands in the place of an item.
+    """
+    folder = data_root / HIDDEN / "trash" / name
+    entry = _read_entry(folder) if os.sep not in name else None
+    if entry is None:
+        message = f"the trash has no entry {name!r}; `rla trash` lists them"
+        raise DatabaseError(message)
+    back = [(str(new), str(old)) for old, new in entry["moves"]]
+    taken = [
+        old for new, old in back if os.path.lexists(data_root / old) and os.path.lexists(data_root / new)
+    ]
+    if taken:
+        message = f"{len(taken)} paths are taken, such as {taken[0]}; move them away first"
+        raise DatabaseError(message)
+    _write_entry(folder, float(entry["created"]), "restoring", back)
+    _carry_out(data_root, back)
+    _delete_entry(data_root, name, back)
+    return len(back)
+
+
+def empty_trash(data_root: Path, now: float, older_than_s: float = 0.0) -> int:
+    """Delete trash entries for good; the caller holds `changing`.
+
+    Returns:
+        Bytes freed.
+    """
+    freed = 0
+    for entry in trash_entries(data_root):
+        if now - entry.created >= older_than_s:
+            freed += entry.bytes
+            _delete_entry(data_root, entry.name, entry.moves)
+    return freed
+
+
+def _delete_entry(data_root: Path, name: str, moves: Iterable[Move]) -> None:
+    bases = {HIDDEN} | {
+        path.split(f"/trash/{name}/")[0] for move in moves for path in move if f"/trash/{name}/" in path
+    }
+    for base in sorted(bases, key=len, reverse=True):
+        here = data_root / base / "trash"
+        with suppress(FileNotFoundError):
+            os.rename(here / name, here / f"gone-{name}")
+        shutil.rmtree(here / f"gone-{name}", ignore_errors=True)
+
+
+def _recover(data_root: Path, now: float) -> None:
+    bases = [data_root / HIDDEN, *(data_root / kind / HIDDEN for kind in DEFAULT_LOG_TYPES)]
+    for entry_folder in [path for kind in ("trash", "copies") for path in sorted(bases[0].glob(f"{kind}/*"))]:
+        entry = _read_entry(entry_folder)
+        if entry is None or entry_folder.name.startswith("gone-"):
+            continue
+        moves = [(str(old), str(new)) for old, new in entry["moves"]]
+        if entry["state"] == "moving":
+            _carry_out(data_root, moves)
+            if entry_folder.parent.name == "trash":
+                _write_entry(entry_folder, entry["created"], "done", moves)
+        elif entry["state"] == "restoring":
+            _carry_out(data_root, moves)
+            _delete_entry(data_root, entry_folder.name, moves)
+    for base in bases:
+        for leftover in [*base.glob("copies/*"), *base.glob("trash/gone-*")]:
+            shutil.rmtree(leftover, ignore_errors=True)
+    for leftover in bases[0].glob("trash/*"):
+        if not (leftover / ENTRY).exists():
+            shutil.rmtree(leftover, ignore_errors=True)
+    empty_trash(data_root, now, TRASH_DAYS * 86400)
+
+
+def _unfinished(data_root: Path, moves: Iterable[Move]) -> bool:
+    return any(os.path.lexists(data_root / old) for old, _ in moves)
+
+
+def _carry_out(data_root: Path, moves: Iterable[Move]) -> None:
+    touched = set()
+    for old, new in moves:
+        source, target = data_root / old, data_root / new
+        if not os.path.lexists(source) or os.path.lexists(target):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.rename(source, target)
+        except FileNotFoundError:
+            continue
+        touched |= {source.parent, target.parent}
+    for folder in touched:
+        with suppress(OSError):
+            fsync_folder(folder)
+
+
+def _hidden_base(data_root: Path, kind: str) -> str:
+    """`.rla`, or `<kind>/.rla` where the kind lies on another disk."""
+    folder = data_root / kind
+    if folder.exists() and folder.stat().st_dev != data_root.stat().st_dev:
+        return f"{kind}/{HIDDEN}"
+    return HIDDEN
+
+
+def _write_entry(folder: Path, created: float, state: str, moves: Sequence[Move]) -> None:
+    content = {"format": FORMAT, "created": created, "state": state, "moves": [list(move) for move in moves]}
+    write_atomic(folder / ENTRY, json.dumps(content, indent=1).encode("utf-8", "surrogatepass"))
+
+
+def _read_entry(folder: Path) -> dict[str, Any] | None:
+    try:
+        entry = read_json(folder / ENTRY)
+    except BrokenFileError:
+        return None
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ENOTDIR}:
+            return None
+        raise
+    if entry is None or entry.get("format") != FORMAT or not isinstance(entry.get("moves"), list):
+        return None
+    return entry

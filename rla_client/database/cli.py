@@ -1,0 +1,83 @@
+"""`rla`: the command line of a database.
+
+Commands live in modules that register themselves on the app; a module that is not installed
+is left out. Each is started with imports of typer only: tables, charts and most commands need
+neither pandas nor numpy, so that `rla show` answers within 0.3 s.
+
+Errors that are the user's to mend are one message on stderr and exit code 1; wrong options are
+typer's, exit code 2. A reader that closes the pipe ends the command quietly.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+
+import typer
+
+from rla_client.errors import RlaError
+
+COMMAND_MODULES = (
+    "rla_client.database.cli_view",
+    "rla_client.database.cli_change",
+    "rla_client.database.cli_output",
+    "rla_client.database.cli_project",  # init, push, pull, verify
+)
+EXIT_FAULT = 1
+EXIT_INTERRUPTED = 130
+EXIT_PIPE = 141
+
+
+def make_app() -> typer.Typer:
+    """The app with all commands."""
+    app = typer.Typer(
+        name="rla",
+        help="Look at, compare, plot and manage the runs of an RLA database.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog="RUN is an index, a unique part of it, or @last. The database is --data-root, or RLA_DATA_ROOT, "
+        "or the one found here or upwards beside rla_config.yaml.",
+    )
+    for name in COMMAND_MODULES:
+        if find_spec(name) is not None:
+            import_module(name).register(app)
+    return app
+
+
+def main() -> None:
+    """Run one command; the entry point of `rla`."""
+    code = 0
+    try:
+        make_app()(standalone_mode=True)
+    except SystemExit as exit_:
+        code = exit_.code if isinstance(exit_.code, int) else EXIT_FAULT
+    except RlaError as error:
+        print(f"rla: {error}", file=sys.stderr)  # noqa: T201
+        code = EXIT_FAULT
+    except BrokenPipeError:
+        _close_quietly()
+        code = EXIT_PIPE
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        print(f"rla: {error.strerror or error}{where}", file=sys.stderr)  # noqa: T201
+        code = EXIT_FAULT
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _close_quietly()
+        code = EXIT_PIPE
+    sys.exit(code)
+
+
+def _close_quietly() -> None:
+    """Keep the interpreter from complaining about the closed pipe at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

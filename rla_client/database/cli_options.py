@@ -1,0 +1,179 @@
+"""Options that the commands of `rla` share, finding the database, and choosing runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rla_client.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from rla_client.database.records import Record
+    from rla_client.database.runs import Database
+
+CONFIG_NAME = "rla_config.yaml"
+MANY = 300  # runs to read from which on a terminal is told how far it is
+_SEARCH_DEPTH = 2  # folders below the one with rla_config.yaml
+
+DataRoot = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-root",
+        "-d",
+        envvar="RLA_DATA_ROOT",
+        help="The database: the folder that holds log/.",
+        show_default=False,
+    ),
+]
+TableOption = Annotated[
+    str | None, typer.Option("--table", "-t", help="Only this task table.", show_default=False)
+]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        "-w",
+        help="Only runs that fit, e.g. \"lr == 0.001 and state == 'finished'\".",
+        show_default=False,
+    ),
+]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", help="Only runs begun since: 2026/11/21, 36h, 7d.", show_default=False),
+]
+Archived = Annotated[bool, typer.Option("--archived", help="The runs under arc/ instead.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Columns = Annotated[
+    str | None, typer.Option("--columns", "-c", help="Columns, separated by commas.", show_default=False)
+]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Index, a unique part of it, or @last.")]
+RunArguments = Annotated[
+    list[str] | None, typer.Argument(metavar="[RUN]...", help="Index, a unique part of it, or @last.")
+]
+
+
+def open_database(data_root: Path | None, *, archived: bool = False) -> Database:
+    """The database of a command.
+
+    Raises:
+        DatabaseError: there is none, or it cannot be told which.
+    """
+    from rla_client.database.runs import Database
+
+    database = Database(data_root if data_root is not None else find_data_root(Path.cwd()))
+    if archived:
+        database = database.archived
+    if sys.stderr.isatty():
+        database.progress = _progress
+    return database
+
+
+def _progress(done: int, total: int) -> None:
+    if total >= MANY:
+        end = "\n" if done + 500 >= total else ""
+        print(f"\rreading {done} of {total} runs…", end=end, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def find_data_root(start: Path) -> Path:
+    """The database in a folder, above it, or below the folder with rla_config.yaml above it.
+
+    Raises:
+        DatabaseError: there is none, or several.
+    """
+    for folder in (start, *start.parents):
+        if is_data_root(folder):
+            return folder
+        if (folder / CONFIG_NAME).is_file():
+            found = sorted(_roots_below(folder, _SEARCH_DEPTH))
+            if len(found) == 1:
+                return found[0]
+            if found:
+                listing = "\n".join(f"  --data-root {path}" for path in found)
+                message = f"{folder} holds several databases, choose one:\n{listing}"
+                raise DatabaseError(message)
+    message = (
+        f"no database here: neither {start} nor a folder above it holds one; "
+        "go to your project, or give --data-root FOLDER (the folder that holds log/)"
+    )
+    raise DatabaseError(message)
+
+
+def is_data_root(folder: Path) -> bool:
+    """Whether a folder looks like a data root: a kind with a table in it."""
+    from rla_client.database.tree import find_tables
+    from rla_client.layout import ARCHIVE_TESTER, HYPARAMETER, LOG
+
+    kinds = [kind for kind in (LOG, ARCHIVE_TESTER, HYPARAMETER) if (folder / kind).is_dir()]
+    return bool(kinds) and bool(find_tables(folder, kinds))
+
+
+def _roots_below(folder: Path, depth: int) -> list[Path]:
+    found = []
+    for entry in os.scandir(folder):
+        if entry.name.startswith(".") or not entry.is_dir(follow_symlinks=False):
+            continue
+        path = Path(entry.path)
+        if is_data_root(path):
+            found.append(path)
+        elif depth > 1:
+            found += _roots_below(path, depth - 1)
+    return found
+
+
+def choose_records(
+    database: Database,
+    references: Sequence[str] | None,
+    table: str | None,
+    where: str | None,
+    since: str | None = None,
+) -> list[Record]:
+    """The runs that references name, else those that the filters leave.
+
+    Raises:
+        DatabaseError: a reference fits none or several. ArgumentError: a bad filter.
+    """
+    if references:
+        found = [database.find(reference, table).record for reference in references]
+        return list({(record.table, record.index): record for record in found}.values())
+    return database.records(table, where, since)
+
+
+def say(text: str) -> None:
+    """Print to stdout."""
+    print(text)  # noqa: T201
+
+
+def say_aside(text: str) -> None:
+    """Print to stderr: what is not the answer itself."""
+    print(text, file=sys.stderr)  # noqa: T201
+
+
+def print_rows(
+    names: Sequence[str], rows: Sequence[Sequence[object]], *, as_json: bool, as_csv: bool
+) -> None:
+    """Print a table in the form that was asked for."""
+    from rla_client.database.terminal import csv_text, json_text, table_text
+
+    if as_json:
+        say(json_text([dict(zip(names, row, strict=True)) for row in rows]))
+    elif as_csv:
+        say(csv_text(names, rows))
+    else:
+        say(table_text(names, rows))
+
+
+def agree(question: str, yes: bool) -> bool:
+    """Ask y/n; without a terminal and without --yes the answer is no, and said so."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        say_aside("nothing was done: there is nobody to ask; add --yes")
+        return False
+    return typer.confirm(question)

@@ -1,0 +1,416 @@
+"""`rla ls`, `show`, `tail`, `diff`, `compare`: looking at runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rla_client.database.cli_options import (
+    Archived,
+    AsCsv,
+    AsJson,
+    Columns,
+    DataRoot,
+    RunArgument,
+    RunArguments,
+    Since,
+    TableOption,
+    Where,
+    choose_records,
+    open_database,
+    print_rows,
+    say,
+    say_aside,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rla_client.database.records import Record
+    from rla_client.database.runs import Run
+
+TERMINAL_LIMIT = 50  # rows of `ls` on a terminal; a pipe gets all
+FOLLOW_S = 0.5
+LIKELY_METRICS = ("return", "reward", "rew", "score", "success", "loss")
+_TAIL_FILES = {
+    "log": "log.txt",
+    "progress": "progress.csv",
+    "warn": "warn.txt",
+    "backup": "backup.txt",
+    "console": "console.txt",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("ls")(ls)
+    app.command()(show)
+    app.command()(tail)
+    app.command()(diff)
+    app.command()(compare)
+
+
+def ls(
+    table: Annotated[str | None, typer.Argument(help="Task table.", show_default=False)] = None,
+    where: Where = None,
+    since: Since = None,
+    sort: Annotated[
+        str, typer.Option("--sort", "-s", help="Column to sort by; -NAME for descending.")
+    ] = "time",
+    columns: Columns = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", help="Newest so many; 0 for all.", show_default=False)
+    ] = None,
+    archived: Archived = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """List runs, newest last, with state, time-step and tracked hyper-parameters."""
+    from rla_client.database.records import clock
+
+    database = open_database(data_root, archived=archived)
+    machine = as_json or as_csv
+    if limit is None:
+        limit = TERMINAL_LIMIT if sys.stdout.isatty() and not machine else 0
+    early = limit if limit and sort == "time" else None
+    records = database.records(table, where, since, limit=early)
+    now = clock()
+    records = _sorted(records, sort, now)
+    hidden = 0
+    if early is not None and len(records) == early:
+        hidden = max(len(database.records(table, where, since)) - early, 0)
+    elif limit and len(records) > limit:
+        hidden = len(records) - limit
+        records = records[-limit:]
+    names, rows = _listing(records, columns, now, everything=machine)
+    if not rows and not machine:
+        say("no runs" + (f" in table {table}" if table else "") + (" fit" if where or since else " yet"))
+        return
+    print_rows(names, rows, as_json=as_json, as_csv=as_csv)
+    if hidden:
+        say_aside(f"({hidden} more; --limit 0 shows all)")
+    broken = sum(bool(record.problems) for record in records)
+    if broken and not machine:
+        say_aside(f"({broken} run(s) with unreadable files; `rla fsck` or `rla show RUN` says which)")
+
+
+def _sorted(records: list[Record], sort: str, now: float) -> list[Record]:
+    from rla_client.database.runs import RowView
+
+    if sort == "time":
+        return records
+    name = sort.removeprefix("-")
+    name = {"step": "time_step", "time-step": "time_step", "took": "duration"}.get(name, name)
+
+    def key(record: Record) -> tuple[int, float, str]:
+        value = RowView(record, now).get(name)
+        if isinstance(value, int | float):
+            return (1, float(value), "")
+        return (0, 0.0, "") if value is None else (2, 0.0, str(value))
+
+    return sorted(records, key=key, reverse=sort.startswith("-"))
+
+
+def _listing(
+    records: list[Record], columns: str | None, now: float, *, everything: bool
+) -> tuple[list[str], list[list[object]]]:
+    """Column names and rows of `ls`."""
+    from rla_client.database.records import tracked_keys
+    from rla_client.database.runs import RowView
+    from rla_client.database.terminal import duration_text, plain
+
+    if columns is not None:
+        asked = [name.strip() for name in columns.split(",") if name.strip()]
+        chosen = {"step": "time_step", "time-step": "time_step", "took": "duration"}
+        views = [RowView(record, now) for record in records]
+        return asked, [[view.get(chosen.get(name, name)) for name in asked] for view in views]
+    keys = list(dict.fromkeys(key for record in records for key in tracked_keys(record.index)))
+    several = everything or len({record.table for record in records}) > 1
+    names = ["run", *(["table"] if several else []), "state", "step", "took", *keys]
+    rows = []
+    for record in records:
+        view = RowView(record, now)
+        took: object = record.duration_s if everything else duration_text(record.duration_s)
+        head = [record.index if everything else record.date, *([record.table] if several else [])]
+        values = [view.get(key) for key in keys]
+        rows.append([*head, record.shown_state(now), plain(record.time_step), took, *values])
+    tags = any(record.tags for record in records)
+    if tags or everything:
+        names.append("tags")
+        for row, record in zip(rows, records, strict=True):
+            row.append(" ".join(record.tags) or None)
+    return names, rows
+
+
+def show(
+    run: RunArgument = "@last",
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", "-m", help="Chart this metric (repeatable).", show_default=False),
+    ] = None,
+    table: TableOption = None,
+    archived: Archived = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show everything about one run, with a small chart."""
+    found = open_database(data_root, archived=archived).find(run, table)
+    if as_json:
+        from rla_client.database.terminal import json_text
+
+        say(json_text(_facts(found)))
+        return
+    _print_run(found, metric or [])
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    from rla_client.database.tree import item_bytes
+
+    record = run.record
+    return {
+        "table": run.table,
+        "index": run.index,
+        "state": run.state,
+        "opened": record.opened,
+        "host": record.host,
+        "time_step": record.time_step,
+        "duration_s": record.duration_s,
+        "tags": list(record.tags),
+        "note": record.note,
+        "hyper_param": record.hyper,
+        "metrics": record.metrics,
+        "items": {item.kind: {"paths": item.paths, "bytes": item_bytes(item)[0]} for item in run.items},
+        "checkpoints": [path.name for path in run.checkpoints],
+        "figures": [path.name for path in run.figures],
+        "run_file": _run_file(run),
+        "problems": list(record.problems),
+    }
+
+
+def _run_file(run: Run) -> dict[str, Any]:
+    from rla_client.database.records import RUN_FILE, read_json
+    from rla_client.errors import BrokenFileError
+    from rla_client.layout import LOG
+
+    try:
+        return read_json(f"{run.folder(LOG)}/{RUN_FILE}") or {}
+    except BrokenFileError:
+        return {}
+
+
+def _print_run(run: Run, metrics: list[str]) -> None:
+    from rla_client.database.records import clock
+    from rla_client.database.terminal import bytes_text, clean, cut, duration_text, pairs_text, plain, width
+    from rla_client.database.tree import item_bytes
+
+    record = run.record
+    say(cut(clean(f"{run.table}/{run.index}"), max(width(), 60)))
+    about = _run_file(run)
+    facts: dict[str, object] = {"state": _state_text(run, about, clock())}
+    facts["began"] = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.opened))
+    facts["took"] = duration_text(record.duration_s)
+    facts["time-step"] = plain(record.time_step)
+    facts["host"] = record.host
+    parent = about.get("parent")
+    if isinstance(parent, dict):
+        facts["parent"] = f"{parent.get('run')} at {parent.get('time_step')}"
+    if record.tags:
+        facts["tags"] = " ".join(record.tags)
+    if record.note:
+        facts["note"] = record.note
+    say(pairs_text(facts))
+    for title, pairs in (
+        ("hyper-parameters", record.hyper.flat()),  # type: ignore[attr-defined]
+        ("last values", {key: plain(value) for key, value in record.metrics.items() if key != "time-step"}),
+    ):
+        if pairs:
+            say(f"{title}\n{pairs_text(pairs)}")
+    items = {}
+    for item in run.items:
+        size, count = item_bytes(item)
+        items[item.kind] = f"{bytes_text(size)} in {count} file(s)"
+    say(f"items\n{pairs_text(items)}")
+    checkpoints = run.checkpoints
+    if checkpoints:
+        names = ", ".join(path.name for path in checkpoints[-5:])
+        say(f"checkpoints\n  {cut(clean(names), width() - 2)}")
+    _print_charts(run, metrics)
+    for problem in record.problems:
+        say_aside(f"problem: {problem}")
+
+
+def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
+    from rla_client.database.terminal import duration_text
+
+    state = run.state or "not recorded (a run of the original RLA)"
+    if state == "unknown" and run.record.updated is not None:
+        state = f"unknown, last seen {duration_text(now - run.record.updated)} ago"
+    detail = [str(about[key]) for key in ("reason",) if about.get(key)]
+    detail += [
+        f"{key.replace('_', ' ')} {about[key]}"
+        for key in ("exit_code", "signal")
+        if about.get(key) is not None
+    ]
+    return state + (f" ({', '.join(detail)})" if detail else "")
+
+
+def _print_charts(run: Run, metrics: list[str]) -> None:
+    from rla_client.database.csv_table import TIME_STEP, sample_rows
+    from rla_client.database.terminal import chart_text
+    from rla_client.errors import DatabaseError
+    from rla_client.layout import LOG
+
+    chosen = metrics or _likely_metric(list(run.record.metrics))
+    if not chosen:
+        return
+    try:
+        rows = sample_rows(f"{run.folder(LOG)}/progress.csv", [TIME_STEP, *chosen])
+    except (DatabaseError, OSError) as error:
+        say_aside(str(error))
+        return
+    for name in chosen:
+        if name not in rows:
+            say_aside(f"no metric {name!r}; there are: {', '.join(run.record.metrics)}")
+            continue
+        steps = rows.get(TIME_STEP) or [float(place) for place in range(len(rows[name]))]
+        say(chart_text(name, steps, rows[name]))
+
+
+def _likely_metric(names: Sequence[str]) -> list[str]:
+    candidates = [
+        name for name in names if name not in {"time-step", "timestamp"} and not name.startswith("time")
+    ]
+    for word in LIKELY_METRICS:
+        for name in candidates:
+            if word in name.lower():
+                return [name]
+    return candidates[:1]
+
+
+def tail(
+    run: RunArgument = "@last",
+    what: Annotated[str, typer.Option("--file", help="log, progress, warn, backup or console.")] = "log",
+    lines: Annotated[int, typer.Option("--lines", "-n", help="Last so many lines.")] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on while the run is live.")] = False,
+    table: TableOption = None,
+    data_root: DataRoot = None,
+) -> None:
+    """Print the end of a run's text log or table."""
+    from rla_client.errors import ArgumentError, DatabaseError
+    from rla_client.layout import LOG
+
+    if what not in _TAIL_FILES:
+        message = f"--file is one of {', '.join(_TAIL_FILES)}, not {what!r}"
+        raise ArgumentError(message)
+    database = open_database(data_root)
+    found = database.find(run, table)
+    path = Path(found.folder(LOG), _TAIL_FILES[what])
+    if not path.exists():
+        there = [name for name, file in _TAIL_FILES.items() if Path(found.folder(LOG), file).exists()]
+        message = f"{found.index} has no {path.name}; it has: {', '.join(there) or 'no log'}"
+        raise DatabaseError(message)
+    offset = _print_end(path, lines)
+    if follow:
+        _follow(path, offset, lambda: database.find(found.index, found.table).state in {"running", "stalled"})
+
+
+def _print_end(path: Path, lines: int) -> int:
+    """Print the last lines; returns the offset after them."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        block, start = b"", size
+        while start > 0 and block.count(b"\n") <= lines:
+            step = min(start, 1 << 16)
+            start -= step
+            file.seek(start)
+            block = file.read(step) + block
+    shown = block.splitlines()[-lines:] if lines > 0 else []
+    for line in shown:
+        say(_clean_line(line))
+    return size
+
+
+def _clean_line(line: bytes) -> str:
+    from rla_client.database.terminal import clean
+
+    return "\t".join(clean(part) for part in line.decode("utf-8", "replace").rstrip("\r\n").split("\t"))
+
+
+def _follow(path: Path, offset: int, live: Callable[[], bool]) -> None:
+    while True:
+        going = live()
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(offset if size >= offset else 0)  # cut by a resume: from the start
+            block = file.read()
+        whole = block.rfind(b"\n") + 1
+        for line in block[:whole].splitlines():
+            say(_clean_line(line))
+        sys.stdout.flush()
+        offset = (offset if size >= offset else 0) + whole
+        if not going:
+            return
+        time.sleep(FOLLOW_S)
+
+
+def diff(
+    a: Annotated[str, typer.Argument(metavar="RUN_A", help="Index, a unique part of it, or @last.")],
+    b: Annotated[str, typer.Argument(metavar="RUN_B", help="The other run.")],
+    code: Annotated[bool, typer.Option(help="Compare the code snapshots too.")] = True,
+    table: TableOption = None,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """What differs between two runs: hyper-parameters, environment, code lines."""
+    from rla_client.database.compare import run_differences
+    from rla_client.database.terminal import json_text, table_text
+
+    database = open_database(data_root)
+    first, second = database.find(a, table), database.find(b, table)
+    sections = run_differences(first, second, _run_file(first), _run_file(second))
+    lines = first.code_diff(second) if code else ""
+    if as_json:
+        say(json_text({**{name: dict(rows) for name, rows in sections.items()}, "code": lines}))
+        return
+    for name, rows in sections.items():
+        if rows:
+            listing = [[key, *values] for key, values in rows.items()]
+            say(f"{name}\n{table_text(['', first.record.date, second.record.date], listing)}")
+        else:
+            say(f"{name}: equal")
+    if code:
+        say(f"code\n{lines}" if lines else "code: equal, or not stored")
+
+
+def compare(
+    runs: RunArguments = None,
+    where: Where = None,
+    since: Since = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", "-m", help="Add its last value (repeatable).", show_default=False),
+    ] = None,
+    table: TableOption = None,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """Table of the hyper-parameters in which runs differ."""
+    from rla_client.database.compare import differing_keys
+
+    database = open_database(data_root)
+    records = choose_records(database, runs, table, where, since)
+    keys, flats = differing_keys(records)
+    names = ["run", *keys, *(metric or [])]
+    rows = [
+        [record.date, *(flat.get(key) for key in keys), *(record.metrics.get(name) for name in metric or [])]
+        for record, flat in zip(records, flats, strict=True)
+    ]
+    print_rows(names, rows, as_json=as_json, as_csv=as_csv)
+    if not keys and not as_json and not as_csv:
+        say_aside(f"({len(records)} run(s) with the same hyper-parameters)")

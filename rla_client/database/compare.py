@@ -1,0 +1,104 @@
+"""What differs between runs: hyper-parameters, environment, code."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rla_client.database.query import files_below
+
+if TYPE_CHECKING:
+    from rla_client.database.records import Record
+    from rla_client.database.runs import Run
+
+MAX_CODE_BYTES = 2 << 20  # a larger file is only said to differ
+_ENVIRONMENT = ("host", "user", "versions")
+
+
+def run_differences(
+    first: Run, second: Run, about_first: Mapping[str, Any], about_second: Mapping[str, Any]
+) -> dict[str, dict[str, tuple[Any, Any]]]:
+    """Differences by section (`hyper-parameters`, `environment`): name → (value here, value there)."""
+    return {
+        "hyper-parameters": differences(first.hyper_param.flat(), second.hyper_param.flat()),
+        "environment": differences(_environment(first, about_first), _environment(second, about_second)),
+    }
+
+
+def _environment(run: Run, about: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"host": run.record.host}
+    for name in _ENVIRONMENT:
+        value = about.get(name)
+        if isinstance(value, Mapping):
+            found |= {f"{name}.{key}": item for key, item in value.items()}
+        elif value is not None:
+            found[name] = value
+    return found
+
+
+def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Names whose values differ; None where a side has not the name."""
+    names = dict.fromkeys([*first, *second])
+    return {
+        name: (first.get(name), second.get(name))
+        for name in names
+        if (name in first) != (name in second) or first[name] != second[name]
+    }
+
+
+def differing_keys(records: Sequence[Record]) -> tuple[list[str], list[dict[str, Any]]]:
+    """Hyper-parameters that are not the same in all runs, and each run's flat hyper-parameters."""
+    flats: list[dict[str, Any]] = [record.hyper.flat() for record in records]  # type: ignore[attr-defined]
+    names = dict.fromkeys(name for flat in flats for name in flat)
+    missing = object()
+    keys = [name for name in names if len({repr(flat.get(name, missing)) for flat in flats}) > 1]
+    return keys, flats
+
+
+def code_diff(first: str, second: str) -> str:
+    """Unified diff of two folders of text files; empty when they are equal.
+
+    Files that are no text, or larger than `MAX_CODE_BYTES`, are only said to differ.
+    """
+    left = {os.path.relpath(path, first): path for path in files_below(first)}
+    right = {os.path.relpath(path, second): path for path in files_below(second)}
+    pieces = []
+    for name in sorted(left.keys() | right.keys()):
+        old, new = _content(left.get(name)), _content(right.get(name))
+        if old == new:
+            continue
+        texts = [_lines(content) for content in (old, new)]
+        if texts[0] is None or texts[1] is None:
+            pieces.append(f"files differ: {name}\n")
+            continue
+        pieces += difflib.unified_diff(
+            texts[0],
+            texts[1],
+            f"a/{name}" if old is not None else "/dev/null",
+            f"b/{name}" if new is not None else "/dev/null",
+        )
+    return "".join(pieces)
+
+
+def _content(path: str | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _lines(content: bytes | None) -> list[str] | None:
+    if content is None:
+        return []
+    if len(content) > MAX_CODE_BYTES or b"\0" in content:
+        return None
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return None
+    return [line if line.endswith("\n") else line + "\n" for line in text.splitlines(keepends=True)]

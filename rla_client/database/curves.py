@@ -1,0 +1,89 @@
+"""Curves of many runs in one long DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rla_client.database.records import PROGRESS_FILE, clock
+from rla_client.errors import DatabaseError
+from rla_client.layout import LOG
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rla_client.database.runs import Database
+
+READERS = 2  # threads; parsing a CSV lets go of the interpreter lock, more wait for the disk
+
+
+def long_frame(
+    database: Database,
+    pairs: Sequence[tuple[str, str]],
+    metrics: Sequence[str],
+    x: str,
+    bound: float | tuple[float, float] | None,
+) -> pd.DataFrame:
+    """See `Database.curves`."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import numpy as np
+    import pandas as pd
+
+    from rla_client.database.runs import warn_broken
+
+    cache = database.curve_cache()
+    now_ns = int(clock() * 1e9)
+    names = list(dict.fromkeys([x, *metrics]))
+
+    def read(pair: tuple[str, str]) -> dict[str, Any] | Exception:
+        path = f"{database.data_root}/{LOG}/{pair[0]}/{pair[1]}/{PROGRESS_FILE}"
+        try:
+            return cache.columns(path, names, now_ns)
+        except FileNotFoundError:
+            return {}
+        except (DatabaseError, OSError) as error:
+            return error
+
+    with ThreadPoolExecutor(READERS) as pool:
+        tables = list(pool.map(read, pairs))
+    cache.trim()
+    pieces: list[tuple[int, int, Any, Any]] = []
+    for run, table in enumerate(tables):
+        if isinstance(table, Exception):
+            warn_broken(table)
+            continue
+        for metric, name in enumerate(metrics):
+            if x in table and name in table:
+                pieces.append((run, metric, *_finite(table[x], table[name], bound)))
+    lengths = [len(piece[2]) for piece in pieces]
+    empty = np.empty(0)
+    run_codes = np.repeat(np.array([piece[0] for piece in pieces], dtype=np.int32), lengths)
+    tables_named = list(dict.fromkeys(table for table, _ in pairs))
+    indices = list(dict.fromkeys(index for _, index in pairs))
+    of_table = np.array([tables_named.index(table) for table, _ in pairs], dtype=np.int32)
+    position = {index: place for place, index in enumerate(indices)}
+    of_index = np.array([position[index] for _, index in pairs], dtype=np.int32)
+    metric_names = list(dict.fromkeys(metrics))
+    metric_codes = np.repeat(
+        np.array([metric_names.index(metrics[piece[1]]) for piece in pieces], dtype=np.int32), lengths
+    )
+    return pd.DataFrame(
+        {
+            "table": pd.Categorical.from_codes(of_table[run_codes] if pairs else run_codes, tables_named),
+            "index": pd.Categorical.from_codes(of_index[run_codes] if pairs else run_codes, indices),
+            "metric": pd.Categorical.from_codes(metric_codes, metric_names),
+            "x": np.concatenate([piece[2] for piece in pieces]) if pieces else empty,
+            "value": np.concatenate([piece[3] for piece in pieces]) if pieces else empty,
+        }
+    )
+
+
+def _finite(xs: Any, ys: Any, bound: float | tuple[float, float] | None) -> tuple[Any, Any]:  # noqa: ANN401
+    import numpy as np
+
+    keep = ~(np.isnan(xs) | np.isnan(ys))
+    if bound is not None:
+        low, high = bound if isinstance(bound, tuple) else (-np.inf, bound)
+        keep &= (xs >= low) & (xs <= high)
+    return (xs, ys) if keep.all() else (xs[keep], ys[keep])

@@ -1,0 +1,186 @@
+"""One run as one row: what `rla ls` and `Database.runs` show of it, read from its files.
+
+Nothing here raises for a broken file: the row then carries a problem that names the file. The
+state comes from run.json; runs of the original have none and no state. A file that says
+`running` but was not written for `LIVE_S` seconds is shown as `unknown` (the writer touches it
+every 60 s).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rla_client.database.csv_table import TIME_STEP, TIMESTAMP, read_tail
+from rla_client.database.hyper_params import read_hyper_params, tracked
+from rla_client.errors import BrokenFileError, DatabaseError
+from rla_client.layout import LOG, RunIndex
+
+LIVE_S = 180.0
+RUN_FILE = "run.json"
+NOTE_FILE = "note.json"
+PROGRESS_FILE = "progress.csv"
+LIVE_STATES = frozenset({"running", "stalled"})
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One run.
+
+    Attributes:
+        table: task table name.
+        index: `YYYY/MM/DD/<name>`.
+        kinds: which kinds have an item of it.
+        opened: start, Unix seconds.
+        host: machine or address.
+        state: as in run.json; None without that file.
+        updated: when run.json was last written, Unix seconds.
+        time_step: last time-step in progress.csv, None without rows.
+        duration_s: from the start to the end, or to the last row.
+        hyper: hyper-parameters, nested as they were.
+        metrics: last value of each column of progress.csv.
+        tags: from note.json.
+        note: from note.json.
+        problems: one line of text per file that could not be read.
+    """
+
+    table: str
+    index: str
+    kinds: tuple[str, ...] = ()
+    opened: float = 0.0
+    host: str = ""
+    state: str | None = None
+    updated: float | None = None
+    time_step: float | None = None
+    duration_s: float | None = None
+    hyper: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    note: str = ""
+    problems: tuple[str, ...] = ()
+
+    @property
+    def date(self) -> str:
+        """`YYYY/MM/DD/HH-MM-SS-ffffff`, the short name of the run."""
+        return short_name(self.index)
+
+    def shown_state(self, now: float) -> str | None:
+        """The state, `unknown` when a running one has not been heard of for `LIVE_S`."""
+        if self.state in LIVE_STATES and self.updated is not None and now - self.updated > LIVE_S:
+            return UNKNOWN
+        return self.state
+
+    def is_live(self, now: float) -> bool:
+        """Whether somebody writes it, as far as its files say."""
+        return self.shown_state(now) in LIVE_STATES
+
+
+def short_name(index: str) -> str:
+    """The date part of an index."""
+    parsed = RunIndex.parse(index)
+    return index if parsed is None else parsed.record_date
+
+
+def read_json(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """A JSON object, None when the file is not there.
+
+    Raises:
+        BrokenFileError: it is no JSON object.
+    """
+    try:
+        with open(path, "rb") as file:
+            found = json.load(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, RecursionError) as error:
+        raise BrokenFileError(os.fspath(path), f"no valid JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise BrokenFileError(os.fspath(path), "it holds no JSON object")
+    return found
+
+
+def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...]) -> Record:
+    """Read everything that a row shows of one run; see the module's text on problems."""
+    folder = f"{data_root}/{LOG}/{table}/{index}"
+    problems: list[str] = []
+    run = _guarded(f"{folder}/{RUN_FILE}", problems)
+    note = _guarded(f"{folder}/{NOTE_FILE}", problems)
+    hyper, broken = read_hyper_params(data_root, table, index)
+    problems += broken
+    metrics: dict[str, Any] = {}
+    try:
+        metrics = read_tail(f"{folder}/{PROGRESS_FILE}").last
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (DatabaseError, OSError) as error:
+        problems.append(str(error))
+    parsed = RunIndex.parse(index)
+    opened = _seconds(run.get("opened"))
+    if opened is None:
+        opened = start_seconds(parsed)
+    time_step = _seconds(metrics.get(TIME_STEP))
+    host = run.get("host") or (parsed.ip if parsed else "")
+    tags = note.get("tags")
+    return Record(
+        table=table,
+        index=index,
+        kinds=kinds,
+        opened=opened,
+        host=str(host),
+        state=str(run["state"]) if isinstance(run.get("state"), str) else None,
+        updated=_seconds(run.get("updated")),
+        time_step=time_step if time_step is not None else _seconds(run.get("time_step")),
+        duration_s=_duration(run, metrics, opened),
+        hyper=hyper,
+        metrics=metrics,
+        tags=tuple(str(tag) for tag in tags) if isinstance(tags, list) else (),
+        note=str(note.get("note") or ""),
+        problems=tuple(problems),
+    )
+
+
+def _guarded(path: str, problems: list[str]) -> dict[str, Any]:
+    try:
+        return read_json(path) or {}
+    except (DatabaseError, OSError) as error:
+        problems.append(str(error))
+        return {}
+
+
+def _seconds(value: object) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def start_seconds(parsed: RunIndex | None) -> float:
+    """Start of a run by its index (local time), 0 when the index names no date that exists."""
+    if parsed is None:
+        return 0.0
+    try:
+        return parsed.opened.timestamp()
+    except (ValueError, OverflowError, OSError):
+        return 0.0
+
+
+def _duration(run: Mapping[str, Any], metrics: Mapping[str, Any], opened: float) -> float | None:
+    if run.get("state") not in LIVE_STATES:
+        end = _seconds(run.get("closed")) or _seconds(run.get("last_row"))
+    else:
+        end = _seconds(run.get("last_row"))
+    candidates = [value for value in (end, _seconds(metrics.get(TIMESTAMP))) if value is not None]
+    return max(max(candidates) - opened, 0.0) if candidates else None
+
+
+def tracked_keys(index: str) -> list[str]:
+    """Names of the tracked hyper-parameters, in order, each once."""
+    return list(dict.fromkeys(key for key, _ in tracked(index)))
+
+
+def clock() -> float:
+    """Unix seconds; the one place where the readers of a database look at the clock."""
+    return time.time()

@@ -1,0 +1,387 @@
+"""`Database` and `Run`: the Python door to a data root.
+
+A database is read through its catalogue, which each call refreshes first. DataFrames are made
+only here; `records` gives the same rows without pandas, for the commands.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla_client.database.catalogue import Catalogue, state_folder
+from rla_client.database.csv_table import TIME_STEP
+from rla_client.database.curve_cache import CurveCache
+from rla_client.database.query import archived_manager, checkpoint_names, files_below
+from rla_client.database.records import PROGRESS_FILE, Record, clock
+from rla_client.database.tree import Item, archived_root, check_data_root, check_table, find_tables, run_items
+from rla_client.database.where import Where
+from rla_client.errors import AmbiguousRunError, ArgumentError, DatabaseError, NoSuchRunError
+from rla_client.layout import ARCHIVE_TESTER, CHECKPOINT, CODE, LOG, OTHER_RESULTS, RunIndex
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rla_client.database.hyper_params import HyperParams
+
+LAST = "@last"
+FIELDS = (
+    "index", "run", "table", "time", "host", "state", "time_step", "duration", "tags", "note", "kinds", "problems",
+)  # fmt: skip
+Since = str | float | datetime | None
+MAX_CANDIDATES_SHOWN = 8
+
+
+class Database:
+    """All runs under one data root.
+
+    Args:
+        data_root: the folder that holds log/, code/, …
+
+    Raises:
+        DatabaseError: it is no folder.
+    """
+
+    def __init__(self, data_root: str | os.PathLike[str]) -> None:
+        self.data_root: Path = check_data_root(data_root)
+        self.progress: Callable[[int, int], None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Database({str(self.data_root)!r})"
+
+    @property
+    def archived(self) -> Database:
+        """The runs under `arc/`.
+
+        Raises:
+            DatabaseError: nothing was archived yet.
+        """
+        return Database(archived_root(self.data_root))
+
+    def tables(self) -> list[str]:
+        """Names of the task tables."""
+        return find_tables(self.data_root)
+
+    def records(
+        self,
+        table: str | None = None,
+        where: str | None = None,
+        since: Since = None,
+        limit: int | None = None,
+    ) -> list[Record]:
+        """Rows of the runs, oldest first, without pandas.
+
+        Args:
+            table: only this task table.
+            where: a filter, see `where`.
+            since: only runs that began at or after: Unix seconds, a datetime, `2026/11/21`, `36h` or `7d`.
+            limit: only the newest so many of them.
+
+        Raises:
+            NoSuchTableError: unknown table.
+            ArgumentError: the filter or the date is not understood.
+        """
+        test = Where(where) if where else None
+        start = parse_since(since, clock())
+        if table is not None:
+            check_table(self.data_root, table)
+        with self._catalogue() as catalogue:
+            found = catalogue.records(table, since=start, limit=None if test else limit)
+        if test is None:
+            return found
+        now = clock()
+        chosen = [record for record in found if test(RowView(record, now))]
+        if not chosen:
+            _check_names(test, found)
+        return chosen[-limit:] if limit is not None else chosen
+
+    def _catalogue(self) -> Catalogue:
+        catalogue = Catalogue(self.data_root)
+        catalogue.refresh(int(clock() * 1e9), self.progress)
+        return catalogue
+
+    def runs(self, table: str | None = None, where: str | None = None, since: Since = None) -> pd.DataFrame:
+        """One row a run: fields, every hyper-parameter, the last value of every metric.
+
+        Columns: index, table, time, host, state, time-step, duration (seconds), tags, note, then
+        the hyper-parameters under their (dotted) names, then the metrics; a metric whose name is
+        taken is called `last:<name>`. See `records` for the arguments and errors.
+        """
+        import pandas as pd
+
+        now = clock()
+        records = self.records(table, where, since)
+        hypers = [record.hyper.flat() for record in records]  # type: ignore[attr-defined]
+        fixed = pd.DataFrame(
+            {
+                "index": [record.index for record in records],
+                "table": [record.table for record in records],
+                "time": pd.to_datetime([datetime.fromtimestamp(record.opened) for record in records]),  # noqa: DTZ006
+                "host": [record.host for record in records],
+                "state": [record.shown_state(now) for record in records],
+                "time-step": [record.time_step for record in records],
+                "duration": [record.duration_s for record in records],
+                "tags": [list(record.tags) for record in records],
+                "note": [record.note for record in records],
+            }
+        )
+        taken = set(fixed.columns)
+        hyper = pd.DataFrame(hypers, index=fixed.index)
+        hyper.columns = pd.Index([f"hp:{name}" if name in taken else name for name in hyper.columns])
+        taken |= set(hyper.columns)
+        metrics = pd.DataFrame([record.metrics for record in records], index=fixed.index)
+        metrics = metrics.drop(columns=[TIME_STEP], errors="ignore")
+        metrics.columns = pd.Index([f"last:{name}" if name in taken else name for name in metrics.columns])
+        return pd.concat([fixed, hyper, metrics], axis=1)
+
+    def __iter__(self) -> Iterable[Run]:  # type: ignore[misc]
+        return iter([Run(self, record) for record in self.records()])
+
+    def find(self, reference: str, table: str | None = None) -> Run:
+        """One run by its index, a unique part of it, or `@last`.
+
+        Raises:
+            NoSuchRunError: none fits; AmbiguousRunError: several do, the message lists them.
+        """
+        with self._catalogue() as catalogue:
+            names = catalogue.names(table)
+            found = match_runs(names, reference)
+            if len(found) != 1:
+                raise _not_one(found, names, reference)
+            return Run(self, catalogue.record(*found[0]))
+
+    def curves(
+        self,
+        runs: Any,  # noqa: ANN401 - a DataFrame of runs(), runs, records or references
+        metrics: str | Sequence[str],
+        x: str = TIME_STEP,
+        bound: float | tuple[float, float] | None = None,
+    ) -> pd.DataFrame:
+        """The curves of some runs in long form.
+
+        Args:
+            runs: what `runs()` gave (or a part of it), or `Run`s, records, references, (table, index).
+            metrics: columns of progress.csv.
+            x: the column that is x.
+            bound: keep x up to this, or inside (low, high).
+
+        Returns:
+            Columns table, index, metric, x, value, one row per finite point; runs without a
+            metric have no rows for it. A run whose CSV is broken is warned about and left out.
+        """
+        from rla_client.database.curves import long_frame
+
+        names = [metrics] if isinstance(metrics, str) else list(metrics)
+        return long_frame(self, self._pairs(runs), names, x, bound)
+
+    def curve_cache(self) -> CurveCache:
+        """The column cache of this database on this machine."""
+        return CurveCache(state_folder(self.data_root))
+
+    def _pairs(self, runs: Any) -> list[tuple[str, str]]:  # noqa: ANN401
+        columns = getattr(runs, "columns", None)
+        if columns is not None and {"table", "index"} <= set(columns):
+            return list(zip(runs["table"], runs["index"], strict=True))
+        chosen = [runs] if isinstance(runs, str | Run | Record) else list(runs)
+        if all(isinstance(entry, tuple) for entry in chosen):
+            return chosen
+        return [
+            (entry.table, entry.index)
+            if isinstance(entry, Run | Record)
+            else (lambda run: (run.table, run.index))(self.find(str(entry)))
+            for entry in chosen
+        ]
+
+    def _repr_html_(self) -> str:
+        from rla_client.database.html import database_html
+
+        return database_html(self)
+
+
+class Run:
+    """One run; files are read when asked for."""
+
+    def __init__(self, database: Database, record: Record) -> None:
+        self.database = database
+        self.record = record
+        self.table = record.table
+        self.index = record.index
+
+    def __repr__(self) -> str:
+        return f"Run({self.table!r}, {self.index!r})"
+
+    def folder(self, kind: str) -> str:
+        """Path of its item of a kind (which need not be there)."""
+        return f"{self.database.data_root}/{kind}/{self.table}/{self.index}"
+
+    @property
+    def hyper_param(self) -> HyperParams:
+        """Hyper-parameters."""
+        return self.record.hyper  # type: ignore[return-value]
+
+    @property
+    def state(self) -> str | None:
+        """running, finished, failed, killed, stalled, unknown; None for runs of the original."""
+        return self.record.shown_state(clock())
+
+    @property
+    def items(self) -> list[Item]:
+        """Its items of all kinds."""
+        return run_items(self.database.data_root, self.table, self.index)
+
+    def scalars(self, metrics: Sequence[str] | None = None) -> pd.DataFrame:
+        """progress.csv as a DataFrame, all columns or some.
+
+        Raises:
+            BrokenFileError: it is no table. OSError: it cannot be opened.
+        """
+        import pandas as pd
+
+        from rla_client.database.csv_table import read_columns, read_tail
+
+        path = f"{self.folder(LOG)}/{PROGRESS_FILE}"
+        names = list(metrics) if metrics is not None else list(read_tail(path).columns)
+        return pd.DataFrame(read_columns(path, names))
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """Checkpoint files, oldest first."""
+        folder = self.folder(CHECKPOINT)
+        return [Path(folder, name) for name in checkpoint_names(folder)]
+
+    @property
+    def figures(self) -> list[Path]:
+        """Files under results."""
+        return [Path(path) for path in files_below(self.folder(OTHER_RESULTS))]
+
+    @cached_property
+    def archive(self) -> Any:  # noqa: ANN401
+        """The archived manager (hyper_param, custom_data, record_date, …), None without an entry.
+
+        Raises:
+            BrokenFileError: its file is broken.
+        """
+        from rla_client.database.hyper_params import read_archive
+
+        for item in self.items:
+            if item.kind == ARCHIVE_TESTER:
+                content = read_archive(item.paths)
+                return None if content is None else archived_manager(content, RunIndex.parse(self.index))
+        return None
+
+    def code_diff(self, other: Run) -> str:
+        """Unified diff of the code snapshots, from this run to another."""
+        from rla_client.database.compare import code_diff
+
+        return code_diff(self.folder(CODE), other.folder(CODE))
+
+    def _repr_html_(self) -> str:
+        from rla_client.database.html import run_html
+
+        return run_html(self)
+
+
+class RowView(Mapping[str, Any]):
+    """A record by field, hyper-parameter and metric names, for filters and sorting."""
+
+    __slots__ = ("_now", "_record")
+
+    def __init__(self, record: Record, now: float) -> None:
+        self._record = record
+        self._now = now
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401
+        record = self._record
+        if name in _FIELD_OF:
+            return _FIELD_OF[name](record, self._now)
+        try:
+            return record.hyper.dotted(name)  # type: ignore[attr-defined]
+        except KeyError:
+            return record.metrics[name]
+
+    def __iter__(self) -> Any:  # noqa: ANN401
+        return iter({**dict.fromkeys(FIELDS), **self._record.hyper.flat(), **self._record.metrics})  # type: ignore[attr-defined]
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+_FIELD_OF: dict[str, Callable[[Record, float], Any]] = {
+    "index": lambda record, _: record.index,
+    "run": lambda record, _: record.date,
+    "table": lambda record, _: record.table,
+    "time": lambda record, _: record.opened,
+    "host": lambda record, _: record.host,
+    "state": lambda record, now: record.shown_state(now),
+    "time_step": lambda record, _: record.time_step,
+    "duration": lambda record, _: record.duration_s,
+    "tags": lambda record, _: list(record.tags),
+    "note": lambda record, _: record.note,
+    "kinds": lambda record, _: list(record.kinds),
+    "problems": lambda record, _: list(record.problems),
+}
+
+
+def match_runs(names: Sequence[tuple[str, str]], reference: str) -> list[tuple[str, str]]:
+    """(table, index) pairs that a reference means: `@last`, an exact index or date, else a part."""
+    if reference == LAST:
+        return list(names[-1:])
+    wanted = reference.strip().rstrip("/")
+    exact = [pair for pair in names if wanted in {pair[1], f"{pair[0]}/{pair[1]}"}]
+    return exact or [pair for pair in names if wanted and wanted in f"{pair[0]}/{pair[1]}"]
+
+
+def _not_one(found: list[tuple[str, str]], names: Sequence[tuple[str, str]], reference: str) -> DatabaseError:
+    if not names:
+        return NoSuchRunError("there is no run here yet")
+    if not found:
+        return NoSuchRunError(f"no run fits {reference!r}; `rla ls` lists them, @last is the newest")
+    shown = "\n".join(f"  {table}/{index}" for table, index in found[-MAX_CANDIDATES_SHOWN:])
+    more = f" (the newest {MAX_CANDIDATES_SHOWN})" if len(found) > MAX_CANDIDATES_SHOWN else ""
+    return AmbiguousRunError(f"{len(found)} runs fit {reference!r}, give a longer part{more}:\n{shown}")
+
+
+def _check_names(test: Where, records: Sequence[Record]) -> None:
+    """Complain about a name in a filter that no run has, or the user waits for rows in vain."""
+    if not records:
+        return
+    known: set[str] = set(FIELDS)
+    for record in records:
+        known.update(record.hyper.flat(), record.metrics)  # type: ignore[attr-defined]
+    missing = sorted(
+        name for name in test.names - known if not any(key.startswith(f"{name}.") for key in known)
+    )
+    if missing:
+        listing = ", ".join(sorted(known)[:60])
+        message = f"no run has {', '.join(map(repr, missing))}; known names: {listing}"
+        raise ArgumentError(message)
+
+
+def parse_since(since: Since, now: float) -> float | None:
+    """Unix seconds of a date or an age.
+
+    Raises:
+        ArgumentError: it is neither.
+    """
+    if since is None or isinstance(since, int | float):
+        return since
+    if isinstance(since, datetime):
+        return since.timestamp()
+    units = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+    if since[-1:] in units and since[:-1].replace(".", "", 1).isdigit():
+        return now - float(since[:-1]) * units[since[-1]]
+    try:
+        return datetime.fromisoformat(since.replace("/", "-")).timestamp()
+    except ValueError as error:
+        message = f"{since!r} is no date; write 2026/11/21, 2026-11-21T09:30, or an age such as 36h, 7d"
+        raise ArgumentError(message) from error
+
+
+def warn_broken(error: Exception) -> None:
+    """Say which file could not be read, once per place."""
+    warnings.warn(str(error), stacklevel=3)

@@ -1,0 +1,233 @@
+"""Text for terminals and pipes: tables, small charts, numbers. No colours unless it is a terminal.
+
+Tables fit the width (of the terminal, or COLUMNS, or 80): columns that do not fit are dropped
+from the right and counted below the table, long cells are cut with `…`. Everything printed
+comes from files, so control characters are shown as `?` and never reach the terminal.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+MAX_CELL = 40  # characters; the rest of a long value is one `rla show` away
+MIN_CELL = 6
+CHART_ROWS = 8
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_STATE_COLOURS = {
+    "running": "32",
+    "finished": "36",
+    "failed": "31",
+    "killed": "31",
+    "stalled": "33",
+    "unknown": "33",
+}
+
+
+def width() -> int:
+    """Columns that output may take."""
+    return max(shutil.get_terminal_size((80, 24)).columns, 20)
+
+
+def colours() -> bool:
+    """Whether the output may hold colours."""
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+
+def clean(value: object) -> str:
+    """A value as one line of text without control characters."""
+    if value is None:
+        return "-"
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    text = text.encode("utf-8", "replace").decode()
+    return _CONTROL.sub("?", text)
+
+
+def text_width(text: str) -> int:
+    """Columns that a text takes: wide characters two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(mark) else 2 if unicodedata.east_asian_width(mark) in "WF" else 1
+        for mark in text
+    )
+
+
+def cut(text: str, room: int) -> str:
+    """A text in at most `room` columns."""
+    if text_width(text) <= room:
+        return text
+    kept, used = [], 1
+    for mark in text:
+        used += text_width(mark)
+        if used > room:
+            break
+        kept.append(mark)
+    return "".join(kept) + "…"
+
+
+def table_text(names: Sequence[str], rows: Sequence[Sequence[object]], room: int | None = None) -> str:
+    """An aligned table; numbers to the right, a note when columns had to go."""
+    room = width() if room is None else room
+    cells = [[clean(value) for value in row] for row in rows]
+    widths = []
+    for place, name in enumerate(names):
+        widest = max([text_width(name), *(text_width(row[place]) for row in cells)])
+        widths.append(min(widest, MAX_CELL))
+    shown = _fitting(widths, room)
+    if shown < len(names) and shown:
+        left = room - sum(widths[:shown]) - 2 * shown
+        if left >= MIN_CELL:
+            widths[shown] = left
+            shown += 1
+    right = [_is_number_column(rows, place) for place in range(len(names))]
+    lines = [_line(list(names), widths, right, shown)]
+    lines += [_line(row, widths, right, shown) for row in cells]
+    if shown < len(names):
+        hidden = ", ".join(clean(name) for name in names[shown:])
+        lines.append(cut(f"(not shown: {hidden}; choose with --columns, or --json)", room))
+    return "\n".join(lines)
+
+
+def _fitting(widths: list[int], room: int) -> int:
+    used = 0
+    for count, wide in enumerate(widths):
+        used += wide + (2 if count else 0)
+        if used > room:
+            if count == 0:
+                widths[0] = room
+                return 1
+            return count
+    return len(widths)
+
+
+def _is_number_column(rows: Sequence[Sequence[object]], place: int) -> bool:
+    values = [row[place] for row in rows if row[place] is not None]
+    return bool(values) and all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in values
+    )
+
+
+def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[bool], shown: int) -> str:
+    parts = []
+    for place in range(shown):
+        text = cut(row[place], widths[place])
+        gap = " " * (widths[place] - text_width(text))
+        coloured = _coloured(text)
+        parts.append(gap + coloured if right[place] else coloured + gap)
+    return "  ".join(parts).rstrip()
+
+
+def _coloured(text: str) -> str:
+    code = _STATE_COLOURS.get(text)
+    return f"\x1b[{code}m{text}\x1b[0m" if code and colours() else text
+
+
+def pairs_text(pairs: Mapping[str, object], room: int | None = None, indent: str = "  ") -> str:
+    """`name  value` lines."""
+    room = width() if room is None else room
+    names = [clean(name) for name in pairs]
+    wide = min(max((text_width(name) for name in names), default=0), max(room // 2 - 4, 8))
+    lines = []
+    for name, value in zip(names, pairs.values(), strict=True):
+        head = cut(name, wide)
+        head += " " * (wide - text_width(head))
+        lines.append(indent + head + "  " + cut(clean(value), room - wide - len(indent) - 2))
+    return "\n".join(lines)
+
+
+def json_text(value: object) -> str:
+    """JSON of plain data; what is none becomes text."""
+    return json.dumps(value, default=str, indent=1, ensure_ascii=False)
+
+
+def csv_text(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """CSV with a header, without the last newline."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(rows)
+    return buffer.getvalue().rstrip("\n")
+
+
+def chart_text(title: str, xs: Sequence[float], ys: Sequence[float], room: int | None = None) -> str:
+    """A curve in block characters, `CHART_ROWS` high, averaged over what falls into one column."""
+    room = width() if room is None else room
+    points = [(x, y) for x, y in zip(xs, ys, strict=True) if _finite(x) and _finite(y)]
+    if not points:
+        return f"{clean(title)}: no numbers yet"
+    low, high = min(y for _, y in points), max(y for _, y in points)
+    first, last = min(x for x, _ in points), max(x for x, _ in points)
+    labels = [f"{high:.4g}", f"{low:.4g}"]
+    margin = max(len(label) for label in labels)
+    columns = max(room - margin - 2, 10)
+    levels = _levels(points, (first, last, low, high), columns)
+    lines = [cut(clean(title), room)]
+    for row in range(CHART_ROWS - 1, -1, -1):
+        label = labels[0] if row == CHART_ROWS - 1 else labels[1] if row == 0 else ""
+        marks = "".join(_block(level, row) for level in levels)
+        lines.append(f"{label:>{margin}} │{marks}".rstrip())
+    begin, end = f"{first:.6g}", f"{last:.6g}"
+    lines.append(" " * (margin + 2) + begin + end.rjust(columns - len(begin)))
+    return "\n".join(lines)
+
+
+def _finite(value: float) -> bool:
+    return value == value and abs(value) != float("inf")
+
+
+def _levels(
+    points: Sequence[tuple[float, float]], box: tuple[float, float, float, float], columns: int
+) -> list[float | None]:
+    first, last, low, high = box
+    sums = [0.0] * columns
+    counts = [0] * columns
+    for x, y in points:
+        column = int((x - first) / (last - first) * (columns - 1)) if last > first else 0
+        sums[column] += (y - low) / (high - low) if high > low else 0.5
+        counts[column] += 1
+    return [total / count if count else None for total, count in zip(sums, counts, strict=True)]
+
+
+def _block(level: float | None, row: int) -> str:
+    if level is None:
+        return " "
+    eighths = max(round(level * CHART_ROWS * 8), 1) - row * 8
+    return _BLOCKS[min(max(eighths, 0), 8)]
+
+
+def duration_text(seconds: float | None) -> str | None:
+    """`3.2s`, `12m05s`, `3h12m`, `4d03h`; None stays None."""
+    if seconds is None:
+        return None
+    if seconds < 60:  # noqa: PLR2004
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d{hours:02}h"
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
+
+
+def bytes_text(count: float) -> str:
+    """`12 B`, `3.4 kB`, `5.6 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:  # noqa: PLR2004
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401
+    """Time-steps that are whole as ints, for people."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

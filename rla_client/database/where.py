@@ -1,0 +1,156 @@
+"""The filter language of `where=`: Python comparisons over the fields of a run. Pure.
+
+`lr == 0.001 and env_id == 'Hopper-v4' and state == 'finished'`. Names are the fields of a run
+(`FIELDS`), then its hyper-parameters (dotted ones too), then the last values of its metrics;
+names that are no Python names stand in backticks: `` `perf/mse` < 0.1 ``. Only comparisons,
+`and`, `or`, `not`, `in`, `is None`, literals and lists are understood: nothing is called and no
+attribute of an object is touched.
+
+A run without the name fails each comparison with it (`name is None` holds). Numbers and text
+that spells the same number are equal, because old databases keep values as text.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rla_client.errors import ArgumentError
+
+Row = Mapping[str, Any]
+Test = Callable[[Row], Any]
+_BACKTICKS = re.compile(r"`([^`]*)`")
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+MAX_LENGTH = 10_000
+
+
+class Where:
+    """A compiled filter. `names` are those it asks for."""
+
+    def __init__(self, text: str) -> None:
+        """Compile.
+
+        Raises:
+            ArgumentError: it is no filter; the message shows what is understood.
+        """
+        self.text = text
+        self.names: set[str] = set()
+        self._quoted: dict[str, str] = {}
+        if len(text) > MAX_LENGTH:
+            raise _fault(text[:40] + "…", f"it is longer than {MAX_LENGTH} characters")
+        source = _BACKTICKS.sub(self._quote, text.strip())
+        try:
+            tree = ast.parse(source, mode="eval")
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            reason = (
+                "a single = was used, compare with ==" if re.search(r"[^=!<>]=[^=]", text) else str(error)
+            )
+            raise _fault(text, reason) from error
+        self._test = self._compile(tree.body)
+
+    def __call__(self, row: Row) -> bool:
+        """Whether a row, given by names, passes."""
+        return bool(self._test(row))
+
+    def _quote(self, match: re.Match[str]) -> str:
+        name = f"quoted_{len(self._quoted)}__"
+        self._quoted[name] = match[1]
+        return name
+
+    def _compile(self, node: ast.expr) -> Test:
+        if isinstance(node, ast.BoolOp):
+            tests = [self._compile(value) for value in node.values]
+            join = all if isinstance(node.op, ast.And) else any
+            return lambda row: join(test(row) for test in tests)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            inner = self._compile(node.operand)
+            return lambda row: not inner(row)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+            return self._number(node)
+        if isinstance(node, ast.Compare):
+            return self._compile_compare(node)
+        if isinstance(node, ast.Constant):
+            value = node.value
+            return lambda _: value
+        if isinstance(node, ast.List | ast.Tuple | ast.Set):
+            parts = [self._compile(part) for part in node.elts]
+            return lambda row: [part(row) for part in parts]
+        return self._compile_name(node)
+
+    def _number(self, node: ast.UnaryOp) -> Test:
+        if not isinstance(node.operand, ast.Constant) or not isinstance(node.operand.value, int | float):
+            raise _fault(self.text, "a sign may only stand before a number")
+        value = -node.operand.value if isinstance(node.op, ast.USub) else node.operand.value
+        return lambda _: value
+
+    def _compile_name(self, node: ast.expr) -> Test:
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            raise _fault(self.text, f"{ast.unparse(node)!r} is not understood")
+        name = ".".join([self._quoted.get(node.id, node.id), *reversed(parts)])
+        self.names.add(name)
+        return lambda row: row.get(name)
+
+    def _compile_compare(self, node: ast.Compare) -> Test:
+        sides = [self._compile(side) for side in (node.left, *node.comparators)]
+        steps = [(op, sides[i], sides[i + 1]) for i, op in enumerate(node.ops)]
+        return lambda row: all(_compare(op, left(row), right(row)) for op, left, right in steps)
+
+
+def _compare(op: ast.cmpop, left: Any, right: Any) -> bool:  # noqa: ANN401
+    if isinstance(op, ast.Is | ast.IsNot):
+        return (left is right) == isinstance(op, ast.Is)
+    if isinstance(op, ast.In | ast.NotIn):
+        return _contains(right, left) == isinstance(op, ast.In)
+    if (left is None or right is None) and not isinstance(op, ast.Eq | ast.NotEq):
+        return False
+    left, right = _alike(left, right)
+    try:
+        return bool(_COMPARE[type(op)](left, right))
+    except TypeError:
+        return False
+
+
+def _contains(container: Any, value: Any) -> bool:  # noqa: ANN401
+    if isinstance(container, str):
+        return isinstance(value, str) and value in container
+    if isinstance(container, list | tuple):
+        return any(a == b for a, b in (_alike(item, value) for item in container))
+    return False
+
+
+def _alike(left: Any, right: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """Make a number out of text that is compared with a number."""
+    try:
+        if isinstance(left, str) and isinstance(right, int | float):
+            return _number_of(left, right), right
+        if isinstance(right, str) and isinstance(left, int | float):
+            return left, _number_of(right, left)
+    except ValueError:
+        pass
+    return left, right
+
+
+def _number_of(text: str, other: float) -> Any:  # noqa: ANN401
+    return text == "True" if isinstance(other, bool) and text in {"True", "False"} else float(text)
+
+
+def _fault(text: str, reason: str) -> ArgumentError:
+    message = (
+        f"the filter {text!r} is not understood: {reason}\n"
+        "example: lr == 0.001 and env_id in ['Hopper-v4', 'Ant-v4'] and `perf/mse` < 0.1"
+    )
+    return ArgumentError(message)

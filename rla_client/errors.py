@@ -1,0 +1,127 @@
+"""The error tree of rla_client and rla_agent.
+
+Every error of ours derives from `RlaError`. Where a built-in says the same thing, ours is also
+that built-in, so that a caller's `except ValueError` keeps working. A message says what was
+wrong, in the user's words, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class RlaError(Exception):
+    """Any error that rla_client or rla_agent raises on purpose."""
+
+
+class ArgumentError(RlaError, ValueError):
+    """A call got an argument that cannot be meant. Nothing was done."""
+
+
+class NotConfiguredError(RlaError, RuntimeError):
+    """A call needs `exp_manager.configure(...)` or `log_files_gen()` first."""
+
+
+class ConfigError(RlaError, ValueError):
+    """`rla_config.yaml` has faults. `faults` lists all of them, one line of text each."""
+
+    def __init__(self, source: str, faults: list[str]) -> None:
+        self.source = source
+        self.faults = list(faults)
+        lines = "\n".join(f"  - {fault}" for fault in self.faults)
+        super().__init__(f"{source} has {len(self.faults)} fault(s):\n{lines}")
+
+
+class UnsafeNameError(ArgumentError):
+    """A name would leave its folder, or cannot be a file name on any common file system."""
+
+
+class RemoteProtocolError(RlaError):
+    """The peer's bytes break the protocol (their fault); never raised for our own mistakes."""
+
+
+class UnknownVersionError(RemoteProtocolError):
+    """A frame or message is of a protocol version that this release does not know."""
+
+
+class FrameTooLargeError(ArgumentError):
+    """A record is larger than `protocol.MAX_FRAME_BYTES`; it cannot be logged as one row."""
+
+
+class SpoolError(RlaError, OSError):
+    """A spool file could not be created, written or read."""
+
+
+class PlaceError(RlaError, OSError):
+    """The state or runtime folder cannot be used: wrong owner, open to others, or on NFS."""
+
+
+class AgentRunningError(RlaError):
+    """Another agent already serves this state folder. `holder` says which."""
+
+    def __init__(self, holder: str) -> None:
+        self.holder = holder
+        super().__init__(f"an agent already serves this folder: {holder}")
+
+
+class AgentNotRunningError(RlaError):
+    """A command needs a running agent and there is none."""
+
+
+class NotSetupError(RlaError, RuntimeError):
+    """A runner was asked to train, sample or save before `setup(...)` or `restore(...)`."""
+
+
+class NotAFileError(RlaError, OSError):
+    """A path that should name a snapshot file names something else."""
+
+
+class SnapshotError(RlaError, RuntimeError):
+    """The training state cannot be pickled, or a snapshot cannot be read back."""
+
+
+class WorkerError(RlaError, RuntimeError):
+    """A sampler worker failed again and again; the message holds its traceback."""
+
+
+class LaunchError(RlaError, RuntimeError):
+    """A run's launch record does not allow what was asked (resume, rerun, restore-code)."""
+
+
+class DatabaseError(RlaError):
+    """Reading or changing a database failed; the message names the file or table."""
+
+
+class BrokenFileError(DatabaseError, ValueError):
+    """A file of a database cannot be understood. `path` names it; the other files are fine."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{path} cannot be read: {problem}")
+
+
+class NoSuchTableError(DatabaseError, LookupError):
+    """The database has no such task table."""
+
+
+class NoSuchRunError(DatabaseError, LookupError):
+    """No run of the database fits what was asked for."""
+
+
+class AmbiguousRunError(DatabaseError, LookupError):
+    """Several runs fit where one was asked for."""
+
+
+class QueryCountError(DatabaseError, AssertionError):
+    """`single_experiment_query` found none or several; as in RLA also an AssertionError."""
+
+
+class LiveRunError(DatabaseError):
+    """A run that is being written would have been changed; nothing was done."""
+
+
+class NoCheckpointError(RlaError, FileNotFoundError):
+    """There is no checkpoint of that name or time-step."""
+
+
+class UntrustedCheckpointError(RlaError, ValueError):
+    """A checkpoint holds objects that only running code from the file could rebuild."""

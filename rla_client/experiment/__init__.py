@@ -1,0 +1,78 @@
+"""Reproducible experiments in garage's style: launchers, seeds, snapshots, runner, samplers.
+
+Everything is loaded at first use, so that `import rla_client` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rla_client.experiment import deterministic, dowel
+    from rla_client.experiment.context import ExperimentContext, SnapshotConfig
+    from rla_client.experiment.deterministic import get_seed, set_seed
+    from rla_client.experiment.dowel import logger, tabular
+    from rla_client.experiment.episode_batch import EpisodeBatch, StepType
+    from rla_client.experiment.runner import LocalRunner, Trainer
+    from rla_client.experiment.samplers import (
+        DefaultWorker,
+        FragmentWorker,
+        LocalSampler,
+        MultiprocessingSampler,
+        WorkerFactory,
+    )
+    from rla_client.experiment.snapshotter import Snapshotter
+    from rla_client.experiment.wrap import wrap_experiment
+
+_HOMES = {
+    "DefaultWorker": "samplers",
+    "EpisodeBatch": "episode_batch",
+    "ExperimentContext": "context",
+    "FragmentWorker": "samplers",
+    "LocalRunner": "runner",
+    "LocalSampler": "samplers",
+    "MultiprocessingSampler": "samplers",
+    "SnapshotConfig": "context",
+    "Snapshotter": "snapshotter",
+    "StepType": "episode_batch",
+    "Trainer": "runner",
+    "WorkerFactory": "samplers",
+    "get_seed": "deterministic",
+    "logger": "dowel",
+    "set_seed": "deterministic",
+    "tabular": "dowel",
+    "wrap_experiment": "wrap",
+}
+
+__all__ = [
+    "DefaultWorker",
+    "EpisodeBatch",
+    "ExperimentContext",
+    "FragmentWorker",
+    "LocalRunner",
+    "LocalSampler",
+    "MultiprocessingSampler",
+    "SnapshotConfig",
+    "Snapshotter",
+    "StepType",
+    "Trainer",
+    "WorkerFactory",
+    "deterministic",
+    "dowel",
+    "get_seed",
+    "logger",
+    "set_seed",
+    "tabular",
+    "wrap_experiment",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    if name in {"deterministic", "dowel", "samplers"}:
+        return importlib.import_module(f"{__name__}.{name}")
+    home = _HOMES.get(name)
+    if home is None:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

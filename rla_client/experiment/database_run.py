@@ -1,0 +1,57 @@
+"""An experiment as an item of an RLA database instead of a plain folder.
+
+That happens when `task_table_name`, `data_root` or `rla_config` is given, or when an
+`rla_config.yaml` lies beside the launcher. An explicit `log_dir` asks for a plain folder. The table is `task_table_name`, else the experiment's prefix and name; the database
+is `data_root`, else the folder of rla_config.yaml.
+
+Snapshots lie in checkpoint/, the code archive in code/, the rest in log/ of the item.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla_client.experiment.options import Options
+
+CONFIG_NAME = "rla_config.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class DatabasePlan:
+    """Which database and table a run goes into."""
+
+    table: str
+    data_root: Path
+    config: Path | dict[str, Any]
+    code_root: Path
+
+
+def find_database(options: Options, function_name: str, launcher: Path | None) -> DatabasePlan | None:
+    """The database that a run belongs to; None for a plain folder."""
+    if options.log_dir is not None:
+        return None
+    folder = launcher.parent if launcher is not None else Path.cwd()
+    found = _find_config(folder) if options.rla_config is None else None
+    asked = options.task_table_name or options.data_root or options.rla_config
+    if found is None and not asked:
+        return None
+    config: Path | dict[str, Any]
+    if isinstance(options.rla_config, Mapping):
+        config = dict(options.rla_config)
+    elif options.rla_config is not None:
+        config = Path(options.rla_config)
+    else:
+        config = found or {}
+    base = config.absolute().parent if isinstance(config, Path) else folder
+    root = Path(os.path.abspath(options.data_root)) if options.data_root is not None else base
+    table = options.task_table_name or f"{options.prefix}/{options.name or function_name}"
+    return DatabasePlan(table, root, config, base)
+
+
+def _find_config(folder: Path) -> Path | None:
+    beside = folder / CONFIG_NAME
+    return beside if beside.is_file() else None

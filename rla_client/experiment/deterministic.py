@@ -1,0 +1,170 @@
+"""Seeds and random-number states: what makes a run repeatable, and what does not.
+
+`set_seed` seeds the generators that a training usually draws from; `capture_rng` and
+`restore_rng` carry their states through a snapshot, so that a resumed run draws the numbers that
+the uninterrupted one would have drawn. Seeds of sampler workers are derived from
+(seed, worker, epoch) by numpy's SeedSequence: they never depend on which process ran before.
+
+torch and tensorflow are touched only if the program has imported them already.
+`limits()` names what no call can make repeatable.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import warnings
+from typing import Any, TypeAlias
+
+from rla_client.errors import ArgumentError
+
+MAX_SEED = 2**32 - 1  # numpy's legacy generator takes 32 bits
+CUBLAS_WORKSPACE = ":4096:8"  # the setting with which cuBLAS promises the same bits each time
+
+RngState: TypeAlias = dict[str, Any]
+
+_current: dict[str, int] = {}
+
+
+def set_seed(seed: int) -> None:
+    """Seed python, numpy, and torch and tensorflow where they are imported.
+
+    torch also gets deterministic algorithms (with a warning, not an error, where an operation
+    has none), deterministic cudnn and no cudnn benchmarking.
+
+    Args:
+        seed: 0 … 2**32 - 1.
+
+    Raises:
+        ArgumentError: seed is no whole number in that range.
+    """
+    import numpy as np  # noqa: PLC0415 - keeps the package's import light
+
+    value = _check_seed(seed)
+    _current["seed"] = value
+    random.seed(value)
+    np.random.seed(value)  # noqa: NPY002 - the global generator is what user code draws from
+    _seed_torch(value)
+    _seed_tensorflow(value)
+
+
+def get_seed() -> int | None:
+    """The seed of the last `set_seed`, None before any."""
+    return _current.get("seed")
+
+
+def derive_seed(seed: int, *keys: int) -> int:
+    """A 32-bit seed that depends on all of (seed, *keys), equal on every machine."""
+    import numpy as np  # noqa: PLC0415
+
+    return int(np.random.SeedSequence((seed, *keys)).generate_state(1)[0])
+
+
+def seed_worker_process(seed: int) -> None:
+    """Seed the global generators of a sampler worker, without touching the experiment's seed."""
+    import numpy as np  # noqa: PLC0415
+
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(seed)
+
+
+def capture_rng() -> RngState:
+    """States of all generators that `set_seed` seeds, for `restore_rng`."""
+    import numpy as np  # noqa: PLC0415
+
+    state: RngState = {
+        "seed": get_seed(),
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),  # noqa: NPY002
+    }
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        state["torch"] = torch.get_rng_state().numpy().tobytes()
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            state["cuda"] = [one.numpy().tobytes() for one in torch.cuda.get_rng_state_all()]
+    return state
+
+
+def restore_rng(state: RngState) -> None:
+    """Put every generator back to where `capture_rng` saw it."""
+    import numpy as np  # noqa: PLC0415
+
+    seed = state.get("seed")
+    if seed is not None:
+        set_seed(seed)  # also the settings of torch, which no state holds
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])  # noqa: NPY002
+    if "torch" in state:
+        _restore_torch(state)
+
+
+def limits() -> tuple[str, ...]:
+    """What cannot be made repeatable from inside the program, one line each."""
+    notes = [
+        "order of sets and dicts keyed by text hashes needs PYTHONHASHSEED set before python starts"
+        if os.environ.get("PYTHONHASHSEED") in {None, "random"}
+        else "",
+        "threads and processes of your own that share a generator draw in any order",
+        "other machines, library versions or numbers of threads may round floats differently",
+    ]
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        notes.append("CUDA operations without a deterministic form warn and stay as they are")
+        if os.environ.get("CUBLAS_WORKSPACE_CONFIG") is None:
+            notes.append(f"cuBLAS needs CUBLAS_WORKSPACE_CONFIG={CUBLAS_WORKSPACE} before CUDA starts")
+    if "tensorflow" in sys.modules:
+        notes.append("tensorflow's generator state is not part of snapshots")
+    return tuple(note for note in notes if note)
+
+
+def _check_seed(seed: object) -> int:
+    try:
+        value = int(seed.__index__())  # type: ignore[attr-defined]  # numpy integers count too
+    except (AttributeError, TypeError) as error:
+        message = f"a seed is a whole number, got {type(seed).__name__}"
+        raise ArgumentError(message) from error
+    if not 0 <= value <= MAX_SEED:
+        message = f"a seed is between 0 and {MAX_SEED}, got {value}"
+        raise ArgumentError(message)
+    return value
+
+
+def _seed_torch(seed: int) -> None:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    if torch.cuda.is_available() and not torch.cuda.is_initialized():
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE)
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(mode=True, warn_only=True)
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+
+
+def _seed_tensorflow(seed: int) -> None:
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None:
+        return
+    if hasattr(tensorflow, "random") and hasattr(tensorflow.random, "set_seed"):
+        tensorflow.random.set_seed(seed)
+    else:
+        tensorflow.compat.v1.set_random_seed(seed)
+
+
+def _restore_torch(state: RngState) -> None:
+    import torch  # noqa: PLC0415
+
+    def tensor(data: bytes) -> torch.Tensor:
+        return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+    torch.set_rng_state(tensor(state["torch"]))
+    if "cuda" not in state:
+        return
+    if torch.cuda.is_available() and torch.cuda.device_count() == len(state["cuda"]):
+        torch.cuda.set_rng_state_all([tensor(one) for one in state["cuda"]])
+    else:
+        warnings.warn("the snapshot's CUDA generators do not fit this machine's devices", stacklevel=2)

@@ -1,0 +1,70 @@
+"""Folders of experiments: their names, and one that nobody else has.
+
+A folder is claimed by `mkdir`, which succeeds for exactly one of several processes that start at
+the same moment; the others take `_1`, `_2`, ….
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from rla_client.errors import ArgumentError
+from rla_client.layout import MAX_INDEX_NAME_BYTES, component_problem
+
+DATA_FOLDER = ("data", "local")
+NAME_PARAMETERS = (None, "passed", "all", True)
+
+
+def experiment_name(name: str, parameters: Mapping[str, object]) -> str:
+    """`name_k=v_k=v` as one folder name; slashes become `_`, and a long name ends in a hash."""
+    whole = "_".join([name, *(f"{key}={value}" for key, value in parameters.items())])
+    flat = "".join("_" if char == "/" or not char.isprintable() else char for char in whole)
+    raw = flat.encode("utf-8", "backslashreplace")
+    if len(raw) > MAX_INDEX_NAME_BYTES:
+        tail = "~" + hashlib.sha256(raw).hexdigest()[:12]
+        return raw[: MAX_INDEX_NAME_BYTES - len(tail)].decode("utf-8", "ignore") + tail
+    return raw.decode()
+
+
+def default_log_dir(prefix: str, name: str) -> Path:
+    """`<cwd>/data/local/<prefix>/<name>`.
+
+    Raises:
+        ArgumentError: a part of prefix or name cannot be a folder.
+    """
+    parts = [*prefix.split("/"), *name.split("/")]
+    for part in parts:
+        problem = component_problem(part)
+        if problem:
+            message = f"the experiment's folder {prefix}/{name} cannot be made: {problem}"
+            raise ArgumentError(message)
+    return Path.cwd().joinpath(*DATA_FOLDER, *parts)
+
+
+def claim_folder(wanted: str | os.PathLike[str], *, existing: bool) -> Path:
+    """Make `wanted`, or `wanted_1`, `wanted_2`, … where it is taken; `existing` takes it as it is.
+
+    Raises:
+        ArgumentError: the folder cannot be made.
+    """
+    first = Path(wanted).absolute()
+    try:
+        if existing:
+            first.mkdir(parents=True, exist_ok=True)
+            return first
+        first.parent.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count():
+            folder = first if number == 0 else first.with_name(f"{first.name}_{number}")
+            try:
+                folder.mkdir()
+            except FileExistsError:
+                continue
+            return folder
+    except OSError as error:
+        message = f"cannot make the experiment's folder {first}: {error.strerror or error}"
+        raise ArgumentError(message) from error
+    raise AssertionError  # count never ends

@@ -1,0 +1,217 @@
+"""Episodes as arrays: what samplers give and algorithms read.
+
+Steps of all episodes lie behind each other; `lengths` says where each ends. Shapes below:
+N episodes, S = lengths.sum() steps in all, O and A the shapes of one observation and action.
+An observation space that is no array (dict, tuple) gives arrays of objects of shape (S,).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from rla_client.errors import ArgumentError
+
+Array: TypeAlias = npt.NDArray[Any]
+Infos: TypeAlias = dict[str, Array]
+
+
+class StepType(IntEnum):
+    """Where in its episode a step lies."""
+
+    FIRST = 0
+    MID = 1
+    TERMINAL = 2  # the environment ended the episode
+    TIMEOUT = 3  # a limit of steps ended it: the value of what follows is not zero
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeBatch:
+    """N episodes, or fragments of episodes.
+
+    Attributes:
+        observations: (S, *O), what each action was chosen by.
+        last_observations: (N, *O), what followed the last action of each episode.
+        actions: (S, *A).
+        rewards: float64 (S,).
+        step_types: int8 (S,), of StepType. The last step of an episode is TERMINAL or TIMEOUT;
+            of a fragment also FIRST or MID.
+        lengths: int64 (N,), steps of each episode, at least 1.
+        env_infos: key → (S, …): those keys that `env.step` gave at every step.
+        agent_infos: key → (S, …): those keys that the policy gave at every step.
+        episode_infos: key → (N, …): what `env.reset` gave, likewise.
+    """
+
+    observations: Array
+    last_observations: Array
+    actions: Array
+    rewards: Array
+    step_types: Array
+    lengths: Array
+    env_infos: Infos = field(default_factory=dict)
+    agent_infos: Infos = field(default_factory=dict)
+    episode_infos: Infos = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        steps, episodes = int(self.lengths.sum()), len(self.lengths)
+        if episodes and int(self.lengths.min()) < 1:
+            raise ArgumentError("an episode of a batch has at least one step")
+        for name in ("observations", "actions", "rewards", "step_types"):
+            _check_rows(name, getattr(self, name), steps)
+        _check_rows("last_observations", self.last_observations, episodes)
+        for infos, rows in (
+            (self.env_infos, steps),
+            (self.agent_infos, steps),
+            (self.episode_infos, episodes),
+        ):
+            for name, values in infos.items():
+                _check_rows(name, values, rows)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def n_steps(self) -> int:
+        """S."""
+        return len(self.rewards)
+
+    @property
+    def next_observations(self) -> Array:
+        """(S, *O): what followed each action."""
+        following = np.concatenate([self.observations[1:], self.last_observations[-1:]])
+        ends = np.cumsum(self.lengths) - 1
+        following[ends] = self.last_observations
+        return following
+
+    @property
+    def terminals(self) -> Array:
+        """Bool (S,): the environment ended the episode at this step."""
+        result: Array = self.step_types == StepType.TERMINAL
+        return result
+
+    @property
+    def dones(self) -> Array:
+        """Bool (S,): the episode ended at this step, by the environment or by a limit."""
+        result: Array = self.step_types >= StepType.TERMINAL
+        return result
+
+    @property
+    def returns(self) -> Array:
+        """Float64 (N,): sum of rewards of each episode."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        result: Array = np.add.reduceat(self.rewards, starts) if len(self) else np.zeros(0)
+        return result
+
+    def split(self) -> Iterator[EpisodeBatch]:
+        """One batch per episode."""
+        end = 0
+        for number, length in enumerate(self.lengths):
+            start, end = end, end + int(length)
+            steps, one = slice(start, end), slice(number, number + 1)
+            yield EpisodeBatch(
+                self.observations[steps],
+                self.last_observations[one],
+                self.actions[steps],
+                self.rewards[steps],
+                self.step_types[steps],
+                self.lengths[one],
+                {key: values[steps] for key, values in self.env_infos.items()},
+                {key: values[steps] for key, values in self.agent_infos.items()},
+                {key: values[one] for key, values in self.episode_infos.items()},
+            )
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Garage's paths: one dict per episode of T steps.
+
+        Keys: observations (T, *O), next_observations (T, *O), actions (T, *A), rewards (T,),
+        terminals and dones (bool, (T,)), step_types (T,), env_infos and agent_infos (key → (T, …)),
+        episode_infos (key → (1, …)).
+        """
+        return [
+            {
+                "observations": episode.observations,
+                "next_observations": episode.next_observations,
+                "actions": episode.actions,
+                "rewards": episode.rewards,
+                "terminals": episode.terminals,
+                "dones": episode.dones,
+                "step_types": episode.step_types,
+                "env_infos": episode.env_infos,
+                "agent_infos": episode.agent_infos,
+                "episode_infos": episode.episode_infos,
+            }
+            for episode in self.split()
+        ]
+
+    @classmethod
+    def concatenate(cls, batches: Sequence[EpisodeBatch]) -> EpisodeBatch:
+        """All episodes of `batches` in their order; info keys that all of them have.
+
+        Raises:
+            ArgumentError: there are none.
+        """
+        if not batches:
+            raise ArgumentError("no episodes to put together")
+        if len(batches) == 1:
+            return batches[0]
+
+        def joined(name: str) -> Array:
+            return np.concatenate([getattr(batch, name) for batch in batches])
+
+        def infos(name: str) -> Infos:
+            first: Infos = getattr(batches[0], name)
+            keys = [key for key in first if all(key in getattr(batch, name) for batch in batches)]
+            return {key: _join([getattr(batch, name)[key] for batch in batches]) for key in keys}
+
+        return cls(
+            joined("observations"),
+            joined("last_observations"),
+            joined("actions"),
+            joined("rewards"),
+            joined("step_types"),
+            joined("lengths"),
+            infos("env_infos"),
+            infos("agent_infos"),
+            infos("episode_infos"),
+        )
+
+
+def stack(values: Sequence[object]) -> Array:
+    """One array with `values` along its first axis; an array of objects where they differ in shape."""
+    try:
+        return np.stack([np.asarray(value) for value in values])
+    except (ValueError, TypeError):
+        return _objects(values)
+
+
+def stack_infos(infos: Sequence[dict[str, Any]]) -> Infos:
+    """Key → stacked values, for the keys that every one of `infos` has."""
+    if not infos:
+        return {}
+    keys = [key for key in infos[0] if all(key in info for info in infos)]
+    return {key: stack([info[key] for info in infos]) for key in keys}
+
+
+def _join(parts: Sequence[Array]) -> Array:
+    try:
+        return np.concatenate(parts)
+    except ValueError:  # shapes that differ between episodes
+        return _objects([value for part in parts for value in part])
+
+
+def _objects(values: Sequence[object]) -> Array:
+    array = np.empty(len(values), dtype=object)
+    for number, value in enumerate(values):
+        array[number] = value
+    return array
+
+
+def _check_rows(name: str, values: Array, rows: int) -> None:
+    if len(values) != rows:
+        message = f"{name} has {len(values)} rows, expected {rows}"
+        raise ArgumentError(message)

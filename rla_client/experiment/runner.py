@@ -1,0 +1,417 @@
+"""`LocalRunner` (later called `Trainer`): epochs, sampling, logging, snapshots, resume.
+
+The algorithm drives: `train` calls `algo.train(runner)`, which loops over
+`runner.step_epochs()`. Between two epochs the runner dumps the row and then takes a snapshot, so
+a snapshot knows how many rows belong to it. It holds the runner's own description and counters,
+environment, algorithm, worker environments and generator states.
+
+Resume. `restore` loads a snapshot and cuts the outputs to its rows when it goes on in the same
+folder; `resume` runs the remaining epochs. Generator states are put back right before the first
+of them, after everything else that might draw from them. What an epoch samples depends on its
+number and the seed (samplers/workers.py). So an interrupted and resumed run equals an uninterrupted
+one, provided that the algorithm keeps its state in attributes, not in local variables of `train`.
+
+Under `rla resume` the launcher runs as it did first: `setup` takes new objects, and `train`
+finds in its context that it shall go on from a snapshot, and does.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from rla_client.errors import ArgumentError, NotSetupError, SnapshotError
+from rla_client.experiment import dowel
+from rla_client.experiment.context import ExperimentContext, ResumeFrom, SnapshotConfig
+from rla_client.experiment.deterministic import capture_rng, get_seed, restore_rng
+from rla_client.experiment.environments import EnvOfSpec, copy_env, env_to_save
+from rla_client.experiment.episode_batch import EpisodeBatch
+from rla_client.experiment.outputs import current_outputs
+from rla_client.experiment.samplers import DefaultWorker, LocalSampler, Sampler, WorkerFactory
+from rla_client.experiment.samplers.factory import physical_cores
+from rla_client.experiment.snapshotter import Snapshotter
+from rla_client.experiment.training_state import FORMAT_VERSION, SetupArgs, TrainArgs, TrainStats
+
+
+class LocalRunner:
+    """Runs the training of one algorithm.
+
+    Args:
+        snapshot_config: the launcher's `ctxt`, or a SnapshotConfig.
+        max_cpus: taken for garage's sake; `setup(n_workers=…)` says how many processes sample.
+
+    Attributes:
+        step_itr: the algorithm's iteration; it counts it up itself.
+        step_episode: what the algorithm sampled last, if it says so here (`step_path` is the same).
+    """
+
+    def __init__(self, snapshot_config: ExperimentContext | SnapshotConfig, max_cpus: int = 1) -> None:
+        del max_cpus
+        self._snapshotter = Snapshotter(
+            snapshot_config.snapshot_dir, snapshot_config.snapshot_mode, snapshot_config.snapshot_gap
+        )
+        self._resume_from: ResumeFrom = getattr(snapshot_config, "resume_from", None)
+        self._setup_args: SetupArgs | None = None
+        self._train_args: TrainArgs | None = None
+        self._stats = TrainStats()
+        self._rng: dict[str, Any] | None = None
+        self._sampler: Sampler | None = None
+        self._own_sampler = False
+        self._env_states: list[bytes] = []
+        self._algo: Any = None
+        self._env: Any = None
+        self._started = self._epoch_started = time.time()
+        self.step_itr = 0
+        self.step_episode: Any = None
+
+    @property
+    def step_path(self) -> Any:  # noqa: ANN401 - whatever the algorithm put there
+        """Older name of step_episode."""
+        return self.step_episode
+
+    @step_path.setter
+    def step_path(self, value: Any) -> None:  # noqa: ANN401
+        self.step_episode = value
+
+    @property
+    def total_env_steps(self) -> int:
+        """Environment steps sampled so far, also before a resume."""
+        return self._stats.total_env_steps
+
+    @total_env_steps.setter
+    def total_env_steps(self, value: int) -> None:
+        self._stats.total_env_steps = int(value)
+
+    # -- setup --------------------------------------------------------------------------------
+
+    def setup(  # noqa: PLR0913 - garage's signature
+        self,
+        algo: Any,  # noqa: ANN401 - the user's own
+        env: Any,  # noqa: ANN401
+        sampler_cls: type[Sampler] | None = None,
+        sampler_args: dict[str, Any] | None = None,
+        n_workers: int | None = None,
+        worker_class: type[Any] | None = None,
+        worker_args: dict[str, Any] | None = None,
+    ) -> None:
+        """Say what is trained, and how it is sampled.
+
+        Args:
+            algo: has `train(runner)`; may have `policy` (or `exploration_policy`), `sampler_cls`,
+                `max_episode_length` (or `max_path_length`), and `sampler`.
+            env: a gymnasium environment.
+            sampler_cls: default: the algorithm's, else LocalSampler.
+            sampler_args: further keyword arguments of the sampler.
+            n_workers: default: 1 for LocalSampler, else the machine's physical cores.
+            worker_class: default: the algorithm's `worker_cls`, else DefaultWorker.
+            worker_args: further keyword arguments of the worker class.
+
+        Raises:
+            ArgumentError: `algo` has no `train`, or n_workers is below 1.
+        """
+        if not callable(getattr(algo, "train", None)):
+            message = f"algo needs a method train(runner); {type(algo).__name__} has none"
+            raise ArgumentError(message)
+        chosen = sampler_cls or getattr(algo, "sampler_cls", None) or LocalSampler
+        if n_workers is None:
+            n_workers = 1 if issubclass(chosen, LocalSampler) else physical_cores()
+        if n_workers < 1:
+            message = f"n_workers is at least 1, got {n_workers}"
+            raise ArgumentError(message)
+        seed = get_seed()
+        self._setup_args = SetupArgs(
+            sampler_cls=chosen,
+            sampler_args=dict(sampler_args or {}),
+            seed=secrets.randbits(32) if seed is None else seed,
+            n_workers=n_workers,
+            worker_class=worker_class or getattr(algo, "worker_cls", None) or DefaultWorker,
+            worker_args=dict(worker_args or {}),
+            max_episode_length=_episode_limit(algo),
+        )
+        self._algo, self._env = algo, env
+
+    def _ready(self) -> SetupArgs:
+        if self._setup_args is None:
+            raise NotSetupError("call setup(algo, env) or restore(from_dir) first")
+        return self._setup_args
+
+    def _policy(self) -> Any:  # noqa: ANN401
+        policy = getattr(self._algo, "exploration_policy", None)
+        policy = policy if policy is not None else getattr(self._algo, "policy", None)
+        if policy is None:
+            raise NotSetupError("the algorithm needs an attribute `policy` to sample with")
+        return policy
+
+    def _start_sampler(self) -> Sampler:
+        if self._sampler is not None:
+            return self._sampler
+        setup = self._ready()
+        given = getattr(self._algo, "sampler", None) or getattr(self._algo, "_sampler", None)
+        if isinstance(given, Sampler):
+            self._sampler, self._own_sampler = given, False
+        else:
+            factory = WorkerFactory(
+                seed=setup.seed,
+                n_workers=setup.n_workers,
+                max_episode_length=setup.max_episode_length,
+                worker_class=setup.worker_class,
+                worker_args=setup.worker_args,
+            )
+            sampler_cls = setup.sampler_cls or LocalSampler
+            self._sampler = sampler_cls.from_worker_factory(
+                factory, self._policy(), self._env, **setup.sampler_args
+            )
+            self._own_sampler = True
+        if self._env_states:
+            self._sampler.restore_env_states(self._env_states)
+            self._env_states = []
+        return self._sampler
+
+    def _end_sampler(self) -> None:
+        sampler, self._sampler = self._sampler, None
+        if sampler is not None and self._own_sampler:
+            sampler.shutdown_worker()
+
+    # -- sampling -----------------------------------------------------------------------------
+
+    def obtain_episodes(
+        self,
+        itr: int,
+        batch_size: int | None = None,
+        agent_update: Any = None,  # noqa: ANN401
+        env_update: Any = None,  # noqa: ANN401
+    ) -> EpisodeBatch:
+        """Sample at least `batch_size` steps with the algorithm's policy.
+
+        Args:
+            itr: the iteration, for garage's sake; seeds go by the count of calls.
+            batch_size: steps; default: that of `train`.
+            agent_update: another policy to sample with.
+            env_update: another environment to sample in from now on.
+
+        Raises:
+            NotSetupError: before `setup`, or the algorithm has no policy.
+            ArgumentError: no batch size here nor in `train`.
+            WorkerError: sampling failed again and again.
+        """
+        del itr
+        self._ready()
+        size = batch_size or (self._train_args.batch_size if self._train_args else None)
+        if not size:
+            raise ArgumentError("batch_size is needed, here or in train(…)")
+        policy = agent_update if agent_update is not None else self._policy()
+        batch = self._start_sampler().obtain_samples(self._stats.sampled, int(size), policy, env_update)
+        self._stats.sampled += 1
+        self._stats.total_env_steps += batch.n_steps
+        return batch
+
+    def obtain_samples(
+        self,
+        itr: int,
+        batch_size: int | None = None,
+        agent_update: Any = None,  # noqa: ANN401
+        env_update: Any = None,  # noqa: ANN401
+    ) -> list[dict[str, Any]]:
+        """Like `obtain_episodes`; gives garage's paths (EpisodeBatch.to_list)."""
+        return self.obtain_episodes(itr, batch_size, agent_update, env_update).to_list()
+
+    def get_env_copy(self) -> Any:  # noqa: ANN401
+        """A copy of the environment, e.g. for evaluation."""
+        self._ready()
+        return copy_env(self._env)
+
+    # -- training -----------------------------------------------------------------------------
+
+    def train(  # noqa: PLR0913 - garage's signature
+        self,
+        n_epochs: int,
+        batch_size: int | None = None,
+        plot: bool = False,
+        store_episodes: bool = False,
+        pause_for_plot: bool = False,
+        store_paths: bool = False,
+    ) -> Any:  # noqa: ANN401 - what algo.train returns
+        """Train; returns what `algo.train(runner)` returns.
+
+        Args:
+            n_epochs: epochs in all.
+            batch_size: environment steps that one call for samples gives at least.
+            plot: taken for garage's sake; nothing is plotted.
+            store_episodes: keep the last samples in each snapshot.
+            pause_for_plot: as plot.
+            store_paths: older name of store_episodes.
+
+        Raises:
+            NotSetupError: before `setup`.
+        """
+        self._ready()
+        self._train_args = TrainArgs(
+            n_epochs, batch_size, plot, store_episodes or store_paths, pause_for_plot
+        )
+        if self._resume_from is not None:
+            source, self._resume_from = self._resume_from, None
+            try:
+                self.restore(self._snapshotter.snapshot_dir, source)
+            except FileNotFoundError as missing:
+                if source != "last":
+                    raise
+                dowel.logger.log(f"Nothing to go on from ({missing}); beginning at the first epoch")
+            else:
+                return self.resume(n_epochs, batch_size, plot, store_episodes or store_paths, pause_for_plot)
+        return self._run()
+
+    def resume(  # noqa: PLR0913 - garage's signature
+        self,
+        n_epochs: int | None = None,
+        batch_size: int | None = None,
+        plot: bool | None = None,
+        store_episodes: bool | None = None,
+        pause_for_plot: bool | None = None,
+        store_paths: bool | None = None,
+    ) -> Any:  # noqa: ANN401
+        """Go on after `restore` with the epochs that are left; arguments override the former ones.
+
+        Raises:
+            NotSetupError: before `restore`.
+        """
+        if self._train_args is None or self._rng is None:
+            raise NotSetupError("call restore(from_dir) before resume()")
+        given = {
+            "n_epochs": n_epochs,
+            "batch_size": batch_size,
+            "plot": plot,
+            "store_episodes": store_paths if store_episodes is None else store_episodes,
+            "pause_for_plot": pause_for_plot,
+        }
+        changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        self._train_args = replace(self._train_args, **changes, start_epoch=self._stats.total_epoch + 1)
+        return self._run()
+
+    def _run(self) -> Any:  # noqa: ANN401
+        try:
+            return self._algo.train(self)
+        finally:
+            self._end_sampler()
+            self._snapshotter.wait()
+
+    def step_epochs(self) -> Iterator[int]:
+        """Yield the number of each epoch; between them, log the row and take the snapshot.
+
+        Raises:
+            NotSetupError: outside of `train` and `resume`.
+        """
+        args = self._train_args
+        if args is None:
+            raise NotSetupError("step_epochs() works inside train(…)")
+        self._started = time.time()
+        self.step_itr = self._stats.total_itr
+        self.step_episode = None
+        if self._rng is not None:
+            restore_rng(self._rng)
+            self._rng = None
+        for epoch in range(args.start_epoch, args.n_epochs):
+            self._epoch_started = time.time()
+            with dowel.logger.prefix(f"epoch #{epoch} | "):
+                yield epoch
+                self._stats.last_episode = self.step_episode if args.store_episodes else None
+                self._stats.total_epoch = epoch
+                self._stats.total_itr = self.step_itr
+                self.log_diagnostics(args.pause_for_plot)
+                dowel.logger.dump_all(self.step_itr)
+                dowel.tabular.clear()
+                self.save(epoch)
+
+    def log_diagnostics(self, pause_for_plot: bool = False) -> None:
+        """Write the epoch's times as text and put `tabular` and TotalEnvSteps into the row."""
+        del pause_for_plot
+        now = time.time()
+        dowel.logger.log(f"Time {now - self._started:.2f} s")
+        dowel.logger.log(f"EpochTime {now - self._epoch_started:.2f} s")
+        dowel.tabular.record("TotalEnvSteps", self._stats.total_env_steps)
+        dowel.logger.log(dowel.tabular)
+
+    # -- snapshots ----------------------------------------------------------------------------
+
+    def save(self, epoch: int) -> None:
+        """Snapshot everything as of now, if the mode has this epoch.
+
+        Raises:
+            NotSetupError: before `setup`.
+            SnapshotError: the algorithm or environment cannot be pickled.
+        """
+        setup = self._ready()
+        if not self._snapshotter.is_due(epoch):
+            return
+        outputs = current_outputs()
+        rows = outputs.rows if outputs is not None else 0
+        env_states = self._sampler.env_states() if self._sampler is not None else []
+        params = {
+            "format_version": FORMAT_VERSION,
+            "setup_args": setup,
+            "train_args": self._train_args,
+            "stats": self._stats,
+            "env": env_to_save(self._env),
+            "algo": self._algo,
+            "n_workers": setup.n_workers,
+            "worker_class": setup.worker_class,
+            "worker_args": setup.worker_args,
+            "env_states": env_states,
+            "rows": rows,
+            "rng": capture_rng(),
+        }
+        note = {"rows": rows, "env_steps": self._stats.total_env_steps}
+        self._snapshotter.save_itr_params(epoch, params, note)
+
+    def restore(self, from_dir: str | os.PathLike[str], from_epoch: int | str = "last") -> TrainArgs:
+        """Load a snapshot. In the folder it came from, the outputs are cut to its rows.
+
+        Args:
+            from_dir: folder of the snapshots.
+            from_epoch: number, `last` or `first`.
+
+        Returns:
+            What the interrupted `train` was called with, and where it goes on (`start_epoch`).
+
+        Raises:
+            FileNotFoundError, NotAFileError: no such snapshot.
+            SnapshotError: it cannot be loaded, or is no snapshot of a runner of this release.
+        """
+        saved = self._snapshotter.load(from_dir, from_epoch)
+        if not isinstance(saved, dict) or saved.get("format_version") != FORMAT_VERSION:
+            message = f"the snapshot in {from_dir} was not made by this release's runner"
+            raise SnapshotError(message)
+        self._end_sampler()
+        self._setup_args, self._stats = saved["setup_args"], saved["stats"]
+        env = saved["env"]
+        self._env = env.make() if isinstance(env, EnvOfSpec) else env
+        self._algo, self._rng = saved["algo"], saved["rng"]
+        self._env_states = saved["env_states"]
+        args: TrainArgs = saved["train_args"] or TrainArgs(0, None)
+        self._train_args = replace(args, start_epoch=self._stats.total_epoch + 1)
+        outputs = current_outputs()
+        if outputs is not None and os.path.realpath(from_dir) == os.path.realpath(
+            self._snapshotter.snapshot_dir
+        ):
+            outputs.rewind(saved["rows"])
+        dowel.logger.log(f"Restored epoch {self._stats.total_epoch} from {from_dir}")
+        return self._train_args
+
+    def __reduce__(self) -> tuple[type[LocalRunner], tuple[SnapshotConfig]]:
+        # an algorithm may keep its runner; a snapshot of it holds only where that saved to
+        shot = self._snapshotter
+        return LocalRunner, (SnapshotConfig(shot.snapshot_dir, shot.snapshot_mode, shot.snapshot_gap),)
+
+
+Trainer = LocalRunner
+
+
+def _episode_limit(algo: Any) -> int | None:  # noqa: ANN401
+    for name in ("max_episode_length", "max_path_length"):
+        value = getattr(algo, name, None)
+        if value is not None:
+            return int(value)
+    return None

@@ -1,0 +1,20 @@
+"""Samplers: they run a policy in environments and give episodes. See `workers` and `sampler`."""
+
+from rla_client.experiment.episode_batch import EpisodeBatch, StepType
+from rla_client.experiment.samplers.factory import WorkerFactory
+from rla_client.experiment.samplers.local import LocalSampler
+from rla_client.experiment.samplers.multiprocessing import MultiprocessingSampler
+from rla_client.experiment.samplers.sampler import Sampler
+from rla_client.experiment.samplers.workers import DefaultWorker, FragmentWorker, Worker
+
+__all__ = [
+    "DefaultWorker",
+    "EpisodeBatch",
+    "FragmentWorker",
+    "LocalSampler",
+    "MultiprocessingSampler",
+    "Sampler",
+    "StepType",
+    "Worker",
+    "WorkerFactory",
+]

@@ -1,0 +1,69 @@
+"""Waiting until the agent has written all that an ended run left in the spool.
+
+A stream's folder is in the spool until everything in it is in its files and the stream is
+finalised; then the agent removes it. So a run's outputs are complete, and nobody's but ours to
+change, when no stream of its log folder is left.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from rla_client.autostart import agent_alive, start_agent
+from rla_client.errors import LaunchError, RemoteProtocolError, SpoolError
+from rla_client.places import find_places
+from rla_client.protocol import MAX_FRAME_BYTES, Frame, FrameKind, frame_at, unpack
+from rla_client.spool import read_at, segment_numbers, segment_path, stream_names, writer_alive
+
+POLL_S = 0.05
+
+
+def settle(log_dir: str | os.PathLike[str], timeout_s: float = 30.0) -> None:
+    """Return when no stream of `log_dir` is left in the spool.
+
+    Raises:
+        LaunchError: a stream is still being written, or there is no agent to write it out in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    places = find_places()
+    folder = os.path.realpath(log_dir)
+    while True:
+        left = list(streams_of(folder))
+        if not left:
+            return
+        for stream in left:
+            if writer_alive(stream):
+                message = f"{folder} is being written by a running process; it cannot be resumed now"
+                raise LaunchError(message)
+        if not agent_alive(places):
+            start_agent(places)
+        if time.monotonic() > deadline:
+            message = (
+                f"rows of {folder} still wait in {places.spool}; "
+                "start the agent (rla-agent start --detach) and try again"
+            )
+            raise LaunchError(message)
+        time.sleep(POLL_S)
+
+
+def streams_of(log_dir: str) -> Iterator[Path]:
+    """Folders of the spool's streams that write into `log_dir` (an absolute path without links)."""
+    spool = find_places().spool
+    for name in stream_names(spool) if spool.is_dir() else ():
+        folder = spool / name
+        with suppress(OSError, SpoolError, RemoteProtocolError, KeyError, TypeError, IndexError):
+            first = segment_path(folder, min(segment_numbers(folder), default=0))
+            if _log_folder(first) == log_dir:
+                yield folder
+
+
+def _log_folder(segment: Path) -> str:
+    found = frame_at(read_at(segment, 0, MAX_FRAME_BYTES), 0)
+    if not isinstance(found, Frame) or found.kind != FrameKind.OPEN:
+        raise KeyError
+    opening = unpack(found.payload)
+    return os.path.normpath(os.path.join(opening["root"], opening["folders"]["log"]))

@@ -1,0 +1,171 @@
+"""Training state as cloudpickle bytes, taken with one copy of the tensors.
+
+A snapshot file is one pickle (protocol 5) that `cloudpickle.load` reads. The pickler writes large
+buffers straight from the arrays and tensors into the target, so the training step waits for
+about one copy of the state. Storages of plain CPU tensors are written as buffers, and tensors
+that share a storage share it again after loading; other tensors (CUDA, sparse, quantised) take
+torch's own way.
+
+Behind the pickle, where `cloudpickle.load` does not look, lies a footer: a JSON object, its length
+in bytes (4, little endian) and the magic `rlaS`. It says what a resume has to know before it
+loads: {"itr", "rows", ...}.
+
+Classes and functions of the launcher's own file travel by value, imported ones by name: that is
+what cloudpickle does for `__main__`.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import os
+import struct
+import sys
+from typing import Any
+
+import cloudpickle
+
+from rla_client.errors import SnapshotError
+
+PROTOCOL = 5
+FOOTER = struct.Struct("<I4s")
+FOOTER_MAGIC = b"rlaS"
+FOOTER_MAX_BYTES = 1 << 20  # numbers and short texts only; anything longer is no footer of ours
+SPARE = 1.125  # room for a state that grows, so that the next snapshot needs no new pages
+
+
+class CopyTarget:
+    """A file for the pickler: it collects written bytes in one buffer that is used again."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
+        self.size = 0
+
+    def rewind(self) -> None:
+        """Begin again; the memory stays."""
+        self.size = 0
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 - any bytes-like object
+        """Copy `data` behind what is there."""
+        source = memoryview(data).cast("B")
+        end = self.size + source.nbytes
+        if end > len(self._buffer):
+            self._grow(end)
+        self._view[self.size : end] = source
+        self.size = end
+        return source.nbytes
+
+    def content(self) -> memoryview:
+        """The written bytes; valid until the next `rewind`."""
+        return self._view[: self.size]
+
+    def _grow(self, size: int) -> None:
+        bigger = bytearray(max(int(size * SPARE), 2 * len(self._buffer), 1 << 16))
+        view = memoryview(bigger)
+        view[: self.size] = self._view[: self.size]
+        self._buffer, self._view = bigger, view
+
+
+def encode(state: dict[str, Any], target: CopyTarget) -> None:
+    """Pickle `state` into `target`. What `state` refers to may change afterwards.
+
+    Raises:
+        SnapshotError: something in it cannot be pickled; the message names it.
+    """
+    target.rewind()
+    collecting = gc.isenabled()
+    gc.disable()  # a collection in the middle walks every object that was just made
+    try:
+        _pickler_class()(target, protocol=PROTOCOL).dump(state)
+    except Exception as error:  # any user object may raise anything from its __reduce__
+        raise SnapshotError(_why(state, error)) from error
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def decode(data: bytes) -> Any:  # noqa: ANN401 - what the user put in
+    """Unpickle a snapshot. Runs code from it: only for files of the user's own."""
+    return cloudpickle.load(io.BytesIO(data))
+
+
+def write_footer(target: CopyTarget, note: dict[str, Any]) -> None:
+    """Put `note` (plain data) behind the pickle."""
+    text = json.dumps(note).encode()
+    target.write(text + FOOTER.pack(len(text), FOOTER_MAGIC))
+
+
+def read_footer(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The note behind a snapshot's pickle, without loading the pickle; empty when it has none."""
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        if size < FOOTER.size:
+            return {}
+        file.seek(size - FOOTER.size)
+        length, magic = FOOTER.unpack(file.read())
+        if magic != FOOTER_MAGIC or length > min(FOOTER_MAX_BYTES, size - FOOTER.size):
+            return {}
+        file.seek(size - FOOTER.size - length)
+        note = json.loads(file.read(length))
+    return note if isinstance(note, dict) else {}
+
+
+def rebuild_storage(data: bytearray) -> Any:  # noqa: ANN401 - torch is imported here only
+    """Named by snapshots: a CPU storage over the loaded bytes."""
+    import torch  # noqa: PLC0415
+
+    if not data:
+        return torch.UntypedStorage(0)
+    return torch.frombuffer(data, dtype=torch.uint8).untyped_storage()
+
+
+def rebuild_typed_storage(storage: Any, dtype: Any) -> Any:  # noqa: ANN401
+    """Named by snapshots: torch's typed view of a storage."""
+    import torch  # noqa: PLC0415
+
+    return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
+
+
+def _pickler_class() -> type[cloudpickle.Pickler]:
+    torch = sys.modules.get("torch")
+    return cloudpickle.Pickler if torch is None else _torch_pickler_class(torch)
+
+
+def _torch_pickler_class(torch: Any) -> type[cloudpickle.Pickler]:  # noqa: ANN401
+    import pickle  # noqa: PLC0415 - only PickleBuffer, which loads nothing
+
+    class TorchPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+        def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401
+            super().__init__(*args, **options)
+            self.kept: list[Any] = []  # alive until the end: the memo goes by identity
+
+        def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401
+            if type(obj) is torch.storage.TypedStorage and obj.device.type == "cpu":
+                storage = obj.untyped()
+                self.kept.append(storage)
+                return rebuild_typed_storage, (storage, obj.dtype)
+            if type(obj) is torch.UntypedStorage and obj.device.type == "cpu":
+                flat = torch.empty(0, dtype=torch.uint8).set_(obj).numpy()
+                return rebuild_storage, (pickle.PickleBuffer(flat),)
+            return super().reducer_override(obj)
+
+    return TorchPickler
+
+
+def _why(state: dict[str, Any], error: Exception) -> str:
+    culprits = [key for key, value in state.items() if not _can_pickle(value)]
+    where = f" in {', '.join(culprits)}" if culprits else ""
+    return (
+        f"the training state cannot be pickled{where}: {type(error).__name__}: {error}. "
+        "Leave such an attribute out in the object's __getstate__ and make it anew in __setstate__."
+    )
+
+
+def _can_pickle(value: object) -> bool:
+    try:
+        _pickler_class()(CopyTarget(), protocol=PROTOCOL).dump(value)
+    except Exception:  # noqa: BLE001 - the question is whether any error occurs
+        return False
+    return True

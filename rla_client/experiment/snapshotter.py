@@ -1,0 +1,218 @@
+"""Snapshots of a training: taken in the loop, written beside it, whole or not at all.
+
+`save_itr_params` copies the state (snapshot_codec) and returns; one daemon thread writes it by
+temp file, fsync, rename and fsync of the folder. At most `MAX_WAITING` copies wait; a training
+that snapshots faster than the disk takes them waits for a free one. A snapshot that is killed on
+its way is not there, and the one before it is: whoever resumes goes on from that one.
+
+`wait` (called where a training ends, and by `load`) returns when all are written. A disk that
+refuses is warned about and the training goes on. Loading unpickles and so runs code: the user's
+own process does it, on an explicit call, with the user's own files.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import re
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla_client.errors import ArgumentError, NotAFileError, SnapshotError
+from rla_client.experiment.context import LAST_FILE, check_mode, snapshot_names
+from rla_client.experiment.snapshot_codec import CopyTarget, decode, encode, write_footer
+from rla_client.storage import atomic_file
+
+MAX_WAITING = 2  # one being written, one ready: memory stays at two copies of the state
+_NUMBERED = re.compile(r"itr_(\d+)\.pkl")
+_log = logging.getLogger("rla_client")
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    target: CopyTarget
+    names: tuple[str, ...]
+
+
+class Snapshotter:
+    """Saves and loads snapshots in one folder.
+
+    Args:
+        snapshot_dir: the folder; made at the first save.
+        snapshot_mode: see `context`.
+        snapshot_gap: epochs between snapshots in the gap modes.
+
+    Raises:
+        ArgumentError: mode and gap do not go together.
+    """
+
+    def __init__(
+        self,
+        snapshot_dir: str | os.PathLike[str] = "data/local/experiment",
+        snapshot_mode: str = "last",
+        snapshot_gap: int = 1,
+    ) -> None:
+        check_mode(snapshot_mode, snapshot_gap)
+        self._folder = Path(snapshot_dir)
+        self._mode = snapshot_mode
+        self._gap = snapshot_gap
+        self._reset()
+
+    @property
+    def snapshot_dir(self) -> str:
+        """Where snapshots lie."""
+        return str(self._folder)
+
+    @property
+    def snapshot_mode(self) -> str:
+        """When they are made."""
+        return self._mode
+
+    @property
+    def snapshot_gap(self) -> int:
+        """Epochs between them in the gap modes."""
+        return self._gap
+
+    def is_due(self, itr: int) -> bool:
+        """Whether `save_itr_params(itr, …)` would write anything."""
+        return bool(snapshot_names(self._mode, self._gap, itr))
+
+    def save_itr_params(self, itr: int, params: dict[str, Any], note: dict[str, Any] | None = None) -> None:
+        """Snapshot `params` as of now, if epoch `itr` is due; written in the background.
+
+        Args:
+            itr: number of the epoch.
+            params: what `load` gives back.
+            note: plain data that can be read without loading (snapshot_codec.read_footer).
+
+        Raises:
+            SnapshotError: something in `params` cannot be pickled.
+        """
+        names = snapshot_names(self._mode, self._gap, itr)
+        if not names:
+            return
+        if self._pid != os.getpid():
+            self._reset()
+        self._start_thread()
+        target = self._free.get()
+        try:
+            encode(params, target)
+            write_footer(target, {"itr": itr, **(note or {})})
+        except BaseException:
+            self._free.put(target)
+            raise
+        self._orders.put(_Order(target, names))
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until every snapshot taken is on disk; False when `timeout_s` went by before."""
+        if self._thread is None or self._pid != os.getpid():
+            return True
+        with self._orders.all_tasks_done:
+            return self._orders.all_tasks_done.wait_for(lambda: not self._orders.unfinished_tasks, timeout_s)
+
+    def load(self, load_dir: str | os.PathLike[str] | None = None, itr: int | str = "last") -> Any:  # noqa: ANN401
+        """Unpickle a snapshot of this user's own.
+
+        Args:
+            load_dir: folder of the snapshots; default: this one's.
+            itr: number of the epoch (int or digits), `last` or `first`.
+
+        Raises:
+            ArgumentError: `itr` is none of these.
+            FileNotFoundError: no such folder or snapshot.
+            NotAFileError: the snapshot's name is taken by something that is no file.
+            SnapshotError: the file cannot be unpickled here.
+        """
+        self.wait()
+        path = find_snapshot(self._folder if load_dir is None else load_dir, itr)
+        try:
+            return decode(path.read_bytes())
+        except Exception as error:  # unpickling may raise anything
+            message = f"{path} cannot be loaded: {type(error).__name__}: {error}"
+            raise SnapshotError(message) from error
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._thread: threading.Thread | None = None
+        self._orders: queue.Queue[_Order] = queue.Queue()
+        self._free: queue.Queue[CopyTarget] = queue.Queue()
+        for _ in range(MAX_WAITING):
+            self._free.put(CopyTarget())
+
+    def _start_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write_orders, name="rla-snapshots", daemon=True)
+            self._thread.start()
+
+    def _write_orders(self) -> None:
+        while True:
+            order = self._orders.get()
+            try:
+                self._write(order)
+            except Exception as error:  # noqa: BLE001 - top of the thread; training goes on
+                _log.warning("snapshot %s was not written: %s", self._folder / order.names[0], error)
+            finally:
+                self._free.put(order.target)
+                self._orders.task_done()
+
+    def _write(self, order: _Order) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for name in order.names:
+            with atomic_file(self._folder / name) as file:
+                file.write(order.target.content())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"folder": str(self._folder), "mode": self._mode, "gap": self._gap}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._folder, self._mode, self._gap = Path(state["folder"]), state["mode"], state["gap"]
+        self._reset()
+
+
+def find_snapshot(folder: str | os.PathLike[str], itr: int | str = "last") -> Path:
+    """The snapshot file that `itr` means in `folder`; numbers are compared as numbers.
+
+    `last` is the later of params.pkl and the highest itr_N.pkl, by time of writing.
+
+    Raises:
+        ArgumentError, FileNotFoundError, NotAFileError: as in `Snapshotter.load`.
+    """
+    base = Path(folder)
+    numbered = _numbered(base)
+    if itr == "last":
+        path = _last(base, numbered)
+    elif itr == "first":
+        path = base / f"itr_{min(numbered)}.pkl" if numbered else base / LAST_FILE
+    elif not isinstance(itr, bool) and str(itr).isdecimal():
+        path = base / f"itr_{int(itr)}.pkl"
+    else:
+        message = f"itr is a number, 'last' or 'first'; got {itr!r}"
+        raise ArgumentError(message)
+    if not path.exists():
+        known = ", ".join(f"itr_{number}" for number in sorted(numbered)) or "none numbered"
+        message = f"no snapshot {path} (there: {known})"
+        raise FileNotFoundError(message)
+    if not path.is_file():
+        message = f"{path} is not a file"
+        raise NotAFileError(message)
+    return path
+
+
+def _numbered(folder: Path) -> list[int]:
+    if not folder.is_dir():
+        message = f"no folder {folder} to load snapshots from"
+        raise FileNotFoundError(message)
+    return [int(match[1]) for match in map(_NUMBERED.fullmatch, os.listdir(folder)) if match]
+
+
+def _last(folder: Path, numbered: list[int]) -> Path:
+    last = folder / LAST_FILE
+    if not numbered:
+        return last
+    newest = folder / f"itr_{max(numbered)}.pkl"
+    if last.is_file() and last.stat().st_mtime_ns >= newest.stat().st_mtime_ns:
+        return last
+    return newest

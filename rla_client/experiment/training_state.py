@@ -1,0 +1,66 @@
+"""What a training is made of, as a snapshot holds it. Pure data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TrainArgs:
+    """What `train` was called with; `restore` gives it back.
+
+    Attributes:
+        n_epochs: epochs in all, also over resumes.
+        batch_size: environment steps that one call for samples gives at least; None: each call says.
+        plot: taken for garage's sake; nothing is plotted.
+        store_episodes: keep the last samples in the snapshot.
+        pause_for_plot: as plot.
+        start_epoch: the first epoch of this part of the training.
+    """
+
+    n_epochs: int
+    batch_size: int | None
+    plot: bool = False
+    store_episodes: bool = False
+    pause_for_plot: bool = False
+    start_epoch: int = 0
+
+    @property
+    def store_paths(self) -> bool:
+        """Older name of store_episodes."""
+        return self.store_episodes
+
+
+@dataclass(slots=True)
+class TrainStats:
+    """Counters that a resume goes on with.
+
+    Attributes:
+        total_epoch: the last finished epoch, -1 before the first.
+        total_itr: the algorithm's iteration.
+        total_env_steps: environment steps sampled.
+        sampled: calls to the sampler, from which it derives its seeds.
+        last_episode: the last samples, with store_episodes.
+    """
+
+    total_epoch: int = -1
+    total_itr: int = 0
+    total_env_steps: int = 0
+    sampled: int = 0
+    last_episode: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetupArgs:
+    """How `setup` described the sampler; None and empty where the algorithm or a default says."""
+
+    sampler_cls: type[Any] | None
+    sampler_args: dict[str, Any]
+    seed: int
+    n_workers: int
+    worker_class: type[Any]
+    worker_args: dict[str, Any] = field(default_factory=dict)
+    max_episode_length: int | None = None

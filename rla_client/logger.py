@@ -1,0 +1,440 @@
+"""The RLA logger: `from rla_client import logger`, then record and dump.
+
+    logger.record_tabular("perf/return", 12.5)
+    logger.record_tabular("loss/policy", loss, exclude="stdout")
+    row = logger.dump_tabular()
+
+Recorded values become one row; a row whose `dump_tabular()` has returned reaches CSV, JSON, text
+and TensorBoard through the agent, exactly once, whatever happens to this process afterwards.
+Names and behaviour are those of polixir/RLAssistant's logger (and so openai/baselines'). Every
+call is safe from any thread, and none raises because of the agent, the disk or the network.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rla_client.clock import time_step_holder
+from rla_client.errors import ArgumentError
+from rla_client.readers import read_csv, read_json, read_tb
+from rla_client.recording import (
+    BACKUP,
+    DEBUG,
+    DISABLED,
+    ERROR,
+    INFO,
+    PLAIN_TYPES,
+    SINKS,
+    WARN,
+    Exclude,
+    Logger,
+    Row,
+)
+from rla_client.run import Run, joined_logger, open_plain_run
+from rla_client.trackers import (
+    ProfileKV as _ProfileKV,
+)
+from rla_client.trackers import (
+    log_time_tracker as _log_time_tracker,
+)
+from rla_client.trackers import (
+    open_time_tracker,
+)
+
+if TYPE_CHECKING:
+    import tensorboardX
+
+__all__ = [
+    "BACKUP",
+    "DEBUG",
+    "DISABLED",
+    "ERROR",
+    "INFO",
+    "WARN",
+    "Logger",
+    "ProfileKV",
+    "backup",
+    "configure",
+    "debug",
+    "dump_tabular",
+    "dumpkvs",
+    "error",
+    "flush",
+    "get_current",
+    "get_dir",
+    "get_tbx_writer",
+    "get_time",
+    "getkvs",
+    "info",
+    "log",
+    "log_from_tf_summary",
+    "log_key_value",
+    "log_time_tracker",
+    "logkv",
+    "logkv_mean",
+    "logkvs",
+    "ma_record_tabular",
+    "open_time_tracker",
+    "profile",
+    "read_csv",
+    "read_json",
+    "read_tb",
+    "record_tabular",
+    "reset",
+    "scoped_configure",
+    "set_comm",
+    "set_level",
+    "set_time",
+    "timestep",
+    "warn",
+]
+
+_DEFAULT = Logger(None, ("stdout",))
+_current = joined_logger() or _DEFAULT
+_plain_run: Run | None = None  # opened by `configure` here, closed by `reset`
+
+
+def get_current() -> Logger:
+    """The logger that the functions of this module use now."""
+    return _current
+
+
+def set_current(logger: Logger | None) -> Logger:
+    """Make `logger` (None: the one that only prints) the current one; returns the former."""
+    global _current  # noqa: PLW0603 - the one current logger, as in RLA
+    former = _current
+    _current = logger or _DEFAULT
+    return former
+
+
+# -- values ------------------------------------------------------------------------------------
+
+
+def record_tabular(key: str, val: Any, exclude: Exclude = None, freq: float | None = None) -> None:  # noqa: ANN401
+    """Set a value of the next row; recording a key twice keeps the last.
+
+    Args:
+        key: `group/name`.
+        val: a number of any kind (Python, numpy, torch, …), text, or an array, which goes to
+            CSV and JSON only. The value of this moment counts.
+        exclude: name or names of outputs that do not get it: stdout, log, csv, json, tensorboard.
+        freq: record only when at least so many time-steps went by since it was last recorded.
+
+    Raises:
+        ArgumentError: `exclude` names no output.
+    """
+    if exclude is None and freq is None and type(val) in PLAIN_TYPES:
+        current = _current
+        with current.lock:
+            current.pending[key] = val
+            if current.excluded:
+                current.excluded.pop(key, None)
+        return
+    _current.record(key, val, exclude, freq)
+
+
+logkv = record_tabular
+
+
+def logkvs(d: Mapping[str, Any], prefix: str = "", exclude: Exclude = None) -> None:
+    """Record each entry of a dict under `prefix + key`."""
+    for key, value in d.items():
+        record_tabular(f"{prefix}{key}", value, exclude)
+
+
+def log_key_value(keys: Iterable[str], values: Iterable[Any], prefix_name: str = "") -> None:
+    """Record `values` under `keys`, in pairs."""
+    for key, value in zip(keys, values, strict=False):
+        record_tabular(f"{prefix_name}{key}", value)
+
+
+def logkv_mean(key: str, val: Any, exclude: Exclude = None) -> None:  # noqa: ANN401
+    """Like `record_tabular`, but values since the last dump are averaged."""
+    _current.record_mean(key, val, exclude)
+
+
+def ma_record_tabular(
+    key: str,
+    val: Any,  # noqa: ANN401
+    record_len: int,
+    ignore_nan: bool = False,  # noqa: FBT001, FBT002 - RLA's signature
+    exclude: Exclude = None,
+    freq: float | None = None,
+) -> None:
+    """Record the mean of the last `record_len` values, nothing before there are as many.
+
+    Args:
+        key: as in `record_tabular`.
+        val: a number.
+        record_len: how many values.
+        ignore_nan: leave NaN out of the window (it never worked in RLA).
+        exclude: as in `record_tabular`.
+        freq: as in `record_tabular`.
+    """
+    _current.record_moving(key, val, record_len, exclude, freq, ignore_nan=ignore_nan)
+
+
+def getkvs() -> Row:
+    """What has been recorded since the last dump."""
+    current = _current
+    with current.lock:
+        return dict(current.pending)
+
+
+def dump_tabular() -> Row:
+    """Write the recorded values as one row and clear them.
+
+    Returns:
+        The row with `time-step` (the clock) and `timestamp` (Unix seconds) added; an empty dict
+        when nothing was recorded, and then nothing is written.
+    """
+    return _current.dump()
+
+
+dumpkvs = dump_tabular
+
+
+# -- text --------------------------------------------------------------------------------------
+
+
+def log(*args: object, level: int = INFO) -> None:
+    """Write `args`, joined by spaces, to stdout and log.txt if `level` is high enough.
+
+    WARN and ERROR also go to warn.txt, BACKUP to backup.txt, whatever the level.
+    """
+    _current.log(*args, level=level)
+
+
+def debug(*args: object) -> None:
+    """`log` at level DEBUG."""
+    _current.log(*args, level=DEBUG)
+
+
+def info(*args: object) -> None:
+    """`log` at level INFO."""
+    _current.log(*args, level=INFO)
+
+
+def warn(*args: object) -> None:
+    """`log` at level WARN, after `[WARN] <time-step> : `."""
+    _current.log(*_prefixed("WARN", args), level=WARN)
+
+
+def backup(*args: object) -> None:
+    """`log` at level BACKUP, after `[BACKUP] <time-step> : `."""
+    _current.log(*_prefixed("BACKUP", args), level=BACKUP)
+
+
+def error(*args: object) -> None:
+    """`log` at level ERROR."""
+    _current.log(*args, level=ERROR)
+
+
+def _prefixed(word: str, args: tuple[object, ...]) -> tuple[object, ...]:
+    first = args[0] if args else ""
+    return (f"[{word}] {time_step_holder.get_time()} : {first}", *args[1:])
+
+
+def set_level(level: int) -> None:
+    """Let only text of at least this level reach stdout and log.txt."""
+    _current.level = level
+
+
+# -- where -------------------------------------------------------------------------------------
+
+
+def configure(
+    dir: str | os.PathLike[str] | None = None,  # noqa: A002 - baselines' name
+    format_strs: Iterable[str] | None = None,
+    comm: Any = None,  # noqa: ANN401 - mpi4py is no dependency
+    framework: str | None = None,
+    log_callback_fn: Callable[[Row], object] | None = None,
+    log_suffix: str = "",
+    file_names: Mapping[str, str] | None = None,
+) -> None:
+    """Log into a plain folder, without `exp_manager`.
+
+    Args:
+        dir: the folder; default `$OPENAI_LOGDIR`, else a new folder for temporary files.
+        format_strs: outputs (stdout, log, csv, json, tensorboard); default
+            `$OPENAI_LOG_FORMAT`, else stdout, log, csv.
+        comm: MPI communicator, see `set_comm`.
+        framework: taken for RLA's sake; no output depends on it.
+        log_callback_fn: called with each dumped row.
+        log_suffix: put before the ending of progress.csv, progress.json and log.txt.
+        file_names: other names for output files, e.g. `{"log": "debug.log"}`.
+
+    Raises:
+        ArgumentError: an unknown output, or a folder that cannot be made.
+    """
+    del framework
+    global _plain_run  # noqa: PLW0603
+    former, _plain_run = _plain_run, None
+    if former is not None and former.logger is _current:
+        former.close("finished", "")
+    run = open_plain_run(
+        _default_folder(dir), _sinks(format_strs), log_callback_fn, comm, log_suffix, dict(file_names or {})
+    )
+    _plain_run = run
+    set_current(run.logger)
+    log(f"Logging to {run.logger.folder}")
+
+
+def _default_folder(folder: str | os.PathLike[str] | None) -> str:
+    if folder is not None:
+        return os.fspath(folder)
+    stamp = datetime.now().strftime("openai-%Y-%m-%d-%H-%M-%S-%f")  # noqa: DTZ005 - local, as baselines
+    return os.environ.get("OPENAI_LOGDIR") or os.path.join(tempfile.gettempdir(), stamp)
+
+
+def _sinks(format_strs: Iterable[str] | None) -> tuple[str, ...]:
+    if format_strs is None:
+        format_strs = os.environ.get("OPENAI_LOG_FORMAT", "stdout,log,csv").split(",")
+    names = tuple(name for name in format_strs if name)
+    for name in names:
+        if name not in SINKS:
+            message = f"unknown output {name!r} in format_strs; choose from {', '.join(SINKS)}"
+            raise ArgumentError(message)
+    return names
+
+
+@contextmanager
+def scoped_configure(
+    dir: str | os.PathLike[str] | None = None,  # noqa: A002
+    format_strs: Iterable[str] | None = None,
+    comm: Any = None,  # noqa: ANN401
+    file_names: Mapping[str, str] | None = None,
+) -> Iterator[None]:
+    """`configure` for the length of a block; the former logger comes back also after an error."""
+    global _plain_run  # noqa: PLW0603
+    former_run, _plain_run = _plain_run, None
+    former = _current
+    state, reason = "finished", ""
+    try:
+        configure(dir, format_strs, comm, file_names=file_names)
+        yield
+    except BaseException as error:
+        state, reason = "failed", f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        run, _plain_run = _plain_run, former_run
+        if run is not None:
+            run.close(state, reason)
+        set_current(former)
+
+
+def reset() -> None:
+    """Close the current plain logger and go back to the one that only prints."""
+    global _plain_run  # noqa: PLW0603
+    run, _plain_run = _plain_run, None
+    if run is not None:
+        run.close("finished", "")
+    if _current is not _DEFAULT:
+        set_current(None)
+        log("Reset logger")
+
+
+def get_dir() -> str | None:
+    """The folder of the current logger's files, None when it only prints."""
+    return _current.folder
+
+
+def set_comm(comm: Any) -> None:  # noqa: ANN401 - mpi4py is no dependency
+    """Average values over the ranks of an MPI communicator at each dump; rank 0 writes."""
+    _current.comm = comm
+
+
+def flush(timeout: float | None = 10.0, *, media: bool = False) -> bool:
+    """Wait until all rows and text (and checkpoints) sent before are in their files, durably.
+
+    Args:
+        timeout: seconds; None waits for ever.
+        media: also wait for figures and videos.
+
+    Returns:
+        False when that did not happen in time or no agent runs.
+    """
+    outbox = _current.outbox
+    return True if outbox is None else outbox.flush(timeout, media=media)
+
+
+# -- clock -------------------------------------------------------------------------------------
+
+
+def timestep() -> int | float:
+    """The current time-step."""
+    return time_step_holder.get_time()
+
+
+get_time = timestep
+
+
+def set_time(t: float) -> None:
+    """Set the current time-step."""
+    time_step_holder.set_time(t)
+
+
+# -- profiling and TensorBoard -----------------------------------------------------------------
+
+
+class ProfileKV(_ProfileKV):
+    """`with ProfileKV(name):` adds the seconds of the block to `wait_<name>` of the next row."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, get_current)
+
+
+def profile(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: `ProfileKV(name)` around each call."""
+    from rla_client.trackers import profile_with  # noqa: PLC0415
+
+    return profile_with(lambda: ProfileKV(name))
+
+
+def log_time_tracker() -> None:
+    """Record what `open_time_tracker` measured (not in the CSV)."""
+    _log_time_tracker(_current)
+
+
+def get_tbx_writer() -> tensorboardX.SummaryWriter:
+    """A tensorboardX `SummaryWriter` whose events travel through the agent.
+
+    Raises:
+        ArgumentError: `tensorboard` is not among the outputs (LOG_USED, format_strs).
+    """
+    current = _current
+    if "tensorboard" not in current.sinks:
+        message = "get_tbx_writer() needs tensorboard among the outputs; see LOG_USED in rla_config.yaml"
+        raise ArgumentError(message)
+    if current.tbx_writer is None:
+        from rla_client.summary_writer import AgentSummaryWriter  # noqa: PLC0415
+
+        current.tbx_writer = AgentSummaryWriter(
+            current.event, logdir=os.path.join(current.folder or ".", "tb"), get_step=timestep
+        )
+    return current.tbx_writer  # type: ignore[no-any-return]
+
+
+def log_from_tf_summary(summary: Any) -> None:  # noqa: ANN401 - a tensorflow object, or bytes
+    """Send a TensorFlow Summary (an object or its bytes) to TensorBoard; its scalars become rows too.
+
+    Raises:
+        ArgumentError: not a Summary.
+    """
+    from rla_client.summary_writer import event_of_summary, scalars_of_summary  # noqa: PLC0415
+
+    now, step = time.time(), int(timestep())
+    for tag, value in scalars_of_summary(summary):
+        record_tabular(tag, value)
+    _current.event(event_of_summary(summary, now, step), now, step)
+
+
+def time_tracker_block(name: str) -> AbstractContextManager[Any]:
+    """`open_time_tracker(name)` as a context manager."""
+    return open_time_tracker(name)

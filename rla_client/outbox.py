@@ -1,0 +1,448 @@
+"""The outbox: what the training process does with a record. Spool first, then a message.
+
+`put` appends one frame to the stream's segment (rla_client/spool.py) and returns: from then on
+the record survives this process. At most every SEND_INTERVAL_S the bytes written since are also
+sent to the agent, without waiting and without caring whether they arrive: the agent compares
+offsets and reads the segment whenever they do not fit.
+
+Nothing here raises because of disk, agent or network. When the spool cannot be written, frames
+wait in order in memory (WAITING_MAX_BYTES) and are written by a later call; beyond that, and
+beyond the spool's bound on the machine, records are counted as lost with one warning a minute.
+
+Threads share one re-entrant lock, which the logger also uses, so that order in the file is order
+of the calls. After fork the child forgets everything at once and opens a stream of its own at
+its first record. A zmq socket belongs to the thread that holds the lock; `flush` uses one of its
+own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from rla_client.autostart import agent_alive, start_agent
+from rla_client.config import AgentConfig
+from rla_client.errors import PlaceError, RemoteProtocolError, SpoolError
+from rla_client.places import Places
+from rla_client.protocol import (
+    FrameKind,
+    MessageKind,
+    decode_message,
+    encode_frame,
+    encode_message,
+    pack,
+)
+from rla_client.spool import BLOBS_NAME, QUOTA_CHECK_BYTES, SegmentWriter, why_full
+
+SEND_INTERVAL_S = 0.005  # ten or more rows share a message at high rates
+REFUSED_PAUSE_S = 0.010  # a refused send costs 2.3 us; at most a hundred a second
+PENDING_MAX_BYTES = 1 << 20  # beyond, the agent reads the file, which is as fast
+WAITING_MAX_BYTES = 16 << 20  # what a training process may hold while its spool cannot be written
+RETRY_S = 0.05  # between attempts to write to a spool that refused
+FULL_RECHECK_S = 1.0
+WARN_INTERVAL_S = 60.0
+START_INTERVAL_S = 60.0
+FLUSH_ASK_AGAIN_S = 0.25
+SEND_QUEUE_MESSAGES = 64
+
+_log = logging.getLogger("rla_client")
+_outboxes: weakref.WeakSet[Outbox] = weakref.WeakSet()
+_inherited: list[object] = []  # sockets of the parent: never closed, never collected, in the child
+
+
+class Outbox:
+    """One stream of one run, seen from the training process.
+
+    Args:
+        places: state and runtime folders.
+        opening: plain data of the OPEN frame, without `segment`, `rows` and `lost`.
+        settings: the AGENT section.
+        as_worker: called in a forked child; gives the opening of its own stream, None when
+            its records are to be dropped.
+        config_path: handed to an agent that is started from here.
+        lock: shared with the logger, so that order in the file is order of the calls.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        opening: dict[str, Any],
+        settings: AgentConfig,
+        *,
+        as_worker: Callable[[], dict[str, Any] | None] | None = None,
+        config_path: Path | None = None,
+        lock: threading.RLock | None = None,  # type: ignore[valid-type] - a function before 3.13
+    ) -> None:
+        self.lock = lock or threading.RLock()
+        self.lost = 0
+        self._places = places
+        self._opening = opening
+        self._settings = settings
+        self._as_worker = as_worker
+        self._config_path = config_path
+        self._warned: dict[str, float] = {}
+        self._started = float("-inf")
+        self._dropping = False
+        self._reset()
+        with self.lock:
+            self._open_writer()
+        self.start_agent_if_none()
+        _outboxes.add(self)
+
+    def _reset(self) -> None:
+        self._writer: SegmentWriter | None = None
+        self._socket: zmq.Socket[bytes] | None = None
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._pending = bytearray()
+        self._pending_number = 0
+        self._pending_start = 0
+        self._next_send = 0.0
+        self._waiting: deque[tuple[bytes, int]] = deque()
+        self._waiting_bytes = 0
+        self._writing: int | None = None  # frames in the stream when waiting[0] was begun
+        self._next_try = 0.0
+        self._unchecked = 0
+        self._full: str | None = None
+        self._blocked = True  # take the slow way: no writer, something waits, or spool full
+        self._closed = False
+
+    # -- records ------------------------------------------------------------------------------
+
+    def put(self, kind: int, payload: bytes, now: float, is_row: int = 0) -> None:
+        """Append one frame. Returns with the frame in the page cache, or waiting, or counted.
+
+        Args:
+            kind: a FrameKind.
+            payload: msgpack.
+            now: Unix seconds, only compared with earlier calls.
+            is_row: 1 for a row.
+
+        Raises:
+            FrameTooLargeError: the record is over the limit; nothing was written.
+        """
+        frame = encode_frame(kind, payload)
+        with self.lock:
+            if self._blocked:
+                self._put_slowly(frame, is_row, now)
+                return
+            writer = self._writer
+            try:
+                writer.append(frame, is_row)  # type: ignore[union-attr] - there is one unless blocked
+            except SpoolError as error:
+                self._keep(frame, is_row, str(error))
+                return
+            self._pending += frame
+            self._unchecked += len(frame)
+            if now >= self._next_send or now < self._next_send - 1.0:
+                self._send(now)
+
+    def job(self, kind: str, fields: dict[str, Any]) -> None:
+        """Ask for work: `fields` (plain data) reach the agent's job of that name, once."""
+        self.put(FrameKind.JOB, pack([kind, fields]), time.time())
+        self.push()
+
+    def push(self) -> None:
+        """Send what is pending now instead of within SEND_INTERVAL_S."""
+        with self.lock:
+            if not self._blocked:
+                self._send(time.time())
+
+    def close(self, state: str, reason: str) -> None:
+        """Say that the run ended in `state` and let go of the stream. Further records are dropped."""
+        with self.lock:
+            if self._closed:
+                return
+            now = time.time()
+            self.put(FrameKind.CLOSE, pack([state, reason, now]), now)
+            if self._waiting:
+                self._next_try = 0.0
+                self._write_waiting(now)
+            self.push()
+            self.release()
+
+    def release(self) -> None:
+        """Let go of the stream without a closing record."""
+        with self.lock:
+            self._closed = self._blocked = True
+            if self._writer is not None:
+                self._writer.close()
+            self._close_socket()
+
+    @property
+    def stream_folder(self) -> Path | None:
+        """Spool folder of this stream; None while there is none."""
+        with self.lock:
+            if self._writer is None and not self._closed:
+                self._open_writer()
+            return self._writer.folder if self._writer else None
+
+    @property
+    def blobs_folder(self) -> Path | None:
+        """Where payloads that JOB frames name are put; created at first use."""
+        folder = self.stream_folder
+        if folder is None:
+            return None
+        blobs = folder / BLOBS_NAME
+        with suppress(OSError):
+            blobs.mkdir(mode=0o700, exist_ok=True)
+        return blobs
+
+    def agent_alive(self) -> bool:
+        """Whether an agent serves this machine now."""
+        return agent_alive(self._places)
+
+    # -- the slow way -------------------------------------------------------------------------
+
+    def _put_slowly(self, frame: bytes, is_row: int, now: float) -> None:
+        if self._closed or self._dropping:
+            return
+        if self._writer is None:
+            self._open_writer()
+            if self._dropping:
+                return
+        if self._full is not None and now >= self._next_try:
+            self._check_quota(now, count=True)
+        if self._full is not None:
+            self._lose(1, self._full)
+            return
+        self._waiting.append((frame, is_row))
+        self._waiting_bytes += len(frame)
+        if now >= self._next_try or self._next_try > now + 60.0:
+            self._write_waiting(now)
+        if self._waiting_bytes > WAITING_MAX_BYTES and self._waiting:
+            gone, _ = self._waiting.pop()
+            self._waiting_bytes -= len(gone)
+            self._lose(1, "the spool cannot be written and the memory kept for that is used up")
+
+    def _keep(self, frame: bytes, is_row: int, why: str) -> None:
+        self._blocked = True
+        self._waiting.append((frame, is_row))
+        self._waiting_bytes += len(frame)
+        self._next_try = time.time() + RETRY_S
+        self._warn("keep", "%s; records are kept in memory until it can be written", why)
+
+    def _write_waiting(self, now: float) -> None:
+        writer = self._writer
+        if writer is None:
+            self._next_try = now + RETRY_S
+            return
+        try:
+            while self._waiting:
+                frame, is_row = self._waiting[0]
+                if self._writing is None:
+                    writer.settle()
+                    self._writing = writer.frames
+                    writer.append(frame, is_row)
+                elif self._writing == writer.frames:  # interrupted before it was written
+                    writer.append(frame, is_row)
+                self._writing = None
+                self._waiting.popleft()
+                self._waiting_bytes -= len(frame)
+                self._unchecked += len(frame)
+        except SpoolError as error:
+            self._next_try = now + RETRY_S
+            self._warn("keep", "%s; records are kept in memory until it can be written", error)
+            return
+        self._blocked = self._closed or self._full is not None
+        self._report_lost(now)
+        self._send(now)
+
+    def _open_writer(self) -> None:
+        if self._as_worker is not None and self._opening.get("pid") != os.getpid():
+            opening = self._as_worker()
+            if opening is None:
+                self._dropping = True
+                return
+            self._opening = opening
+        now = time.time()
+        if now < self._next_try:
+            return
+        try:
+            self._places.create()
+            self._writer = SegmentWriter(self._places.spool, self._opening_frame)
+        except (PlaceError, SpoolError) as error:
+            self._next_try = now + RETRY_S
+            self._warn("open", "%s; records are kept in memory until it can be written", error)
+            return
+        self._forget_pending()
+        self._blocked = bool(self._waiting)
+        self._check_quota(now, count=True)
+        self._send(now)
+
+    def _opening_frame(self, number: int, rows: int) -> bytes:
+        return encode_frame(
+            FrameKind.OPEN, pack({**self._opening, "segment": number, "rows": rows, "lost": self.lost})
+        )
+
+    def _check_quota(self, now: float, *, count: bool) -> None:
+        self._unchecked = 0
+        limits = self._settings
+        self._full = why_full(
+            self._places.spool, limits.spool_max_bytes, limits.min_free_fraction, count=count
+        )
+        if self._full is not None:
+            self._blocked = True
+            self._next_try = now + FULL_RECHECK_S
+        elif not self._waiting and self._writer is not None:
+            self._blocked = self._closed
+
+    def _lose(self, count: int, why: str) -> None:
+        self.lost += count
+        self._warn("lost", "records are being lost (%d so far): %s", self.lost, why)
+
+    def _report_lost(self, now: float) -> None:
+        if self.lost and self._writer is not None:
+            with suppress(SpoolError):
+                frame = encode_frame(FrameKind.MARK, pack(["lost", {"records": self.lost, "time": now}]))
+                self._writer.append(frame, 0)
+
+    def _warn(self, what: str, message: str, *arguments: object) -> None:
+        now = time.monotonic()
+        if now - self._warned.get(what, float("-inf")) >= WARN_INTERVAL_S:
+            self._warned[what] = now
+            _log.warning(message, *arguments)
+
+    # -- messages -----------------------------------------------------------------------------
+
+    def _forget_pending(self) -> None:
+        self._pending = bytearray()
+        writer = self._writer
+        if writer is not None:
+            self._pending_number, self._pending_start = writer.number, writer.size
+
+    def _send(self, now: float) -> None:
+        writer = self._writer
+        if writer is None:
+            return
+        if self._unchecked > QUOTA_CHECK_BYTES:
+            self._check_quota(now, count=writer.number != self._pending_number)
+        number, start, body = self._pending_number, self._pending_start, bytes(self._pending)
+        self._forget_pending()
+        if number != writer.number or start + len(body) != writer.size or len(body) > PENDING_MAX_BYTES:
+            number, start, body = writer.number, writer.size, b""
+        try:
+            socket = self._socket or self._connect()
+            message = encode_message(MessageKind.DATA, {"s": writer.name, "n": number, "o": start}, body)
+            socket.send(message, zmq.NOBLOCK)
+        except zmq.ZMQError:
+            self._next_send = now + REFUSED_PAUSE_S
+            self.start_agent_if_none()
+        else:
+            self._next_send = now + SEND_INTERVAL_S
+
+    def _connect(self) -> zmq.Socket[bytes]:
+        self._context = zmq.Context()
+        self._socket = _dealer(self._context, self._places)
+        return self._socket
+
+    def _close_socket(self) -> None:
+        socket, context = self._socket, self._context
+        self._socket = self._context = None
+        with suppress(zmq.ZMQError):
+            if socket is not None:
+                socket.close(linger=0)
+            if context is not None:
+                context.term()
+
+    def start_agent_if_none(self) -> None:
+        """Start an agent when none serves, at most once a minute; else say once how to."""
+        now = time.monotonic()
+        if now - self._started < START_INTERVAL_S:
+            return
+        self._started = now
+        if agent_alive(self._places):
+            return
+        if not self._settings.autostart or not start_agent(self._places, self._config_path):
+            self._warn("agent", "no agent runs; records wait in %s. Start one: rla-agent start --detach",
+                       self._places.spool)  # fmt: skip
+
+    def flush(self, timeout: float | None = 10.0, *, media: bool = False) -> bool:
+        """Wait until everything put before is durable in its final files.
+
+        Args:
+            timeout: seconds; None waits for ever.
+            media: also wait for figures and videos.
+
+        Returns:
+            False when that did not happen in time, or no agent runs and none may be started.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self.lock:
+            if self._waiting:
+                self._write_waiting(time.time())
+            self.push()
+            writer = self._writer
+            if writer is None or self._waiting:
+                return False
+            with suppress(SpoolError):
+                writer.settle()
+            header = {"s": writer.name, "n": writer.number, "o": writer.size, "m": media}
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        socket = _dealer(context, self._places)
+        try:
+            return self._await_flushed(socket, header, deadline)
+        finally:
+            socket.close(linger=0)
+            context.term()
+
+    def _await_flushed(
+        self, socket: zmq.Socket[bytes], header: dict[str, Any], deadline: float | None
+    ) -> bool:
+        request = encode_message(MessageKind.FLUSH, header)
+        while True:
+            with suppress(zmq.ZMQError):
+                socket.send(request, zmq.NOBLOCK)
+            left = FLUSH_ASK_AGAIN_S if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                return False
+            if socket.poll(int(1000 * min(left, FLUSH_ASK_AGAIN_S)) + 1):
+                with suppress(zmq.ZMQError, RemoteProtocolError):
+                    kind, answer, _body = decode_message(socket.recv(zmq.NOBLOCK))
+                    if kind == MessageKind.FLUSHED and answer.get("s") == header["s"]:
+                        return bool(answer.get("done"))
+            elif not agent_alive(self._places):
+                self.start_agent_if_none()
+                if not self._settings.autostart or self._places.stopped_marker.exists():
+                    return False
+
+    # -- fork ---------------------------------------------------------------------------------
+
+    def after_fork_in_child(self) -> None:
+        """Forget the parent's stream without touching it."""
+        self.lock._at_fork_reinit()
+        _inherited.extend(thing for thing in (self._socket, self._context) if thing is not None)
+        if self._writer is not None:
+            self._writer.close()
+        closed = self._closed
+        self.lost = 0
+        self._reset()
+        self._closed = closed
+
+
+def _dealer(context: zmq.Context[zmq.Socket[bytes]], places: Places) -> zmq.Socket[bytes]:
+    socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.SNDHWM, SEND_QUEUE_MESSAGES)
+    socket.setsockopt(zmq.IMMEDIATE, 1)
+    socket.setsockopt(zmq.RECONNECT_IVL, 50)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+    socket.connect(f"ipc://{places.data_socket}")
+    return socket
+
+
+def _after_fork_in_child() -> None:
+    for outbox in list(_outboxes):
+        outbox.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

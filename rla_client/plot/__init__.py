@@ -1,0 +1,25 @@
+"""Plots of runs: `plot_func` and `plot_saved_images` as in RLA, `curves` on DataFrames, statistics.
+
+matplotlib, numpy and pandas are imported when a plot is made, not before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_HOMES = {
+    "plot_func": "func",
+    "curves": "frames",
+    "plot_saved_images": "images",
+}
+__all__ = ["curves", "plot_func", "plot_saved_images"]  # noqa: F822 - found by __getattr__
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    home = _HOMES.get(name)
+    if home is None:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{home}"), name)

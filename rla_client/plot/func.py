@@ -1,0 +1,253 @@
+"""`plot_func`: RLA's plotter (version 2), its options and what it returns.
+
+Curves are grouped by `split_keys` (or by glob with `regs2legends`); a group shows the mean over
+its runs and a band. Runs that were logged at other time-steps than the rest of their group are
+interpolated instead of refused, and values come through the column cache of the database, so no
+cache file appears beside a CSV.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rla_client.database.csv_table import TIME_STEP
+from rla_client.database.runs import Database
+from rla_client.database.tree import check_table
+from rla_client.errors import ArgumentError
+from rla_client.layout import LOG, OTHER_RESULTS, check_relative
+from rla_client.plot.selection import Selected, default_key_to_legend, select, split_values
+from rla_client.plot.style import paper_style, show
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+PLOT_FOLDER = "easy_plot"
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Options of `plot_func` on how the figure looks; names and meanings as in RLA.
+
+    Attributes:
+        average_group: a group is its mean and a band; False draws every run.
+        shaded_std, shaded_err, shaded_range: band of the standard deviation, the standard error, min to max.
+        figsize: inches.
+        legend_outside: beside or below the panels.
+        resample: points of an even x grid with smoothing; 0 keeps the logged points.
+        vary_len_plot: draw groups to the end of their longest run.
+        smooth_step: decay length in grid steps, with `resample`.
+        tiling: symmetric, vertical or horizontal, for several panels.
+        title: of the figure.
+        pretty: large fonts, scientific ticks, scores printed.
+        bound_line: [(y, colour, line style, legend), …] horizontal lines.
+        colors: instead of the colour-blind-safe ones.
+        log: logarithmic y.
+        ylim, xlim: limits.
+        show_number: runs per group in the legend.
+        skip_legend: no legend.
+        use_marker, markers: markers on the curves.
+        legend_ncol: columns of the legend.
+        rescale_idx: scale x so that each run ends there.
+    """
+
+    average_group: bool = True
+    shaded_std: bool = False
+    shaded_err: bool = True
+    shaded_range: bool = True
+    figsize: tuple[float, float] | None = None
+    legend_outside: bool = True
+    resample: int = 0
+    vary_len_plot: bool = False
+    smooth_step: float = 1.0
+    tiling: str | None = "symmetric"
+    title: str | None = None
+    pretty: bool = False
+    bound_line: Sequence[Sequence[Any]] | None = None
+    colors: Sequence[str] | None = None
+    log: bool = False
+    ylim: tuple[float, float] | None = None
+    xlim: tuple[float, float] | None = None
+    show_number: bool = True
+    skip_legend: bool = False
+    use_marker: bool = False
+    markers: Sequence[str] | None = None
+    legend_ncol: int | None = None
+    rescale_idx: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.vary_len_plot and self.resample > 0:
+            message = "vary_len_plot draws the logged points, so it cannot go with resample"
+            raise ArgumentError(message)
+        if self.tiling not in {"symmetric", "vertical", "horizontal", None}:
+            message = f"tiling is symmetric, vertical or horizontal, not {self.tiling!r}"
+            raise ArgumentError(message)
+
+
+@dataclass(slots=True)
+class Group:
+    """Curves that make one line: one a run, of one metric."""
+
+    legend: str
+    curves: list[Curve] = field(default_factory=list)
+
+
+def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
+    data_root: str,
+    task_table_name: str,
+    regs: Sequence[str],
+    split_keys: Sequence[str],
+    metrics: Sequence[str],
+    use_buf: bool = False,  # noqa: ARG001 - RLA's flag; columns are always cached, and never stale
+    verbose: bool = True,
+    summarize_res: bool = True,
+    x_bound: float | tuple[float, float] | None = None,
+    xlabel: str | None = TIME_STEP,
+    ylabel: str | Sequence[str] | None = None,
+    scale_dict: Mapping[str, Callable[[Any], Any]] | None = None,
+    regs2legends: Sequence[str] | None = None,
+    hp_filter_dict: Mapping[str, Sequence[Any]] | None = None,
+    key_to_legend_fn: Callable[..., str] = default_key_to_legend,
+    split_by_metrics: bool = True,
+    save_name: str | None = None,
+    **style: Any,  # noqa: ANN401 - fields of Style
+) -> tuple[dict[str, list[Any]], dict[str, list[float]]]:
+    """Load runs, group them, and plot their metrics.
+
+    Args:
+        data_root: the database.
+        task_table_name: task table.
+        regs: globs below the table.
+        split_keys: hyper-parameters whose values make the groups; a missing one counts as `NF`.
+        metrics: columns of progress.csv.
+        use_buf: taken and not needed.
+        verbose: print what is left out.
+        summarize_res: print what each glob found.
+        x_bound: time-steps beyond it are left out; a pair is (low, high).
+        xlabel: of the x axis.
+        ylabel: of the y axis, or one for each metric.
+        scale_dict: {metric: function of its values}.
+        regs2legends: one legend for each of `regs`; the globs are the groups then.
+        hp_filter_dict: {key: allowed values}.
+        key_to_legend_fn: (values by key, split keys, metric, with metric) → legend.
+        split_by_metrics: one panel for each metric; False draws all into one.
+        save_name: file below `results/easy_plot/` of the database.
+        **style: see `Style`.
+
+    Returns:
+        (band by `<group>-se`, `-ss`, `-sr`: [matplotlib collection, centre or low, spread or
+        high] of the last panel, and of each panel under `<metric>/<group>-se` when there are
+        several; scores by `<legend>-err`, `-std`, `-range`: the last point's pair).
+
+    Raises:
+        ArgumentError: nothing was found, or options that cannot go together.
+        NoSuchTableError: no such table.
+    """
+    from matplotlib import pyplot as plt
+
+    options = _style(style)
+    if regs2legends is not None and len(regs2legends) != len(regs):
+        message = f"regs2legends needs one legend for each of the {len(regs)} regs, got {len(regs2legends)}"
+        raise ArgumentError(message)
+    database = Database(data_root)
+    check_table(database.data_root, task_table_name)
+    say = print if verbose else _silent
+    found = select(database.data_root, task_table_name, regs, LOG, hp_filter_dict, say)
+    if summarize_res:
+        for reg in regs:
+            print(f"{reg}: {sum(run.reg == reg for run in found)} run(s)")  # noqa: T201 - as RLA
+    curves = _load(database, found, metrics, x_bound)
+    joined = not split_by_metrics and len(metrics) > 1
+
+    def group_of(run: Selected, metric: str) -> tuple[str, str]:
+        if regs2legends is not None:
+            place = list(regs).index(run.reg)
+            return f"{place:04}", f"{regs2legends[place]} {metric}" if joined else regs2legends[place]
+        legend = key_to_legend_fn(split_values(run.hyper_param, split_keys), split_keys, metric, joined)
+        return legend, legend
+
+    panels = _panels(found, curves, metrics, joined, group_of, scale_dict or {})
+    if not any(group.curves for groups in panels.values() for group in groups.values()):
+        message = (
+            f"nothing to plot: {len(found)} run(s) of {task_table_name} match {list(regs)}, "
+            f"and none has numbers for {', '.join(metrics)}"
+        )
+        raise ArgumentError(message)
+    labels = [ylabel] if isinstance(ylabel, str) else list(ylabel or metrics)
+    from rla_client.plot.panels import draw
+
+    with paper_style():
+        figure, legend, bands, scores = draw(panels, options, xlabel, labels)
+        if save_name is not None:
+            _save(database, figure, legend, save_name)
+    show()
+    if not plt.isinteractive():
+        plt.close(figure)
+    if options.pretty:
+        for name, (first, second) in scores.items():
+            print(f"{name}: {first:.3f}, {second:.3f}")  # noqa: T201 - as RLA
+    return bands, scores
+
+
+def _style(style: Mapping[str, Any]) -> Style:
+    unknown = sorted(set(style) - set(Style.__dataclass_fields__))
+    if unknown:
+        message = f"plot_func has no option {', '.join(unknown)}; style options: {', '.join(Style.__dataclass_fields__)}"
+        raise ArgumentError(message)
+    return Style(**style)
+
+
+def _silent(_: str) -> None:
+    """For verbose=False."""
+
+
+def _load(
+    database: Database, found: Sequence[Selected], metrics: Sequence[str], x_bound: float | tuple[float, float] | None
+) -> dict[tuple[str, str], Curve]:
+    long = database.curves([(run.table, run.index) for run in found], metrics, bound=x_bound)
+    return {
+        (str(index), str(metric)): (part["x"].to_numpy(), part["value"].to_numpy())
+        for (index, metric), part in long.groupby(["index", "metric"], observed=True, sort=False)
+    }
+
+
+def _panels(  # noqa: PLR0913, PLR0917 - all that makes a panel
+    found: Sequence[Selected],
+    curves: Mapping[tuple[str, str], Curve],
+    metrics: Sequence[str],
+    joined: bool,
+    group_of: Callable[[Selected, str], tuple[str, str]],
+    scale: Mapping[str, Callable[[Any], Any]],
+) -> dict[str, dict[str, Group]]:
+    """Panel (metric) → group key → group, groups sorted by key."""
+    import numpy as np
+
+    panels: dict[str, dict[str, Group]] = {}
+    for metric in metrics:
+        groups = panels.setdefault("" if joined else metric, {})
+        for run in found:
+            key, legend = group_of(run, metric)
+            name = f"{key} {metric}" if joined and legend != key else key
+            group = groups.setdefault(name, Group(legend))
+            curve = curves.get((run.index, metric))
+            if curve is not None and len(curve[0]):
+                values = scale[metric](curve[1]) if metric in scale else curve[1]
+                group.curves.append((curve[0], np.asarray(values, dtype=np.float64)))
+    return {name: dict(sorted(groups.items())) for name, groups in panels.items()}
+
+
+def _save(database: Database, figure: Any, legend: Any, save_name: str) -> None:  # noqa: ANN401
+    check_relative(save_name, what="save_name")
+    path = database.data_root / OTHER_RESULTS / PLOT_FOLDER / save_name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    extra = [legend] if legend is not None else None
+    temp = path.with_name(f".rla-tmp-{os.getpid()}-{path.name}")
+    figure.savefig(temp, bbox_inches="tight", bbox_extra_artists=extra, format=path.suffix.lstrip(".") or "png")
+    os.replace(temp, path)
+    print(f"saved: {path}")  # noqa: T201 - as RLA
+

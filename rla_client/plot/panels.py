@@ -1,0 +1,206 @@
+"""Drawing the panels of `plot_func`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rla_client.plot.align import align, sorted_curve
+from rla_client.plot.style import BAND_ALPHA, COLOURS, LINES, MARKERS, shorten_steps
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rla_client.plot.func import Group, Style
+
+PANEL_INCHES = (3.5, 2.6)
+PRETTY_INCHES = (7.0, 5.0)
+PRETTY_FONTS = {"legend": 15, "label": 20, "ticks": 16, "title": 18}
+MARKERS_ON_A_CURVE = 10
+Bands = dict[str, list[Any]]
+Scores = dict[str, list[float]]
+
+
+def draw(
+    panels: Mapping[str, Mapping[str, Group]], style: Style, xlabel: str | None, ylabels: Sequence[str]
+) -> tuple[Any, Any, Bands, Scores]:
+    """Draw everything.
+
+    Returns:
+        (figure, legend or None, bands, scores); see `plot_func`.
+    """
+    from matplotlib import pyplot as plt
+
+    rows, columns = _tiles(len(panels), style.tiling)
+    wide, high = PRETTY_INCHES if style.pretty else PANEL_INCHES
+    figsize = style.figsize or (wide * columns, high * rows)
+    figure, axes = plt.subplots(rows, columns, squeeze=False, figsize=figsize, layout="constrained")
+    keys = sorted({key for groups in panels.values() for key in groups})
+    bands: Bands = {}
+    scores: Scores = {}
+    lines: dict[str, tuple[Any, str]] = {}
+    flat = list(axes.flat)
+    for place, (metric, groups) in enumerate(panels.items()):
+        panel = flat[place]
+        last: Bands = {}
+        for key, group in groups.items():
+            if group.curves:
+                line = _draw_group(panel, group, style, keys.index(key), (key, last, scores, metric if len(panels) > 1 else ""))
+                lines.setdefault(key, (line, _legend(group, style)))
+        bands.update(last)
+        if len(panels) > 1:
+            bands.update({f"{metric}/{name}": value for name, value in last.items()})
+        _finish_panel(panel, metric if len(panels) > 1 else "", style, xlabel)
+        panel.set_ylabel(ylabels[place] if place < len(ylabels) else metric)
+        if len(panels) == 1 and len(ylabels) > 1:
+            panel.set_ylabel(", ".join(ylabels))
+    for panel in flat[len(panels) :]:
+        panel.set_visible(False)
+    bound_lines = _bound_lines(flat[: len(panels)], style)
+    _font_sizes(figure, flat, style)
+    entries = [lines[key] for key in sorted(lines)] + bound_lines
+    legend = None if style.skip_legend or not entries else _add_legend(figure, flat[0], entries, style)
+    if style.title:
+        figure.suptitle(style.title, fontsize=PRETTY_FONTS["title"] if style.pretty else None)
+    return figure, legend, bands, scores
+
+
+def _tiles(count: int, tiling: str | None) -> tuple[int, int]:
+    if tiling in {"vertical", None}:
+        return count, 1
+    if tiling == "horizontal":
+        return 1, count
+    rows = int(math.sqrt(count))
+    return rows, math.ceil(count / rows)
+
+
+def _legend(group: Group, style: Style) -> str:
+    return f"{group.legend} ({len(group.curves)})" if style.show_number and style.average_group else group.legend
+
+
+def _draw_group(
+    panel: Any, group: Group, style: Style, place: int, target: tuple[str, Bands, Scores, str]  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    colours = style.colors or COLOURS
+    look: dict[str, Any] = {
+        "color": colours[place % len(colours)],
+        "linestyle": LINES[place // len(colours) % len(LINES)],
+    }
+    if style.use_marker:
+        markers = style.markers or MARKERS
+        look["marker"] = markers[place % len(markers)]
+        look["markersize"] = 6 if style.pretty else 3.5
+    curves = [_rescaled(sorted_curve(curve), style.rescale_idx) for curve in group.curves]
+    if not style.average_group:
+        line = None
+        for curve in curves:
+            xs, ys = align([curve], resample=style.resample, smooth_step=style.smooth_step)
+            (line,) = panel.plot(xs, ys[0], **look, **_marker_gap(look, len(xs)))
+        return line
+    xs, values = align(
+        curves, resample=style.resample, smooth_step=style.smooth_step, vary_len=style.vary_len_plot
+    )
+    line, shades = _draw_mean(panel, xs, values, (look, style))
+    key, bands, scores, metric = target
+    legend = f"{metric}/{group.legend}" if metric else group.legend
+    for suffix, name, collection, first, second in shades:
+        bands[f"{key}{suffix}"] = [collection, first, second]
+        scores[f"{legend}-{name}"] = [float(first[-1]), float(second[-1])]
+    return line
+
+
+def _draw_mean(
+    panel: Any,  # noqa: ANN401
+    xs: NDArray[np.float64],
+    values: NDArray[np.float64],
+    how: tuple[dict[str, Any], Style],
+) -> tuple[Any, list[tuple[str, str, Any, NDArray[np.float64], NDArray[np.float64]]]]:
+    import numpy as np
+
+    look, style = how
+    mean, std = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
+    error = std / np.sqrt(len(values))
+    low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+    (line,) = panel.plot(xs, mean, **look, **_marker_gap(look, len(xs)))
+    shades = []
+    for wanted, suffix, name, edges, pair, alpha in (
+        (style.shaded_err, "-se", "err", (mean - error, mean + error), (mean, error), BAND_ALPHA),
+        (style.shaded_std, "-ss", "std", (mean - std, mean + std), (mean, std), BAND_ALPHA),
+        (style.shaded_range, "-sr", "range", (low, high), (low, high), BAND_ALPHA / 2),
+    ):
+        if wanted:
+            shade = panel.fill_between(xs, *edges, color=look["color"], alpha=alpha, linewidth=0)
+            shades.append((suffix, name, shade, *pair))
+    return line, shades
+
+
+def _marker_gap(look: Mapping[str, Any], points: int) -> dict[str, Any]:
+    return {"markevery": max(points // MARKERS_ON_A_CURVE, 1)} if "marker" in look else {}
+
+
+def _rescaled(
+    curve: tuple[NDArray[np.float64], NDArray[np.float64]], end: float | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    xs, ys = curve
+    return (xs, ys) if end is None or xs[-1] == 0 else (xs * (end / xs[-1]), ys)
+
+
+def _finish_panel(panel: Any, title: str, style: Style, xlabel: str | None) -> None:  # noqa: ANN401
+    if title:
+        panel.set_title(title)
+    if xlabel is not None:
+        panel.set_xlabel(xlabel)
+    if style.log:
+        panel.set_yscale("log")
+    if style.ylim is not None:
+        panel.set_ylim(style.ylim)
+    if style.xlim is not None:
+        panel.set_xlim(style.xlim)
+    if style.pretty:
+        from matplotlib.ticker import ScalarFormatter
+
+        for axis in (panel.xaxis, panel.yaxis):
+            if axis is panel.yaxis and style.log:
+                continue
+            formatter = ScalarFormatter(useMathText=True)
+            formatter.set_powerlimits((-4, 4))
+            axis.set_major_formatter(formatter)
+    else:
+        shorten_steps(panel)
+
+
+def _bound_lines(panels: Sequence[Any], style: Style) -> list[tuple[Any, str]]:
+    made = []
+    for height, colour, line_style, legend in style.bound_line or ():
+        for panel in panels:
+            line = panel.axhline(height, color=colour, linestyle=line_style, linewidth=1)
+        made.append((line, legend))
+    return made
+
+
+def _font_sizes(figure: Any, panels: Sequence[Any], style: Style) -> None:  # noqa: ANN401
+    if not style.pretty:
+        return
+    for panel in panels:
+        panel.xaxis.label.set_fontsize(PRETTY_FONTS["label"])
+        panel.yaxis.label.set_fontsize(PRETTY_FONTS["label"])
+        panel.title.set_fontsize(PRETTY_FONTS["title"])
+        panel.tick_params(labelsize=PRETTY_FONTS["ticks"])
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.offsetText.set_fontsize(PRETTY_FONTS["legend"])
+        for line in panel.lines:
+            line.set_linewidth(2.2)
+
+
+def _add_legend(figure: Any, panel: Any, entries: Sequence[tuple[Any, str]], style: Style) -> Any:  # noqa: ANN401
+    handles, labels = [line for line, _ in entries], [label for _, label in entries]
+    size = PRETTY_FONTS["legend"] if style.pretty else None
+    if not style.legend_outside:
+        return panel.legend(handles, labels, fontsize=size, ncols=style.legend_ncol or 1)
+    inches = figure.get_figwidth()
+    letters = max(map(len, labels)) + 5
+    fitting = int(inches * (8 if style.pretty else 17) / letters)
+    columns = style.legend_ncol or max(1, min(len(labels), fitting))
+    return figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=size)

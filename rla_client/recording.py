@@ -1,0 +1,311 @@
+"""The logger object behind `rla_client.logger`: what is pending, and what a dump does with it.
+
+A `Logger` keeps the values of the next row in a dict. `dump` packs them into one ROW frame for
+its outbox and prints the table when `stdout` is among its sinks; nothing else happens in the
+training process. All state is guarded by the outbox's re-entrant lock, so that calls from any
+thread and from signal handlers are safe and frames lie in the order of the calls.
+
+Behaviour follows polixir/RLAssistant's logger (itself openai/baselines'), its faults mended.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgpack
+
+from rla_client.clock import time_step_holder
+from rla_client.errors import ArgumentError
+from rla_client.outbox import Outbox
+from rla_client.protocol import MAX_KEYS_PER_ROW, FrameKind, TextTarget, pack
+from rla_client.textformat import format_table
+from rla_client.values import to_plain
+
+DEBUG, INFO, WARN, ERROR, DISABLED, BACKUP = 10, 20, 30, 40, 50, 60
+SINKS = ("stdout", "log", "csv", "json", "tensorboard")
+TIME_STEP_KEY = "time-step"
+TIMESTAMP_KEY = "timestamp"
+PLAIN_TYPES = frozenset({float, int, bool})
+
+Exclude = str | Iterable[str] | None
+Row = dict[str, Any]
+
+
+class Logger:
+    """Pending values, levels and sinks of one experiment.
+
+    Args:
+        folder: where its files lie, None when it only prints.
+        sinks: of SINKS.
+        outbox: the stream, None when it only prints.
+        callback: called with each dumped row.
+        comm: MPI communicator over whose ranks values are averaged at dump.
+        join: called once at the first record of a worker process; gives its outbox.
+    """
+
+    def __init__(
+        self,
+        folder: str | None,
+        sinks: Iterable[str],
+        outbox: Outbox | None = None,
+        *,
+        callback: Callable[[Row], object] | None = None,
+        comm: Any = None,  # noqa: ANN401 - mpi4py is no dependency
+        join: Callable[[threading.RLock], Outbox | None] | None = None,  # type: ignore[valid-type]
+    ) -> None:
+        self.folder = folder
+        self.sinks = frozenset(sinks)
+        self.outbox = outbox
+        self.level = INFO
+        self.callback = callback
+        self.comm = comm
+        self._join = join
+        self.lock = threading.RLock() if outbox is None else outbox.lock
+        self._packer = msgpack.Packer(autoreset=True)
+        self._text_keys: set[str] = set()
+        self._averages: dict[str, deque[float]] = {}
+        self._passed: dict[str, float] = {}
+        self.tbx_writer: Any = None
+        self.forget_pending()
+
+    def forget_pending(self) -> None:
+        """Drop what was recorded since the last dump (also in a forked child)."""
+        self.pending: Row = {}
+        self.excluded: dict[str, tuple[str, ...]] = {}
+        self._counts: dict[str, int] = {}
+
+    # -- values -------------------------------------------------------------------------------
+
+    def record(self, key: str, value: object, exclude: Exclude = None, freq: float | None = None) -> None:
+        """Set a value of the next row. See `logger.record_tabular`."""
+        if type(value) not in PLAIN_TYPES:
+            value = to_plain(value)
+            if type(value) not in PLAIN_TYPES:
+                self._warn_no_scalar(key, value)
+        if exclude is not None or freq is not None:
+            self._record_specially(str(key), value, exclude, freq)
+            return
+        with self.lock:
+            self.pending[key] = value
+            if self.excluded:
+                self.excluded.pop(key, None)
+
+    def _record_specially(self, key: str, value: object, exclude: Exclude, freq: float | None) -> None:
+        names = sink_names(exclude)
+        with self.lock:
+            if freq is not None:
+                now = time_step_holder.get_time()
+                if now - self._passed.get(key, -math.inf) < freq:
+                    return
+                self._passed[key] = now
+            self.pending[key] = value
+            if names:
+                self.excluded[key] = names
+            else:
+                self.excluded.pop(key, None)
+
+    def record_mean(self, key: str, value: object, exclude: Exclude = None) -> None:
+        """Average `value` with the others recorded under `key` since the last dump."""
+        plain = to_plain(value)
+        if plain is not None and not isinstance(plain, (int, float)):
+            message = f"logkv_mean({key!r}, …) takes a number, got {type(value).__name__}"
+            raise ArgumentError(message)
+        with self.lock:
+            count = self._counts.get(key, 0)
+            if plain is None:
+                self._record_specially(key, None, exclude, None)
+                return
+            old = self.pending.get(key) if count else 0.0
+            mean = (old or 0.0) * count / (count + 1) + plain / (count + 1)
+            self._record_specially(key, mean, exclude, None)
+            self._counts[key] = count + 1
+
+    def record_moving(
+        self, key: str, value: object, length: int, exclude: Exclude, freq: float | None, *, ignore_nan: bool
+    ) -> None:
+        """Record the mean of the last `length` values, nothing before there are as many."""
+        plain = to_plain(value)
+        if not isinstance(plain, (int, float)):
+            message = f"ma_record_tabular({key!r}, …) takes a number, got {type(value).__name__}"
+            raise ArgumentError(message)
+        if length < 1:
+            message = f"record_len is a number of values, at least 1, got {length}"
+            raise ArgumentError(message)
+        with self.lock:
+            window = self._averages.get(key)
+            if window is None or window.maxlen != length:
+                window = self._averages[key] = deque(window or (), maxlen=length)
+            if not (ignore_nan and math.isnan(plain)):
+                window.append(plain)
+            if len(window) == length:
+                self.record(key, sum(window) / length, exclude, freq)
+
+    def add(self, key: str, amount: float) -> None:
+        """Add to the pending value of `key` (0 without one)."""
+        with self.lock:
+            self.pending[key] = self.pending.get(key, 0.0) + amount
+
+    def _warn_no_scalar(self, key: str, value: object) -> None:
+        if value is None or isinstance(value, (int, float)) or "tensorboard" not in self.sinks:
+            return
+        if key not in self._text_keys:
+            self._text_keys.add(key)
+            self.log(
+                f"[WARN] {time_step_holder.get_time()} : {key} is no number; "
+                "it is kept in CSV and JSON and left out of TensorBoard",
+                level=WARN,
+                quiet=True,
+            )
+
+    # -- rows ---------------------------------------------------------------------------------
+
+    def dump(self) -> Row:
+        """Write what is pending as one row. See `logger.dump_tabular`."""
+        with self.lock:
+            row = self.pending
+            if not row:
+                return {}
+            self.pending = {}
+            excluded = self.excluded
+            if excluded or self._counts or self.comm is not None:
+                row = self._take_special(row)
+                if not row:
+                    return {}
+            now = time.time()
+            step = time_step_holder.get_time()
+            outbox = self.outbox
+            if outbox is None and self._join is not None:
+                outbox = self._joined()
+            if outbox is not None:
+                payload = self._pack_row(step, now, row, excluded)
+                outbox.put(FrameKind.ROW, payload, now, 1)
+            row[TIME_STEP_KEY] = step
+            row[TIMESTAMP_KEY] = now
+            if "stdout" in self.sinks:
+                self._print(format_table(without(row, excluded, "stdout")))
+        if self.callback is not None:
+            self.callback(dict(row))
+        return row
+
+    def _take_special(self, row: Row) -> Row:
+        counts = self._counts
+        self.excluded, self._counts = {}, {}
+        return row if self.comm is None else mean_over_ranks(self.comm, row, counts)
+
+    def _pack_row(self, step: float, now: float, row: Row, excluded: dict[str, tuple[str, ...]]) -> bytes:
+        content = (step, now, row, excluded) if excluded else (step, now, row)
+        if len(row) > MAX_KEYS_PER_ROW:
+            message = f"a row of {len(row)} keys is over the limit of {MAX_KEYS_PER_ROW}; it was dropped"
+            raise ArgumentError(message)
+        try:
+            return self._packer.pack(content)  # type: ignore[no-any-return]
+        except (OverflowError, ValueError, TypeError, UnicodeError):
+            self._packer = msgpack.Packer(autoreset=True)
+            clean = {str(to_plain(str(key))): to_plain(value) for key, value in row.items()}
+            names = {str(to_plain(str(key))): value for key, value in excluded.items()}
+            return pack([step, now, clean, names])
+
+    def _joined(self) -> Outbox | None:
+        join, self._join = self._join, None
+        if join is not None:
+            self.outbox = join(self.lock)
+        return self.outbox
+
+    # -- text ---------------------------------------------------------------------------------
+
+    def log(self, *args: object, level: int = INFO, quiet: bool = False) -> None:
+        """Write a line of text. See `logger.log`; `quiet` keeps it out of stdout and log.txt."""
+        text = " ".join(map(_text, args)) + "\n"
+        targets = 0
+        shown = level >= self.level and not quiet
+        if shown and "log" in self.sinks:
+            targets |= TextTarget.LOG
+        if INFO < level < BACKUP:
+            targets |= TextTarget.WARN
+        elif level == BACKUP:
+            targets |= TextTarget.BACKUP
+        with self.lock:
+            outbox = self.outbox
+            if outbox is None and self._join is not None and targets:
+                outbox = self._joined()
+            if outbox is not None and targets:
+                payload = pack([targets, text.encode("utf-8", "backslashreplace").decode()])
+                outbox.put(FrameKind.TEXT, payload, time.time())
+            if shown and "stdout" in self.sinks:
+                self._print(text)
+
+    def _print(self, text: str) -> None:
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except UnicodeEncodeError:
+            encoding = sys.stdout.encoding or "ascii"
+            sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        except (OSError, ValueError, AttributeError):
+            return  # a closed pipe, a closed file, no stdout at all: printing never ends training
+
+    def event(self, event: bytes, wall_time: float, step: int) -> None:
+        """Send one serialised TensorBoard Event."""
+        del step  # it is inside the event
+        with self.lock:
+            outbox = self.outbox or self._joined()
+            if outbox is not None and "tensorboard" in self.sinks:
+                outbox.put(FrameKind.EVENT, pack([event]), wall_time)
+
+
+def sink_names(exclude: Exclude) -> tuple[str, ...]:
+    """Check and normalise `exclude`.
+
+    Raises:
+        ArgumentError: a name that is no sink.
+    """
+    if exclude is None:
+        return ()
+    names = (exclude,) if isinstance(exclude, str) else tuple(exclude)
+    for name in names:
+        if name not in SINKS:
+            message = f"exclude={name!r} is no output; choose from {', '.join(SINKS)}"
+            raise ArgumentError(message)
+    return names
+
+
+def without(row: Row, excluded: Mapping[str, tuple[str, ...]], sink: str) -> Row:
+    """The row as one sink gets it."""
+    if not excluded:
+        return row
+    return {key: value for key, value in row.items() if sink not in excluded.get(key, ())}
+
+
+def mean_over_ranks(comm: Any, row: Row, counts: Mapping[str, int]) -> Row:  # noqa: ANN401
+    """Average numbers over MPI ranks, weighted by how many values each holds (baselines).
+
+    Returns:
+        The averaged row on rank 0, an empty one on the others. Text is taken from the first
+        rank that has the key.
+    """
+    gathered = comm.gather([(key, value, counts.get(key, 1)) for key, value in row.items()], root=0)
+    if gathered is None:
+        return {}
+    sums: dict[str, tuple[float, int]] = {}
+    result: Row = {}
+    for key, value, count in (entry for rank in gathered for entry in rank):
+        if isinstance(value, (int, float)):
+            total, weight = sums.get(key, (0.0, 0))
+            sums[key] = (total + value * count, weight + count)
+            result[key] = sums[key][0] / sums[key][1]
+        else:
+            result.setdefault(key, value)
+    return result
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except Exception as error:  # noqa: BLE001 - the user's __str__; logging never ends training
+        return f"<{type(value).__name__}: str() failed: {error!r}>"

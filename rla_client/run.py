@@ -1,0 +1,320 @@
+"""One open run in the training process: its description, its stream, its end.
+
+A run is described by the payload of its OPEN frame (`opening`), which is all the agent knows of
+it: who writes, the data root with its device and inode, the folders below it, the outputs. The
+description also goes into the environment variable RLA_RUN, so that worker processes of this run
+join it with streams of their own.
+
+The end. A run is closed by `close`, by a later run of the same owner, or at interpreter exit:
+`failed` when an exception or Ctrl-C ended the program, else `finished`. A process that is killed
+says nothing, and its released lock tells the agent.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import getpass
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rla_client.autostart import shares_our_life
+from rla_client.config import AgentConfig
+from rla_client.errors import ArgumentError
+from rla_client.layout import check_relative
+from rla_client.outbox import Outbox
+from rla_client.places import find_places
+from rla_client.protocol import FrameKind, pack
+from rla_client.recording import Logger, Row
+
+RUN_VARIABLE = "RLA_RUN"
+MODE_VARIABLE = "RLA_MODE"
+RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
+OUTPUT_NAMES = {
+    "csv": "progress.csv",
+    "json": "progress.json",
+    "log": "log.txt",
+    "warn": "warn.txt",
+    "backup": "backup.txt",
+}
+
+_open_runs: list[Run] = []
+_failure: list[str] = []
+_loggers: weakref.WeakSet[Logger] = weakref.WeakSet()
+
+
+class Run:
+    """An open run: `logger` for its records, `close` for its end."""
+
+    def __init__(self, logger: Logger, opening: dict[str, Any] | None, settings: AgentConfig) -> None:
+        self.logger = logger
+        self.opening = opening
+        self._settings = settings
+        self._pid = os.getpid()
+        self._closed = False
+        _loggers.add(logger)
+        _install_hooks()
+        _open_runs.append(self)
+
+    @property
+    def outbox(self) -> Outbox | None:
+        """The stream, None when nothing is stored (RLA_MODE=disabled, ranks above 0)."""
+        return self.logger.outbox
+
+    def mark(self, name: str, data: object) -> None:
+        """Tell the agent something about the run (plain data)."""
+        if self.outbox is not None:
+            self.outbox.put(FrameKind.MARK, pack([name, data]), time.time())
+
+    def file(self, kind: str, path: str, content: bytes) -> None:
+        """Have the agent keep `content` durably as `path` in the item folder of `kind`."""
+        if self.outbox is not None:
+            self.outbox.put(FrameKind.FILE, pack([kind, path, content]), time.time())
+
+    def close(self, state: str, reason: str) -> None:
+        """End the run; `state` is finished or failed. Does nothing the second time."""
+        if self._closed:
+            return
+        self._closed = True
+        if self in _open_runs:
+            _open_runs.remove(self)
+        outbox = self.outbox
+        if outbox is None:
+            return
+        if self._pid != os.getpid():
+            outbox.release()  # a forked worker ends; the run itself goes on
+            return
+        if os.environ.get(RUN_VARIABLE) and self.opening and self.opening["run"] in os.environ[RUN_VARIABLE]:
+            del os.environ[RUN_VARIABLE]
+        wait = self._settings.exit_wait_s
+        if wait > 0 and shares_our_life() and outbox.agent_alive():
+            outbox.flush(wait)
+        outbox.close(state, reason)
+
+
+def disabled() -> bool:
+    """Whether RLA_MODE=disabled: every call works, no file, no agent."""
+    return os.environ.get(MODE_VARIABLE, "").lower() == "disabled"
+
+
+def rank() -> int:
+    """Rank of this process in its job, 0 outside of one."""
+    for name in RANK_VARIABLES:
+        value = os.environ.get(name, "")
+        if value.isdigit():
+            return int(value)
+    return 0
+
+
+def make_opening(
+    *,
+    root: str | os.PathLike[str],
+    folders: Mapping[str, str],
+    sinks: Iterable[str],
+    names: Mapping[str, str],
+    item: Mapping[str, Any],
+    config_path: Path | None = None,
+) -> dict[str, Any]:
+    """Describe a run.
+
+    Args:
+        root: data root, or the plain folder.
+        folders: kind → path below `root`; `log` is required.
+        sinks: outputs.
+        names: output → file name in the log folder, where it is not the usual one.
+        item: `table`, `index` and the like; empty for a plain folder.
+        config_path: the rla_config.yaml that the run was opened with.
+    """
+    for name in names.values():
+        check_relative(name, what="output file name")
+    real = os.path.realpath(root)
+    found = os.stat(real)
+    return {
+        "run": uuid.uuid4().hex,
+        "epoch": time.time_ns(),
+        "opened": time.time(),
+        "root": real,
+        "root_device": found.st_dev,
+        "root_inode": found.st_ino,
+        "folders": dict(folders),
+        "sinks": sorted(set(sinks) - {"stdout"}),
+        "names": {**OUTPUT_NAMES, **names},
+        "offline": os.environ.get(MODE_VARIABLE, "").lower() == "offline",
+        "config": None if config_path is None else os.path.abspath(config_path),
+        **item,
+        **_writer_fields(primary=True, label=""),
+    }
+
+
+def _writer_fields(*, primary: bool, label: str) -> dict[str, Any]:
+    from rla_client import __version__  # noqa: PLC0415 - the package imports this module
+
+    return {
+        "primary": primary,
+        "label": label,
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "user": _user(),
+        "python": sys.executable or "",
+        "client": __version__,
+    }
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return str(os.getuid())
+
+
+def open_run(
+    opening: dict[str, Any],
+    sinks: Iterable[str],
+    settings: AgentConfig,
+    *,
+    callback: Callable[[Row], object] | None = None,
+    comm: Any = None,  # noqa: ANN401 - mpi4py is no dependency
+) -> Run:
+    """Open the stream of a described run whose folders exist."""
+    places = find_places()
+    config = opening.get("config")
+    outbox = Outbox(
+        places,
+        opening,
+        settings,
+        as_worker=lambda: worker_opening(opening),
+        config_path=None if config is None else Path(config),
+    )
+    log_folder = os.path.join(opening["root"], opening["folders"]["log"])
+    logger = Logger(log_folder, sinks, outbox, callback=callback, comm=comm)
+    os.environ[RUN_VARIABLE] = json.dumps({"sinks": list(sinks), "opening": opening})
+    return Run(logger, opening, settings)
+
+
+def open_plain_run(
+    folder: str,
+    sinks: tuple[str, ...],
+    callback: Callable[[Row], object] | None,
+    comm: Any,  # noqa: ANN401
+    suffix: str,
+    names: dict[str, str],
+) -> Run:
+    """Open a run that logs into a plain folder.
+
+    Raises:
+        ArgumentError: the folder cannot be made.
+    """
+    settings = AgentConfig()
+    if disabled() or rank() > 0:
+        return Run(Logger(folder, (), callback=callback, comm=comm), None, settings)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        message = f"cannot make the log folder {folder}: {error.strerror or error}"
+        raise ArgumentError(message) from error
+    if suffix:
+        for output in ("csv", "json", "log"):
+            stem, ending = os.path.splitext(OUTPUT_NAMES[output])
+            names.setdefault(output, f"{stem}{suffix}{ending}")
+    opening = make_opening(root=folder, folders={"log": "."}, sinks=sinks, names=names, item={})
+    run = open_run(opening, sinks, settings, callback=callback, comm=comm)
+    run.logger.folder = folder
+    return run
+
+
+def worker_opening(opening: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Describe the stream of a worker process of the run: its outputs bear a label of its own."""
+    folder = os.path.join(opening["root"], opening["folders"]["log"])
+    position = rank()
+    wanted = f"rank{position}" if position else f"p{os.getpid()}"
+    label = wanted
+    for attempt in range(2, 1000):
+        try:
+            name = labelled(opening["names"]["warn"], label)
+            os.close(os.open(os.path.join(folder, name), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        except FileExistsError:
+            label = f"{wanted}-{attempt}"
+        except OSError:
+            return None  # the item is gone, so there is nothing to join
+        else:
+            break
+    return {**opening, **_writer_fields(primary=False, label=label)}
+
+
+def labelled(name: str, label: str) -> str:
+    """`progress.csv` of a worker stream is `progress.<label>.csv`."""
+    stem, ending = os.path.splitext(name)
+    return f"{stem}.{label}{ending}" if label else name
+
+
+def joined_logger() -> Logger | None:
+    """The logger of a worker process whose parent opened a run; None where there is none."""
+    try:
+        description = json.loads(os.environ[RUN_VARIABLE])
+        opening, sinks = dict(description["opening"]), tuple(description["sinks"])
+        folder = os.path.join(opening["root"], opening["folders"]["log"])
+        owner = opening["pid"]
+    except (KeyError, ValueError, TypeError):
+        return None
+    if owner == os.getpid() or disabled():
+        return None
+    if rank() > 0 and not description.get("all_ranks"):
+        return Logger(folder, ())
+
+    def join(lock: threading.RLock) -> Outbox | None:  # type: ignore[valid-type]
+        own = worker_opening(opening)
+        if own is None:
+            return None
+        outbox = Outbox(find_places(), own, AgentConfig(), lock=lock, as_worker=lambda: worker_opening(opening))
+        atexit.register(outbox.release)
+        return outbox
+
+    logger = Logger(folder, sinks, join=join)
+    _loggers.add(logger)
+    return logger
+
+
+# -- the end of the process ---------------------------------------------------------------------
+
+_hooks_installed = False
+
+
+def _install_hooks() -> None:
+    global _hooks_installed  # noqa: PLW0603 - once per process
+    if _hooks_installed:
+        return
+    _hooks_installed = True
+    former = sys.excepthook
+
+    def note_failure(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        _failure.append(f"{kind.__name__}: {error}"[:2000])
+        former(kind, error, traceback)
+
+    sys.excepthook = note_failure
+    atexit.register(_close_at_exit)
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _close_at_exit() -> None:
+    state, reason = ("failed", _failure[-1]) if _failure else ("finished", "")
+    for run in list(_open_runs):
+        with contextlib.suppress(OSError):
+            run.close(state, reason)
+
+
+def _after_fork_in_child() -> None:
+    for logger in list(_loggers):
+        logger.forget_pending()
+    _failure.clear()

@@ -1,0 +1,301 @@
+"""The spool: the write-ahead files of one stream, and how they are read.
+
+::
+
+    <state>/spool/<stream>/
+        lock          POSIX record lock, held by the writer while it lives
+        000001.seg    frames (rla_client/protocol.py); the first one is OPEN
+        000002.seg    exists only once 000001.seg is complete
+        000002.base   the agent's: sizes of all outputs at the start of segment 2
+        blobs/        large payloads that JOB frames name
+
+Who does what. The client creates the folder under a hidden name, takes the lock, writes the
+first segment and renames the folder, so that a visible stream has a lock and an opening frame.
+It appends and begins the next segment after SEGMENT_MAX_BYTES. It never deletes. The agent reads
+at any offset and deletes: a segment when every output's durable position has passed it, the
+folder when the writer is gone and everything has been taken in.
+
+Invariants. Frames are appended by one write(2) on an O_APPEND descriptor under one lock; bytes
+below `size` never change. A torn frame can only be the last thing in a segment (a short write
+that could not be undone, after which the writer moves to a new segment, or a power cut). The
+lock alone decides whether a writer lives.
+
+Interrupts. Signal handlers run between byte codes and may raise, or call us again. So the
+bookkeeping after write(2) is straight-line code without calls, and `_unsettled` stays set
+whenever it was not reached; the next append then measures the file instead of trusting memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import secrets
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from rla_client.errors import SpoolError
+from rla_client.protocol import SEGMENT_MAX_BYTES, FrameKind, iter_frames
+from rla_client.storage import TEMP_PREFIX
+
+LOCK_NAME = "lock"
+BLOBS_NAME = "blobs"
+SEGMENT_SUFFIX = ".seg"
+BASE_SUFFIX = ".base"
+QUOTA_CHECK_BYTES = 1 << 20  # how much a stream may grow before free space is looked at again
+STREAM_NAME = re.compile(r"^[0-9a-f]{16}-[0-9]{1,10}-[0-9a-f]{8}$")
+_SEGMENT_NAME = re.compile(r"^([0-9]{6,9})\.seg$")
+_FLOCK = struct.Struct("hhqqi")  # struct flock on 64-bit Linux, natively aligned
+
+OpeningFrame = Callable[[int, int], bytes]  # (segment number, rows before it) → OPEN frame
+
+
+def new_stream_name() -> str:
+    """Unique over machines and reboots, sorts by time, safe as a folder name."""
+    return f"{time.time_ns():016x}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def segment_path(folder: str | os.PathLike[str], number: int) -> Path:
+    """Path of segment `number` (from 1) of the stream in `folder`."""
+    return Path(folder) / f"{number:06d}{SEGMENT_SUFFIX}"
+
+
+def base_path(folder: str | os.PathLike[str], number: int) -> Path:
+    """Path of the sizes that the agent keeps for the start of segment `number`."""
+    return Path(folder) / f"{number:06d}{BASE_SUFFIX}"
+
+
+def segment_numbers(folder: str | os.PathLike[str]) -> list[int]:
+    """Numbers of the segments that exist, ascending.
+
+    Raises:
+        FileNotFoundError: the stream is gone.
+    """
+    found = (_SEGMENT_NAME.match(name) for name in os.listdir(folder))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def stream_names(spool: Path) -> list[str]:
+    """Streams in a spool, oldest first; whatever else lies there is passed over."""
+    with os.scandir(spool) as entries:
+        return sorted(e.name for e in entries if STREAM_NAME.match(e.name) and e.is_dir(follow_symlinks=False))
+
+
+def writer_alive(folder: str | os.PathLike[str]) -> bool:
+    """Whether a process holds the lock of the stream in `folder`.
+
+    Never call it in the writing process itself: closing any descriptor of a POSIX-locked file
+    drops the lock.
+    """
+    try:
+        descriptor = os.open(os.path.join(folder, LOCK_NAME), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, query)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+
+
+def spool_bytes(spool: Path) -> int:
+    """Bytes that all streams hold, blobs included; streams that go meanwhile count as nothing."""
+    total = 0
+    for name in stream_names(spool):
+        for root, _folders, files in os.walk(spool / name):
+            for file in files:
+                with suppress(OSError):
+                    total += os.lstat(os.path.join(root, file)).st_size
+    return total
+
+
+def why_full(spool: Path, max_bytes: int, min_free_fraction: float, *, count: bool) -> str | None:
+    """Say why no more may be spooled, or None.
+
+    Args:
+        spool: folder of all streams of the machine.
+        max_bytes: bound over all streams.
+        min_free_fraction: part of the disk, 0…1, that the spool leaves free.
+        count: also add up all streams; the free space alone takes microseconds.
+    """
+    try:
+        disk = os.statvfs(spool)
+        if disk.f_bavail < disk.f_blocks * min_free_fraction:
+            free = disk.f_bavail * disk.f_frsize >> 20
+            return f"the disk of {spool} has only {free} MiB free"
+        if count and (used := spool_bytes(spool)) > max_bytes:
+            return f"the spool {spool} holds {used >> 20} MiB, its limit is {max_bytes >> 20} MiB"
+    except OSError as error:
+        return f"the spool {spool} cannot be looked at: {error.strerror}"
+    return None
+
+
+class SegmentWriter:
+    """Appends frames to the segments of one stream. Not thread-safe: the outbox holds the lock.
+
+    Attributes:
+        name: of the stream.
+        folder: of the stream.
+        number: current segment, from 1.
+        size: bytes of the current segment that are whole frames.
+        rows: ROW frames in all segments so far.
+        frames: frames that were appended, opening frames aside.
+    """
+
+    def __init__(self, spool: Path, opening_frame: OpeningFrame) -> None:
+        """Create the stream: folder, lock, first segment.
+
+        Raises:
+            SpoolError: the spool cannot be written.
+        """
+        self.name = new_stream_name()
+        self.folder = spool / self.name
+        self.number = 0
+        self.size = 0
+        self.rows = 0
+        self.frames = 0
+        self._opening_frame = opening_frame
+        self._unsettled = False
+        self._opening_bytes = 0
+        self._descriptor = -1
+        self._lock = -1
+        hidden = spool / f"{TEMP_PREFIX}{self.name}"
+        try:
+            hidden.mkdir(mode=0o700)
+            self._lock = os.open(hidden / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._begin_segment(hidden)
+            os.rename(hidden, self.folder)
+        except OSError as error:
+            self.abandon()
+            message = f"cannot write to the spool {spool}: {error.strerror or error}"
+            raise SpoolError(message) from error
+
+    def append(self, frame: bytes, is_row: int) -> None:
+        """Append one frame; when it returns, the frame is in the page cache, whole.
+
+        Args:
+            frame: from `protocol.encode_frame`.
+            is_row: 1 for a ROW frame, else 0.
+
+        Raises:
+            SpoolError: nothing of the frame counts; the caller keeps it.
+        """
+        length = len(frame)
+        if self._unsettled:
+            self._settle()
+        if self.size + length > SEGMENT_MAX_BYTES and self.rows_in_segment():
+            self._next_segment()
+        before = self.size
+        self._unsettled = True
+        try:
+            written = os.write(self._descriptor, frame)
+        except OSError as error:
+            message = f"cannot write to the spool {self.folder}: {error.strerror or error}"
+            raise SpoolError(message) from error
+        if written == length and self.size == before:
+            self.size = before + length
+            self.rows += is_row
+            self.frames += 1
+            self._unsettled = False
+            return
+        if written != length:
+            self._settle()
+            message = f"the spool {self.folder} took only a part of a record"
+            raise SpoolError(message)
+
+    def rows_in_segment(self) -> bool:
+        """Whether the current segment holds more than its opening frame."""
+        return self.size > self._opening_bytes
+
+    def settle(self) -> None:
+        """Make `size` and `rows` true again after an interrupted append."""
+        if self._unsettled:
+            self._settle()
+
+    def _settle(self) -> None:
+        try:
+            real = os.fstat(self._descriptor).st_size
+            tail = os.pread(self._descriptor, real - self.size, self.size) if real > self.size else b""
+            end = rows = frames = 0
+            for frame in iter_frames(tail):
+                end = frame.end
+                frames += 1
+                rows += frame.kind == FrameKind.ROW
+        except OSError as error:
+            message = f"cannot mend the spool {self.folder}: {error.strerror or error}"
+            raise SpoolError(message) from error
+        torn = len(tail) > end
+        self.size += end
+        self.rows += rows
+        self.frames += frames
+        if torn:
+            self._cut()
+        self._unsettled = False
+
+    def _cut(self) -> None:
+        """Undo a short write; where that is refused, leave the torn tail behind in its segment."""
+        try:
+            os.ftruncate(self._descriptor, self.size)
+        except OSError:
+            self._next_segment()
+
+    def _next_segment(self) -> None:
+        try:
+            self._begin_segment(self.folder)
+        except OSError as error:
+            message = f"cannot begin a spool segment in {self.folder}: {error.strerror or error}"
+            raise SpoolError(message) from error
+
+    def _begin_segment(self, folder: Path) -> None:
+        number = self.number + 1
+        frame = self._opening_frame(number, self.rows)
+        hidden = folder / f"{TEMP_PREFIX}{number}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        descriptor = os.open(hidden, flags, 0o600)
+        try:
+            if os.write(descriptor, frame) != len(frame):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301 - one way out
+            os.rename(hidden, segment_path(folder, number))
+        except OSError:
+            os.close(descriptor)
+            raise
+        previous = self._descriptor
+        self._descriptor = descriptor
+        self._opening_bytes = len(frame)
+        self.size = len(frame)
+        self.number = number
+        self._unsettled = False
+        if previous >= 0:
+            os.close(previous)
+
+    def close(self) -> None:
+        """Let go of the stream: the agent may then finish it."""
+        descriptors = (self._descriptor, self._lock)
+        self._descriptor = self._lock = -1
+        for descriptor in descriptors:
+            if descriptor >= 0:
+                with suppress(OSError):
+                    os.close(descriptor)
+
+    abandon = close
+
+
+def read_at(path: str | os.PathLike[str], offset: int, limit: int) -> bytes:
+    """Bytes of a segment from `offset`, at most `limit`; empty at its present end.
+
+    Raises:
+        FileNotFoundError: the segment does not exist (yet, or any more).
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        return os.pread(descriptor, limit, offset)
+    finally:
+        os.close(descriptor)

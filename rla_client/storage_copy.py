@@ -1,0 +1,114 @@
+"""Copying captured storages to their addresses: the only part of a save that grows with its bytes.
+
+One memmove per storage. Above PARALLEL_MIN_BYTES a few short-lived threads share the work (memmove
+runs without the GIL), because one core does not fill the memory bus. They are joined before the
+call returns, also when an exception (Ctrl-C) passes through: nobody writes to a slot afterwards.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rla_client.tensor_table import Storage, torch_module
+
+if TYPE_CHECKING:
+    from rla_client.arena import Arena
+
+PARALLEL_MIN_BYTES = 8 << 20  # below, starting a thread costs more than it saves
+CUT_SLACK_BYTES = 1 << 20  # a share may be so much larger before a storage is cut in two
+MAX_COPY_THREADS = 4  # two already fill the memory bus of a laptop
+_Job = tuple[int, int, int]  # destination, source, bytes
+
+
+def copy_storages(storages: Sequence[Storage], addresses: Sequence[int]) -> None:
+    """Copy each storage to its address; large amounts by several threads, devices by torch."""
+    jobs: list[_Job] = []
+    devices: dict[str, Any] = {}
+    total = 0
+    for storage, to in zip(storages, addresses, strict=True):
+        address, nbytes, owner = storage
+        if address:
+            jobs.append((to, address, nbytes))
+            total += nbytes
+        elif nbytes:
+            _start_copy_from_device(owner, nbytes, to)
+            devices[str(owner.device)] = owner.device
+    threads = min(MAX_COPY_THREADS, len(os.sched_getaffinity(0)))
+    if total < PARALLEL_MIN_BYTES or threads < 2:  # noqa: PLR2004
+        _copy_all(jobs)
+    else:
+        _copy_in_parallel(jobs, total, threads)
+    for device in devices.values():
+        torch_module().accelerator.current_stream(device).synchronize()
+
+
+def pin_memory(arena: Arena) -> None:
+    """Let CUDA copy straight into an arena. Where it cannot, copies take the slower way by themselves."""
+    if arena.on_close is not None:
+        return
+    torch = torch_module()
+    arena.on_close = _nothing
+    if not torch.cuda.is_available():
+        return
+    runtime, address = torch.cuda.cudart(), arena.address
+    if int(runtime.cudaHostRegister(address, arena.total, 0)) == 0:
+        arena.on_close = lambda: runtime.cudaHostUnregister(address)
+
+
+def _nothing() -> None:
+    """What an arena that CUDA did not take does when it is closed."""
+
+
+def _copy_all(jobs: Sequence[_Job]) -> None:
+    move = ctypes.memmove
+    for to, source, nbytes in jobs:
+        move(to, source, nbytes)
+
+
+def _copy_in_parallel(jobs: Sequence[_Job], total: int, threads: int) -> None:
+    shares = _shares(jobs, -(-total // threads))
+    helpers = []
+    try:
+        for share in shares[1:]:
+            helper = threading.Thread(target=_copy_all, args=(share,), name="rla-copy", daemon=True)
+            try:
+                helper.start()
+            except RuntimeError:  # no more threads: do it here
+                _copy_all(share)
+            else:
+                helpers.append(helper)
+        _copy_all(shares[0])
+    finally:
+        for helper in helpers:
+            helper.join()
+
+
+def _shares(jobs: Sequence[_Job], share_bytes: int) -> list[list[_Job]]:
+    """Split jobs into runs of about `share_bytes` each, cutting storages where need be."""
+    shares: list[list[_Job]] = [[]]
+    room = share_bytes
+    for job in jobs:
+        to, source, nbytes = job
+        while nbytes > room + CUT_SLACK_BYTES:
+            shares[-1].append((to, source, room))
+            to, source, nbytes = to + room, source + room, nbytes - room
+            shares.append([])
+            room = share_bytes
+        shares[-1].append((to, source, nbytes))
+        room -= nbytes
+        if room <= 0:
+            shares.append([])
+            room = share_bytes
+    return [share for share in shares if share]
+
+
+def _start_copy_from_device(owner: Any, nbytes: int, to: int) -> None:  # noqa: ANN401
+    """Queue one copy over the bus; the caller waits for the device's stream once for all of them."""
+    torch = torch_module()
+    target = torch.frombuffer((ctypes.c_ubyte * nbytes).from_address(to), dtype=torch.uint8)
+    source = torch.empty(0, dtype=torch.uint8, device=owner.device).set_(owner)
+    target.copy_(source, non_blocking=True)

@@ -1,0 +1,98 @@
+"""The table of one row, as stdout and log.txt show it. Pure, stdlib only, shared with the agent.
+
+::
+
+    ---------------------------------------------------------
+    | loss      | 0.25     |
+    | time-step | 2048     |
+    ---------------------------------------------------------
+
+Keys are sorted without regard to case; a float is `%-8.3g`, anything else `str`; a key or value
+longer than 80 characters is cut to 40 and `...`. The right border is straight on a terminal:
+wide (CJK) characters count as two columns, combining ones as none, and what cannot be printed
+(a newline in a value) is shown escaped. The layout of the key column is kept per set of keys,
+since a training loop logs the same ones each time.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_CELL_CHARS = 80
+CUT_CELL_CHARS = 40
+DASHES_BEYOND_CELLS = 40  # as in the original: its dashes go on to the right of the table
+MAX_CACHED_KEYS = 1024  # a row with more keys is laid out each time, so that the cache stays small
+
+
+def format_table(row: Mapping[str, object]) -> str:
+    """Lay one row out as a table.
+
+    Args:
+        row: key to plain value (see `values.to_plain`).
+
+    Returns:
+        Lines of text, the last one ended too; empty for an empty row.
+    """
+    if not row:
+        return ""
+    keys = tuple(row)
+    order, heads, key_width = _layout(keys) if len(keys) <= MAX_CACHED_KEYS else _lay_out(keys)
+    cells = [_value_cell(row[key]) for key in order]
+    if all(map(str.isascii, cells)):
+        width = max(map(len, cells))
+        lines = [f"{head}{cell:<{width}} |\n" for head, cell in zip(heads, cells, strict=True)]
+    else:
+        width = max(map(text_width, cells))
+        lines = [f"{head}{pad(cell, width)} |\n" for head, cell in zip(heads, cells, strict=True)]
+    dashes = "-" * (key_width + width + DASHES_BEYOND_CELLS) + "\n"
+    return f"{dashes}{''.join(lines)}{dashes}"
+
+
+def text_width(text: str) -> int:
+    """Columns that `text` takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(_char_width(char) for char in text)
+
+
+def pad(text: str, width: int) -> str:
+    """Fill `text` with blanks up to `width` columns."""
+    return text + " " * (width - text_width(text))
+
+
+def _char_width(char: str) -> int:
+    if unicodedata.combining(char) or unicodedata.category(char) in {"Mn", "Me"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in {"W", "F"} else 1
+
+
+def _lay_out(keys: tuple[str, ...]) -> tuple[list[str], list[str], int]:
+    """Keys in the order shown, the text before each value, and the key column's width."""
+    order = sorted(keys, key=lambda key: (key.lower(), key))
+    shown = [_cell(key) for key in order]
+    width = max(map(text_width, shown))
+    return order, [f"| {pad(key, width)} | " for key in shown], width
+
+
+_layout = lru_cache(maxsize=256)(_lay_out)
+
+
+def _value_cell(value: object) -> str:
+    if type(value) is float:
+        return f"{value:<8.3g}"
+    if isinstance(value, float):
+        return f"{float(value):<8.3g}"
+    return _cell(str(value))
+
+
+def _cell(text: str) -> str:
+    if len(text) > MAX_CELL_CHARS:
+        text = text[:CUT_CELL_CHARS] + "..."
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -1,0 +1,269 @@
+"""What users log, as plain data: `to_plain` for rows, `plain_hyper_param` for parameters.
+
+Nothing here imports numpy, torch, jax or tensorflow: their scalars and arrays are known by their
+methods (`detach`, `item`, `tolist`, `numpy`). Results never share memory with the argument, so an
+array that changes later does not change what was logged. Neither function ever raises: a value
+that cannot be read becomes text that says so.
+"""
+
+from __future__ import annotations
+
+import enum
+import operator
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass
+from types import NoneType, SimpleNamespace
+from typing import Any, TypeAlias
+
+PlainValue: TypeAlias = "bool | int | float | str | list[PlainValue] | None"
+PlainParam: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
+
+MAX_DEPTH = 32  # of nested lists and dicts; deeper is shown as text (msgpack stops at 512)
+MAX_INT_BITS = 8192  # decimal text of longer ones is refused by Python (4300 digits): shown as hex
+MAX_PARAM_ITEMS = 65536  # of an array among the hyper-parameters; a larger one is shown as its repr
+
+_WORD = 1 << 63
+_EXACT = frozenset({float, bool, NoneType})
+_NUMPY_NUMBERS = (
+    "bool bool_ float16 float32 float64 int8 int16 int32 int64 longlong uint8 uint16 uint32 uint64 ulonglong"
+)
+_ITEM_NAMES = frozenset({("torch", "Tensor"), *(("numpy", name) for name in _NUMPY_NUMBERS.split())})
+_ITEM_KINDS: set[type] = set()  # classes named above that were met: for them `item()` is the short way
+
+
+def to_plain(value: object) -> PlainValue:
+    r"""Turn one logged value into plain data, a copy of it as it is at the call.
+
+    Scalars of numpy, torch, jax and tensorflow and arrays with one element become Python numbers
+    (bool, int and float stay apart; NaN and infinities survive), larger arrays nested lists.
+    Decimals and fractions become floats; complex numbers, dates, enums without a number or text of
+    their own and anything else become text. Lone surrogates in text are written as `\udc80`.
+    """
+    kind = type(value)
+    if kind in _EXACT:
+        return value  # type: ignore[return-value] # exact types, checked above
+    if kind is int and -_WORD < value < _WORD:  # type: ignore[operator]
+        return value  # type: ignore[return-value]
+    try:
+        if kind in _ITEM_KINDS:
+            item = value.item()  # type: ignore[attr-defined]
+            if type(item) in _EXACT or type(item) is int:
+                return item  # type: ignore[no-any-return]
+    except Exception:  # noqa: BLE001 - several elements, or no data; the long way sorts it out
+        _ITEM_KINDS.discard(kind)
+    try:
+        if (kind.__module__, kind.__name__) in _ITEM_NAMES and _count(value) == 1:
+            _ITEM_KINDS.add(kind)
+        return _plain(value, ())
+    except Exception:  # noqa: BLE001 - foreign code (__str__, item, …) may raise anything
+        return _text(value)
+
+
+def plain_hyper_param(value: object) -> PlainParam:
+    """Turn hyper-parameters, nested in any way, into plain data that YAML and JSON can hold.
+
+    Mappings, dataclasses, named tuples, attrs objects, Namespaces and OmegaConf become dicts with
+    text keys, lists, tuples, deques and sets lists (sets sorted), numpy and torch values numbers
+    or lists, paths text, enums their number or text if they are one and else their name, other
+    objects their repr. An object that contains itself is shown as `<cycle>`.
+    """
+    try:
+        return _param(value, ())
+    except Exception:  # noqa: BLE001 - foreign code may raise anything; parameters are never fatal
+        return _text(value, repr)
+
+
+def clean_text(text: str) -> str:
+    """The same text as an exact `str` that UTF-8 can encode."""
+    text = str.__str__(text)
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode()
+    return text
+
+
+def _text(value: object, show: Callable[[Any], str] = str) -> str:
+    try:
+        return clean_text(show(value))
+    except Exception:  # noqa: BLE001 - a user's __str__ or __repr__
+        return f"<{clean_text(type(value).__name__)}: cannot be shown>"
+
+
+def _plain(value: object, path: tuple[int, ...]) -> PlainValue:  # noqa: PLR0911 - one line a kind
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return _int(value)
+    if isinstance(value, float):
+        return float.__pos__(value)
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, list | tuple):
+        return _list(value, path)
+    if isinstance(value, complex | enum.Enum | bytes | type):
+        return _text(value)
+    found = _from_array(value, path)
+    return _number(value) if found is _NOT_AN_ARRAY else found  # type: ignore[return-value]
+
+
+def _int(value: int) -> int | str:
+    if value.bit_length() > MAX_INT_BITS:
+        return hex(value)
+    return int.__pos__(value)
+
+
+def _list(value: Iterable[object], path: tuple[int, ...]) -> PlainValue:
+    if len(path) >= MAX_DEPTH or id(value) in path:
+        return "..."
+    below = (*path, id(value))
+    return [_plain_item(item, below) for item in value]
+
+
+def _plain_item(item: object, path: tuple[int, ...]) -> PlainValue:
+    try:
+        return _plain(item, path)
+    except Exception:  # noqa: BLE001 - one bad element must not turn the whole list into text
+        return _text(item)
+
+
+_NOT_AN_ARRAY = object()
+
+
+def _from_array(value: object, path: tuple[int, ...]) -> object:
+    """Scalars and arrays of any library; `_NOT_AN_ARRAY` for anything else."""
+    value = _on_host(value)
+    if not callable(getattr(value, "item", None)) or not hasattr(value, "dtype"):
+        return _NOT_AN_ARRAY
+    array: Any = value
+    kind = getattr(array.dtype, "kind", "")
+    if kind in {"m", "M"}:  # item() of datetime64[ns] would be a bare count
+        array = array.astype(str)
+    if _count(array) != 1:
+        return _list(array.tolist(), path)
+    item = array.item()
+    if kind and kind in "fc" and not isinstance(item, float | complex):
+        return float(item) if kind == "f" else str(item)  # longdouble gives itself
+    return _plain(item, (*path, id(value))) if len(path) < MAX_DEPTH else _text(item)
+
+
+def _on_host(value: object) -> object:
+    """Strip the gradient; a tensorflow value becomes a numpy one, a sparse tensor a dense one."""
+    target: Any = value
+    if callable(getattr(target, "detach", None)):
+        target = target.detach()
+        if getattr(target, "is_sparse", False) or "sparse" in str(getattr(target, "layout", "")):
+            target = target.to_dense()
+    elif (
+        not hasattr(target, "item") and hasattr(target, "dtype") and callable(getattr(target, "numpy", None))
+    ):
+        target = target.numpy()
+    return target
+
+
+def _count(array: Any) -> int:  # noqa: ANN401 - an array of any library
+    numel = getattr(array, "numel", None)
+    return int(numel()) if callable(numel) else int(array.size)
+
+
+def _number(value: object) -> PlainValue:
+    """Whatever says that it is a number (Decimal, Fraction, …); else text."""
+    try:
+        if hasattr(value, "__index__"):
+            return _int(operator.index(value))
+        if hasattr(value, "__float__"):
+            return float(value)
+    except (TypeError, ValueError, ArithmeticError):
+        pass  # a Decimal sNaN, a fraction beyond any float
+    return _text(value)
+
+
+def _param(value: object, path: tuple[int, ...]) -> PlainParam:  # noqa: PLR0911 - one line a kind
+    if isinstance(value, enum.Enum) and not isinstance(value, int | float | str):
+        return _text(value.name)
+    if value is None or isinstance(value, int | float | str):
+        return _plain(value, ())
+    if isinstance(value, os.PathLike):
+        return _text(os.fspath(value))
+    if isinstance(value, type) or len(path) >= MAX_DEPTH:
+        return _text(value, repr)
+    if id(value) in path:
+        return "<cycle>"
+    below = (*path, id(value))
+    pairs = _pairs_of(value)
+    if pairs is not None:
+        return {_param_key(key): _param_item(item, below) for key, item in pairs}
+    if isinstance(value, AbstractSet):
+        value = sorted(value, key=lambda item: (type(item).__name__, _sort_key(item)))
+    if isinstance(value, list | tuple) or type(value).__name__ in {"deque", "ListConfig"}:
+        return [_param_item(item, below) for item in value]  # type: ignore[attr-defined]
+    return _param_leaf(value)
+
+
+def _param_item(value: object, path: tuple[int, ...]) -> PlainParam:
+    try:
+        return _param(value, path)
+    except Exception:  # noqa: BLE001 - one bad parameter must not turn the others into text
+        return _text(value, repr)
+
+
+def _param_leaf(value: object) -> PlainParam:
+    if getattr(value, "size", 0) is not None and hasattr(value, "dtype"):
+        array = _on_host(value)
+        if hasattr(array, "item") and _count(array) > MAX_PARAM_ITEMS:
+            return _text(value, repr)
+        return _plain(value, ())
+    if hasattr(value, "__index__") or (hasattr(value, "__float__") and hasattr(value, "__add__")):
+        return _number(value)
+    return _text(value, repr)
+
+
+def _sort_key(item: object) -> tuple[float, str]:
+    if isinstance(item, int | float):
+        return float(item), ""
+    return 0.0, _text(item, repr)
+
+
+def _param_key(key: object) -> str:
+    if isinstance(key, enum.Enum):
+        return _text(key.name)
+    return _text(key)
+
+
+def _pairs_of(value: object) -> list[tuple[object, object]] | None:  # noqa: PLR0911 - one line a kind
+    """Name and value of whatever holds parameters by name; None for anything else."""
+    config = _omegaconf(value)
+    if config is not None:
+        return list(config.items()) if isinstance(config, dict) else None
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if is_dataclass(value):
+        return [(field.name, getattr(value, field.name, None)) for field in fields(value)]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return list(zip(value._fields, value, strict=True))
+    attrs = getattr(type(value), "__attrs_attrs__", None)
+    if attrs is not None:
+        return [(field.name, getattr(value, field.name, None)) for field in attrs]
+    if isinstance(value, SimpleNamespace) or _is_namespace(type(value)):
+        return list(vars(value).items())
+    return None
+
+
+def _is_namespace(kind: type) -> bool:
+    return any(base.__module__ == "argparse" and base.__name__ == "Namespace" for base in kind.__mro__)
+
+
+def _omegaconf(value: object) -> Any:  # noqa: ANN401 - dict or list of any content
+    """Content of an OmegaConf object, resolved where that is possible; None for anything else."""
+    module = sys.modules.get("omegaconf")
+    if module is None or not module.OmegaConf.is_config(value):
+        return None
+    try:
+        return module.OmegaConf.to_container(value, resolve=True)
+    except Exception:  # noqa: BLE001 - a missing key or a user's resolver; the raw text still says what
+        return module.OmegaConf.to_container(value, resolve=False)

@@ -1,0 +1,233 @@
+"""`VideoRecorder`: videos at once or frame by frame, encoded by the agent's render process."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import secrets
+import shutil
+import tempfile
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from rla_client import handover
+from rla_client.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+MAX_FPS = 1000.0
+
+
+class VideoRecorder:
+    """Saves videos as mp4 (default) or gif.
+
+    All at once: `VideoRecorder.save("rollout", frames, fps=30)`. Frame by frame, with nothing
+    kept in memory::
+
+        with VideoRecorder("rollout", fps=30) as video:
+            video.add(env.render())
+
+    The time-step in the name is that of the creation. Where no ffmpeg is found (package
+    imageio-ffmpeg or on the PATH) a gif is written instead of an mp4, with one warning.
+
+    Args:
+        name: below the results folder, mp4 without a known extension.
+        fps: frames per second, up to 1000.
+        cover: replace a file with an explicit extension.
+        add_timestamp: put the time-step before the name.
+        results_dir: another folder; outside of the run's, the caller encodes.
+
+    Raises:
+        ArgumentError: the name or fps cannot be meant.
+        NotConfiguredError: no run is open and no results_dir is given.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fps: float = 30.0,
+        cover: bool = False,
+        add_timestamp: bool = True,
+        results_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._place = _video_place(name, cover, add_timestamp, results_dir)
+        self._fps = _check_fps(fps)
+        self._shape: tuple[int, int, int] | None = None
+        self._dtype = ""
+        self._count = 0
+        self._descriptor: int | None = None
+        self._blob: str | None = None
+        self._broken = self._place.stays
+        self._closed = False
+
+    @property
+    def path(self) -> str:
+        """Where the file will be."""
+        return str(self._place.path)
+
+    @classmethod
+    def save(
+        cls,
+        name: str,
+        frames: Any,  # noqa: ANN401 - array, tensor or sequence of images
+        fps: float = 30.0,
+        cover: bool = False,
+        add_timestamp: bool = True,
+        results_dir: str | os.PathLike[str] | None = None,
+    ) -> str:
+        """Save a video that is there as a whole.
+
+        Args:
+            name: below the results folder, mp4 without a known extension.
+            frames: shape (T, H, W, C), (T, C, H, W) or (T, H, W), or a sequence of images; values
+                as for `ImgRecorder.save`, floats judged over all frames.
+            fps: frames per second.
+            cover: replace a file with an explicit extension.
+            add_timestamp: put the time-step before the name.
+            results_dir: another folder; outside of the run's, the caller encodes.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            ArgumentError: the name, fps or frames cannot be meant.
+            NotConfiguredError: no run is open and no results_dir is given.
+        """
+        from rla_client.pixels import video_pixels  # noqa: PLC0415 - imports numpy
+
+        place = _video_place(name, cover, add_timestamp, results_dir)
+        checked = _check_fps(fps)
+        pixels = video_pixels(frames)
+        if not place.stays:
+            handover.record_pixels(place, handover.JOB_VIDEO, pixels, checked)
+        return str(place.path)
+
+    @classmethod
+    def prepare(cls, shape: tuple[int, ...], item_bytes: int = 1) -> None:
+        """Say in advance how large videos will be, so that the first `save` is as fast as later ones.
+
+        Args:
+            shape: (T, H, W, C).
+            item_bytes: bytes of one number, 1 for uint8.
+        """
+        size = item_bytes
+        for side in shape:
+            size *= int(side)
+        place = _video_place("prepare", cover=False, add_timestamp=False, results_dir=None)
+        slots = handover.media_slots(place)
+        if slots is not None:
+            slots.prepare(size)
+
+    def add(self, frame: Any) -> None:  # noqa: ANN401 - array, tensor or PIL image
+        """Append one frame, as `ImgRecorder.save` takes images.
+
+        Raises:
+            ArgumentError: it is no image, differs in shape or type from the first, or the
+                recorder is closed.
+        """
+        from rla_client.pixels import image_pixels  # noqa: PLC0415 - imports numpy
+
+        if self._closed:
+            raise ArgumentError("this video is closed")
+        pixels = image_pixels(frame)
+        if self._shape is None:
+            self._shape, self._dtype = pixels.shape[1:], pixels.dtype
+        elif (self._shape, self._dtype) != (pixels.shape[1:], pixels.dtype):
+            raise ArgumentError(
+                f"frame {self._count} is {pixels.shape[1:]} {pixels.dtype}, "
+                f"the first one {self._shape} {self._dtype}"
+            )
+        if self._broken:
+            return
+        try:
+            if self._descriptor is None:
+                self._descriptor = self._open()
+            for chunk in pixels.chunks():
+                handover.write_all(self._descriptor, chunk)
+        except OSError as error:
+            self._broken = True
+            handover.warn_once("spool", f"video {self._place.name} is lost: {error.strerror or error}")
+            self._drop()
+            return
+        self._count += 1
+
+    def close(self) -> str:
+        """Finish the video; nothing is written when it has no frame. Returns the path."""
+        if not self._closed:
+            self._closed = True
+            if self._descriptor is not None and not self._broken:
+                self._finish(self._descriptor)
+            self._drop()
+        return self.path
+
+    def _open(self) -> int:
+        """Open a blob in the spool, or an unnamed temp file where the caller will encode."""
+        place = self._place
+        folder = place.outbox.blobs_folder if place.outbox is not None and handover.can_send(place) else None
+        if folder is None:
+            with tempfile.TemporaryFile() as file:
+                return os.dup(file.fileno())
+        name = f"video-{secrets.token_hex(8)}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(folder / name, flags, 0o600)
+        self._blob = str(folder / name)
+        return descriptor
+
+    def _finish(self, descriptor: int) -> None:
+        assert self._shape is not None
+        fields = {"shape": [self._count, *self._shape], "dtype": self._dtype, "fps": self._fps}
+        outbox = self._place.outbox
+        if self._blob is not None and outbox is not None:
+            blob = os.path.basename(self._blob)
+            self._blob = None  # the agent's from here on
+            outbox.job(handover.JOB_VIDEO, handover.job_fields(self._place) | fields | {"blob": blob})
+            return
+        with open(os.dup(descriptor), "rb") as raw:
+            handover.encode_here(self._place, handover.JOB_VIDEO, raw, fields)
+
+    def _drop(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+        if self._blob is not None:
+            with suppress(OSError):
+                os.unlink(self._blob)
+            self._blob = None
+
+    def __enter__(self) -> VideoRecorder:  # noqa: PYI034 - Self is of Python 3.11
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _video_place(
+    name: str, cover: bool, add_timestamp: bool, results_dir: str | os.PathLike[str] | None
+) -> handover.Place:
+    formats = handover.VIDEO_FORMATS
+    text = os.fspath(name)
+    if not text.lower().endswith(".gif") and not _has_ffmpeg():
+        handover.warn_once("ffmpeg", "no ffmpeg (pip install imageio-ffmpeg): videos are written as gif")
+        formats = frozenset({"gif"})
+        text = text[:-4] if text.lower().endswith(".mp4") else text
+        return handover.find_place(
+            f"{text}.gif", formats, cover=cover, add_timestamp=add_timestamp, results_dir=results_dir
+        )
+    return handover.find_place(
+        text, formats, cover=cover, add_timestamp=add_timestamp, results_dir=results_dir
+    )
+
+
+@cache
+def _has_ffmpeg() -> bool:
+    return importlib.util.find_spec("imageio_ffmpeg") is not None or shutil.which("ffmpeg") is not None
+
+
+def _check_fps(fps: object) -> float:
+    if not isinstance(fps, (int, float)) or isinstance(fps, bool) or not 0 < fps <= MAX_FPS:
+        raise ArgumentError(f"fps must be a number above 0 and up to {MAX_FPS:.0f}, got {fps!r}")
+    return float(fps)
