@@ -259,14 +259,15 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
 
 
 def main() -> int:
-    """Entry of an agent that a client started in the background."""
+    """Entry of the agent process itself; `rla-agent start` is what people call."""
     parser = argparse.ArgumentParser(prog="rla_agent.daemon")
-    parser.add_argument("--config", type=Path)
-    parser.add_argument("--autostarted", action="store_true")
+    parser.add_argument("--config", type=Path, help="rla_config.yaml whose AGENT section is used")
+    parser.add_argument("--background", action="store_true", help="log to the log file only")
+    parser.add_argument("--idle-exit", action="store_true", help="end after idle_exit_s without work")
     arguments = parser.parse_args()
-    if arguments.autostarted:
+    if arguments.background:
         os.chdir("/")
-    return run_agent(arguments.config, idle_exit=arguments.autostarted, to_console=not arguments.autostarted)
+    return run_agent(arguments.config, idle_exit=arguments.idle_exit, to_console=not arguments.background)
 
 
 if __name__ == "__main__":

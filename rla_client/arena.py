@@ -50,6 +50,7 @@ SLOTS = 2  # one is filled while the agent reads the other
 FIRST_SLOT_BYTES = 16 << 20  # most policies fit; a larger one costs its first save a torch.save
 MEMORY_SHARE = 4  # arenas take at most a quarter of what is free
 PREFAULT_BYTES = 4 << 20  # about a millisecond of the address space's lock
+ALLOCATE_BYTES = 64 << 20  # some 15 ms
 GROWTH = 1.125  # a state dict that grows a little (optimiser state appears) still fits
 _PROT_READ_WRITE = 1 | 2
 _MAP_SHARED = 1
@@ -146,13 +147,16 @@ class Arena:
             os.close(self.descriptor)
 
 
-def create_arena(stream_folder: Path, slot_bytes: int, *, already: int = 0) -> Arena | None:
+def create_arena(
+    stream_folder: Path, slot_bytes: int, *, already: int = 0, stop: threading.Event | None = None
+) -> Arena | None:
     """Make an arena with room for `slot_bytes` per slot; None when memory is too short for one.
 
     Args:
         stream_folder: spool folder of the stream that will name this arena in its jobs.
         slot_bytes: what one checkpoint takes.
         already: bytes of other arenas of this process, which count against the same share.
+        stop: once set, the arena is given up.
     """
     slot_bytes = align(max(slot_bytes, PAGE), PAGE)
     room = memory_room() // MEMORY_SHARE - already - ARENA_DATA_OFFSET
@@ -170,7 +174,7 @@ def create_arena(stream_folder: Path, slot_bytes: int, *, already: int = 0) -> A
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _allocate(descriptor, ARENA_DATA_OFFSET + slots * slot_bytes)
+        _allocate(descriptor, ARENA_DATA_OFFSET + slots * slot_bytes, stop)
         owner = str(stream_folder).encode("utf-8", "surrogateescape")[:ARENA_OWNER_MAX]
         os.pwrite(descriptor, owner, ARENA_OWNER_OFFSET)
         header = ARENA_HEADER.pack(ARENA_MAGIC, ARENA_VERSION, slots, slot_bytes, len(owner))
@@ -271,9 +275,9 @@ class ArenaPool:
 
     def _make(self, wanted: int, least: int) -> None:
         already = sum(arena.total for arena in (*self._retired, self.current) if arena is not None)
-        arena = create_arena(self.stream_folder, wanted, already=already)
+        arena = create_arena(self.stream_folder, wanted, already=already, stop=self._stop)
         if arena is None and wanted > least:
-            arena = create_arena(self.stream_folder, least, already=already)
+            arena = create_arena(self.stream_folder, least, already=already, stop=self._stop)
         if arena is None:
             self._refused_bytes = min(least, self._refused_bytes or least)
             return
@@ -306,17 +310,16 @@ def _map(descriptor: int, size: int) -> int:
     return int(address)
 
 
-def _allocate(descriptor: int, size: int) -> None:
-    """Take the space, or raise OSError. In pieces, so that a fork or exit is not held up for long."""
-    piece = 64 << 20
-    for offset in range(0, size, piece):
-        while True:
-            try:
-                os.posix_fallocate(descriptor, offset, min(piece, size - offset))
-                break
-            except OSError as error:
-                if error.errno != errno.EINTR:
-                    raise
+def _allocate(descriptor: int, size: int, stop: threading.Event | None) -> None:
+    """Take the space, or raise OSError. In pieces, so that an exit is not held up."""
+    offset = 0
+    while offset < size:
+        if stop is not None and stop.is_set():
+            raise OSError(errno.ECANCELED, "no longer wanted")
+        piece = min(ALLOCATE_BYTES, size - offset)
+        with suppress(InterruptedError):  # a signal: the same piece again
+            os.posix_fallocate(descriptor, offset, piece)
+            offset += piece
 
 
 def _shm_free() -> int:

@@ -65,7 +65,7 @@ def start_agent(places: Places, config_path: Path | None = None) -> bool:
     if places.stopped_marker.exists():
         return False
     try:
-        command = _systemd_command(places) or _detached_command(config_path)
+        command = _systemd_command(places) or detached_command(config_path, autostarted=True)
         subprocess.run(  # noqa: S603 - our own interpreter or systemctl
             command,
             stdin=subprocess.DEVNULL,
@@ -113,8 +113,11 @@ def _systemd_command(places: Places) -> list[str] | None:
     return ["systemctl", "--user", "--no-block", "start", UNIT_NAME]
 
 
-def _detached_command(config_path: Path | None) -> list[str]:
-    arguments = [sys.executable, "-m", "rla_agent.daemon", "--autostarted"]
+def detached_command(config_path: Path | None, *, autostarted: bool) -> list[str]:
+    """Command that puts an agent into the background and ends at once."""
+    arguments = [sys.executable, "-m", "rla_agent.daemon", "--background"]
+    if autostarted:
+        arguments.append("--idle-exit")
     if config_path is not None:
-        arguments += ["--config", str(config_path)]
+        arguments += ["--config", os.path.abspath(config_path)]
     return ["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *arguments]

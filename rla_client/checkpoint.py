@@ -20,6 +20,7 @@ one copy. A forked child starts with no arena; its saves go to its own stream.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import logging
 import math
@@ -54,7 +55,7 @@ from rla_client.checkpoint_job import (
 )
 from rla_client.checkpoint_retention import remove_superseded
 from rla_client.errors import ArgumentError, NoCheckpointError
-from rla_client.storage import fsync_folder, temp_path
+from rla_client.storage import TEMP_PREFIX, fsync_folder
 from rla_client.storage_copy import copy_storages, pin_memory
 from rla_client.tensor_pickle import Captured, capture
 from rla_client.tensor_table import torch_module
@@ -117,6 +118,7 @@ class CheckpointSaver:
         self._last_order = 0
         self._copy_s = 0.0
         self._warned = -math.inf
+        self._problem = ""
         self._reset()
         _savers.add(self)
         self._prepare(FIRST_SLOT_BYTES)
@@ -278,7 +280,7 @@ class CheckpointSaver:
 
     def _save_as_file(self, content: object, stamp: Stamp) -> None:
         if not self._save_as_blob(content, stamp) and not self._save_directly(content, stamp):
-            self._lose(stamp, "no room for it, neither in the spool nor in the data root")
+            self._lose(stamp)
 
     def _save_as_blob(self, content: object, stamp: Stamp) -> bool:
         blobs = self._outbox.blobs_folder
@@ -297,7 +299,7 @@ class CheckpointSaver:
 
     def _save_directly(self, content: object, stamp: Stamp) -> bool:
         final = self._folder / final_name(stamp.name, stamp.time_step)
-        temp = temp_path(final)
+        temp = self._folder / f"{TEMP_PREFIX}{stamp.token}.pt"  # torch wants a stem
         if not _has_room(self._folder) or self._write(content, temp, stamp) is None:
             return False
         try:
@@ -305,7 +307,8 @@ class CheckpointSaver:
             os.replace(temp, final)
             fsync_folder(final.parent)
             remove_superseded(final.parent, stamp.name, stamp.run, self._retention)
-        except OSError:
+        except OSError as error:
+            self._problem = str(error)
             return False
         finally:
             with suppress(OSError):
@@ -313,8 +316,7 @@ class CheckpointSaver:
         self._note(None, "direct")
         return True
 
-    @staticmethod
-    def _write(content: object, path: Path, stamp: Stamp) -> int | None:
+    def _write(self, content: object, path: Path, stamp: Stamp) -> int | None:
         """torch.save with our stamp; the size, or None when the disk did not take it."""
         complete = False
         try:
@@ -335,8 +337,10 @@ class CheckpointSaver:
         except RuntimeError as error:
             if "view the same data" in str(error):
                 raise ArgumentError(f"this content cannot be saved: {error}") from error
-            return None  # torch's writer reports a full disk so
-        except (OSError, zipfile.BadZipFile, IndexError):
+            self._problem = str(error)  # torch's writer reports a full disk so
+            return None
+        except (OSError, zipfile.BadZipFile, IndexError) as error:
+            self._problem = str(error)
             return None
         finally:
             if not complete:
@@ -393,13 +397,18 @@ class CheckpointSaver:
         skeleton = ctypes.string_at(base, entry.source.skeleton_bytes)
         return restore(skeleton, lambda key: base + offsets[key], map_location)
 
-    def _lose(self, stamp: Stamp, why: str) -> None:
+    def _lose(self, stamp: Stamp) -> None:
         self.lost += 1
         now = time.monotonic()
         if now - self._warned >= WARN_INTERVAL_S:
             self._warned = now
             _log.warning(
-                "checkpoint %s_%d was not saved (%d so far): %s", stamp.name, stamp.time_step, self.lost, why
+                "checkpoint %s_%d was not saved (%d so far): no room for it, neither in the spool nor in %s; %s",
+                stamp.name,
+                stamp.time_step,
+                self.lost,
+                self._folder,
+                self._problem,
             )
 
     def after_fork_in_child(self) -> None:
@@ -434,4 +443,10 @@ def _after_fork_in_child() -> None:
         saver.after_fork_in_child()
 
 
+def _at_exit() -> None:
+    for saver in list(_savers):
+        saver.close()
+
+
 os.register_at_fork(after_in_child=_after_fork_in_child)
+atexit.register(_at_exit)

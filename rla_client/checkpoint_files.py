@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.errors import NoCheckpointError, UntrustedCheckpointError
-from rla_client.tensor_table import torch_module
+from rla_client.tensor_table import torch_module, torch_names
 
 SAFE_TORCH = (2, 10)  # weights_only=True could be made to run code before (two CVEs)
 
@@ -108,19 +108,18 @@ class _OwnUnpickler(pickle.Unpickler):
         self._map_location = map_location
         self._address_of = address_of
         self._loaded: dict[str, Any] = {}
+        self._dtypes = {kind: dtype for dtype, kind in torch_names().storage_classes.items()}
 
     def persistent_load(self, pid: Any) -> Any:  # noqa: ANN401
         torch = torch_module()
         _, kind, key, location, count = pid
-        untyped = kind is torch.UntypedStorage
-        dtype = torch.uint8 if untyped else kind.dtype
+        dtype = self._dtypes.get(kind, torch.uint8)
         if key not in self._loaded:
             size = count * dtype.itemsize
             data = bytearray(ctypes.string_at(self._address_of(int(key)), size)) if size else bytearray()
             tensor = torch.frombuffer(data, dtype=torch.uint8) if size else torch.empty(0, dtype=torch.uint8)
             self._loaded[key] = tensor.to(self._map_location or location).untyped_storage()
-        storage = torch.storage.TypedStorage(wrap_storage=self._loaded[key], dtype=dtype, _internal=True)
-        return storage.untyped() if untyped else storage
+        return torch.storage.TypedStorage(wrap_storage=self._loaded[key], dtype=dtype, _internal=True)
 
 
 def _first_line(error: Exception) -> str:
@@ -149,10 +148,10 @@ def _safe_globals() -> list[Any]:
         import numpy as np  # noqa: PLC0415
         import numpy.dtypes  # noqa: PLC0415
     except ImportError:
-        return []
+        return [bytes]
     rebuild = np.zeros(0).__reduce__()[0]
     scalar = np.float64(0).__reduce__()[0]
-    allowed: list[Any] = [np.asarray, np.ndarray, np.dtype]
+    allowed: list[Any] = [bytes, np.asarray, np.ndarray, np.dtype]  # bytes: how pickle 2 spells b""
     for module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # numpy 1, numpy 2
         allowed += [(rebuild, f"{module}._reconstruct"), (scalar, f"{module}.scalar")]
     kinds = {type(np.dtype(code)) for code in "?bBhHiIlLqQefdgFDGSUVMm"}

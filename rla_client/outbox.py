@@ -71,6 +71,7 @@ class Outbox:
             its records are to be dropped.
         config_path: handed to an agent that is started from here.
         lock: shared with the logger, so that order in the file is order of the calls.
+        waits_for_opening: while `as_worker` gives None, records wait instead of being dropped.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Outbox:
         as_worker: Callable[[], dict[str, Any] | None] | None = None,
         config_path: Path | None = None,
         lock: threading.RLock | None = None,  # type: ignore[valid-type] - a function before 3.13
+        waits_for_opening: bool = False,
     ) -> None:
         self.lock = lock or threading.RLock()
         self.lost = 0
@@ -90,6 +92,7 @@ class Outbox:
         self._settings = settings
         self._as_worker = as_worker
         self._config_path = config_path
+        self._waits_for_opening = waits_for_opening
         self._warned: dict[str, float] = {}
         self._started = float("-inf")
         self._dropping = False
@@ -258,15 +261,17 @@ class Outbox:
         self._send(now)
 
     def _open_writer(self) -> None:
-        if self._as_worker is not None and self._opening.get("pid") != os.getpid():
-            opening = self._as_worker()
-            if opening is None:
-                self._dropping = True
-                return
-            self._opening = opening
         now = time.time()
         if now < self._next_try:
             return
+        if self._as_worker is not None and self._opening.get("pid") != os.getpid():
+            self._next_try = now + RETRY_S
+            opening = self._as_worker()
+            if opening is None:
+                self._dropping = not self._waits_for_opening
+                return
+            self._opening = opening
+            self._next_try = 0.0
         try:
             self._places.create()
             self._writer = SegmentWriter(self._places.spool, self._opening_frame)

@@ -219,8 +219,11 @@ class Logger:
 
     # -- text ---------------------------------------------------------------------------------
 
-    def log(self, *args: object, level: int = INFO, quiet: bool = False) -> None:
-        """Write a line of text. See `logger.log`; `quiet` keeps it out of stdout and log.txt."""
+    def log(self, *args: object, level: int = INFO, quiet: bool = False, echo: bool = True) -> None:
+        """Write a line of text. See `logger.log`.
+
+        `quiet` keeps it out of stdout and log.txt, `echo=False` out of stdout only.
+        """
         text = " ".join(map(_text, args)) + "\n"
         targets = 0
         shown = level >= self.level and not quiet
@@ -237,7 +240,7 @@ class Logger:
             if outbox is not None and targets:
                 payload = pack([targets, text.encode("utf-8", "backslashreplace").decode()])
                 outbox.put(FrameKind.TEXT, payload, time.time())
-            if shown and "stdout" in self.sinks:
+            if shown and echo and "stdout" in self.sinks:
                 self._print(text)
 
     def _print(self, text: str) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 
 from rla_client.errors import ArgumentError
 from rla_client.tensor_emitter import Unusual, emit
-from rla_client.tensor_table import Reference, Storage, Table, array_arguments, is_plain, torch_module
+from rla_client.tensor_table import Reference, Storage, Table, array_arguments, is_plain
 
 PICKLE_PROTOCOL = 2
 
@@ -72,8 +72,11 @@ class _Pickler(pickle.Pickler):
         if type(obj) is Reference:
             return obj.identity
         if isinstance(obj, self._typed):
-            kind = getattr(torch_module(), obj.pickle_storage_type())
-            return self._table.refer(obj.untyped(), kind, obj.element_size()).identity
+            kind = self._table.names.storage_classes.get(obj.dtype)
+            if kind is None:
+                raise ArgumentError(f"a TypedStorage of {obj.dtype} cannot be saved; save the tensor")
+            untyped = obj._untyped_storage  # noqa: SLF001 - `untyped()` warns that users should not
+            return self._table.refer(untyped, kind, obj.dtype.itemsize).identity
         if self._is_storage(obj):
             return self._table.refer(obj, self._table.names.byte_storage, 1).identity
         return None

@@ -315,7 +315,7 @@ def _keys(login: Login) -> list[tuple[str, paramiko.PKey]]:
             continue
         try:
             keys.append((str(path), paramiko.PKey.from_path(str(path))))
-        except (OSError, ValueError, TypeError, paramiko.SSHException, paramiko.UnknownKeyType):
+        except (OSError, ValueError, TypeError, paramiko.SSHException, paramiko.pkey.UnknownKeyType):
             continue  # encrypted, or no key: the agent may hold it
     if os.environ.get("SSH_AUTH_SOCK"):
         try:

@@ -111,7 +111,7 @@ class Listener:
 
     def receive(self) -> list[Hint]:
         """All hints that are there."""
-        found = []
+        found: list[Hint] = []
         with suppress(BlockingIOError):
             while len(found) < 1000:  # noqa: PLR2004 - then other work has its turn
                 found.append(parse(self._socket.recv(MAX_MESSAGE_BYTES)))

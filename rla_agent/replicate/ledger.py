@@ -387,4 +387,5 @@ def _record(row: tuple[object, ...]) -> Record | None:
         return None
     numbers = [value for value in row if isinstance(value, int)]
     sha = row[9] if isinstance(row[9], bytes) else None
-    return Record(Local(*numbers[:4]), *numbers[4:9], sha, numbers[9])
+    generation, acked, crc, head_crc, tail_crc, remote_mtime_s = numbers[4:]
+    return Record(Local(*numbers[:4]), generation, acked, crc, head_crc, tail_crc, sha, remote_mtime_s)

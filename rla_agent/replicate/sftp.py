@@ -16,6 +16,7 @@ import stat as stat_bits
 import struct
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate import wire
@@ -384,9 +385,11 @@ class SftpSession:
 
     def close(self) -> None:
         """See `Session`."""
-        self._wire.close()
+        with suppress(OSError, EOFError):  # the link may be gone already
+            self._wire.close()
         if self._transport is not None:
-            self._transport.close()
+            with suppress(OSError, EOFError):
+                self._transport.close()
 
     def _check_root(self) -> None:
         try:

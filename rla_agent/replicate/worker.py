@@ -205,8 +205,8 @@ class Worker:
         return BUSY_TICK_S if busy else IDLE_TICK_S
 
     def _wait(self, timeout_s: float) -> None:
-        ready, _, _ = select.select([self._listener, self._wake_in], [], [], timeout_s)
-        if self._wake_in in ready:
+        ready, _, _ = select.select([self._listener.fileno(), self._wake_in.fileno()], [], [], timeout_s)
+        if self._wake_in.fileno() in ready:
             with suppress(BlockingIOError):
                 self._wake_in.recv(4096)
 

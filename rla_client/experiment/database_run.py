@@ -1,8 +1,9 @@
 """An experiment as an item of an RLA database instead of a plain folder.
 
 That happens when `task_table_name`, `data_root` or `rla_config` is given, or when an
-`rla_config.yaml` lies beside the launcher. An explicit `log_dir` asks for a plain folder. The table is `task_table_name`, else the experiment's prefix and name; the database
-is `data_root`, else the folder of rla_config.yaml.
+`rla_config.yaml` lies beside the launcher. An explicit `log_dir` asks for a plain folder. The
+table is `task_table_name`, else the experiment's prefix and name; the database is `data_root`,
+else the folder of rla_config.yaml.
 
 Snapshots lie in checkpoint/, the code archive in code/, the rest in log/ of the item.
 """
@@ -15,7 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rla_client.errors import LaunchError
+from rla_client.experiment.directories import Folders
 from rla_client.experiment.options import Options
+from rla_client.experiment.outputs import Outputs
 
 CONFIG_NAME = "rla_config.yaml"
 
@@ -55,3 +59,10 @@ def find_database(options: Options, function_name: str, launcher: Path | None) -
 def _find_config(folder: Path) -> Path | None:
     beside = folder / CONFIG_NAME
     return beside if beside.is_file() else None
+
+
+def open_item(
+    plan: DatabasePlan, x_axis: str, parameters: Mapping[str, Any], tracked: tuple[str, ...]
+) -> tuple[Outputs, Folders]:
+    """Open a new item with these parameters; the `tracked` ones are part of its name."""
+    raise LaunchError(f"{plan.table} {x_axis} {parameters} {tracked}: not yet")

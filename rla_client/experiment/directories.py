@@ -10,13 +10,47 @@ import hashlib
 import itertools
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from rla_client.errors import ArgumentError
 from rla_client.layout import MAX_INDEX_NAME_BYTES, component_problem
 
 DATA_FOLDER = ("data", "local")
-NAME_PARAMETERS = (None, "passed", "all", True)
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Where the parts of one run lie: three names of one folder, or three kinds of an item.
+
+    Attributes:
+        log: rows, text, parameters.
+        code: the code archive.
+        snapshots: the snapshots.
+        data_root: the database, None for a plain folder.
+    """
+
+    log: Path
+    code: Path
+    snapshots: Path
+    data_root: Path | None = None
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """Folders that hold data and no code."""
+        kinds = (
+            "log",
+            "code",
+            "checkpoint",
+            "archive_tester",
+            "hyperparameter",
+            "results",
+            "tmp_data",
+            "arc",
+        )
+        if self.data_root is None:
+            return (self.log,)
+        return tuple(self.data_root / kind for kind in kinds)
 
 
 def experiment_name(name: str, parameters: Mapping[str, object]) -> str:

@@ -12,7 +12,7 @@ Runners log `tabular` and dump the row after each epoch themselves. Values recor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,12 +34,12 @@ class TabularInput:
         self._values["".join(self._prefixes) + str(key)] = val
 
     def record_misc_stat(self, key: str, values: Iterable[float], placement: str = "back") -> None:
-        """Set average, standard deviation, median, minimum and maximum of `values` (any number, NaN for none).
+        """Set average, standard deviation, median, minimum and maximum of `values` (none: NaN).
 
         Args:
             key: name of what was measured.
             values: the measurements.
-            placement: `back` gives `keyAverage`, `front` gives `AverageKey`-like `Averagekey`.
+            placement: `back` gives `ReturnAverage`, `front` gives `AverageReturn`.
 
         Raises:
             ArgumentError: another placement.
@@ -50,7 +50,7 @@ class TabularInput:
             message = f"placement is 'back' or 'front', got {placement!r}"
             raise ArgumentError(message)
         data = np.asarray(list(values), dtype=np.float64)
-        reductions = {
+        reductions: dict[str, Callable[[Any], Any]] = {
             "Average": np.mean,
             "Std": np.std,
             "Median": np.median,
@@ -92,6 +92,10 @@ class TabularInput:
         former = self._values, self._prefixes
         self._values, self._prefixes = values, prefixes
         return former
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        # by name: a snapshot of code that uses it must not bring a copy of its own
+        return "tabular" if self is tabular else (TabularInput, ())
 
 
 class DowelLogger:
@@ -138,6 +142,9 @@ class DowelLogger:
         former = self._prefixes, self.x_axis
         self._prefixes, self.x_axis = prefixes, x_axis
         return former
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        return "logger" if self is logger else (DowelLogger, ())
 
 
 tabular = TabularInput()

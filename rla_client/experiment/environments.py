@@ -25,7 +25,7 @@ def pack_env(env: Any) -> bytes:  # noqa: ANN401 - environments of any library
         SnapshotError: it can neither be pickled nor be made again from a spec.
     """
     try:
-        return cloudpickle.dumps(env)
+        data: bytes = cloudpickle.dumps(env)
     except Exception as error:  # any environment may raise anything
         spec = getattr(env, "spec", None)
         if spec is None:
@@ -34,7 +34,8 @@ def pack_env(env: Any) -> bytes:  # noqa: ANN401 - environments of any library
         if repr(spec) not in _told:
             _told.add(repr(spec))
             _log.warning("%s cannot be pickled (%s); copies are made from its spec", env, error)
-        return cloudpickle.dumps(EnvOfSpec(spec))
+        data = cloudpickle.dumps(EnvOfSpec(spec))
+    return data
 
 
 def unpack_env(data: bytes) -> Any:  # noqa: ANN401

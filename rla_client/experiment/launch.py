@@ -51,6 +51,8 @@ class Launch:
         arguments: what came behind it on the command line.
         folder: working folder.
         repository: root of the repository, None without one.
+        snapshot_dir: where snapshots lie, relative to the log folder.
+        code_dir: where the code archive lies, relative to the log folder.
         options: options of the decorator and the call, as plain data.
     """
 
@@ -61,6 +63,8 @@ class Launch:
     arguments: list[str]
     folder: str
     repository: str | None
+    snapshot_dir: str = "."
+    code_dir: str = "."
     options: dict[str, Any] = field(default_factory=dict)
 
     def command(self, *, root: Path | None = None) -> tuple[list[str], str]:
@@ -86,7 +90,9 @@ class Launch:
         return os.path.normpath(root / below)
 
 
-def describe_launch(function: str, call: int, repository: Repository | None, options: Mapping[str, Any]) -> Launch:
+def describe_launch(
+    function: str, call: int, repository: Repository | None, options: Mapping[str, Any]
+) -> Launch:
     """The launch of this process."""
     script = launcher_path()
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)

@@ -186,9 +186,7 @@ def _add(tar: tarfile.TarFile, root: Path, name: str, manifest: Manifest) -> Non
         manifest.left_out[name] = error.strerror or str(error)
 
 
-def _add_file(
-    tar: tarfile.TarFile, path: Path, name: str, found: os.stat_result, manifest: Manifest
-) -> None:
+def _add_file(tar: tarfile.TarFile, path: Path, name: str, found: os.stat_result, manifest: Manifest) -> None:
     data = path.read_bytes()
     info = tarfile.TarInfo(name)
     info.size, info.mode, info.mtime = len(data), stat.S_IMODE(found.st_mode), int(found.st_mtime)

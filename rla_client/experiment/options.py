@@ -47,7 +47,9 @@ class Options:
 
     def __post_init__(self) -> None:
         check_mode(self.snapshot_mode, self.snapshot_gap)
-        if not any(self.name_parameters is known or self.name_parameters == known for known in NAME_PARAMETERS):
+        if not any(
+            self.name_parameters is known or self.name_parameters == known for known in NAME_PARAMETERS
+        ):
             message = f"name_parameters is None, 'passed', 'all' or True; got {self.name_parameters!r}"
             raise ArgumentError(message)
 

@@ -5,20 +5,22 @@ An experiment owns a run of its own (rla_client/run.py) and makes its logger the
 follow each other in one process. What is logged after that goes to whoever was current before.
 
 `rows` counts the rows of progress.csv since the very beginning of the experiment, also over
-resumes; snapshots carry it, and `rewind` cuts the outputs back to it.
+resumes; snapshots carry it, and `rewind` begins the outputs anew with that many of them (history.py).
 """
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client import logger as rla_logger
 from rla_client.clock import time_step_holder
 from rla_client.experiment import dowel
-from rla_client.experiment.cut import csv_line_ends, cut_outputs
+from rla_client.experiment.history import CSV_NAME, PastRow, hide_events, past_rows, past_text
 from rla_client.experiment.settle import settle
+from rla_client.protocol import FrameKind, TextTarget, pack
 from rla_client.run import open_plain_run
 
 if TYPE_CHECKING:
@@ -39,32 +41,40 @@ class Outputs:
         keep_rows: rows of an earlier part that stay; None: as many as there are.
 
     Raises:
-        LaunchError: the earlier part cannot be cut now (see `settle`).
+        LaunchError: the earlier part is not all in its files now (see `settle`).
     """
 
     def __init__(self, log_dir: str | os.PathLike[str], x_axis: str, keep_rows: int | None = None) -> None:
         self.log_dir = os.fspath(log_dir)
         self._x_axis = x_axis
-        self.rows = self._prepare(keep_rows)
+        self.rows = 0
         self._former_logger = rla_logger.get_current()
         self._former_time = time_step_holder.get_time()
         self._former_tabular = dowel.tabular.swap({}, [])
         self._former_dowel = dowel.logger.swap([], x_axis)
         time_step_holder.set_time(0)
-        self._run = self._open_run()
+        self._run = self._begin(keep_rows)
         _open.append(self)
 
-    def _prepare(self, keep_rows: int | None) -> int:
-        csv = Path(self.log_dir, "progress.csv")
-        if keep_rows is None and not csv.exists():
-            return 0
-        settle(self.log_dir)
-        if keep_rows is not None:
-            return cut_outputs(self.log_dir, keep_rows)
-        return max(0, len(csv_line_ends(csv.read_bytes())) - 1)
-
-    def _open_run(self) -> Run:
+    def _begin(self, keep_rows: int | None) -> Run:
+        folder = Path(self.log_dir)
+        rows: list[PastRow] = []
+        text: list[str] = []
+        if (folder / CSV_NAME).exists() or keep_rows:
+            settle(folder)
+            rows = past_rows(folder, keep_rows)
+            text = list(past_text(folder / TEXT_NAME))
+            hide_events(folder)
         run = open_plain_run(self.log_dir, SINKS, self._count_row, None, "", {"log": TEXT_NAME})
+        self.rows = len(rows)
+        if run.outbox is not None:
+            now = time.time()
+            for row in rows:  # their tables are in the text already
+                content = [row.time_step, row.timestamp, row.values, dict.fromkeys(row.values, ("log",))]
+                run.outbox.put(FrameKind.ROW, pack(content), now, 1)
+            for piece in text:
+                run.outbox.put(FrameKind.TEXT, pack([TextTarget.LOG, piece]), now)
+            run.outbox.push()
         rla_logger.set_current(run.logger)
         return run
 
@@ -72,7 +82,7 @@ class Outputs:
         self.rows += 1
 
     def rewind(self, rows: int) -> None:
-        """Cut the outputs back to their first `rows` rows and go on behind them.
+        """Begin the outputs anew with their first `rows` rows and go on behind them.
 
         Raises:
             LaunchError: see `settle`.
@@ -80,8 +90,7 @@ class Outputs:
         if rows == self.rows:
             return
         self._run.close("finished", "")
-        self.rows = self._prepare(rows)
-        self._run = self._open_run()
+        self._run = self._begin(rows)
 
     def close(self, state: str, reason: str) -> None:
         """End the run as `state` (finished, failed) and put the former logger back."""

@@ -32,6 +32,7 @@ class Relaunch:
         function: qualified name of the wrapped function.
         call: which call of it, from 0.
         log_dir: folder to use as it is.
+        snapshot_dir: folder of its snapshots.
         parameters: recorded parameters, plain data.
         resume_from: snapshot to go on from; None for a run from the beginning.
     """
@@ -39,6 +40,7 @@ class Relaunch:
     function: str
     call: int
     log_dir: str
+    snapshot_dir: str
     parameters: dict[str, Any]
     resume_from: ResumeFrom = None
 

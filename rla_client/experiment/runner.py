@@ -88,7 +88,7 @@ class LocalRunner:
 
     # -- setup --------------------------------------------------------------------------------
 
-    def setup(  # noqa: PLR0913 - garage's signature
+    def setup(  # noqa: PLR0913, PLR0917 - garage's signature
         self,
         algo: Any,  # noqa: ANN401 - the user's own
         env: Any,  # noqa: ANN401
@@ -226,7 +226,7 @@ class LocalRunner:
 
     # -- training -----------------------------------------------------------------------------
 
-    def train(  # noqa: PLR0913 - garage's signature
+    def train(
         self,
         n_epochs: int,
         batch_size: int | None = None,
@@ -264,7 +264,7 @@ class LocalRunner:
                 return self.resume(n_epochs, batch_size, plot, store_episodes or store_paths, pause_for_plot)
         return self._run()
 
-    def resume(  # noqa: PLR0913 - garage's signature
+    def resume(
         self,
         n_epochs: int | None = None,
         batch_size: int | None = None,

@@ -66,4 +66,4 @@ def _log_folder(segment: Path) -> str:
     if not isinstance(found, Frame) or found.kind != FrameKind.OPEN:
         raise KeyError
     opening = unpack(found.payload)
-    return os.path.normpath(os.path.join(opening["root"], opening["folders"]["log"]))
+    return os.path.normpath(os.path.join(str(opening["root"]), str(opening["folders"]["log"])))

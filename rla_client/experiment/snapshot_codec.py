@@ -10,8 +10,9 @@ Behind the pickle, where `cloudpickle.load` does not look, lies a footer: a JSON
 in bytes (4, little endian) and the magic `rlaS`. It says what a resume has to know before it
 loads: {"itr", "rows", ...}.
 
-Classes and functions of the launcher's own file travel by value, imported ones by name: that is
-what cloudpickle does for `__main__`.
+Classes and functions of the launcher's own file (`__main__`) travel by name and by value: where
+the same file runs when the snapshot is loaded, its own are used, with its globals, so that a
+resumed launcher and its restored objects share them; elsewhere they are made from the value.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ import gc
 import io
 import json
 import os
+import pickle
 import struct
 import sys
+import types
 from typing import Any
 
 import cloudpickle
@@ -78,7 +81,7 @@ def encode(state: dict[str, Any], target: CopyTarget) -> None:
     collecting = gc.isenabled()
     gc.disable()  # a collection in the middle walks every object that was just made
     try:
-        _pickler_class()(target, protocol=PROTOCOL).dump(state)
+        _Pickler(target, protocol=PROTOCOL).dump(state)
     except Exception as error:  # any user object may raise anything from its __reduce__
         raise SnapshotError(_why(state, error)) from error
     finally:
@@ -128,30 +131,64 @@ def rebuild_typed_storage(storage: Any, dtype: Any) -> Any:  # noqa: ANN401
     return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
 
 
-def _pickler_class() -> type[cloudpickle.Pickler]:
-    torch = sys.modules.get("torch")
-    return cloudpickle.Pickler if torch is None else _torch_pickler_class(torch)
+def resolve_main(name: str, file: str, value: bytes) -> Any:  # noqa: ANN401
+    """Named by snapshots: a class or function of the launcher, its own if that file runs here."""
+    main = sys.modules.get("__main__")
+    if _main_file(main) == file:
+        found = _find_in(main, name)
+        if found is not None:
+            return found
+    return cloudpickle.loads(value)
 
 
-def _torch_pickler_class(torch: Any) -> type[cloudpickle.Pickler]:  # noqa: ANN401
-    import pickle  # noqa: PLC0415 - only PickleBuffer, which loads nothing
+def _main_file(main: object) -> str:
+    return os.path.realpath(getattr(main, "__file__", None) or "")
 
-    class TorchPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-        def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401
-            super().__init__(*args, **options)
-            self.kept: list[Any] = []  # alive until the end: the memo goes by identity
 
-        def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401
-            if type(obj) is torch.storage.TypedStorage and obj.device.type == "cpu":
-                storage = obj.untyped()
+def _find_in(main: object, name: str) -> Any:  # noqa: ANN401 - class or function
+    found = main
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _reduce_main(obj: Any) -> tuple[Any, ...] | None:  # noqa: ANN401
+    if getattr(obj, "__module__", None) != "__main__":
+        return None
+    main = sys.modules.get("__main__")
+    name = obj.__qualname__
+    if getattr(main, "__file__", None) is None or _find_in(main, name) is not obj:
+        return None  # an interactive session, a lambda, something made inside a function
+    return resolve_main, (name, _main_file(main), cloudpickle.dumps(obj))
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401
+        super().__init__(*args, **options)
+        self._torch = sys.modules.get("torch")
+        self.kept: list[Any] = []  # alive until the end: the memo goes by identity
+
+    def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401
+        if isinstance(obj, (type, types.FunctionType)):
+            by_name = _reduce_main(obj)
+            if by_name is not None:
+                return by_name
+        elif self._torch is not None:
+            storage = self._reduce_storage(self._torch, obj)
+            if storage is not None:
+                return storage
+        return super().reducer_override(obj)
+
+    def _reduce_storage(self, torch: Any, obj: Any) -> tuple[Any, ...] | None:  # noqa: ANN401
+        if type(obj) is torch.storage.TypedStorage:
+            storage = obj._untyped_storage  # noqa: SLF001 - `untyped()` and `device` warn
+            if storage.device.type == "cpu":
                 self.kept.append(storage)
                 return rebuild_typed_storage, (storage, obj.dtype)
-            if type(obj) is torch.UntypedStorage and obj.device.type == "cpu":
-                flat = torch.empty(0, dtype=torch.uint8).set_(obj).numpy()
-                return rebuild_storage, (pickle.PickleBuffer(flat),)
-            return super().reducer_override(obj)
-
-    return TorchPickler
+        if type(obj) is torch.UntypedStorage and obj.device.type == "cpu":
+            flat = torch.empty(0, dtype=torch.uint8).set_(obj).numpy()
+            return rebuild_storage, (pickle.PickleBuffer(flat),)
+        return None
 
 
 def _why(state: dict[str, Any], error: Exception) -> str:
@@ -165,7 +202,7 @@ def _why(state: dict[str, Any], error: Exception) -> str:
 
 def _can_pickle(value: object) -> bool:
     try:
-        _pickler_class()(CopyTarget(), protocol=PROTOCOL).dump(value)
+        _Pickler(CopyTarget(), protocol=PROTOCOL).dump(value)
     except Exception:  # noqa: BLE001 - the question is whether any error occurs
         return False
     return True

@@ -22,15 +22,21 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeVar, overload
 
 from rla_client.errors import ArgumentError
 from rla_client.experiment import launch_archive
 from rla_client.experiment.context import ExperimentContext, ResumeFrom
-from rla_client.experiment.database_run import DatabasePlan, find_database
-from rla_client.experiment.directories import DATA_FOLDER, claim_folder, default_log_dir, experiment_name
+from rla_client.experiment.database_run import DatabasePlan, find_database, open_item
+from rla_client.experiment.directories import (
+    DATA_FOLDER,
+    Folders,
+    claim_folder,
+    default_log_dir,
+    experiment_name,
+)
 from rla_client.experiment.launch import (
     describe_launch,
     find_repository,
@@ -134,13 +140,18 @@ class _Call:
     """One call of an experiment."""
 
     def __init__(
-        self, function: Callable[..., Any], options: Options, passed: dict[str, Any], everything: dict[str, Any]
+        self,
+        function: Callable[..., Any],
+        options: Options,
+        passed: dict[str, Any],
+        everything: dict[str, Any],
     ) -> None:
         self._function = function
         self._options = options
         self._passed = passed
         self._parameters = everything
         self._resume_from: ResumeFrom = None
+        self._snapshot_dir: Path | None = None
         self._relaunched = False
 
     def run(self) -> Any:  # noqa: ANN401 - what the function returns
@@ -153,17 +164,23 @@ class _Call:
                 _log.info("passing over call %d of %s: another run is being repeated", call, name)
                 return None
             self._follow(relaunch)
-        plan = None if self._relaunched else find_database(self._options, self._function.__name__, launcher_path())
+        plan = (
+            None
+            if self._relaunched
+            else find_database(self._options, self._function.__name__, launcher_path())
+        )
         if plan is not None:
             return self._run_in(plan, call)
         log_dir = self._claim()
-        compression = self._keep_launch(log_dir, log_dir, call)
-        outputs = Outputs(log_dir, self._options.x_axis, self._rows_to_keep(log_dir))
-        return self._call(outputs, log_dir, compression)
+        snapshots = log_dir if self._snapshot_dir is None else self._snapshot_dir
+        compression = self._keep_launch(Folders(log_dir, log_dir, snapshots), call)
+        outputs = Outputs(log_dir, self._options.x_axis, self._rows_to_keep(snapshots))
+        return self._call(outputs, snapshots, compression)
 
     def _follow(self, relaunch: Relaunch) -> None:
         self._relaunched = True
         self._resume_from = relaunch.resume_from
+        self._snapshot_dir = Path(relaunch.snapshot_dir)
         self._options = self._options.changed({"log_dir": relaunch.log_dir, "use_existing_dir": True})
         now = plain_parameters(self._parameters)
         for key, recorded in relaunch.parameters.items():
@@ -190,19 +207,24 @@ class _Call:
                 raise
             return 0
 
-    def _keep_launch(self, log_dir: Path, code_dir: Path, call: int) -> launch_archive.Compression | None:
+    def _keep_launch(self, folders: Folders, call: int) -> launch_archive.Compression | None:
         if self._resume_from is not None:
             return None  # the record of the first start stays
         script = launcher_path()
-        data = (Path.cwd().joinpath(*DATA_FOLDER), log_dir)
+        log_dir = folders.log
+        data = (Path.cwd().joinpath(*DATA_FOLDER), *folders.roots)
         try:
             repository = find_repository(script.parent if script else Path.cwd(), data)
             options = asdict(self._options)
-            launch = describe_launch(self._function.__qualname__, call, repository, options)
+            launch = replace(
+                describe_launch(self._function.__qualname__, call, repository, options),
+                snapshot_dir=os.path.relpath(folders.snapshots, log_dir),
+                code_dir=os.path.relpath(folders.code, log_dir),
+            )
             write_record(log_dir, launch, repository, self._parameters)
             if not self._options.archive_launch_repo:
                 return None
-            return launch_archive.capture(code_dir, repository, script, data)
+            return launch_archive.capture(folders.code, repository, script, data)
         except OSError as error:
             _log.warning("the launch of %s could not be kept whole: %s", log_dir, error)
             return None
@@ -231,10 +253,6 @@ class _Call:
 
     def _run_in(self, plan: DatabasePlan, call: int) -> Any:  # noqa: ANN401
         shown = self._options.named_parameters(self._passed, self._parameters)
-        outputs = plan.open(self._options, self._parameters, list(shown))
-        log_dir, code_dir, snapshot_dir = plan.folders()
-        compression = self._keep_launch(log_dir, code_dir, call)
-        return self._call(outputs, snapshot_dir, compression)
-
-
-__all__ = ["wrap_experiment"]
+        outputs, folders = open_item(plan, self._options.x_axis, self._parameters, tuple(shown))
+        compression = self._keep_launch(folders, call)
+        return self._call(outputs, folders.snapshots, compression)

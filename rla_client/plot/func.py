@@ -18,7 +18,7 @@ from rla_client.database.runs import Database
 from rla_client.database.tree import check_table
 from rla_client.errors import ArgumentError
 from rla_client.layout import LOG, OTHER_RESULTS, check_relative
-from rla_client.plot.selection import Selected, default_key_to_legend, select, split_values
+from rla_client.plot.selection import Selected, curve_order, default_key_to_legend, select, split_values
 from rla_client.plot.style import paper_style, show
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
     def group_of(run: Selected, metric: str) -> tuple[str, str]:
         if regs2legends is not None:
             place = list(regs).index(run.reg)
-            return f"{place:04}", f"{regs2legends[place]} {metric}" if joined else regs2legends[place]
+            return str(place), f"{regs2legends[place]} {metric}" if joined else regs2legends[place]
         legend = key_to_legend_fn(split_values(run.hyper_param, split_keys), split_keys, metric, joined)
         return legend, legend
 
@@ -238,7 +238,9 @@ def _panels(  # noqa: PLR0913, PLR0917 - all that makes a panel
             if curve is not None and len(curve[0]):
                 values = scale[metric](curve[1]) if metric in scale else curve[1]
                 group.curves.append((curve[0], np.asarray(values, dtype=np.float64)))
-    return {name: dict(sorted(groups.items())) for name, groups in panels.items()}
+    return {
+        name: dict(sorted(groups.items(), key=lambda entry: curve_order(entry[0]))) for name, groups in panels.items()
+    }
 
 
 def _save(database: Database, figure: Any, legend: Any, save_name: str) -> None:  # noqa: ANN401

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rla_client.plot.align import align, sorted_curve
+from rla_client.plot.selection import curve_order
 from rla_client.plot.style import BAND_ALPHA, COLOURS, LINES, MARKERS, shorten_steps
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def draw(
     wide, high = PRETTY_INCHES if style.pretty else PANEL_INCHES
     figsize = style.figsize or (wide * columns, high * rows)
     figure, axes = plt.subplots(rows, columns, squeeze=False, figsize=figsize, layout="constrained")
-    keys = sorted({key for groups in panels.values() for key in groups})
+    keys = sorted({key for groups in panels.values() for key in groups}, key=curve_order)
     bands: Bands = {}
     scores: Scores = {}
     lines: dict[str, tuple[Any, str]] = {}
@@ -60,7 +61,7 @@ def draw(
         panel.set_visible(False)
     bound_lines = _bound_lines(flat[: len(panels)], style)
     _font_sizes(figure, flat, style)
-    entries = [lines[key] for key in sorted(lines)] + bound_lines
+    entries = [lines[key] for key in sorted(lines, key=curve_order)] + bound_lines
     legend = None if style.skip_legend or not entries else _add_legend(figure, flat[0], entries, style)
     if style.title:
         figure.suptitle(style.title, fontsize=PRETTY_FONTS["title"] if style.pretty else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from rla_client.database.tree import find_items
 from rla_client.errors import ArgumentError
 
 NOT_FOUND = "NF"
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,3 +116,9 @@ def default_key_to_legend(
     """`lr=0.1.seed=3`, and ` eval:<metric>` when several metrics share a panel."""
     name = ".".join(f"{key}={parse_dict[key]}" for key in split_keys)
     return f"{name} eval:{y_name}" if use_y_name else name
+
+
+def curve_order(key: str) -> list[tuple[int, float, str]]:
+    """Order of group keys: numbers inside them count as numbers, so lr=0.01 stands before lr=0.1."""
+    parts = _NUMBER.split(key)
+    return [(0, float(part), "") if place % 2 else (1, 0.0, part) for place, part in enumerate(parts)]

@@ -154,7 +154,18 @@ def test_profile_decorator_keeps_the_function(rows: Rows) -> None:
     assert rows.pending["wait_f"] > 0
 
 
+class SlowDict(dict[str, Any]):
+    """Gives other threads time between reading and writing."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        value = super().get(key, default)
+        threading.Event().wait(0.001)
+        return value
+
+
 def test_profile_in_threads_adds_up(rows: Rows) -> None:
+    rows.pending = SlowDict()
+
     def work() -> None:
         for _ in range(5):
             with ProfileKV("work", lambda: rows):

@@ -30,8 +30,8 @@ class LocalSampler(Sampler):
         self,
         itr: int,
         num_samples: int,
-        agent_update: Any = None,
-        env_update: Any = None,  # noqa: ANN401
+        agent_update: object = None,
+        env_update: object = None,
     ) -> EpisodeBatch:
         """Sample at least `num_samples` steps; see Sampler. Errors of the environment come as they are."""
         share = self.factory.quota(num_samples)

@@ -59,8 +59,8 @@ class MultiprocessingSampler(Sampler):
         self,
         itr: int,
         num_samples: int,
-        agent_update: Any = None,
-        env_update: Any = None,  # noqa: ANN401
+        agent_update: object = None,
+        env_update: object = None,
     ) -> EpisodeBatch:
         """Sample at least `num_samples` steps; see Sampler.
 
@@ -71,7 +71,7 @@ class MultiprocessingSampler(Sampler):
             self.env, self._env = env_update, pack_env(env_update)
         if agent_update is not None:
             self.agent, self._agent = agent_update, _pack_agent(agent_update)
-        fields = {"itr": itr, "share": self.factory.quota(num_samples)}
+        fields: dict[str, Any] = {"itr": itr, "share": self.factory.quota(num_samples)}
         fields["agent"] = None if agent_update is None else self._agent
         fields["env"] = None if env_update is None else self._env
         batches: list[EpisodeBatch] = self._ask_all("sample", [dict(fields) for _ in self._processes])

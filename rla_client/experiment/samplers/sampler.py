@@ -30,23 +30,23 @@ class Sampler(ABC):
 
     def __init__(
         self,
-        agents: Any,
-        envs: Any,
+        agents: object,
+        envs: object,
         *,
         worker_factory: WorkerFactory | None = None,
         **description: Any,  # noqa: ANN401
     ) -> None:
         self.factory = worker_factory or WorkerFactory(**{"seed": 0, **description})
-        self.agent = agents
-        self.env = envs
+        self.agent: Any = agents
+        self.env: Any = envs
         self.start_worker()
 
     @classmethod
     def from_worker_factory(
         cls,
         worker_factory: WorkerFactory,
-        agents: Any,
-        envs: Any,
+        agents: object,
+        envs: object,
         **sampler_args: Any,  # noqa: ANN401
     ) -> Sampler:
         """Garage's way to make one."""
@@ -61,8 +61,8 @@ class Sampler(ABC):
         self,
         itr: int,
         num_samples: int,
-        agent_update: Any = None,
-        env_update: Any = None,  # noqa: ANN401
+        agent_update: object = None,
+        env_update: object = None,
     ) -> EpisodeBatch:
         """Sample at least `num_samples` steps.
 

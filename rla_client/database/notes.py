@@ -1,0 +1,55 @@
+"""Tags and the note of a run: `note.json` beside its log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from rla_client.database.records import NOTE_FILE, Record, read_json
+from rla_client.errors import ArgumentError, BrokenFileError, DatabaseError
+from rla_client.layout import LOG
+from rla_client.storage import write_atomic
+
+MAX_TAG_CHARACTERS = 80
+FORMAT = 1
+
+
+def change_note(
+    data_root: Path, record: Record, *, add: Sequence[str] = (), remove: Sequence[str] = (), note: str | None = None
+) -> dict[str, object]:
+    """Change tags and note of a run; the caller holds `changing`.
+
+    Args:
+        data_root: the database.
+        record: the run.
+        add: tags to add.
+        remove: tags to take away.
+        note: the new note; None leaves it.
+
+    Returns:
+        The new content.
+
+    Raises:
+        ArgumentError: a tag is empty, too long, or holds blanks or commas.
+        DatabaseError: the run has no log folder.
+    """
+    for tag in add:
+        if not tag or len(tag) > MAX_TAG_CHARACTERS or not tag.isprintable() or any(mark in tag for mark in " ,"):
+            message = f"{tag!r} is no tag: 1 to {MAX_TAG_CHARACTERS} characters without blanks and commas"
+            raise ArgumentError(message)
+    folder = data_root / LOG / record.table / record.index
+    if not folder.is_dir():
+        message = f"{record.table}/{record.index} has no log folder to hold tags and notes"
+        raise DatabaseError(message)
+    try:
+        content: dict[str, object] = read_json(folder / NOTE_FILE) or {}
+    except BrokenFileError:
+        content = {}
+    old = content.get("tags")
+    tags = [str(tag) for tag in old] if isinstance(old, list) else []
+    tags = [tag for tag in dict.fromkeys([*tags, *add]) if tag not in set(remove)]
+    content |= {"format": FORMAT, "tags": tags, "note": str(content.get("note") or "") if note is None else note}
+    text = json.dumps(content, ensure_ascii=False, indent=1)
+    write_atomic(folder / NOTE_FILE, text.encode("utf-8", "replace"))
+    return content

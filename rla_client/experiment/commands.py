@@ -1,0 +1,160 @@
+"""What `rla resume`, `rla restore-code` and `rla rerun` do.
+
+All three go by the launch record in the run's log folder (launch.py). Resume and rerun start the
+launcher as it was started first, in a process of its own with the user's rights, and tell it by
+`RLA_LAUNCH` which run is meant (relaunch.py); what it prints goes to this terminal.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from rla_client.errors import LaunchError
+from rla_client.experiment import launch_archive
+from rla_client.experiment.context import ResumeFrom
+from rla_client.experiment.launch import Launch, read_launch
+from rla_client.experiment.relaunch import VARIABLE, Relaunch
+from rla_client.experiment.settle import settle
+from rla_client.experiment.snapshotter import find_snapshot
+
+TIME_COLUMNS = ("timestamp",)  # and whatever begins with time_used/ or wait_
+_TIME_PREFIXES = ("time_used/", "wait_", "time/")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How two runs' rows differ, time columns aside.
+
+    Attributes:
+        rows: rows of the first and of the second.
+        differences: (row number from 0, column, first value, second value), the first few.
+    """
+
+    rows: tuple[int, int]
+    differences: tuple[tuple[int, str, str, str], ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether both are the same."""
+        return self.rows[0] == self.rows[1] and not self.differences
+
+
+def resume(log_dir: str | os.PathLike[str], from_epoch: int | str = "last") -> int:
+    """Go on with an interrupted run, in its folder, from a snapshot.
+
+    Args:
+        log_dir: the run's log folder.
+        from_epoch: number of the snapshot's epoch, `last` or `first`.
+
+    Returns:
+        The launcher's exit status.
+
+    Raises:
+        LaunchError: no launch record, a run that is still going, or no agent to write out its rows.
+        FileNotFoundError: no such snapshot; `last` without any begins at the first epoch instead.
+    """
+    folder = Path(log_dir).absolute()
+    launch, parameters = read_launch(folder)
+    source = _resume_from(from_epoch)
+    snapshots = Path(os.path.normpath(folder / launch.snapshot_dir))
+    if source != "last":
+        find_snapshot(snapshots, source if source is not None else "last")
+    settle(folder)
+    command, where = launch.command()
+    return _start(command, where, _relaunch(launch, folder, snapshots, parameters, source))
+
+
+def restore_code(log_dir: str | os.PathLike[str], target: str | os.PathLike[str]) -> launch_archive.Manifest:
+    """Give back the run's source tree in a new folder, each file checked by its hash.
+
+    Returns:
+        The archive's manifest; `left_out` names files that it never held (too large).
+
+    Raises:
+        LaunchError: no archive, a damaged one, or `target` is not empty.
+    """
+    folder = Path(log_dir).absolute()
+    launch, _parameters = read_launch(folder)
+    return launch_archive.restore(Path(os.path.normpath(folder / launch.code_dir)), Path(target).absolute())
+
+
+def rerun(log_dir: str | os.PathLike[str], target: str | os.PathLike[str]) -> Comparison:
+    """Run the same code with the same parameters again and compare the rows.
+
+    Args:
+        log_dir: the run's log folder.
+        target: a new folder: `target/code` gets the code, `target/run` the repeated run.
+
+    Raises:
+        LaunchError: the code cannot be restored, or the repeated run failed.
+    """
+    folder, base = Path(log_dir).absolute(), Path(target).absolute()
+    launch, parameters = read_launch(folder)
+    restore_code(folder, base / "code")
+    repeated = base / "run"
+    command, where = launch.command(root=base / "code")
+    os.makedirs(where, exist_ok=True)
+    status = _start(command, where, _relaunch(launch, repeated, repeated, parameters, None))
+    if status != 0:
+        message = f"the repeated run in {repeated} ended with status {status}"
+        raise LaunchError(message)
+    settle(folder)
+    settle(repeated)
+    return compare_rows(folder / "progress.csv", repeated / "progress.csv")
+
+
+def compare_rows(first: Path, second: Path, limit: int = 10) -> Comparison:
+    """Compare two progress.csv by the text of their cells, time columns aside."""
+    one, two = _read(first), _read(second)
+    differences: list[tuple[int, str, str, str]] = []
+    for number, (left, right) in enumerate(zip(one, two, strict=False)):
+        for column in sorted({*left, *right}):
+            if column in TIME_COLUMNS or column.startswith(_TIME_PREFIXES):
+                continue
+            a, b = left.get(column) or "", right.get(column) or ""
+            if a != b and len(differences) < limit:
+                differences.append((number, column, a, b))
+    return Comparison((len(one), len(two)), tuple(differences))
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+    except FileNotFoundError:
+        return []
+
+
+def _resume_from(from_epoch: int | str) -> ResumeFrom:
+    if from_epoch == "last":
+        return "last"
+    if from_epoch == "first":
+        return "first"
+    if str(from_epoch).isdecimal():
+        return int(from_epoch)
+    message = f"--from-epoch takes a number, 'last' or 'first'; got {from_epoch!r}"
+    raise LaunchError(message)
+
+
+def _relaunch(
+    launch: Launch, log_dir: Path, snapshots: Path, parameters: dict[str, object], source: ResumeFrom
+) -> Relaunch:
+    return Relaunch(launch.function, launch.call, str(log_dir), str(snapshots), parameters, source)
+
+
+def _start(command: list[str], folder: str, relaunch: Relaunch) -> int:
+    environment = {**os.environ, VARIABLE: relaunch.to_variable()}
+    try:
+        process = subprocess.Popen(command, cwd=folder, env=environment)
+    except OSError as error:
+        message = f"cannot start {' '.join(command)} in {folder}: {error.strerror or error}"
+        raise LaunchError(message) from error
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            continue  # the terminal sent it to the launcher too, which ends by it

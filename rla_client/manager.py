@@ -1,0 +1,383 @@
+"""exp_manager: one experiment from its configuration to its end (RLA's `tester`).
+
+    exp_manager.configure("demo_task", rla_config="rla_config.yaml", data_root="data")
+    exp_manager.set_hyper_param(**kwargs)
+    exp_manager.add_record_param(["env_id", "optimizer.lr"])
+    exp_manager.log_files_gen()
+
+`log_files_gen` makes the item's folders, opens its stream and returns; nothing waits for the
+agent. Names, arguments and files are those of polixir/RLAssistant.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rla_client import logger
+from rla_client.clock import TimeStepHolder, time_step_holder
+from rla_client.config import Config, load_config
+from rla_client.errors import ArgumentError, NotConfiguredError
+from rla_client.item import Item, create_item, local_address, parameter_file, write_parameters
+from rla_client.layout import (
+    ARCHIVE_TESTER,
+    CHECKPOINT,
+    CODE,
+    FOLDER_KINDS,
+    HYPARAMETER,
+    LOG,
+    LOG_NAME_FORMAT_VERSION,
+    OTHER_RESULTS,
+    TMP_DATA,
+    check_table_name,
+    make_info,
+)
+from rla_client.ranks import join_rank_zero, publish
+from rla_client.recording import Logger, Row
+from rla_client.run import Run, disabled, make_opening, open_run, rank
+from rla_client.values import plain_hyper_param
+
+_ALIASES = {"task_name": "task_table_name", "private_config_path": "rla_config", "log_root": "data_root"}
+
+
+class ExpManager:
+    """The experiment of this process. `rla_client.exp_manager` is the one that everybody uses."""
+
+    def __init__(self) -> None:
+        self.time_step_holder: TimeStepHolder = time_step_holder
+        self.hyper_param: dict[str, Any] = {}
+        self.log_name_format_version = LOG_NAME_FORMAT_VERSION
+        self.task_table_name: str | None = None
+        self.data_root: str | None = None
+        self.private_config: dict[str, Any] | None = None
+        self.config: Config | None = None
+        self.record_date: datetime | None = None
+        self.info: str | None = None
+        self.is_master_node = False
+        self.run_file: list[str] = []
+        self.ignore_file_path: str | None = None
+        self.project_root: str | None = None
+        self.dl_framework: str | None = None
+        self.log_callback_fn: Callable[[Row], object] | None = None
+        self._tracked: list[tuple[str, object]] = []
+        self._item: Item | None = None
+        self._run: Run | None = None
+        self._address: str | None = None
+
+    # -- configuration ------------------------------------------------------------------------
+
+    def configure(
+        self,
+        task_table_name: str | None = None,
+        rla_config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+        data_root: str | os.PathLike[str] | None = None,
+        ignore_file_path: str | os.PathLike[str] | None = None,
+        run_file: str | list[str] | None = None,
+        is_master_node: bool = False,  # noqa: FBT001, FBT002 - RLA's signature
+        code_root: str | os.PathLike[str] | None = None,
+        log_callback_fn: Callable[[Row], object] | None = None,
+        **older_names: Any,  # noqa: ANN401
+    ) -> None:
+        """Say which table, configuration and database the next run belongs to.
+
+        Args:
+            task_table_name: table that collects the runs of one task (older name: `task_name`).
+            rla_config: path of rla_config.yaml, or a dict of the same shape (older name:
+                `private_config_path`).
+            data_root: folder of the database (older name: `log_root`).
+            ignore_file_path: gitignore rules of what the code backup leaves out.
+            run_file: file or files to back up beside the code.
+            is_master_node: this machine is the master, so the run is not replicated.
+            code_root: root of the code to back up; needed with a dict, else the folder of the file.
+            log_callback_fn: called with each dumped row.
+            **older_names: the older names above.
+
+        Raises:
+            ArgumentError: an argument is missing or wrong.
+            ConfigError: the configuration has faults; all are listed.
+        """
+        given = {"task_table_name": task_table_name, "rla_config": rla_config, "data_root": data_root}
+        _take_older_names(given, older_names)
+        missing = [name for name, value in given.items() if value is None]
+        if missing:
+            message = f"configure() needs {', '.join(missing)}"
+            raise ArgumentError(message)
+        source = given["rla_config"]
+        if isinstance(source, Mapping) and code_root is None:
+            message = "with rla_config as a dict, configure() needs code_root: the root of your code"
+            raise ArgumentError(message)
+        table = check_table_name(given["task_table_name"])
+        config = load_config(source)
+        self.task_table_name = table
+        self.config = config
+        self.private_config = _raw_config(source)
+        self.data_root = os.fspath(given["data_root"])
+        self.dl_framework = config.dl_framework
+        self.is_master_node = is_master_node
+        self.ignore_file_path = None if ignore_file_path is None else os.fspath(ignore_file_path)
+        self.run_file = [run_file] if isinstance(run_file, str) else list(run_file or ())
+        self.log_callback_fn = log_callback_fn
+        folder = code_root if code_root is not None else Path(str(config.path)).parent
+        self.project_root = os.path.abspath(folder)
+
+    def get_task_table_name(self) -> str:
+        """The table of the next run."""
+        return self._configured()[0]
+
+    def _configured(self) -> tuple[str, Config, str]:
+        if self.task_table_name is None or self.config is None or self.data_root is None:
+            message = "call exp_manager.configure(task_table_name, rla_config, data_root) first"
+            raise NotConfiguredError(message)
+        return self.task_table_name, self.config, self.data_root
+
+    # -- hyper-parameters ---------------------------------------------------------------------
+
+    def set_hyper_param(self, **argkw: Any) -> None:  # noqa: ANN401
+        """Set all hyper-parameters of the next run, of any type."""
+        self.hyper_param = argkw
+
+    def update_hyper_param(self, k: str, v: Any) -> None:  # noqa: ANN401
+        """Set one hyper-parameter."""
+        self.hyper_param[k] = v
+
+    def add_record_param(self, keys: Iterable[str]) -> None:
+        """Track hyper-parameters: they become part of the run's index.
+
+        Args:
+            keys: names; a dotted one reaches into nested dicts.
+
+        Raises:
+            KeyError: a name without dot that is not set. An unknown dotted one is reported and
+                skipped, as in RLA.
+            ArgumentError: one text instead of a list of names.
+        """
+        if isinstance(keys, str):
+            message = f"add_record_param takes a list of names, e.g. add_record_param([{keys!r}])"
+            raise ArgumentError(message)
+        found: list[tuple[str, object]] = []
+        for key in keys:
+            if key in self.hyper_param:
+                found.append((key, self.hyper_param[key]))
+            elif "." in key:
+                try:
+                    found.append((key, _reach(self.hyper_param, key)))
+                except (KeyError, TypeError, AttributeError):
+                    logger.warn(f"hyper-parameter {key} is not set, so the run's index leaves it out")
+            else:
+                known = ", ".join(sorted(map(str, self.hyper_param))) or "none"
+                message = f"hyper-parameter {key!r} is not set; there are: {known}"
+                raise KeyError(message)
+        self._tracked += found
+
+    def clear_record_param(self) -> None:
+        """Track nothing."""
+        self._tracked = []
+
+    @property
+    def hyper_param_record(self) -> list[str]:
+        """Tracked hyper-parameters as `key=value`, in the order added."""
+        return [make_info([pair])[1:] for pair in self._tracked]
+
+    def print_args(self) -> None:
+        """Write all hyper-parameters to backup.txt, sorted by name."""
+        for key, value in sorted(self.hyper_param.items(), key=lambda pair: str(pair[0])):
+            logger.backup(f"key: {key}, value: {value}")
+
+    # -- the run ------------------------------------------------------------------------------
+
+    def log_files_gen(self, *, all_ranks: bool = False) -> None:
+        """Open the run: folders, parameter files, stream. Returns without waiting for the agent.
+
+        With RANK, SLURM_PROCID or an MPI rank above 0 no item is made and records are dropped,
+        unless `all_ranks` lets this rank join the run of rank 0.
+
+        Raises:
+            NotConfiguredError: `configure` was not called.
+            ArgumentError: the data root cannot be written.
+        """
+        table, config, root = self._configured()
+        if self._run is not None:
+            self._run.close("finished", "")
+            self._run = self._item = None
+        time_step_holder.set_time(time_step_holder.get_time() if self.record_date is None else 0)
+        self.info = make_info(self._tracked)
+        if disabled() or rank() > 0:
+            self._open_nowhere(config, all_ranks=all_ranks)
+            return
+        item = create_item(root, table, self.info, self.ipaddr)
+        self._item = item
+        self.record_date = item.opened
+        name, content = parameter_file(self.hyper_param)
+        write_parameters(item, name, content)
+        self._run = self._open(item, config)
+        logger.set_current(self._run.logger)
+        for kind in (CODE, LOG, HYPARAMETER):
+            self._run.file(kind, name, content)
+        self._run.mark("hyper_param", plain_hyper_param(self.hyper_param))
+        publish(item.root, table, self._run.opening or {}, config.log_used)
+        self._say_where(item)
+
+    def _open(self, item: Item, config: Config) -> Run:
+        opening = make_opening(
+            root=item.root,
+            folders={kind: item.relative(kind) for kind in FOLDER_KINDS},
+            sinks=config.log_used,
+            names={},
+            item={"table": item.table, "index": item.index.path, "master": self.is_master_node},
+            config_path=config.path,
+        )
+        return open_run(opening, config.log_used, config.agent, callback=self.log_callback_fn)
+
+    def _open_nowhere(self, config: Config, *, all_ranks: bool) -> None:
+        sinks = tuple(name for name in config.log_used if name == "stdout") if rank() == 0 else ()
+        if all_ranks and not disabled():
+            self._run = join_rank_zero(config, self.data_root or ".", self.task_table_name or "")
+        else:
+            self._run = Run(Logger(None, sinks, callback=self.log_callback_fn), None, config.agent)
+        self.record_date = datetime.now()  # noqa: DTZ005 - local, as indices
+        logger.set_current(self._run.logger)
+
+    def _say_where(self, item: Item) -> None:
+        run = self._run
+        if run is None:
+            return
+        print(f"rla: this run lies in {item.folder(LOG)}", flush=True)  # noqa: T201 - the one line we say
+        for name in ("log_dir", "pkl_file", "checkpoint_dir", "results_dir", "tmp_data_dir"):
+            run.logger.log(f"{name.replace('log_dir', 'log dir')}: {getattr(self, name)}", echo=False)
+
+    def flush(self, timeout: float | None = 10.0, *, media: bool = False) -> bool:
+        """See `logger.flush`."""
+        outbox = None if self._run is None else self._run.outbox
+        return True if outbox is None else outbox.flush(timeout, media=media)
+
+    def close(self, status: str = "finished", reason: str = "") -> None:
+        """End the run now instead of at interpreter exit.
+
+        Args:
+            status: `finished` or `failed`.
+            reason: why it failed.
+
+        Raises:
+            ArgumentError: another status.
+        """
+        if status not in {"finished", "failed"}:
+            message = f"close() takes status 'finished' or 'failed', got {status!r}"
+            raise ArgumentError(message)
+        if self._run is not None:
+            if logger.get_current() is self._run.logger:
+                logger.set_current(None)
+            self._run.close(status, reason)
+            self._run = None
+
+    # -- clock --------------------------------------------------------------------------------
+
+    def get_timestep(self) -> int | float:
+        """The run's time-step."""
+        return time_step_holder.get_time()
+
+    def set_timestep(self, t: float) -> None:
+        """Set the run's time-step."""
+        time_step_holder.set_time(t)
+
+    # -- where --------------------------------------------------------------------------------
+
+    @property
+    def ipaddr(self) -> str:
+        """Address in the run's index."""
+        if self._address is None:
+            self._address = local_address()
+        return self._address
+
+    @property
+    def run(self) -> Run | None:
+        """The open run."""
+        return self._run
+
+    def _folder(self, kind: str) -> str | None:
+        return None if self._item is None else self._item.folder(kind)
+
+    @property
+    def log_dir(self) -> str | None:
+        """Rows and text; ends with a slash, None before `log_files_gen`."""
+        return self._folder(LOG)
+
+    @property
+    def results_dir(self) -> str | None:
+        """Figures and other results."""
+        return self._folder(OTHER_RESULTS)
+
+    @property
+    def code_dir(self) -> str | None:
+        """The code of the run."""
+        return self._folder(CODE)
+
+    @property
+    def checkpoint_dir(self) -> str | None:
+        """Checkpoints."""
+        return self._folder(CHECKPOINT)
+
+    @property
+    def hyperparameter_dir(self) -> str | None:
+        """Hyper-parameters."""
+        return self._folder(HYPARAMETER)
+
+    hyparameter_dir = hyperparameter_dir  # the historic spelling
+
+    @property
+    def tmp_data_dir(self) -> str | None:
+        """Data that may be thrown away."""
+        return self._folder(TMP_DATA)
+
+    @property
+    def pkl_file(self) -> str | None:
+        """Archive of this manager's data (JSON; the name is RLA's)."""
+        return None if self._item is None else self._item.archive_file
+
+    @property
+    def pkl_dir(self) -> str | None:
+        """Folder of `pkl_file`."""
+        return None if self.pkl_file is None else os.path.dirname(self.pkl_file)
+
+    @property
+    def archive_kind(self) -> str:
+        """Kind of the archive in the database."""
+        return ARCHIVE_TESTER
+
+
+def _take_older_names(given: dict[str, Any], older: dict[str, Any]) -> None:
+    for old, value in older.items():
+        new = _ALIASES.get(old)
+        if new is None:
+            message = f"configure() got an unexpected argument {old!r}"
+            raise TypeError(message)
+        if given[new] is not None:
+            message = f"configure() got both {old} and {new}; {old} is the older name of {new}"
+            raise ArgumentError(message)
+        warnings.warn(f"{old} is the older name of {new}", DeprecationWarning, stacklevel=3)
+        given[new] = value
+
+
+def _raw_config(source: object) -> dict[str, Any]:
+    """The configuration as the user wrote it, for scripts that read `private_config`."""
+    if isinstance(source, Mapping):
+        return dict(source)
+    import yaml  # noqa: PLC0415 - loaded already by load_config
+
+    content = yaml.safe_load(Path(os.fspath(source)).read_text(encoding="utf-8"))  # type: ignore[call-overload]
+    return content if isinstance(content, dict) else {}
+
+
+def _reach(hyper_param: Mapping[str, Any], dotted: str) -> object:
+    value: Any = hyper_param
+    for part in dotted.split("."):
+        value = value[part] if isinstance(value, Mapping) else getattr(value, part)
+    return value
+
+
+exp_manager = ExpManager()
+tester = exp_manager
+Tester = ExpManager

@@ -1,0 +1,80 @@
+"""Ranks above 0 of a distributed job: dropped by default, or joined to rank 0's run.
+
+Rank 0 publishes its run's description under a name that all ranks of the job share (torchrun's
+run id and master port, or the Slurm job and step); the others pick it up. They never wait: until
+it is there, their records wait in memory in order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from rla_client.config import Config
+from rla_client.outbox import Outbox
+from rla_client.places import find_places
+from rla_client.recording import Logger
+from rla_client.run import Run, worker_opening
+from rla_client.storage import write_atomic
+
+JOB_VARIABLES = (
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "OMPI_MCA_ess_base_jobid",
+    "PMI_JOBID",
+)
+FRESH_S = 86400.0  # an older description is of a former job with the same name
+
+
+def job_file(root: str, table: str) -> Path | None:
+    """Where the ranks of this job meet; None outside of a job."""
+    key = [f"{name}={os.environ[name]}" for name in JOB_VARIABLES if name in os.environ]
+    if not key:
+        return None
+    digest = hashlib.sha256("\n".join([*key, table, str(os.getppid()) if len(key) == 1 else ""]).encode())
+    return Path(root) / ".rla-jobs" / f"{digest.hexdigest()[:24]}.json"
+
+
+def publish(root: str, table: str, opening: dict[str, Any], sinks: tuple[str, ...]) -> None:
+    """Let other ranks of this job join the run. Does nothing outside of a job."""
+    path = job_file(root, table)
+    if path is None or os.environ.get("WORLD_SIZE", "2") == "1":
+        return
+    try:
+        path.parent.mkdir(exist_ok=True)
+        content = json.dumps({"opening": opening, "sinks": sinks, "time": time.time()})
+        write_atomic(path, content.encode(), mode=0o600, durable=False)
+    except OSError:
+        return  # the other ranks then drop their records; rank 0 goes on
+
+
+def read_published(root: str, table: str, since: float) -> dict[str, Any] | None:
+    """The description that rank 0 of this job published after `since`, None when there is none yet."""
+    path = job_file(root, table)
+    if path is None:
+        return None
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if found.get("time", 0.0) > since - FRESH_S else None
+
+
+def join_rank_zero(config: Config, root: str, table: str) -> Run:
+    """A run of this rank whose records join rank 0's run as soon as that is there."""
+    began = time.time()
+
+    def opening() -> dict[str, Any] | None:
+        found = read_published(root, table, began)
+        return None if found is None else worker_opening(found["opening"])
+
+    outbox = Outbox(find_places(), {"pid": -1}, config.agent, as_worker=opening, waits_for_opening=True)
+    return Run(Logger(None, config.log_used, outbox), None, config.agent)

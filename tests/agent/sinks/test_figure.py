@@ -1,0 +1,351 @@
+"""Render jobs: what is refused, what an evil blob can do, and that results arrive whole."""
+
+from __future__ import annotations
+
+import collections
+import io
+import itertools
+import json
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pandas
+import pytest
+from PIL import Image
+
+from rla_agent.sinks import figure as figure_sink
+from rla_agent.sinks.figure import FigureResult, parse_figure, run_figure
+from rla_agent.sinks.files import Outcome
+from rla_agent.sinks.media import SLOT_HEADER, SLOT_MAGIC, sweep_slots
+from rla_client.errors import RemoteProtocolError, UnsafeNameError
+
+Run = Callable[..., FigureResult]
+IMAGE = {"format": "png", "cover": False, "blob": "b", "shape": [1, 2, 3, 3], "dtype": "uint8"}
+PIXELS = bytes(range(18))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "results").mkdir()
+
+    def run(kind: str, fields: dict[str, Any], blob: bytes = PIXELS, python: str = sys.executable) -> FigureResult:
+        (tmp_path / "blobs" / "b").write_bytes(blob)
+        job = parse_figure(kind, {"name": "x.png", **fields})
+        return run_figure(job, tmp_path / "blobs", tmp_path / "results", python)
+
+    return run
+
+
+class Evil:
+    """Pickles as a call of `function(*arguments)`."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.call = (function, arguments)
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+class Method:
+    """Pickles as `getattr(owner, name)`, as bound methods do."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self.call = (getattr, (owner, name))
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+def figure_blob(evil: Any) -> bytes:
+    return pickle.dumps({"figure": evil, "options": {}, "rc": {}, "fonts": []})
+
+
+FIGURE = {"format": "png", "cover": False, "blob": "b"}
+
+
+def test_an_image_arrives_pixel_by_pixel(tmp_path: Path, run: Run) -> None:
+    result = run("image", {**IMAGE, "name": "a/b/x.png"})
+
+    assert (result.outcome, result.path) == (Outcome.WRITTEN, "a/b/x.png")
+    path = tmp_path / "results" / "a" / "b" / "x.png"
+    assert Image.open(path).tobytes() == PIXELS
+    assert result.bytes == path.stat().st_size
+    assert [entry.name for entry in path.parent.iterdir()] == ["x.png"]
+
+
+def test_a_file_that_is_there_stays_unless_covered(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "results" / "x.png"
+    path.write_bytes(b"older")
+
+    assert run("image", IMAGE).outcome is Outcome.KEPT
+    assert path.read_bytes() == b"older"
+    assert run("image", {**IMAGE, "cover": True}).outcome is Outcome.WRITTEN
+    assert Image.open(path).tobytes() == PIXELS
+    assert [entry.name for entry in path.parent.iterdir()] == ["x.png"]
+
+
+def test_a_job_done_twice_leaves_the_same_file(tmp_path: Path, run: Run) -> None:
+    first = run("image", IMAGE)
+    content = (tmp_path / "results" / "x.png").read_bytes()
+
+    assert (first.outcome, run("image", IMAGE).outcome) == (Outcome.WRITTEN, Outcome.KEPT)
+    assert (tmp_path / "results" / "x.png").read_bytes() == content
+
+
+MARKER_CALLS = [
+    lambda path: Evil(os.system, f"touch {path}"),
+    lambda path: Evil(eval, f"open({str(path)!r}, 'w')"),
+    lambda path: Evil(open, str(path), "w"),
+    lambda path: Evil(subprocess.run, ["touch", str(path)]),
+    lambda path: Evil(os.mkdir, str(path)),
+    lambda _path: Method(Method(collections.Counter, "update"), "__globals__"),
+    lambda path: Evil(numpy.save, str(path), 1),
+    lambda path: Evil(pandas.eval, f"open({str(path)!r}, 'w')"),
+    lambda path: Evil(__import__, "os"),
+]
+
+
+@pytest.mark.parametrize("call", MARKER_CALLS)
+def test_an_evil_pickle_does_nothing(tmp_path: Path, run: Run, call: Callable[[Path], Any]) -> None:
+    marker = tmp_path / "marker"
+
+    result = run("figure", FIGURE, figure_blob(call(marker)))
+
+    assert result.outcome is Outcome.FAILED
+    assert "UnpicklingError: a figure may not" in result.reason
+    assert not marker.exists()
+    assert list((tmp_path / "results").iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["matplotlib os.system", "matplotlib.cbook subprocess", "numpy.lib._npyio_impl os"])
+def test_modules_inside_of_drawing_libraries_are_no_way_out(run: Run, path: str) -> None:
+    module, name = path.split()
+    text = [b"\x80\x04\x8c", bytes([len(module)]), module.encode(), b"\x8c", bytes([len(name)]), name.encode(), b"\x93."]
+
+    result = run("figure", FIGURE, b"".join(text))
+
+    assert result.outcome is Outcome.FAILED
+    assert "UnpicklingError: a figure may not" in result.reason
+
+
+def test_the_agent_itself_loads_no_pickle(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "b").write_bytes(figure_blob(Evil(os.system, "true")))
+    script = f"""
+        import sys
+        from pathlib import Path
+        from rla_agent.sinks.figure import parse_figure, run_figure
+        found = []
+        sys.addaudithook(lambda event, arguments: found.append(event) if event == "pickle.find_class" else None)
+        job = parse_figure("figure", dict(name="x.png", format="png", cover=False, blob="b"))
+        result = run_figure(job, Path({str(tmp_path)!r}), Path({str(tmp_path / "results")!r}), sys.executable)
+        assert result.outcome.value == "failed", result
+        assert found == [], found
+        assert not {{"matplotlib", "numpy", "rla_client.render"}} & set(sys.modules)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
+
+
+def test_a_figure_that_never_ends_is_given_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(figure_sink.TIMEOUT_S, "figure", 1.5)
+    started = time.monotonic()
+
+    result = run("figure", FIGURE, figure_blob(Evil(collections.deque, itertools.count(), 0)))
+
+    assert result.outcome is Outcome.FAILED
+    assert "not done after" in result.reason
+    assert time.monotonic() - started < 10
+
+
+def test_a_figure_that_eats_memory_is_given_up(run: Run) -> None:
+    result = run("figure", FIGURE, figure_blob(Evil(bytearray, 1 << 40)))
+
+    assert result.outcome is Outcome.FAILED
+    assert "MemoryError" in result.reason
+
+
+@pytest.mark.parametrize("blob", [b"", b"garbage", pickle.dumps({"figure": 1}), pickle.dumps([1])])
+def test_a_garbage_figure_fails_and_leaves_nothing(tmp_path: Path, run: Run, blob: bytes) -> None:
+    assert run("figure", FIGURE, blob).outcome is Outcome.FAILED
+    assert list((tmp_path / "results").iterdir()) == []
+
+
+def test_the_render_process_gets_nothing_of_the_agents(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/tmp/agent.sock")
+    monkeypatch.setenv("LD_PRELOAD", "")
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    spy = tmp_path / "spy"
+    seen = tmp_path / "seen.json"
+    spy.write_text(
+        f"#!{sys.executable} -E\n"
+        "import json, os\n"
+        "fds = {n: os.readlink('/proc/self/fd/' + n) for n in os.listdir('/proc/self/fd') if int(n) < 3 or\n"
+        "       os.path.exists('/proc/self/fd/' + n)}\n"
+        f"json.dump([dict(os.environ), fds, os.getcwd(), os.getsid(0)], open({str(seen)!r}, 'w'))\n"
+    )
+    spy.chmod(0o755)
+    secret = os.open(tmp_path / "results", os.O_RDONLY)
+    os.set_inheritable(secret, True)
+
+    try:
+        result = run("image", IMAGE, python=str(spy))
+    finally:
+        os.close(secret)
+
+    assert result.outcome is Outcome.FAILED  # the spy draws nothing
+    environment, descriptors, cwd, session = json.loads(seen.read_text())
+    allowed = {*figure_sink.PASSED_ON, "HOME", "MPLBACKEND", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"}
+    assert set(environment) <= allowed | {"LC_CTYPE"}
+    assert "hunter2" not in json.dumps(environment)
+    assert descriptors["0"] == str(tmp_path / "blobs" / "b")
+    assert set(descriptors) <= {"0", "1", "2", "3"}  # 3: the listing itself
+    assert str(tmp_path / "results") not in descriptors.values()
+    assert (cwd, session != os.getsid(0)) == ("/", True)
+
+
+def test_a_run_whose_interpreter_is_gone_gets_the_agents(tmp_path: Path, run: Run) -> None:
+    for python in ("/nowhere/python", "relative/python", str(tmp_path)):
+        assert run("image", {**IMAGE, "cover": True}, python=python).outcome is Outcome.WRITTEN
+
+
+def test_an_item_that_is_gone_is_not_made_again(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "results").rmdir()
+
+    assert run("image", IMAGE).outcome is Outcome.REMOVED
+    assert not (tmp_path / "results").exists()
+
+
+def test_links_in_the_item_are_not_followed(tmp_path: Path, run: Run) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "results" / "p").symlink_to(outside)
+    (tmp_path / "results" / "x.png").symlink_to(outside / "y.png")
+
+    assert run("image", {**IMAGE, "name": "p/x.png"}).outcome is Outcome.FAILED
+    assert run("image", IMAGE).outcome is Outcome.KEPT
+    assert run("image", {**IMAGE, "cover": True}).outcome is Outcome.WRITTEN
+    assert not (tmp_path / "results" / "x.png").is_symlink()
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../x.png", "/x.png", "a/../../x.png", "", "x\n.png", "a" * 300])
+def test_hostile_names_are_refused(name: str) -> None:
+    with pytest.raises(UnsafeNameError):
+        parse_figure("image", {**IMAGE, "name": name})
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("image", {"name": 3}),
+        ("image", {"format": "exe"}),
+        ("figure", {"format": "mp4"}),
+        ("image", {"cover": 1}),
+        ("image", {"blob": "../b"}),
+        ("image", {"blob": None}),
+        ("image", {"shape": [1, 2, 3]}),
+        ("image", {"shape": [1, 2, 3, 2]}),
+        ("image", {"shape": [1, -2, 3, 3]}),
+        ("image", {"shape": [1, 20000, 3, 3]}),
+        ("video", {"shape": [1000000, 16000, 16000, 4], "format": "mp4"}),
+        ("image", {"dtype": "object"}),
+        ("image", {"dtype": ["uint8"]}),
+        ("video", {"format": "mp4", "fps": 0}),
+        ("video", {"format": "mp4", "fps": float("nan")}),
+        ("video", {"format": "mp4", "fps": "30"}),
+        ("image", {"slot": ["../../etc/passwd", 1]}),
+        ("image", {"slot": [f"rla-media-{os.geteuid() + 1}-s-1-1", 1]}),
+        ("image", {"slot": [f"rla-media-{os.geteuid()}-s/../x-1-1", 1]}),
+        ("image", {"slot": 3}),
+        ("checkpoint", {}),
+    ],
+)
+def test_malformed_jobs_are_refused(kind: str, change: dict[str, Any]) -> None:
+    with pytest.raises(RemoteProtocolError):
+        parse_figure(kind, {**IMAGE, "name": "x.png", **change})
+    with pytest.raises(RemoteProtocolError):
+        parse_figure(kind, [])
+
+
+@pytest.mark.parametrize("blob", [PIXELS[:-1], PIXELS + b"x"])
+def test_an_array_of_another_size_fails(run: Run, blob: bytes) -> None:
+    assert run("image", IMAGE, blob).outcome is Outcome.FAILED
+
+
+def test_blobs_that_are_links_fail(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "blobs" / "link").symlink_to("/etc/passwd")
+
+    assert run("image", {**IMAGE, "blob": "link"}).outcome is Outcome.FAILED
+    assert run("image", {**IMAGE, "blob": "missing"}).outcome is Outcome.FAILED
+
+
+class Slot:
+    """A slot as a client makes it."""
+
+    def __init__(self, stream: str, number: int, data: bytes, state: int = 1) -> None:
+        self.name = f"rla-media-{os.geteuid()}-{stream}-{os.getpid()}-1"
+        self.path = Path("/dev/shm", self.name)
+        self.path.touch(mode=0o600)
+        header = SLOT_HEADER.pack(SLOT_MAGIC, state, 0, number)
+        self.path.write_bytes(header.ljust(4096, b"\0") + data)
+
+    @property
+    def state(self) -> int:
+        return int(struct.unpack_from("<I", self.path.read_bytes(), 8)[0])
+
+
+def test_a_slot_is_read_and_given_back(tmp_path: Path, run: Run) -> None:
+    slot = Slot("teststream", 5, PIXELS)
+
+    result = run("image", {**IMAGE, "slot": [slot.name, 5]})
+
+    assert result.outcome is Outcome.WRITTEN
+    assert Image.open(tmp_path / "results" / "x.png").tobytes() == PIXELS
+    assert slot.state == 0
+    assert sweep_slots("otherstream") == 0
+    assert sweep_slots("teststream") == 1
+    assert not slot.path.exists()
+
+
+def test_a_slot_used_again_is_never_written_under_the_wrong_name(tmp_path: Path, run: Run) -> None:
+    slot = Slot("teststream", 6, PIXELS)
+
+    result = run("image", {**IMAGE, "slot": [slot.name, 5]})
+
+    assert result.outcome is Outcome.FAILED
+    assert "lost" in result.reason
+    assert slot.state == 1
+    assert list((tmp_path / "results").iterdir()) == []
+    sweep_slots("teststream")
+
+
+def test_what_a_library_prints_does_not_end_up_in_the_file(tmp_path: Path, run: Run) -> None:
+    noisy = tmp_path / "noisy"
+    noisy.write_text(
+        f"#!{sys.executable}\n"
+        "import runpy, sys\n"
+        "sys.argv = sys.argv[2:]\n"
+        "import PIL.Image\n"
+        "save = PIL.Image.Image.save\n"
+        "def loud(self, *a, **k):\n    print('noise', flush=True)\n    return save(self, *a, **k)\n"
+        "PIL.Image.Image.save = loud\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
+    noisy.chmod(0o755)
+
+    assert run("image", IMAGE, python=str(noisy)).outcome is Outcome.WRITTEN
+    assert Image.open(io.BytesIO((tmp_path / "results" / "x.png").read_bytes())).tobytes() == PIXELS
+    assert b"noise" not in (tmp_path / "results" / "x.png").read_bytes()

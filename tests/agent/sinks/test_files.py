@@ -1,0 +1,206 @@
+"""The store of code: one copy of each content, and nothing outside of the item."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rla_agent.sinks.files import (
+    BLOB_MAGIC,
+    CodeJob,
+    CodeResult,
+    Outcome,
+    parse_code,
+    run_code,
+    sweep_objects,
+)
+from rla_client.errors import RemoteProtocolError
+from rla_client.protocol import pack
+
+Run = Callable[..., CodeResult]
+
+
+def blob_of(files: list[tuple[Any, bytes]], folder: Path) -> CodeJob:
+    index = pack([[name, len(data)] for name, data in files])
+    name = f"code-{secrets.token_hex(4)}"
+    body = BLOB_MAGIC + b"".join(data for _, data in files)
+    (folder / name).write_bytes(body + index + len(index).to_bytes(4, "little") + BLOB_MAGIC)
+    return CodeJob(name)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    blobs = tmp_path / "blobs"
+    blobs.mkdir()
+
+    def run(files: list[tuple[Any, bytes]], item: str = "item") -> CodeResult:
+        (tmp_path / item).mkdir(exist_ok=True)
+        return run_code(blob_of(files, blobs), blobs, tmp_path / item, tmp_path / ".objects")
+
+    return run
+
+
+def disk_bytes(folder: Path) -> int:
+    inodes = {(found.st_dev, found.st_ino): found.st_size for found in map(os.lstat, folder.rglob("*"))
+              if stat.S_ISREG(found.st_mode)}  # fmt: skip
+    return sum(inodes.values())
+
+
+def test_many_runs_of_one_repository_cost_one_copy(tmp_path: Path, run: Run) -> None:
+    files = [(f"p{number % 5}/m{number}.py", os.urandom(3000)) for number in range(100)]
+    for number in range(50):
+        changed = [*files[1:], ("p0/m0.py", b"run %d" % number)]
+        assert run(changed, f"item{number}").outcome is Outcome.WRITTEN
+
+    assert disk_bytes(tmp_path / ".objects") <= 1.2 * 100 * 3000
+    assert disk_bytes(tmp_path) - disk_bytes(tmp_path / "blobs") <= 1.2 * 100 * 3000
+    assert (tmp_path / "item7" / "p0" / "m0.py").read_bytes() == b"run 7"
+    assert (tmp_path / "item7" / "p1" / "m1.py").read_bytes() == files[1][1]
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("item*/**/*.py")}
+    assert modes == {0o444}
+
+
+def test_contents_are_freed_when_no_run_uses_them(tmp_path: Path, run: Run) -> None:
+    run([("a.py", b"shared"), ("b.py", b"only in one")], "one")
+    run([("a.py", b"shared")], "two")
+
+    assert sweep_objects(tmp_path / ".objects") == 0
+    shutil.rmtree(tmp_path / "one")
+    assert sweep_objects(tmp_path / ".objects") == len(b"only in one")
+    assert (tmp_path / "two" / "a.py").read_bytes() == b"shared"
+    shutil.rmtree(tmp_path / "two")
+    assert sweep_objects(tmp_path / ".objects") == len(b"shared")
+    assert list((tmp_path / ".objects").iterdir()) == []
+    assert sweep_objects(tmp_path / "nowhere") == 0
+
+
+def test_a_job_done_twice_leaves_the_same_item(tmp_path: Path, run: Run) -> None:
+    files = [("a.py", b"1"), ("p/b.py", b"2")]
+    run(files)
+    before = {path: path.stat().st_ino for path in (tmp_path / "item").rglob("*")}
+
+    assert run(files).outcome is Outcome.WRITTEN
+    assert {path: path.stat().st_ino for path in (tmp_path / "item").rglob("*")} == before
+
+
+def test_a_file_that_is_there_stays(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "item").mkdir()
+    (tmp_path / "item" / "parameter.yaml").write_bytes(b"of the run")
+
+    assert run([("parameter.yaml", b"of the project")]).outcome is Outcome.WRITTEN
+    assert (tmp_path / "item" / "parameter.yaml").read_bytes() == b"of the run"
+
+
+@pytest.mark.parametrize("damage", [b"", b"sHared", b"shared and more"])
+def test_a_damaged_content_is_replaced_not_spread(tmp_path: Path, run: Run, damage: bytes) -> None:
+    run([("a.py", b"shared")], "one")
+    (stored,) = [path for path in (tmp_path / ".objects").rglob("*") if path.is_file()]
+    stored.chmod(0o644)
+    stored.write_bytes(damage)
+
+    run([("a.py", b"shared")], "two")
+
+    assert (tmp_path / "two" / "a.py").read_bytes() == b"shared"
+    assert stored.read_bytes() == b"shared"
+
+
+def test_copies_where_the_file_system_has_no_links(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    result = run([("a.py", b"1"), ("p/b.py", b"2")])
+
+    assert (result.outcome, result.files) == (Outcome.WRITTEN, 2)
+    found = (tmp_path / "item" / "p" / "b.py").stat()
+    assert (found.st_nlink, stat.S_IMODE(found.st_mode)) == (1, 0o444)
+
+
+def test_more_runs_than_an_inode_has_names(tmp_path: Path, run: Run) -> None:
+    run([("__init__.py", b"")], "first")
+    (stored,) = [path for path in (tmp_path / ".objects").rglob("*") if path.is_file()]
+    links = tmp_path / "links"
+    links.mkdir()
+    try:
+        for number in range(70_000):
+            os.link(stored, links / str(number))
+    except OSError as error:
+        assert error.errno == errno.EMLINK
+    else:
+        pytest.skip("this file system sets no bound to links")
+
+    assert run([("__init__.py", b"")], "second").outcome is Outcome.WRITTEN
+    assert (tmp_path / "second" / "__init__.py").stat().st_nlink == 2
+
+
+HOSTILE = [
+    "../x", "/etc/x", "a/../../x", "a//b", "", ".", "a/", "x\0y", "x\ny", "a" * 300, 7, None, b"bytes", ["a"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_make_nothing(tmp_path: Path, run: Run, name: Any) -> None:
+    result = run([("first.py", b"x"), (name, b"x")])
+
+    assert result.outcome is Outcome.FAILED
+    assert list((tmp_path / "item").iterdir()) == []
+    assert {path.name for path in tmp_path.iterdir()} <= {"blobs", "item", ".objects"}
+
+
+def test_links_in_the_item_are_not_followed(tmp_path: Path, run: Run) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "item").mkdir()
+    (tmp_path / "item" / "p").symlink_to(outside)
+
+    assert run([("p/a.py", b"x")]).outcome is Outcome.FAILED
+    assert list(outside.iterdir()) == []
+
+
+def test_an_item_that_is_gone_is_not_made_again(tmp_path: Path, run: Run) -> None:
+    run([("a.py", b"x")])
+    blobs = tmp_path / "blobs"
+    shutil.rmtree(tmp_path / "item")
+
+    result = run_code(blob_of([("a.py", b"x")], blobs), blobs, tmp_path / "item", tmp_path / ".objects")
+
+    assert result.outcome is Outcome.REMOVED
+    assert not (tmp_path / "item").exists()
+
+
+def test_a_blob_cut_short_anywhere_fails_and_names_no_file(tmp_path: Path, run: Run) -> None:
+    run([])
+    blobs = tmp_path / "blobs"
+    job = blob_of([("a.py", b"abc"), ("p/b.py", b"defg")], blobs)
+    whole = (blobs / job.blob).read_bytes()
+
+    for length in range(len(whole)):
+        (blobs / job.blob).write_bytes(whole[:length])
+        result = run_code(job, blobs, tmp_path / "item", tmp_path / ".objects")
+        assert result.outcome is Outcome.FAILED, length
+    assert list((tmp_path / "item").iterdir()) == []
+
+
+def test_blobs_that_are_links_or_missing_fail(tmp_path: Path, run: Run) -> None:
+    run([])
+    (tmp_path / "blobs" / "link").symlink_to("/etc/passwd")
+
+    for name in ("link", "missing"):
+        result = run_code(CodeJob(name), tmp_path / "blobs", tmp_path / "item", tmp_path / ".objects")
+        assert result.outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize("fields", [None, [], {}, {"blob": "../x"}, {"blob": "a/b"}, {"blob": ".hidden"}, {"blob": 3}])
+def test_malformed_jobs_are_refused(fields: object) -> None:
+    with pytest.raises(RemoteProtocolError):
+        parse_code(fields)

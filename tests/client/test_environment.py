@@ -1,0 +1,197 @@
+"""environment.json: what it says, what it hides, and that git cannot hold up a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rla_client.environment import (
+    HIDDEN,
+    EnvironmentCapture,
+    git_state,
+    hide_in_command,
+    hide_in_diff,
+    hide_in_url,
+    package_versions,
+    shown_variables,
+)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    done = subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    root = tmp_path / "repository"
+    root.mkdir()
+    git(root, "init", "-q", "-b", "topic/one")
+    (root / "a.py").write_text("x = 1\n")
+    (root / ".env").write_text("A=1\n")
+    (root / "c.yaml").write_text("REMOTE:\n  user: me\n")
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "first")
+    return root
+
+
+def captured(root: Path, **options: float) -> dict[str, Any]:
+    written: list[bytes] = []
+    EnvironmentCapture(root).write(written.append, **options)
+    data: dict[str, Any] = json.loads(written[-1])
+    return data
+
+
+def test_commit_branch_and_diff(repository: Path) -> None:
+    (repository / "a.py").write_text("x = 2\n")
+    (repository / ".env").write_text("A=secret-in-env\n")
+    (repository / "c.yaml").write_text("REMOTE:\n  user: me\n  password: hunter2\n")
+    (repository / "sub").mkdir()
+
+    found = captured(repository / "sub", wait_s=5.0)["git"]
+
+    assert found["commit"] == git(repository, "rev-parse", "HEAD")
+    assert (found["branch"], found["dirty"], found["root"]) == ("topic/one", True, str(repository))
+    assert found["diff"]["state"] == "complete"
+    assert "+x = 2" in found["diff"]["text"]
+    assert "secret-in-env" not in found["diff"]["text"]
+    assert "hunter2" not in found["diff"]["text"]
+
+
+def test_a_clean_tree_is_said_to_be_clean(repository: Path) -> None:
+    found = captured(repository, wait_s=5.0)["git"]
+
+    assert (found["dirty"], found["diff"]) == (False, {"state": "complete", "text": ""})
+
+
+def test_packed_refs_detached_heads_and_work_trees(repository: Path, tmp_path: Path) -> None:
+    commit = git(repository, "rev-parse", "HEAD")
+    git(repository, "pack-refs", "--all")
+    packed = git_state(repository)
+    git(repository, "worktree", "add", "-q", "-b", "other", str(tmp_path / "tree"))
+    tree = git_state(tmp_path / "tree")
+    git(repository, "checkout", "-q", "--detach")
+    detached = git_state(repository)
+
+    assert packed is not None
+    assert tree is not None
+    assert detached is not None
+    assert (packed["commit"], packed["branch"]) == (commit, "topic/one")
+    assert (tree["commit"], tree["branch"]) == (commit, "other")
+    assert (detached["commit"], detached["branch"]) == (commit, None)
+
+
+def test_a_large_diff_is_cut(repository: Path) -> None:
+    (repository / "a.py").write_text("y = 123456789\n" * 200_000)
+
+    found = captured(repository, wait_s=5.0)["git"]
+
+    assert found["diff"]["state"] == "cut"
+    assert len(found["diff"]["text"]) <= 1_000_000
+
+
+def test_a_slow_git_is_given_up_and_written_later(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = tmp_path / "bin" / "git"
+    slow.parent.mkdir()
+    slow.write_text("#!/bin/sh\nsleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    written: list[bytes] = []
+    twice = threading.Event()
+
+    def write(content: bytes) -> None:
+        written.append(content)
+        if len(written) == 2:
+            twice.set()
+
+    started = time.monotonic()
+    EnvironmentCapture(repository, limit_s=0.5).write(write)
+    waited = time.monotonic() - started
+
+    assert waited < 0.3
+    assert json.loads(written[0])["git"]["diff"] == {"state": "pending"}
+    assert twice.wait(10)
+    late = json.loads(written[1])
+    assert "took too long" in late["git"]["diff"]["state"]
+    assert late["git"]["commit"] == json.loads(written[0])["git"]["commit"]
+    assert late["packages"] == json.loads(written[0])["packages"]
+
+
+def test_without_a_repository_there_is_no_git(tmp_path: Path) -> None:
+    data = captured(tmp_path)
+
+    assert data["git"] is None
+    assert data["python"]["executable"] == sys.executable
+    assert data["packages"]["numpy"]
+
+
+def test_only_variables_that_matter_and_no_secrets() -> None:
+    shown = shown_variables({
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "SLURM_JOB_ID": "17",
+        "RLA_FTP_PASSWORD": "hunter2",
+        "RLA_PROXY": "http://me:hunter2@host/",
+        "AWS_SECRET_ACCESS_KEY": "hunter2",
+        "HOME": "/root",
+        "NCCL_AUTH_TOKEN": "hunter2",
+    })  # fmt: skip
+
+    assert shown == {
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "NCCL_AUTH_TOKEN": HIDDEN,
+        "RLA_FTP_PASSWORD": HIDDEN,
+        "RLA_PROXY": f"http://me:{HIDDEN}@host/",
+        "SLURM_JOB_ID": "17",
+    }
+
+
+def test_secrets_on_the_command_line_are_hidden() -> None:
+    command = ["python", "train.py", "--api-key", "k1", "--token=t1", "PASSWORD=p1", "--lr", "0.1", "author", "x"]
+
+    assert hide_in_command(command) == [
+        "python", "train.py", "--api-key", HIDDEN, f"--token={HIDDEN}", f"PASSWORD={HIDDEN}", "--lr", "0.1",
+        "author", "x",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("+  password: hunter2", f"+  password: {HIDDEN}"),
+        ('-API_KEY = "abc"', f"-API_KEY = {HIDDEN}"),
+        ('+  "secret_value": "abc",', f'+  "secret_value": {HIDDEN},'),
+        ("+token = tokenizer(x)", "+token = tokenizer(x)"),
+        ("+password = read_password(path)", "+password = read_password(path)"),
+        ("+url = 'ssh://me:pw@host'", f"+url = 'ssh://me:{HIDDEN}@host'"),
+    ],
+)
+def test_values_of_secrets_in_a_diff_are_hidden(line: str, shown: str) -> None:
+    assert hide_in_diff(line) == shown
+
+
+def test_hiding_takes_no_time_on_hostile_lines() -> None:
+    text = "+" + "a" * 1_000_000 + "\n" + ("+" + "secret" * 160 + "\n") * 1000
+
+    started = time.perf_counter()
+    hide_in_diff(text)
+
+    assert time.perf_counter() - started < 1.0
+    assert hide_in_url("x://" + "a" * 1000) == "x://" + "a" * 1000
+
+
+def test_package_versions_come_from_folder_names(tmp_path: Path) -> None:
+    for name in ("My_Pkg-1.2.3.dist-info", "old-0.1-py3.10.egg-info", "nothing", "x.dist-info"):
+        (tmp_path / name).mkdir()
+
+    assert package_versions([str(tmp_path), "/nowhere"]) == {"my-pkg": "1.2.3", "old": "0.1"}

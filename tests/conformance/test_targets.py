@@ -1,0 +1,244 @@
+"""One suite over every replication target: the rules of rla_agent/replicate/target.py."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from replication_lab import Sshd, missing_sshd, random_bytes
+
+from rla_agent.replicate.connect import Login
+from rla_agent.replicate.folder import FolderSession
+from rla_agent.replicate.sftp import SftpSession, open_sftp
+from rla_agent.replicate.target import (
+    ConflictError,
+    DeniedError,
+    MissingError,
+    RemoteStat,
+    Session,
+    SmallFile,
+    SourceChangedError,
+    Upload,
+)
+
+Opened = tuple[Session, Path]
+
+
+@pytest.fixture(scope="session")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    if missing_sshd:
+        pytest.skip(missing_sshd)
+    server = Sshd(tmp_path_factory.mktemp("sshd")).start()
+    yield server
+    server.stop()
+
+
+def login(server: Sshd) -> Login:
+    return Login(
+        server.address, server.address, server.port, "root", host_key=server.fingerprint(),
+        key_files=(server.folder / "user",),
+    )
+
+
+@pytest.fixture(params=["sftp", "sftp-plain", "folder", "ftp"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
+    """A session and its root. `sftp-plain`: a server without any extension, as on a small NAS."""
+    root = tmp_path / "root"
+    root.mkdir()
+    if request.param == "folder":
+        session: Session = FolderSession(str(root))
+    elif request.param == "ftp":
+        if importlib.util.find_spec("rla_agent.replicate.ftp") is None:
+            pytest.skip("no ftp target")
+        session = request.getfixturevalue("open_ftp_target")(root)
+    else:
+        sftp = open_sftp(login(request.getfixturevalue("sshd")), str(root))
+        if request.param == "sftp-plain":
+            _without_extensions(sftp)
+        session = sftp
+    yield session, root
+    session.close()
+
+
+@pytest.fixture
+def open_ftp_target() -> Iterator[Callable[[Path], Session]]:
+    from ftp_server import FtpServer
+
+    from rla_agent.replicate.ftp import FtpSession
+
+    servers = []
+
+    def start(root: Path) -> Session:
+        server = FtpServer(root)
+        servers.append(server)
+        return FtpSession(server.connect(), "")
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+def _without_extensions(session: SftpSession) -> None:
+    session.extensions.clear()
+    session._posix_rename = False
+
+
+def small(path: bytes, data: bytes, expect: RemoteStat | None = None, *, unchanged: bool = True) -> SmallFile:
+    temp = path.rpartition(b"/")[0] + b"/.rla-tmp-" + random_bytes(6, len(data)).hex().encode()
+    return SmallFile(path, temp.lstrip(b"/"), data, 1_700_000_000, expect, lambda: unchanged)
+
+
+def upload(path: bytes, data: bytes, expect: RemoteStat | None = None, start: int = 0) -> Upload:
+    return Upload(
+        path, b".rla-tmp-large", 1_700_000_001, expect, lambda: True, lambda at, count: data[at : at + count],
+        len(data), start, lambda _: None,
+    )
+
+
+def test_small_files_arrive_whole(target: Opened) -> None:
+    session, root = target
+    session.make_folders([b"a/b", b"a/c"])
+    files = [small(b"a/b/%d" % n, random_bytes(n * 517, n)) for n in range(40)]
+    files.append(small(b"a/c/empty", b""))
+    results = session.put_many(files)
+    for file, result in zip(files, results, strict=True):
+        assert result == RemoteStat(len(file.data), 1_700_000_000)
+        assert (root / file.path.decode()).read_bytes() == file.data
+        assert session.stat(file.path) == result
+    assert not [name for name in root.rglob("*") if ".rla-tmp" in name.name]
+
+
+def test_one_bad_file_spoils_no_other(target: Opened) -> None:
+    session, root = target
+    session.make_folders([b"a"])
+    (root / "a" / "theirs").write_bytes(b"theirs")
+    results = session.put_many(
+        [
+            small(b"a/one", b"1"), small(b"a/theirs", b"ours!!!"), small(b"nowhere/x", b"xx"),
+            small(b"a/changed", b"333", unchanged=False), small(b"a/two", b"22"),
+        ]
+    )
+    kinds = [type(result) for result in results]
+    assert kinds == [RemoteStat, ConflictError, MissingError, SourceChangedError, RemoteStat]
+    assert sorted(path.name for path in (root / "a").iterdir()) == ["one", "theirs", "two"]
+    assert (root / "a" / "theirs").read_bytes() == b"theirs"
+
+
+def test_a_file_is_replaced_only_as_it_was_left(target: Opened) -> None:
+    session, root = target
+    (first,) = session.put_many([small(b"f", b"first")])
+    assert isinstance(first, RemoteStat)
+    (second,) = session.put_many([small(b"f", b"second version", first)])
+    assert isinstance(second, RemoteStat)
+    assert (root / "f").read_bytes() == b"second version"
+    assert isinstance(session.put_many([small(b"f", b"third", first)])[0], ConflictError)
+    with pytest.raises(ConflictError) as caught:
+        session.upload(upload(b"f", b"third", first))
+    assert caught.value.found == second
+    assert (root / "f").read_bytes() == b"second version"
+
+
+def test_a_large_file_goes_on_where_it_stopped(target: Opened) -> None:
+    session, root = target
+    data = random_bytes(3_000_001)
+    (root / ".rla-tmp-large").write_bytes(data[:1_234_567])
+    before = session.written_bytes
+    assert session.upload(upload(b"big", data, start=1_234_567)) == RemoteStat(len(data), 1_700_000_001)
+    assert (root / "big").read_bytes() == data
+    assert session.written_bytes - before < 1.05 * (len(data) - 1_234_567) + 1000
+    assert not (root / ".rla-tmp-large").exists()
+
+
+def test_a_shrunken_source_is_not_renamed(target: Opened) -> None:
+    session, root = target
+    data = random_bytes(500_000)
+    job = upload(b"big", data)
+    short = Upload(
+        job.path, job.temp, job.mtime_s, None, job.unchanged, lambda at, count: data[at : at + count][: 400_000 - at],
+        len(data), 0, job.progress,
+    )
+    with pytest.raises(SourceChangedError):
+        session.upload(short)
+    assert list(root.iterdir()) == []
+
+
+def test_appends_continue_and_repeat(target: Opened) -> None:
+    session, root = target
+    session.put_many([small(b"log", b"one\n")])
+    left = session.stat(b"log")
+    assert left is not None
+    after = session.append(b"log", 4, [b"two\n", b"three\n"], left)
+    assert (root / "log").read_bytes() == b"one\ntwo\nthree\n"
+    assert after.size == 14
+    # the same once more, as after a lost reply; then further
+    again = session.append(b"log", 4, [b"two\n", b"three\n", b"four\n"], left)
+    assert (root / "log").read_bytes() == b"one\ntwo\nthree\nfour\n"
+    assert again.size == 19
+
+
+def test_appends_refuse_a_foreign_file(target: Opened) -> None:
+    session, root = target
+    session.put_many([small(b"log", b"one\n")])
+    left = session.stat(b"log")
+    assert left is not None
+    for content in (b"o", b"one\nlonger than what is appended"):
+        (root / "log").write_bytes(content)
+        with pytest.raises(ConflictError):
+            session.append(b"log", 4, [b"two\n"], left)
+        assert (root / "log").read_bytes() == content
+    (root / "log").unlink()
+    with pytest.raises(MissingError):
+        session.append(b"log", 4, [b"two\n"], left)
+    assert not (root / "log").exists()
+
+
+def test_names_cannot_leave_the_root(target: Opened, tmp_path: Path) -> None:
+    session, _ = target
+    for name in (b"../out", b"/tmp/out", b"a/../../out", b"a//b", b".", b"x\0y", b"n" * 300):
+        with pytest.raises(DeniedError):
+            session.stat(name)
+        with pytest.raises(DeniedError):
+            session.make_folders([name])
+    assert [path.name for path in tmp_path.iterdir()] == ["root"]
+
+
+@pytest.mark.parametrize("name", [b"-rf", b"=cmd", b"s3:x", "\u202eright".encode(), b"a b;c", b"*?[x]", b"n" * 255])
+def test_odd_names_are_stored_as_they_are(target: Opened, name: bytes) -> None:
+    session, _ = target
+    (result,) = session.put_many([small(name, b"content")])
+    assert isinstance(result, RemoteStat)
+    assert [entry for entry, _ in session.listing(b"")] == [name]
+    assert session.read(name, 0, 100) == b"content"
+
+
+def test_reading_listing_removing(target: Opened) -> None:
+    session, root = target
+    data = random_bytes(700_000)
+    session.make_folders([b"d/e"])
+    session.upload(upload(b"d/f", data))
+    assert session.read(b"d/f", 0, 1_000_000) == data
+    assert session.read(b"d/f", 699_990, 50) == data[-10:]
+    assert session.read(b"d/f", 700_000, 50) == b""
+    assert {(name, state.kind) for name, state in session.listing(b"d")} == {(b"e", "folder"), (b"f", "file")}
+    session.rename(b"d/f", b"d/g")
+    session.truncate(b"d/g", 10)
+    assert (root / "d" / "g").read_bytes() == data[:10]
+    for _ in range(2):
+        session.remove(b"d/g")
+        session.remove_folder(b"d/e")
+    assert list((root / "d").iterdir()) == []
+    with pytest.raises(MissingError):
+        session.listing(b"d/e")
+    with pytest.raises(MissingError):
+        session.read(b"d/g", 0, 1)
+    assert session.stat(b"d/g") is None
+
+
+def test_rename_replaces(target: Opened) -> None:
+    session, root = target
+    (root / "a").write_bytes(b"new")
+    (root / "b").write_bytes(b"old")
+    session.rename(b"a", b"b")
+    assert {path.name: path.read_bytes() for path in root.iterdir()} == {"b": b"new"}

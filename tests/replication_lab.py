@@ -1,0 +1,296 @@
+"""A master, a node and the network between them, for tests and benchmarks: real sshd, own TCP proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SSHD = "/usr/sbin/sshd"
+ITEM = "task/2026/11/21/09-30-01-000001_10.0.0.5_&lr=0.001"
+HOST = "node-a"
+missing_sshd = "" if os.access(SSHD, os.X_OK) and shutil.which("ssh-keygen") else "OpenSSH's sshd is not installed"
+
+
+def wait_until(condition: Callable[[], Any], timeout_s: float = 30.0, what: str = "the condition") -> Any:
+    """Poll until `condition()` is true; its value."""
+    end = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"{what} did not come true within {timeout_s} s")
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Sshd:
+    """An OpenSSH server on loopback with its own keys and configuration."""
+
+    def __init__(self, folder: Path, *lines: str, address: str = "127.0.0.1") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.address = address
+        self.port = free_port()
+        self.root = folder / "master"
+        self.root.mkdir(exist_ok=True)
+        for name in ("host", "user"):
+            if not (folder / name).exists():
+                command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
+                subprocess.run(command, check=True)
+        shutil.copy(folder / "user.pub", folder / "authorized_keys")
+        text = (
+            f"Port {self.port}\nListenAddress {address}\nHostKey {folder}/host\n"
+            f"AuthorizedKeysFile {folder}/authorized_keys\nStrictModes no\nUsePAM no\nPidFile none\n"
+            "PasswordAuthentication no\nKbdInteractiveAuthentication no\nSubsystem sftp internal-sftp\n"
+        )
+        (folder / "sshd_config").write_text(text + "\n".join(lines) + "\n")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Sshd:
+        Path("/run/sshd").mkdir(exist_ok=True)
+        command = [SSHD, "-D", "-e", "-f", str(self.folder / "sshd_config")]
+        with (self.folder / "sshd.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stderr=log, start_new_session=True)
+        wait_until(self._answers, 10, "sshd answering")
+        return self
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection((self.address, self.port), 1) as probe:
+                return probe.recv(4) == b"SSH-"
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        """End the server and its sessions."""
+        if self._process is not None:
+            for child in _children(self._process.pid):
+                _kill(child)
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def fingerprint(self) -> str:
+        shown = subprocess.run(
+            ["ssh-keygen", "-lf", str(self.folder / "host.pub")], check=True, capture_output=True, text=True
+        )
+        return shown.stdout.split()[1]
+
+    def remote(self, port: int | None = None, **more: object) -> dict[str, object]:
+        """REMOTE_SETTING for this server."""
+        return {
+            "ftp_server": self.address, "port": port or self.port, "username": getpass.getuser(),
+            "remote_data_root": str(self.root), "file_transfer_protocol": "sftp",
+            "host_key": self.fingerprint(), "identity_file": str(self.folder / "user"), **more,
+        }
+
+
+def _children(pid: int) -> list[int]:
+    import psutil
+
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+class Proxy:
+    """A TCP proxy with faults: cuts after so many bytes, black holes, a throttle."""
+
+    def __init__(self, target_port: int, target: str = "127.0.0.1") -> None:
+        self.port = free_port()
+        self._target = (target, target_port)
+        self.cut_after: Callable[[], int] | None = None
+        self.bytes_per_s = 0
+        self.hole = False
+        self.cuts = 0
+        self.connections = 0
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._started = threading.Event()
+        self._thread.start()
+        self._started.wait(5)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", self.port))
+        self._started.set()
+        self._loop.run_forever()
+        server.close()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0.05))
+        self._loop.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            there, back = await asyncio.open_connection(*self._target)
+        except OSError:
+            writer.close()
+            return
+        self._writers |= {writer, back}
+        budget = [self.cut_after() if self.cut_after is not None else -1]
+        await asyncio.wait(
+            [
+                asyncio.ensure_future(self._pump(reader, back, budget)),
+                asyncio.ensure_future(self._pump(there, writer, budget)),
+            ],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        for side in (writer, back):
+            side.transport.abort()
+        self._writers -= {writer, back}
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, budget: list[int]) -> None:
+        try:
+            while data := await reader.read(1 << 16 if not self.bytes_per_s else 256):
+                while self.hole:
+                    await asyncio.sleep(0.02)
+                if budget[0] >= 0 and len(data) >= budget[0]:
+                    writer.write(data[: budget[0]])
+                    self.cuts += 1
+                    return
+                if budget[0] >= 0:
+                    budget[0] -= len(data)
+                writer.write(data)
+                await writer.drain()
+                if self.bytes_per_s:
+                    await asyncio.sleep(len(data) / self.bytes_per_s)
+        except (OSError, asyncio.CancelledError):
+            return
+
+    def cut_now(self) -> None:
+        """Cut all connections."""
+        self._loop.call_soon_threadsafe(lambda: [writer.transport.abort() for writer in list(self._writers)])
+
+    def close(self) -> None:
+        self.cut_now()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+
+
+@dataclass
+class Node:
+    """A machine with a data root, a state folder and a replicator process."""
+
+    folder: Path
+    remote: dict[str, object]
+    agent: dict[str, object] = field(default_factory=dict)
+    host: str = HOST
+    process: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.root = self.folder / "data"
+        self.root.mkdir(exist_ok=True)
+        self.state = self.folder / "state"
+        self.state.mkdir(mode=0o700, exist_ok=True)
+        self.config = self.folder / "rla_config.yaml"
+        self.write_config()
+
+    def write_config(self) -> None:
+        import yaml
+
+        text = yaml.safe_dump(
+            {"SEND_LOG_FILE": True, "REMOTE_SETTING": self.remote, **({"AGENT": self.agent} if self.agent else {})}
+        )
+        self.config.write_text(text)
+
+    def start(self) -> Node:
+        log = (self.folder / "worker.log").open("ab")
+        environment = {**os.environ, "HOME": str(self.folder)}
+        environment.pop("SSH_AUTH_SOCK", None)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "rla_agent.replicate.worker", "--state", str(self.state), "--host", self.host],
+            stdout=log, stderr=log, env=environment, cwd=Path(__file__).parents[1],
+        )
+        log.close()
+        return self
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def stop(self) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        code = self.process.wait(20)
+        self.process = None
+        return code
+
+    def log(self) -> str:
+        return (self.folder / "worker.log").read_text()
+
+    def item(self, kind: str = "log", item: str = ITEM) -> Path:
+        folder = self.root / kind / item
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def run(self, item: str = ITEM, state: str = "running", host: str | None = None) -> Path:
+        """Open a run: its log folder with run.json."""
+        folder = self.item("log", item)
+        temp = folder / ".rla-tmp-run"
+        temp.write_text(json.dumps({"format": 1, "host": host or self.host, "state": state, "run": item}))
+        temp.replace(folder / "run.json")
+        return folder
+
+
+def tree(root: Path, skip: tuple[str, ...] = ()) -> dict[str, str]:
+    """Relative path → SHA-256 of every file below `root`."""
+    found = {}
+    for folder, _, names in os.walk(os.fsencode(root)):
+        for name in names:
+            path = os.path.join(folder, name)
+            relative = os.fsdecode(os.path.relpath(path, os.fsencode(root)))
+            if any(part in relative for part in skip):
+                continue
+            try:
+                with open(path, "rb") as file:
+                    found[relative] = hashlib.file_digest(file, "sha256").hexdigest()
+            except FileNotFoundError:
+                continue
+    return found
+
+
+def items_only(found: dict[str, str]) -> dict[str, str]:
+    return {path: digest for path, digest in found.items() if not path.startswith(".rla")}
+
+
+def same_trees(node: Node, master: Path) -> bool:
+    return items_only(tree(node.root)) == items_only(tree(master))
+
+
+def random_bytes(size: int, seed: int = 0) -> bytes:
+    return random.Random(seed).randbytes(size)
