@@ -416,7 +416,7 @@ def get_tbx_writer() -> tensorboardX.SummaryWriter:
         from rla_client.summary_writer import AgentSummaryWriter  # noqa: PLC0415
 
         current.tbx_writer = AgentSummaryWriter(
-            current.event, logdir=os.path.join(current.folder or ".", "tb"), get_step=timestep
+            current.event, logdir=os.path.join(current.folder or ".", "tb", "events"), get_step=timestep
         )
     return current.tbx_writer  # type: ignore[no-any-return]
 

@@ -39,6 +39,7 @@ from rla_client.layout import (
 from rla_client.ranks import join_rank_zero, publish
 from rla_client.recording import Logger, Row
 from rla_client.run import Run, disabled, make_opening, open_run, rank
+from rla_client.trackers import clear_time
 from rla_client.values import plain_hyper_param
 
 _ALIASES = {"task_name": "task_table_name", "private_config_path": "rla_config", "log_root": "data_root"}
@@ -204,6 +205,7 @@ class ExpManager:
             self._run.close("finished", "")
             self._run = self._item = None
         time_step_holder.set_time(time_step_holder.get_time() if self.record_date is None else 0)
+        clear_time()
         self.info = make_info(self._tracked)
         if disabled() or rank() > 0:
             self._open_nowhere(config, all_ranks=all_ranks)

@@ -21,7 +21,7 @@ from typing import Any
 import msgpack
 
 from rla_client.clock import time_step_holder
-from rla_client.errors import ArgumentError
+from rla_client.errors import ArgumentError, FrameTooLargeError
 from rla_client.outbox import Outbox
 from rla_client.protocol import MAX_KEYS_PER_ROW, FrameKind, TextTarget, pack
 from rla_client.textformat import format_table
@@ -259,7 +259,10 @@ class Logger:
         with self.lock:
             outbox = self.outbox or self._joined()
             if outbox is not None and "tensorboard" in self.sinks:
-                outbox.put(FrameKind.EVENT, pack([event]), wall_time)
+                try:
+                    outbox.put(FrameKind.EVENT, pack([event]), wall_time)
+                except FrameTooLargeError as error:
+                    self.log(f"[WARN] {time_step_holder.get_time()} : not sent to TensorBoard: {error}", level=WARN)
 
 
 def sink_names(exclude: Exclude) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rla_agent.replicate.ledger import Due, Key
 
 APPEND_BYTES: Final = 8 << 20  # of one job; the rest goes in the next one
+PAGED_BYTES: Final = 64 << 10  # a catch-up of more goes in larger pieces, for the round trips' sake
 MAX_KEPT: Final = 3  # copies moved aside, then two writers must be at work
 LENIENT_TRIES: Final = 2  # then a file that only grew meanwhile may go as it was
 
@@ -237,7 +238,9 @@ class Sender:
         data = source.read(action.offset, upto - action.offset)
         limit = self._session.append_limit_bytes
         kind = record_kind(job.due.key.name)
-        parts = records.pieces(data, kind, limit, cut=action.cut or upto < action.upto)
+        cut = action.cut or upto < action.upto
+        page_of = action.offset if len(data) <= PAGED_BYTES else None
+        parts = records.pieces(data, kind, limit, cut=cut, page_of=page_of)
         if not parts and upto < action.upto:
             parts = records.pieces(data, kind, limit, cut=False)
         if not parts:

@@ -365,3 +365,33 @@ def _read_entry(folder: Path) -> dict[str, Any] | None:
     if entry is None or entry.get("format") != FORMAT or not isinstance(entry.get("moves"), list):
         return None
     return entry
+
+
+def publish(data_root: Path, build: Callable[[Path], dict[str, str]], now: float) -> None:
+    """Make new items that appear all together or not at all; the caller holds `changing`.
+
+    Args:
+        data_root: the database.
+        build: fills a fresh folder and returns {name in it: final path relative to the data root}.
+        now: Unix seconds.
+
+    Raises:
+        OSError: no space and the like; nothing is left.
+    """
+    folder = data_root / HIDDEN / "copies" / f"{int(now)}-{secrets.token_hex(4)}"
+    staging = folder / "items"
+    staging.mkdir(parents=True)
+    moves: list[Move] = []
+    try:
+        final = build(staging)
+        for here, _, names in os.walk(staging):
+            for name in names:
+                with open(os.path.join(here, name), "rb") as file:
+                    os.fsync(file.fileno())
+            fsync_folder(here)
+        moves = [(os.path.relpath(staging / name, data_root), target) for name, target in final.items()]
+        _write_entry(folder, now, "moving", moves)
+        _carry_out(data_root, moves)
+    finally:
+        if not (folder / ENTRY).exists() or not _unfinished(data_root, moves):
+            shutil.rmtree(folder, ignore_errors=True)

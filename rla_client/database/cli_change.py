@@ -38,7 +38,9 @@ Kinds = Annotated[
 ]
 Small = Annotated[
     float | None,
-    typer.Option("--small", help="Only runs whose last time-step is at most this, or without rows.", show_default=False),
+    typer.Option(
+        "--small", help="Only runs whose last time-step is at most this, or without rows.", show_default=False
+    ),
 ]
 
 
@@ -77,14 +79,18 @@ def tag(
     database = open_database(data_root)
     record = database.find(run, table).record
     with changing(database.data_root, clock(), _waiting):
-        content = change_note(database.data_root, record, add=[] if remove else tags, remove=tags if remove else [])
+        content = change_note(
+            database.data_root, record, add=[] if remove else tags, remove=tags if remove else []
+        )
     listed = content["tags"]
     say(f"{record.date}: {' '.join(map(str, listed)) if isinstance(listed, list) and listed else 'no tags'}")
 
 
 def note(
     run: RunArgument,
-    text: Annotated[str | None, typer.Argument(help="The note; without, it is printed.", show_default=False)] = None,
+    text: Annotated[
+        str | None, typer.Argument(help="The note; without, it is printed.", show_default=False)
+    ] = None,
     table: TableOption = None,
     data_root: DataRoot = None,
 ) -> None:
@@ -198,7 +204,9 @@ def archive(
 
     database = open_database(data_root)
     records = _choose(database, runs, (table, where, since))
-    _copy(database, records, _items(database, records, kinds), (ARCHIVED_TABLE + "/{kind}/{table}", "arc/", yes))
+    _copy(
+        database, records, _items(database, records, kinds), (ARCHIVED_TABLE + "/{kind}/{table}", "arc/", yes)
+    )
 
 
 def migrate(
@@ -239,14 +247,19 @@ def _copy(
         for record in records:
             mine = [item for item in items if (item.table, item.index) == (record.table, record.index)]
             done = copy_items(
-                database.data_root, mine, lambda item: pattern.format(kind=item.kind, table=item.table), clock()
+                database.data_root,
+                mine,
+                lambda item: pattern.format(kind=item.kind, table=item.table),
+                clock(),
             )
             copied += len(done)
     there = len(items) - copied
     say(f"copied {copied} item(s) to {place}" + (f"; {there} were there already" if there else ""))
 
 
-def trash(context: typer.Context, data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
+def trash(
+    context: typer.Context, data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False
+) -> None:
     """List what can be restored."""
     if context.invoked_subcommand is not None:
         return
@@ -306,7 +319,12 @@ def du(data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = Fals
     total = sum(size for _, _, _, size in rows)
     if not (as_json or as_csv):
         shown = [[*row[:3], bytes_text(row[3])] for row in rows]
-        print_rows(["table", "kind", "items", "size"], [*shown, ["total", "", "", bytes_text(total)]], as_json=False, as_csv=False)
+        print_rows(
+            ["table", "kind", "items", "size"],
+            [*shown, ["total", "", "", bytes_text(total)]],
+            as_json=False,
+            as_csv=False,
+        )
         return
     print_rows(["table", "kind", "items", "size"], rows, as_json=as_json, as_csv=as_csv)
 

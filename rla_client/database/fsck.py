@@ -29,7 +29,15 @@ from rla_client.database.changes import live_runs, move_to_trash
 from rla_client.database.csv_table import TIME_STEP, parse_header, read_tail
 from rla_client.database.hyper_params import printed_args, read_archive, read_parameter_file, tracked
 from rla_client.database.records import LIVE_STATES, NOTE_FILE, PROGRESS_FILE, RUN_FILE, read_json
-from rla_client.database.tree import Item, archive_stem, day_items, find_days, find_tables, list_names, run_items
+from rla_client.database.tree import (
+    Item,
+    archive_stem,
+    day_items,
+    find_days,
+    find_tables,
+    list_names,
+    run_items,
+)
 from rla_client.errors import DatabaseError
 from rla_client.layout import ARCHIVE_TESTER, DEFAULT_LOG_TYPES, HYPARAMETER, LOG
 from rla_client.storage import TEMP_PREFIX, write_atomic
@@ -83,7 +91,11 @@ def _strays(data_root: Path, kind: str, table: str, day: str, now: float) -> Ite
             if now - os.lstat(folder / name).st_mtime > OLD_S:
                 yield Fault("temp-file", f"{where}/{name}", "left by a crash", table, mendable=True)
         elif name not in known and not name.startswith("."):
-            hint = "no archive_tester entry" if kind == ARCHIVE_TESTER and archive_stem(name) is None else "no run"
+            hint = (
+                "no archive_tester entry"
+                if kind == ARCHIVE_TESTER and archive_stem(name) is None
+                else "no run"
+            )
             yield Fault("stray", f"{where}/{name}", hint, table)
 
 
@@ -93,7 +105,13 @@ def _run_faults(data_root: Path, table: str, index: str, about: tuple[set[str], 
     if live_runs(data_root, items[:1], now):
         return
     if LOG not in kinds:
-        yield Fault("orphan", f"{sorted(kinds)[0]}/{table}/{index}", f"no log; only {', '.join(sorted(kinds))}", table, index)
+        yield Fault(
+            "orphan",
+            f"{sorted(kinds)[0]}/{table}/{index}",
+            f"no log; only {', '.join(sorted(kinds))}",
+            table,
+            index,
+        )
     for item in items:
         if item.kind == ARCHIVE_TESTER:
             yield from _archive_faults(data_root, item)
@@ -124,7 +142,9 @@ def _folder_faults(data_root: Path, item: Item, now: float) -> Iterator[Fault]:
     folder = item.paths[0]
     names = list_names(folder)
     if not os.listdir(folder):
-        yield Fault("empty-item", _relative(data_root, folder), "nothing in it", item.table, item.index, mendable=True)
+        yield Fault(
+            "empty-item", _relative(data_root, folder), "nothing in it", item.table, item.index, mendable=True
+        )
     for here, _, files in os.walk(folder):
         for name in files:
             path = os.path.join(here, name)
@@ -135,7 +155,13 @@ def _folder_faults(data_root: Path, item: Item, now: float) -> Iterator[Fault]:
         try:
             read_parameter_file(folder)
         except (DatabaseError, OSError) as error:
-            yield Fault("torn-json", _relative(data_root, folder), str(error).split(": ", 1)[-1], item.table, item.index)
+            yield Fault(
+                "torn-json",
+                _relative(data_root, folder),
+                str(error).split(": ", 1)[-1],
+                item.table,
+                item.index,
+            )
 
 
 def _log_faults(data_root: Path, table: str, index: str, now: float) -> Iterator[Fault]:
@@ -159,7 +185,9 @@ def _log_faults(data_root: Path, table: str, index: str, now: float) -> Iterator
         yield from _csv_faults(data_root, path, (table, index), about)
 
 
-def _csv_faults(data_root: Path, path: Path, run: tuple[str, str], about: dict[str, object]) -> Iterator[Fault]:
+def _csv_faults(
+    data_root: Path, path: Path, run: tuple[str, str], about: dict[str, object]
+) -> Iterator[Fault]:
     where = _relative(data_root, path)
     try:
         tail = read_tail(path)
@@ -197,7 +225,9 @@ def _missing_params(data_root: Path, table: str, index: str, kinds: set[str]) ->
     folders = [data_root / kind / table / index for kind in (HYPARAMETER, LOG)]
     if ARCHIVE_TESTER in kinds or tracked(index) or printed_args(f"{folders[1]}/backup.txt"):
         return
-    if not any((folder / f"parameter.{suffix}").exists() for folder in folders for suffix in ("json", "yaml")):
+    if not any(
+        (folder / f"parameter.{suffix}").exists() for folder in folders for suffix in ("json", "yaml")
+    ):
         yield Fault("no-params", f"{LOG}/{table}/{index}", "no hyper-parameters anywhere", table, index)
 
 

@@ -16,7 +16,12 @@ FORMAT = 1
 
 
 def change_note(
-    data_root: Path, record: Record, *, add: Sequence[str] = (), remove: Sequence[str] = (), note: str | None = None
+    data_root: Path,
+    record: Record,
+    *,
+    add: Sequence[str] = (),
+    remove: Sequence[str] = (),
+    note: str | None = None,
 ) -> dict[str, object]:
     """Change tags and note of a run; the caller holds `changing`.
 
@@ -35,7 +40,12 @@ def change_note(
         DatabaseError: the run has no log folder.
     """
     for tag in add:
-        if not tag or len(tag) > MAX_TAG_CHARACTERS or not tag.isprintable() or any(mark in tag for mark in " ,"):
+        if (
+            not tag
+            or len(tag) > MAX_TAG_CHARACTERS
+            or not tag.isprintable()
+            or any(mark in tag for mark in " ,")
+        ):
             message = f"{tag!r} is no tag: 1 to {MAX_TAG_CHARACTERS} characters without blanks and commas"
             raise ArgumentError(message)
     folder = data_root / LOG / record.table / record.index
@@ -49,7 +59,11 @@ def change_note(
     old = content.get("tags")
     tags = [str(tag) for tag in old] if isinstance(old, list) else []
     tags = [tag for tag in dict.fromkeys([*tags, *add]) if tag not in set(remove)]
-    content |= {"format": FORMAT, "tags": tags, "note": str(content.get("note") or "") if note is None else note}
+    content |= {
+        "format": FORMAT,
+        "tags": tags,
+        "note": str(content.get("note") or "") if note is None else note,
+    }
     text = json.dumps(content, ensure_ascii=False, indent=1)
     write_atomic(folder / NOTE_FILE, text.encode("utf-8", "replace"))
     return content

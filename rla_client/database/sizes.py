@@ -19,7 +19,9 @@ def disk_use(data_root: Path) -> list[Row]:
     if (data_root / HIDDEN).is_dir():
         entries = trash_entries(data_root)
         if entries:
-            rows.append(("(trash)", "", sum(len(entry.moves) for entry in entries), sum(e.bytes for e in entries)))
+            rows.append(
+                ("(trash)", "", sum(len(entry.moves) for entry in entries), sum(e.bytes for e in entries))
+            )
     return rows
 
 

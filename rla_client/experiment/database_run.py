@@ -62,7 +62,56 @@ def _find_config(folder: Path) -> Path | None:
 
 
 def open_item(
-    plan: DatabasePlan, x_axis: str, parameters: Mapping[str, Any], tracked: tuple[str, ...]
+    plan: DatabasePlan, x_axis: str, parameters: Mapping[str, Any], tracked: Iterable[str]
 ) -> tuple[Outputs, Folders]:
-    """Open a new item with these parameters; the `tracked` ones are part of its name."""
-    raise LaunchError(f"{plan.table} {x_axis} {parameters} {tracked}: not yet")
+    """Open a new item with these parameters; the `tracked` ones are part of its index.
+
+    The process's `exp_manager` opens it, so that the experiment's figures and checkpoints go there
+    too; an experiment inside another's item gets a manager of its own.
+
+    Raises:
+        ArgumentError, ConfigError: the table, the database or its configuration cannot be used.
+    """
+    manager = exp_manager if exp_manager.run is None else ExpManager()
+
+    def open_first(on_row: Callable[[Row], None]) -> Run:
+        manager.configure(
+            plan.table, plan.config, plan.data_root, code_root=plan.code_root, log_callback_fn=on_row
+        )
+        manager.set_hyper_param(**parameters)
+        manager.clear_record_param()
+        manager.add_record_param(tracked)
+        manager.log_files_gen()
+        manager.clear_record_param()
+        assert manager.run is not None
+        return manager.run
+
+    return _outputs_of(manager, plan, x_axis, open_first)
+
+
+def _outputs_of(
+    manager: ExpManager, plan: DatabasePlan, x_axis: str, open_first: Opener
+) -> tuple[Outputs, Folders]:
+    opened: list[Run] = []
+    source = plan.config
+
+    def opener(on_row: Callable[[Row], None]) -> Run:
+        if not opened:
+            opened.append(open_first(on_row))
+        else:
+            opened.append(item_opener(log_dir(), plan.table, source)(on_row))
+        return opened[-1]
+
+    def log_dir() -> Path:
+        return Path(manager.log_dir or ".")
+
+    former = logger.get_current()
+    first = opener_first(opener)
+    logger.set_current(former)
+    folders = Folders(
+        log_dir(),
+        Path(manager.code_dir or "."),
+        Path(manager.checkpoint_dir or "."),
+        plan.data_root,
+    )
+    return Outputs(folders.log, x_axis, None, first, TEXT_NAME), folders

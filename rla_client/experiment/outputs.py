@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from rla_client import logger as rla_logger
 from rla_client.clock import time_step_holder
@@ -24,7 +25,10 @@ from rla_client.protocol import FrameKind, TextTarget, pack
 from rla_client.run import open_plain_run
 
 if TYPE_CHECKING:
+    from rla_client.recording import Row
     from rla_client.run import Run
+
+Opener: TypeAlias = "Callable[[Callable[[Row], None]], Run]"
 
 SINKS = ("stdout", "log", "csv", "tensorboard")
 TEXT_NAME = "debug.log"
@@ -33,27 +37,37 @@ _open: list[Outputs] = []
 
 
 class Outputs:
-    """The outputs of one experiment in a plain folder. Opens at once.
+    """The outputs of one experiment. Opens at once.
 
     Args:
-        log_dir: the folder.
+        log_dir: their folder.
         x_axis: key of the row that is the time-step.
         keep_rows: rows of an earlier part that stay; None: as many as there are.
+        opener: opens the run, given what is to be called with each row.
+        text_name: file of the text log.
 
     Raises:
         LaunchError: the earlier part is not all in its files now (see `settle`).
     """
 
-    def __init__(self, log_dir: str | os.PathLike[str], x_axis: str, keep_rows: int | None = None) -> None:
+    def __init__(
+        self,
+        log_dir: str | os.PathLike[str],
+        x_axis: str,
+        keep_rows: int | None = None,
+        opener: Opener | None = None,
+        text_name: str = TEXT_NAME,
+    ) -> None:
         self.log_dir = os.fspath(log_dir)
-        self._x_axis = x_axis
         self.rows = 0
+        self._opener = opener or self._open_plain
+        self._text_name = text_name
         self._former_logger = rla_logger.get_current()
         self._former_time = time_step_holder.get_time()
+        self._run = self._begin(keep_rows)
         self._former_tabular = dowel.tabular.swap({}, [])
         self._former_dowel = dowel.logger.swap([], x_axis)
         time_step_holder.set_time(0)
-        self._run = self._begin(keep_rows)
         _open.append(self)
 
     def _begin(self, keep_rows: int | None) -> Run:
@@ -63,9 +77,9 @@ class Outputs:
         if (folder / CSV_NAME).exists() or keep_rows:
             settle(folder)
             rows = past_rows(folder, keep_rows)
-            text = list(past_text(folder / TEXT_NAME))
+            text = list(past_text(folder / self._text_name))
             hide_events(folder)
-        run = open_plain_run(self.log_dir, SINKS, self._count_row, None, "", {"log": TEXT_NAME})
+        run = self._opener(self._count_row)
         self.rows = len(rows)
         if run.outbox is not None:
             now = time.time()
@@ -78,7 +92,10 @@ class Outputs:
         rla_logger.set_current(run.logger)
         return run
 
-    def _count_row(self, _row: dict[str, Any]) -> None:
+    def _open_plain(self, on_row: Callable[[Row], None]) -> Run:
+        return open_plain_run(self.log_dir, SINKS, on_row, None, "", {"log": TEXT_NAME})
+
+    def _count_row(self, _row: Row) -> None:
         self.rows += 1
 
     def rewind(self, rows: int) -> None:

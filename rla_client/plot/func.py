@@ -207,7 +207,10 @@ def _silent(_: str) -> None:
 
 
 def _load(
-    database: Database, found: Sequence[Selected], metrics: Sequence[str], x_bound: float | tuple[float, float] | None
+    database: Database,
+    found: Sequence[Selected],
+    metrics: Sequence[str],
+    x_bound: float | tuple[float, float] | None,
 ) -> dict[tuple[str, str], Curve]:
     long = database.curves([(run.table, run.index) for run in found], metrics, bound=x_bound)
     return {
@@ -239,7 +242,8 @@ def _panels(  # noqa: PLR0913, PLR0917 - all that makes a panel
                 values = scale[metric](curve[1]) if metric in scale else curve[1]
                 group.curves.append((curve[0], np.asarray(values, dtype=np.float64)))
     return {
-        name: dict(sorted(groups.items(), key=lambda entry: curve_order(entry[0]))) for name, groups in panels.items()
+        name: dict(sorted(groups.items(), key=lambda entry: curve_order(entry[0])))
+        for name, groups in panels.items()
     }
 
 
@@ -249,7 +253,8 @@ def _save(database: Database, figure: Any, legend: Any, save_name: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     extra = [legend] if legend is not None else None
     temp = path.with_name(f".rla-tmp-{os.getpid()}-{path.name}")
-    figure.savefig(temp, bbox_inches="tight", bbox_extra_artists=extra, format=path.suffix.lstrip(".") or "png")
+    figure.savefig(
+        temp, bbox_inches="tight", bbox_extra_artists=extra, format=path.suffix.lstrip(".") or "png"
+    )
     os.replace(temp, path)
     print(f"saved: {path}")  # noqa: T201 - as RLA
-

@@ -48,7 +48,13 @@ def draw(
         last: Bands = {}
         for key, group in groups.items():
             if group.curves:
-                line = _draw_group(panel, group, style, keys.index(key), (key, last, scores, metric if len(panels) > 1 else ""))
+                line = _draw_group(
+                    panel,
+                    group,
+                    style,
+                    keys.index(key),
+                    (key, last, scores, metric if len(panels) > 1 else ""),
+                )
                 lines.setdefault(key, (line, _legend(group, style)))
         bands.update(last)
         if len(panels) > 1:
@@ -78,11 +84,17 @@ def _tiles(count: int, tiling: str | None) -> tuple[int, int]:
 
 
 def _legend(group: Group, style: Style) -> str:
-    return f"{group.legend} ({len(group.curves)})" if style.show_number and style.average_group else group.legend
+    return (
+        f"{group.legend} ({len(group.curves)})" if style.show_number and style.average_group else group.legend
+    )
 
 
 def _draw_group(
-    panel: Any, group: Group, style: Style, place: int, target: tuple[str, Bands, Scores, str]  # noqa: ANN401
+    panel: Any,
+    group: Group,
+    style: Style,
+    place: int,
+    target: tuple[str, Bands, Scores, str],  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
     colours = style.colors or COLOURS
     look: dict[str, Any] = {

@@ -63,7 +63,9 @@ def select(
             if item.index in found:
                 if found[item.index].reg == reg:
                     continue
-                message = f"{item.index} is matched by {found[item.index].reg!r} and {reg!r}; a run belongs to one"
+                message = (
+                    f"{item.index} is matched by {found[item.index].reg!r} and {reg!r}; a run belongs to one"
+                )
                 raise ArgumentError(message)
             hyper, problems = read_hyper_params(data_root, table, item.index)
             for problem in problems:

@@ -8,7 +8,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from replication_lab import ITEM, Node, Proxy, Sshd, random_bytes, same_trees, tree, wait_until
@@ -297,9 +296,3 @@ def test_a_kilobyte_a_second(proxy: Proxy, master: Sshd, make_node: MakeNode) ->
     (log / "progress.csv").write_text("a\n" + "1\n" * 50_000)
     node.start()
     wait_until(lambda: same_trees(node, master.root), 600, "the master's tree being equal")
-
-
-def test_path_is_used(tmp_path: Path) -> None:
-    """The helper `same_trees` can fail."""
-    (tmp_path / "x").write_text("1")
-    assert tree(tmp_path) != {}

@@ -1,0 +1,200 @@
+"""`rla plot`, `export`, `tb`, `import`: taking runs out, and foreign ones in."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rla_client.database.cli_options import (
+    DataRoot,
+    RunArguments,
+    Since,
+    TableOption,
+    Where,
+    choose_records,
+    open_database,
+    say,
+    say_aside,
+)
+from rla_client.errors import ArgumentError, DatabaseError
+
+if TYPE_CHECKING:
+    from rla_client.database.records import Record
+    from rla_client.database.runs import Database
+
+PLOT_ENDINGS = (".png", ".pdf", ".svg")
+Metric = Annotated[
+    list[str] | None,
+    typer.Option("--metric", "-m", help="Column of progress.csv (repeatable).", show_default=False),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(plot)
+    app.command()(export)
+    app.command()(tb)
+    app.command("import")(import_)
+
+
+def plot(  # noqa: PLR0913 - options of a command
+    metrics: Annotated[list[str], typer.Argument(metavar="METRIC...", help="Columns of progress.csv.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="PNG, PDF or SVG file.")] = Path("plot.png"),
+    run: Annotated[
+        list[str] | None, typer.Option("--run", "-r", help="Only this run (repeatable).", show_default=False)
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            help="Hyper-parameters that make the curves, separated by commas.",
+            show_default=False,
+        ),
+    ] = None,
+    band: Annotated[str, typer.Option(help="ci, iqm, stderr, std, range, median or none.")] = "ci",
+    smooth: Annotated[float, typer.Option(help="Moving average over so many points.")] = 0.0,
+    x: Annotated[str, typer.Option(help="Column of the x axis.")] = "time-step",
+    bound: Annotated[float | None, typer.Option(help="Largest x.", show_default=False)] = None,
+    width: Annotated[float, typer.Option(help="Inches; 3.3 is a column of a paper.")] = 3.3,
+    ylabel: Annotated[
+        str | None, typer.Option(help="Instead of the metric's name.", show_default=False)
+    ] = None,
+    where: Where = None,
+    since: Since = None,
+    table: TableOption = None,
+    data_root: DataRoot = None,
+) -> None:
+    """Plot metrics, averaged over the runs of each group."""
+    if out.suffix.lower() not in PLOT_ENDINGS:
+        message = f"--out ends in {', '.join(PLOT_ENDINGS)}, not {out.name!r}"
+        raise ArgumentError(message)
+    database = open_database(data_root)
+    try:
+        from rla_client.plot.frames import curves
+    except ImportError as error:  # pragma: no cover - matplotlib is an extra
+        message = "plots need matplotlib: pip install matplotlib"
+        raise DatabaseError(message) from error
+    records = choose_records(database, run, table, where, since)
+    if not records:
+        message = "no run fits"
+        raise ArgumentError(message)
+    frame = database.runs(table, where, since)
+    frame = frame[frame["index"].isin({record.index for record in records})]
+    groups = [name.strip() for name in group.split(",")] if group else None
+    figure = curves(
+        frame, metrics, database=database, group=groups, x=x, band=band, smooth=smooth, bound=bound, width=width, ylabel=ylabel
+    )  # fmt: skip
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out)
+    say(f"{out}: {len(records)} run(s)")
+
+
+def export(  # noqa: PLR0913 - options of a command
+    out: Annotated[
+        Path, typer.Argument(help="FILE.csv, FILE.jsonl, FILE.parquet, or a folder for --tensorboard.")
+    ],
+    runs: RunArguments = None,
+    metric: Metric = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", help="csv, jsonl or parquet; else by the ending.", show_default=False),
+    ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Copy event files into a folder.")
+    ] = False,
+    where: Where = None,
+    since: Since = None,
+    table: TableOption = None,
+    data_root: DataRoot = None,
+) -> None:
+    """Write runs (one row each), or with --metric their curves, to a file."""
+    from rla_client.database.export import make_logdir, tensorboard_folders, write_table
+
+    database = open_database(data_root)
+    records = choose_records(database, runs, table, where, since)
+    if tensorboard:
+        folders = tensorboard_folders(database.data_root, records)
+        make_logdir(folders, out, copy=True)
+        say(f"{out}: event files of {len(folders)} run(s)")
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    frame = database.curves(records, metric) if metric else _rows_of(database, records, table)
+    chosen = write_table(frame, out, form)
+    say(f"{out}: {len(frame)} rows of {len(records)} run(s), {chosen}")
+
+
+def _rows_of(database: Database, records: list[Record], table: str | None):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    frame = database.runs(table)
+    wanted = {(record.table, record.index) for record in records}
+    keep = [pair in wanted for pair in zip(frame["table"], frame["index"], strict=True)]
+    return frame[keep].dropna(axis=1, how="all")
+
+
+def tb(
+    runs: RunArguments = None,
+    where: Where = None,
+    since: Since = None,
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 6006,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    print_only: Annotated[
+        bool, typer.Option("--print", help="Make the folder, print it, start nothing.")
+    ] = False,
+    table: TableOption = None,
+    data_root: DataRoot = None,
+) -> None:
+    """Start TensorBoard on a selection of runs."""
+    import subprocess
+    import sys
+    from importlib.util import find_spec
+
+    from rla_client.database.export import make_logdir, tensorboard_folders
+
+    database = open_database(data_root)
+    records = choose_records(database, runs, table, where, since)
+    folders = tensorboard_folders(database.data_root, records)
+    if not folders:
+        message = "none of the chosen runs has TensorBoard events"
+        raise DatabaseError(message)
+    if print_only:
+        folder = Path(tempfile.mkdtemp(prefix="rla-tb-"))
+        make_logdir(folders, folder, copy=False)
+        say(str(folder))
+        return
+    if find_spec("tensorboard") is None:
+        message = "TensorBoard is not installed: pip install tensorboard"
+        raise DatabaseError(message)
+    with tempfile.TemporaryDirectory(prefix="rla-tb-") as made:
+        make_logdir(folders, Path(made) / "runs", copy=False)
+        say_aside(f"{len(folders)} run(s); Ctrl-C ends it")
+        command = [sys.executable, "-m", "tensorboard.main", "--logdir", f"{made}/runs", "--port", str(port)]
+        raise typer.Exit(subprocess.run([*command, "--host", host], check=False).returncode)
+
+
+def import_(
+    kind: Annotated[str, typer.Argument(help="tensorboard, csv or garage.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder (or CSV file) to import.", exists=True)
+    ],
+    table: Annotated[str, typer.Option("--table", "-t", help="Task table that gets the runs.")] = "imported",
+    data_root: DataRoot = None,
+) -> None:
+    """Make runs out of foreign logs; importing again leaves what is there."""
+    from rla_client.database.changes import changing
+    from rla_client.database.foreign import import_logs
+    from rla_client.database.records import clock
+
+    root = open_database(data_root).data_root
+    with changing(root, clock()):
+        made, there, problems = import_logs(root, kind, folder, table, clock())
+    for problem in problems:
+        say_aside(f"left out: {problem}")
+    say(
+        f"imported {len(made)} run(s) into table {table}"
+        + (f"; {len(there)} were there already" if there else "")
+    )
+    if problems and not made and not there:
+        raise typer.Exit(1)

@@ -1,0 +1,116 @@
+"""Taking runs out: tables of runs or curves as csv, json lines or parquet, and TensorBoard folders."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla_client.errors import ArgumentError, DatabaseError
+from rla_client.layout import LOG
+from rla_client.storage import temp_path
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rla_client.database.records import Record
+
+FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
+
+
+def write_table(frame: pd.DataFrame, path: Path, form: str | None) -> str:
+    """Write a DataFrame whole or not at all.
+
+    Args:
+        frame: rows.
+        path: the file; its folder exists.
+        form: csv, jsonl or parquet; None goes by the file's ending.
+
+    Returns:
+        The form.
+
+    Raises:
+        ArgumentError: an unknown form.
+        DatabaseError: parquet without a library for it.
+    """
+    chosen = form or FORMATS.get(path.suffix)
+    if chosen not in FORMATS.values():
+        message = f"the form of {path} is not known; end it in {', '.join(FORMATS)} or give --format"
+        raise ArgumentError(message)
+    temp = temp_path(path)
+    try:
+        if chosen == "csv":
+            frame.to_csv(temp, index=False)
+        elif chosen == "jsonl":
+            _write_jsonl(frame, temp)
+        else:
+            _write_parquet(frame, temp)
+        os.replace(temp, path)
+    finally:
+        temp.unlink(missing_ok=True)
+    return chosen
+
+
+def _write_jsonl(frame: pd.DataFrame, path: Path) -> None:
+    names = list(frame.columns)
+    with path.open("w", encoding="utf-8") as file:
+        for row in frame.itertuples(index=False, name=None):
+            cells = {name: _json_value(value) for name, value in zip(names, row, strict=True)}
+            file.write(json.dumps(cells, ensure_ascii=False, default=str) + "\n")
+
+
+def _json_value(value: Any) -> Any:  # noqa: ANN401
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _write_parquet(frame: pd.DataFrame, path: Path) -> None:
+    plain = frame.copy()
+    for name in plain.columns:
+        if plain[name].dtype == object:  # one column holds one type
+            plain[name] = plain[name].map(
+                lambda value: value if isinstance(value, str) else json.dumps(value, default=str)
+            )
+    try:
+        plain.to_parquet(path, index=False)
+    except ImportError as error:
+        message = "parquet needs a library: pip install pyarrow (or export csv or jsonl)"
+        raise DatabaseError(message) from error
+
+
+def tensorboard_folders(data_root: Path, records: Sequence[Record]) -> dict[str, Path]:
+    """Name shown in TensorBoard → event folder, for the runs that have one."""
+    found = {}
+    for record in records:
+        folder = data_root / LOG / record.table / record.index / "tb"
+        if folder.is_dir():
+            found[f"{record.table}/{record.index}"] = folder
+    return found
+
+
+def make_logdir(folders: dict[str, Path], target: Path, *, copy: bool) -> None:
+    """A folder that TensorBoard can be pointed to.
+
+    Args:
+        folders: from `tensorboard_folders`.
+        target: made; must not exist or be empty.
+        copy: copy the event files; else link them.
+
+    Raises:
+        DatabaseError: the target holds something.
+    """
+    if target.exists() and any(target.iterdir()):
+        message = f"{target} is not empty; choose another folder"
+        raise DatabaseError(message)
+    for name, folder in folders.items():
+        place = target / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if copy:
+            shutil.copytree(folder, place)
+        else:
+            place.symlink_to(folder, target_is_directory=True)

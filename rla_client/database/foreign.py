@@ -1,0 +1,231 @@
+"""Making items out of foreign logs: TensorBoard event folders, CSV files, garage's folders.
+
+Each source becomes one run: `log/<table>/<index>` with progress.csv (and the event files for
+TensorBoard), and `hyperparameter/<table>/<index>` with parameter.json. The index is made of the
+time of the source's first record and its path below the imported folder, so importing again
+finds the run there and leaves it. A run appears whole: it is built in `.rla/copies` and moved.
+
+Values are copied as they are: numbers of event files by repr, cells of CSVs as text. The column
+`time-step` is the step of the event, or the source's own step column.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rla_client.database.changes import publish
+from rla_client.database.csv_table import TIME_STEP, TIMESTAMP
+from rla_client.database.events import event_files, read_points
+from rla_client.errors import ArgumentError, BrokenFileError
+from rla_client.layout import HYPARAM_FILE_NAME, HYPARAMETER, LOG, RunIndex, check_table_name, make_info
+
+STEP_COLUMNS = (
+    TIME_STEP, "TotalEnvSteps", "time/total_timesteps", "total_timesteps", "timesteps", "global_step", "step", "Step",
+    "steps", "iteration", "Iteration", "epoch",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One run to be made.
+
+    Attributes:
+        path: what is read, a folder or a file.
+        name: its path below the imported folder.
+        columns: of progress.csv.
+        rows: cells as text.
+        params: hyper-parameters.
+        began: Unix seconds of its first record.
+        events: event files to copy.
+    """
+
+    path: Path
+    name: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    params: Mapping[str, Any]
+    began: float
+    events: Sequence[Path] = ()
+
+
+def import_logs(
+    data_root: Path, kind: str, folder: Path, table: str, now: float
+) -> tuple[list[str], list[str], list[str]]:
+    """Import everything below a folder; the caller holds `changing`.
+
+    Args:
+        data_root: the database.
+        kind: tensorboard, csv or garage.
+        folder: what to import.
+        table: task table that gets the runs.
+        now: Unix seconds.
+
+    Returns:
+        (indices made, indices that were there, problems).
+
+    Raises:
+        ArgumentError: an unknown kind, or nothing of that kind below the folder.
+    """
+    check_table_name(table)
+    if kind not in _FINDERS:
+        message = f"cannot import {kind!r}; kinds: {', '.join(_FINDERS)}"
+        raise ArgumentError(message)
+    made: list[str] = []
+    there: list[str] = []
+    problems: list[str] = []
+    paths = list(_FINDERS[kind](folder))
+    for path in paths:
+        try:
+            source = _READERS[kind](path, folder)
+        except (BrokenFileError, OSError) as error:
+            problems.append(str(error))
+            continue
+        index = _index(source)
+        (made if _publish(data_root, table, index, (source, now)) else there).append(index)
+    if not paths:
+        message = f"nothing to import: no {kind} logs below {folder}"
+        raise ArgumentError(message)
+    return made, there, problems
+
+
+def _index(source: Source) -> str:
+    pairs = [("source", source.name)] if source.name not in {"", "."} else []
+    return RunIndex.make(datetime.fromtimestamp(source.began), "noip", make_info(pairs)).path  # noqa: DTZ006
+
+
+def _publish(data_root: Path, table: str, index: str, what: tuple[Source, float]) -> bool:
+    source, now = what
+
+    def build(staging: Path) -> dict[str, str]:
+        log, hyper = staging / "log", staging / "hyperparameter"
+        log.mkdir(parents=True)
+        hyper.mkdir()
+        with (log / "progress.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(source.columns)
+            writer.writerows(source.rows)
+        text = json.dumps(dict(source.params), indent=4, sort_keys=True, default=str)
+        for target in (log, hyper):
+            (target / f"{HYPARAM_FILE_NAME}.json").write_text(text, encoding="utf-8")
+        if source.events:
+            (log / "tb" / "events").mkdir(parents=True)
+            for path in source.events:
+                shutil.copy2(path, log / "tb" / "events" / path.name)
+        return {"log": f"{LOG}/{table}/{index}", "hyperparameter": f"{HYPARAMETER}/{table}/{index}"}
+
+    if (data_root / LOG / table / index).exists():
+        return False
+    publish(data_root, build, now)
+    return True
+
+
+def _tensorboard_folders(folder: Path) -> Iterator[Path]:
+    for here, _, names in os.walk(folder):
+        if any(".tfevents." in name for name in names):
+            yield Path(here)
+
+
+def _csv_files(folder: Path) -> Iterator[Path]:
+    if folder.is_file():
+        yield folder
+        return
+    yield from sorted(path for path in folder.rglob("*.csv") if path.is_file())
+
+
+def _garage_folders(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("progress.csv")):
+        if (path.parent / "variant.json").exists() or (path.parent / "metadata.json").exists():
+            yield path.parent
+
+
+def _read_tensorboard(path: Path, folder: Path) -> Source:
+    table: dict[int, dict[str, str]] = {}
+    times: dict[int, float] = {}
+    params: dict[str, Any] = {}
+    tags: dict[str, None] = {}
+    began = float("inf")
+    files = event_files(path)
+    for file in files:
+        for point in read_points(file):
+            began = min(began, point.wall_time)
+            if isinstance(point.value, str):
+                params[point.tag] = point.value
+                continue
+            tags[point.tag] = None
+            table.setdefault(point.step, {})[point.tag] = repr(point.value)
+            times[point.step] = max(point.wall_time, times.get(point.step, 0.0))
+    if not table:
+        raise BrokenFileError(os.fspath(path), "no scalar in its event files")
+    names = sorted(tags.keys() - {TIME_STEP, TIMESTAMP})
+    columns = [*names, TIME_STEP, TIMESTAMP]
+    rows = [
+        [*(cells.get(name, "") for name in names), str(step), repr(times[step])]
+        for step, cells in sorted(table.items())
+    ]
+    return Source(path, _name(path, folder), columns, rows, params, began, files)
+
+
+def _read_csv(path: Path, folder: Path) -> Source:
+    columns, rows = _table(path)
+    return Source(path, _name(path, folder), *_with_steps(columns, rows), {}, path.stat().st_mtime)
+
+
+def _read_garage(path: Path, folder: Path) -> Source:
+    columns, rows = _table(path / "progress.csv")
+    params: dict[str, Any] = {}
+    for name in ("variant.json", "metadata.json"):
+        try:
+            content = json.loads((path / name).read_bytes())
+        except FileNotFoundError:
+            continue
+        except ValueError as error:
+            raise BrokenFileError(os.fspath(path / name), f"no valid JSON ({error})") from error
+        params |= content if name == "variant.json" else {"metadata": content}
+    began = min(entry.stat().st_mtime for entry in path.iterdir())
+    return Source(path, _name(path, folder), *_with_steps(columns, rows), params, began, event_files(path))
+
+
+def _name(path: Path, folder: Path) -> str:
+    return path.name if path == folder else os.fspath(path.relative_to(folder))
+
+
+def _table(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of a CSV; lines with `#` before the header (SB3's monitor) are passed over."""
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        lines = [line.replace("\0", "?") for line in file]
+    while lines and lines[0].startswith("#"):
+        lines.pop(0)
+    rows = [row for row in csv.reader(lines) if row]
+    if not rows:
+        raise BrokenFileError(os.fspath(path), "it is empty")
+    return rows[0], [[*row, *[""] * (len(rows[0]) - len(row))][: len(rows[0])] for row in rows[1:]]
+
+
+def _with_steps(columns: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """The table with a column `time-step`: a copy of the source's step column, else the row's number."""
+    if TIME_STEP in columns:
+        return columns, rows
+    known = next((name for name in STEP_COLUMNS if name in columns), None)
+    place = columns.index(known) if known is not None else -1
+    steps = [row[place] if known is not None else str(number) for number, row in enumerate(rows)]
+    return [*columns, TIME_STEP], [[*row, step] for row, step in zip(rows, steps, strict=True)]
+
+
+_FINDERS: dict[str, Callable[[Path], Iterator[Path]]] = {
+    "tensorboard": _tensorboard_folders,
+    "csv": _csv_files,
+    "garage": _garage_folders,
+}
+_READERS: dict[str, Callable[[Path, Path], Source]] = {
+    "tensorboard": _read_tensorboard,
+    "csv": _read_csv,
+    "garage": _read_garage,
+}

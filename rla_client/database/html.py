@@ -1,0 +1,67 @@
+"""How databases and runs look in a notebook. Everything from files is escaped."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from rla_client.database.records import clock
+from rla_client.database.terminal import clean, duration_text, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rla_client.database.runs import Database, Run
+
+ROWS = 20
+
+
+def _cell(value: object) -> str:
+    return escape(clean(value))
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    head = "".join(f"<th>{_cell(name)}</th>" for name in names)
+    body = "".join("<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _pairs(title: str, pairs: Mapping[str, object]) -> str:
+    return f"<b>{_cell(title)}</b>{_table(['name', 'value'], list(pairs.items()))}" if pairs else ""
+
+
+def database_html(database: Database) -> str:
+    """The newest runs."""
+    now = clock()
+    records = database.records(limit=ROWS)
+    rows = [
+        [
+            r.date,
+            r.table,
+            r.shown_state(now),
+            plain(r.time_step),
+            duration_text(r.duration_s),
+            " ".join(r.tags),
+        ]
+        for r in reversed(records)
+    ]
+    title = f"<b>{escape(str(database.data_root))}</b>, newest {len(records)} runs"
+    return title + _table(["run", "table", "state", "time-step", "took", "tags"], rows)
+
+
+def run_html(run: Run) -> str:
+    """State, hyper-parameters and last values of one run."""
+    record = run.record
+    facts = {
+        "state": run.state,
+        "time-step": plain(record.time_step),
+        "took": duration_text(record.duration_s),
+    }
+    facts |= {"tags": " ".join(record.tags), "note": record.note}
+    title = f"<b>{escape(f'{run.table}/{run.index}')}</b>"
+    return (
+        title
+        + _table(list(facts), [list(facts.values())])
+        + _pairs("hyper-parameters", record.hyper.flat())  # type: ignore[attr-defined]
+        + _pairs("last values", dict(record.metrics))
+    )

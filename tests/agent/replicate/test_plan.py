@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+from hypothesis import given, strategies
+
+from rla_agent.replicate import records
+from rla_agent.replicate.plan import (
+    MAX_BACKOFF_S,
+    OVERDUE_S,
+    REST_S,
+    Action,
+    Append,
+    Health,
+    Local,
+    Nothing,
+    Owned,
+    Record,
+    Wait,
+    Whole,
+    backoff_s,
+    decide,
+    is_growing,
+    priority,
+)
+
+HERE = Local(ino=7, size=100, mtime_ns=10, ctime_ns=10)
+SENT = Record(HERE, 0, 100, 1, 2, 3, b"s", 5)
+
+
+def look(
+    local: Local = HERE, owned: Owned | None = None, record: Record | None = None, *, growing: bool = False,
+    rest_s: float = 100.0, waited_s: float = 0.0,
+) -> Action:
+    return decide(local, owned, record, growing=growing, rest_s=rest_s, waited_s=waited_s)
+
+
+def sent(**changes: object) -> Record:
+    from dataclasses import replace
+
+    return replace(SENT, **changes)  # type: ignore[arg-type]
+
+
+def test_whole_files() -> None:
+    assert look() == Whole(100)
+    assert look(record=SENT) == Nothing()
+    assert look(Local(8, 100, 11, 11), record=SENT) == Whole(100)
+    assert look(Local(7, 100, 10, 99), record=SENT) == Whole(100, compare=True)  # chmod, link
+
+
+def test_a_file_that_is_being_written_rests_first_but_not_for_ever() -> None:
+    assert look(rest_s=0.25) == Wait(REST_S - 0.25)
+    assert look(rest_s=0.25, waited_s=OVERDUE_S) == Whole(100)
+
+
+def test_owned_outputs_go_up_to_what_is_committed() -> None:
+    assert look(owned=Owned(0, 60, False)) == Whole(60, 0, grows=True)
+    known = sent(acked=60)
+    assert look(owned=Owned(0, 60, False), record=known) == Nothing()
+    assert look(owned=Owned(0, 90, False), record=known) == Append(60, 90)
+    assert look(owned=Owned(0, 900, False), record=known) == Append(60, 100)  # never past the file's end
+
+
+def test_a_new_generation_is_sent_whole() -> None:
+    assert look(owned=Owned(1, 90, False), record=sent(acked=60)) == Whole(90, 1, grows=True)
+    assert look(owned=Owned(0, 40, False), record=sent(acked=60)) == Whole(40, 0, grows=True)
+
+
+def test_a_large_backlog_on_little_is_sent_whole() -> None:
+    large = Local(7, 50 << 20, 11, 11)
+    assert look(large, Owned(0, 50 << 20, False), sent(acked=100)) == Whole(50 << 20, grows=True)
+    assert look(large, Owned(0, 50 << 20, False), sent(acked=45 << 20)) == Append(45 << 20, 50 << 20)
+
+
+def test_growing_logs_without_the_agents_word() -> None:
+    assert look(growing=True, rest_s=0) == Whole(100, cut=True, grows=True)
+    assert look(Local(7, 150, 11, 11), record=SENT, growing=True, rest_s=0) == Append(100, 150, cut=True)
+    assert look(Local(7, 150, 11, 11), record=SENT, growing=True) == Append(100, 150)  # what rests is all there is
+    assert look(record=SENT, growing=True) == Nothing()
+    assert look(Local(7, 100, 11, 11), record=SENT, growing=True) == Whole(100, compare=True, grows=True)
+    assert look(Local(8, 150, 11, 11), record=SENT, growing=True) == Whole(150, compare=True, grows=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (b"progress.csv", True), (b"progress.label.csv", True), (b"log.txt", True), (b"warn.txt", True),
+        (b"events.out.tfevents.1.h.2.u", True), (b"run.json", False), (b"catalog.txt", False), (b"x.csv", False),
+    ],
+)
+def test_names_that_grow(name: bytes, expected: bool) -> None:
+    assert is_growing("log", name) is expected
+    assert not is_growing("results", name)
+
+
+def test_small_and_live_first_checkpoints_behind() -> None:
+    order = [priority("log", 10), priority("results", 10), priority("log", 1 << 20), priority("checkpoint", 10)]
+    assert order == sorted(order)
+    assert len(set(order)) == 4
+
+
+def test_backoff_has_full_jitter_up_to_five_minutes() -> None:
+    assert backoff_s(0, 0.5) == 0.5
+    assert backoff_s(3, 0.5) == 4.0
+    assert backoff_s(1000, 0.999) < MAX_BACKOFF_S
+    assert backoff_s(1000, 0.0) == 0.0
+
+
+def test_three_refused_logins_block() -> None:
+    health = Health()
+    for _ in range(3):
+        assert health.may_try(1e9)
+        health = health.refused(0.0, 0.5, "refused", "mend")
+    assert not health.may_try(1e9)
+    assert health.reason == "refused"
+
+
+def test_seventy_two_hours_down_is_few_tries() -> None:
+    chance = random.Random(1)
+    health, now, tries = Health(), 0.0, 0
+    while now < 72 * 3600:
+        now = max(now + 0.25, health.not_before)
+        health = health.failed(now, chance.random(), "down", "")
+        tries += 1
+    assert 72 * 3600 / MAX_BACKOFF_S < tries < 4 * 72 * 3600 / MAX_BACKOFF_S
+
+
+@given(strategies.lists(strategies.text("ab\n\"', ", max_size=40), max_size=30), strategies.integers(1, 60))
+def test_csv_pieces_are_whole_rows(cells: list[str], limit: int) -> None:
+    import csv
+    import io
+
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for cell in cells:
+        writer.writerow([cell, "x"])
+    data = out.getvalue().encode()
+    parts = records.pieces(data + b"torn,", "csv", limit, cut=True)
+    assert b"".join(parts) == data
+    rows: list[list[str]] = []
+    for part in parts:
+        rows += list(csv.reader(io.StringIO(part.decode(), newline="")))
+    assert [row[0] for row in rows] == cells
+    assert b"".join(records.pieces(data + b"torn,", "csv", limit, cut=False)) == data + b"torn,"
+
+
+def test_pieces_keep_to_the_limit_and_to_pages() -> None:
+    data = b"".join(b"%04d %s\n" % (n, b"x" * (n % 50)) for n in range(2000))
+    parts = records.pieces(data, "lines", 32 << 10, cut=True)
+    assert max(len(part) for part in parts) <= 32 << 10
+    paged = records.pieces(data, "lines", 32 << 10, cut=True, page_of=1000)
+    assert b"".join(paged) == data
+    at = 1000
+    for part in paged:
+        assert part.count(b"\n") == 1 or at // 4096 == (at + len(part) - 1) // 4096
+        at += len(part)
+
+
+def test_event_records() -> None:
+    record = struct.pack("<QI", 5, 0) + b"hello" + struct.pack("<I", 0)
+    data = record * 3
+    assert records.record_ends(data + record[:-1], "events") == [21, 42, 63]
+    assert records.pieces(data + record[:9], "events", 50, cut=True) == [record * 2, record]
+    assert records.record_ends(b"\xff" * 40, "events") == []
