@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,9 +66,6 @@ class JobKind:
     media: bool
 
 
-KINDS: dict[str, JobKind] = {}
-
-
 @dataclass(slots=True)
 class _Pending:
     row: JobRow
@@ -80,9 +77,10 @@ class _Pending:
 class JobDesk:
     """Jobs of one volume."""
 
-    def __init__(self, executor: Executor, places: Places) -> None:
+    def __init__(self, executor: Executor, places: Places, kinds: Mapping[str, JobKind]) -> None:
         self._executor = executor
         self._places = places
+        self._kinds = kinds
         self._pending: dict[str, list[_Pending]] = {}
         self._storing: list[JobRow] = []
 
@@ -121,7 +119,7 @@ class JobDesk:
                     context = JobContext(
                         stream.opening, stream.folder / BLOBS_NAME, self._places, sizes(stream), live
                     )
-                    job.future = self._executor.submit(run_job, job.row, context)
+                    job.future = self._executor.submit(run_job, self._kinds, job.row, context)
                 busy.add(job.row.kind)
 
     def collect(self) -> list[str]:
@@ -145,8 +143,13 @@ class JobDesk:
     def pending(self, stream: str, *, media: bool) -> bool:
         """Whether jobs of a stream are not done; media ones only count if asked for."""
         return any(
-            not job.done and (media or not _is_media(job.row.kind)) for job in self._pending.get(stream, ())
+            not job.done and (media or not self._is_media(job.row.kind))
+            for job in self._pending.get(stream, ())
         )
+
+    def _is_media(self, kind: str) -> bool:
+        known = self._kinds.get(kind)
+        return known is not None and known.media
 
 
 def sizes(stream: Stream) -> dict[str, tuple[int, int, int]]:
@@ -154,19 +157,14 @@ def sizes(stream: Stream) -> dict[str, tuple[int, int, int]]:
     return {o.name: (o.generation, o.encoder.rows, o.size) for o in stream.outputs}
 
 
-def run_job(row: JobRow, context: JobContext) -> None:
+def run_job(kinds: Mapping[str, JobKind], row: JobRow, context: JobContext) -> None:
     """Run one job.
 
     Raises:
         RlaError: no runner knows its kind.
     """
-    kind = KINDS.get(row.kind)
+    kind = kinds.get(row.kind)
     if kind is None:
         message = f"no runner for jobs of kind {row.kind!r}"
         raise RlaError(message)
     kind.run(unpack(row.fields), context)
-
-
-def _is_media(kind: str) -> bool:
-    known = KINDS.get(kind)
-    return known is not None and known.media

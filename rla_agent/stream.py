@@ -45,6 +45,8 @@ from rla_client.spool import base_path, read_at, segment_numbers, segment_path
 from rla_client.storage import write_atomic
 
 READ_BYTES = 1 << 20
+CHECKPOINT_JOB = "checkpoint"
+MARKS_FIELD = "marks"  # where resume cuts the outputs back to
 CONTROL = ""  # name of the row that holds the stream's own position
 
 
@@ -89,6 +91,7 @@ class Stream:
         self.marks: list[Mark] = []
         self.bases: dict[int, dict[str, Any]] = {}
         self.last_bytes = 0.0
+        self._after_batch = self.position
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -148,7 +151,12 @@ class Stream:
         self.bases[number] = {"rows": self.rows}
 
     def _dispatch(self, batch: Batch, files: OpenFiles) -> None:
+        for piece in cut_at_checkpoints(batch):
+            self._take(piece, files)
+
+    def _take(self, batch: Batch, files: OpenFiles) -> None:
         start = Position(batch.number, batch.start)
+        self._after_batch = Position(batch.number, batch.end)
         for output in self.outputs:
             if output.position == start and not output.blocked:
                 self._give(output, batch, files)
@@ -178,12 +186,23 @@ class Stream:
         elif kind is ItemFile:
             self.new_files.append(content)  # type: ignore[arg-type]
         elif kind is Job:
-            fields = pack(content.fields)  # type: ignore[union-attr]
+            fields = pack(self._with_marks(content))  # type: ignore[arg-type]
             self.new_jobs.append(
                 JobRow(self.name, Position(number, record.end), content.kind, fields)  # type: ignore[union-attr]
             )
         elif kind is Opening and isinstance(lost := content.fields.get("lost"), int) and lost:  # type: ignore[union-attr]
             self.marks.append(Mark("lost", {"records": lost}))
+
+    def _with_marks(self, job: Job) -> dict[str, Any]:
+        """A job's fields; a checkpoint's also say how long every output is at this frame."""
+        if job.kind != CHECKPOINT_JOB:
+            return job.fields
+        marks = {
+            output.name: [output.generation, output.encoder.rows, output.size, output.file_name]
+            for output in self.outputs
+            if output.position == self._after_batch
+        }
+        return {**job.fields, MARKS_FIELD: {"rows": self.rows, "outputs": marks}}
 
     # -- outputs that lag -----------------------------------------------------------------------
 
@@ -308,6 +327,27 @@ class Stream:
         return record
 
 
+def cut_at_checkpoints(batch: Batch) -> list[Batch]:
+    """Pieces of a batch that each end at a checkpoint's frame or at the batch's end."""
+    ends = [
+        index + 1
+        for index, record in enumerate(batch.records)
+        if type(record.content) is Job and record.content.kind == CHECKPOINT_JOB
+    ]
+    if not ends or ends == [len(batch.records)]:
+        return [batch]
+    pieces: list[Batch] = []
+    begin, start = 0, batch.start
+    for stop in [*ends, len(batch.records)]:
+        records = batch.records[begin:stop]
+        end = batch.end if stop == len(batch.records) else records[-1].end
+        if records or end > start:
+            pieces.append(Batch(batch.number, start, end, records))
+        begin, start = stop, end
+    pieces[-1].damaged = batch.damaged
+    return pieces
+
+
 def clipped(batch: Batch, end: int) -> Batch:
     """The part of a batch up to an offset that ends a record."""
     records = [record for record in batch.records if record.end <= end]
@@ -380,10 +420,10 @@ def keep_item_file(opening: StreamOpening, file: ItemFile) -> None:
     """
     from rla_client.layout import check_relative  # noqa: PLC0415
 
-    check_relative(file.path, what="item file")
-    folder = open_folder(opening.root, opening.folders[file.kind])
+    *below, name = check_relative(file.path, what="item file")
+    folder = open_folder(opening.root, "/".join([opening.folders[file.kind], *below]), create=bool(below))
     try:
-        path = f"/proc/self/fd/{folder}/{file.path}"
+        path = f"/proc/self/fd/{folder}/{name}"
         with suppress(FileNotFoundError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:

@@ -28,6 +28,7 @@ from rla_agent.jobs import JobDesk
 from rla_agent.opening import same_root
 from rla_agent.output import OpenFiles
 from rla_agent.recovery import recover
+from rla_agent.runners import KINDS
 from rla_agent.runs import RunRecord
 from rla_agent.state import AgentDatabase, Changes
 from rla_agent.stream import Stream, keep_item_file
@@ -109,7 +110,7 @@ class Volume(threading.Thread):
         self._queue: queue.SimpleQueue[Data | Flush | Adopt | Stop] = queue.SimpleQueue()
         self.files = OpenFiles(settings.open_files_max)
         self._flushes: list[Flush] = []
-        self._stop: Stop | None = None
+        self._stopping: Stop | None = None
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix=f"{name}-work")
         self._next_commit = 0.0
         self._next_tick = 0.0
@@ -131,7 +132,7 @@ class Volume(threading.Thread):
         try:
             self._database = AgentDatabase(self._places.database)
             self._widener = Widener(self._pool)
-            self._jobs = JobDesk(self._pool, self._places)
+            self._jobs = JobDesk(self._pool, self._places, KINDS)
             self._committer = Committer(self._database, self.files, self._pool)
             while not self._finished():
                 self._turn()
@@ -148,7 +149,7 @@ class Volume(threading.Thread):
         self.turn = now
         busy = self._take_queue(max(0.0, min(self._next_tick, self._next_commit) - now))
         now = time.monotonic()
-        if now >= self._next_tick or self._flushes or self._stop is not None:
+        if now >= self._next_tick or self._flushes or self._stopping is not None:
             self._next_tick = now + TICK_S
             busy |= self._look_at_all()
         now = time.monotonic()
@@ -157,13 +158,13 @@ class Volume(threading.Thread):
             self._next_commit = time.monotonic() + self._settings.commit_interval_s
         if busy:
             self._next_tick = 0.0
-        elif self._stop is not None:
+        elif self._stopping is not None:
             time.sleep(DRAIN_POLL_S)
 
     def _finished(self) -> bool:
-        if self._stop is None:
+        if self._stopping is None:
             return False
-        if time.monotonic() > self._stop.deadline:
+        if time.monotonic() > self._stopping.deadline:
             return True
         return all(
             stream.removed or stream.parked or (not stream.lagging and not stream.dirty and stream.at_end)
@@ -188,7 +189,7 @@ class Volume(threading.Thread):
             elif isinstance(item, Adopt):
                 self._adopt(item)
             else:
-                self._stop = item
+                self._stopping = item
         return taken >= 1000  # noqa: PLR2004
 
     def _data(self, item: Data) -> None:
@@ -260,7 +261,7 @@ class Volume(threading.Thread):
 
     def _serve_outputs(self, stream: Stream) -> None:
         now = time.monotonic()
-        hurry = stream.writer_gone or self._stop is not None or any(f.stream == stream.name for f in self._flushes)
+        hurry = stream.writer_gone or self._stopping is not None or any(f.stream == stream.name for f in self._flushes)
         for output in stream.outputs:
             if output.may_retry(now) and output.size == 0:
                 with suppress(OSError):

@@ -129,8 +129,10 @@ def interpreter_problem() -> str | None:
     """Why this interpreter could not draw the figure once more; None when it could."""
     if not sys.executable or not os.path.isfile(sys.executable):
         return "this process has no Python interpreter of its own"
+    if "PYTHONHOME" in os.environ:
+        return "PYTHONHOME is set, which the agent does not pass on"
     installed = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
-    if site.ENABLE_USER_SITE:
+    if site.ENABLE_USER_SITE and "PYTHONUSERBASE" not in os.environ:
         installed.append(site.getusersitepackages())
     folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in installed if folder)
     for library in ("matplotlib", "numpy", "PIL"):

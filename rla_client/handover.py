@@ -145,11 +145,7 @@ def find_place(
         ArgumentError: the name or format cannot be meant.
         NotConfiguredError: no run is open and no results_dir is given.
     """
-    try:
-        text = os.fspath(name)
-    except TypeError:
-        raise ArgumentError(f"name must be text, got {type(name).__name__}") from None
-    parts = list(check_relative(text, what="name"))
+    parts = list(check_relative(name_text(name), what="name"))
     extension = os.path.splitext(parts[-1])[1][1:].lower()
     explicit = extension in formats
     chosen = (format_ or (extension if explicit else "mp4" if "mp4" in formats else "png")).lower()
@@ -172,6 +168,19 @@ def find_place(
     full = "/".join(parts)
     check_relative(full, what="name")
     return Place(folder, full, chosen, cover or not explicit, outbox)
+
+
+def name_text(name: object) -> str:
+    """A user's file name as text.
+
+    Raises:
+        ArgumentError: it is neither text nor a path.
+    """
+    if isinstance(name, (str, os.PathLike)):
+        text = os.fspath(name)
+        if isinstance(text, str):
+            return text
+    raise ArgumentError(f"name must be text, got {type(name).__name__}")
 
 
 def warn_once(reason: str, text: str) -> None:
@@ -260,12 +269,7 @@ def record_pixels(place: Place, kind: str, pixels: Pixels, fps: float) -> None:
     """Send raw pixels to the agent, or encode them here."""
     fields = {"shape": list(pixels.shape), "dtype": pixels.dtype, "fps": fps}
     if can_send(place):
-        slot = _fill_slot(place, pixels)
-        if slot is not None:
-            assert place.outbox is not None
-            place.outbox.job(kind, job_fields(place) | fields | {"slot": list(slot)})
-            return
-        if send_blob(place, kind, pixels.chunks(), fields):
+        if _send_pixels(place, kind, pixels, fields):
             return
     encode_here(place, kind, io.BytesIO(b"".join(pixels.chunks())), fields)
 
@@ -277,15 +281,19 @@ def encode_here(place: Place, kind: str, raw: BinaryIO, fields: dict[str, Any]) 
     make_here(place, lambda file: encode(raw, file, request))
 
 
-def _fill_slot(place: Place, pixels: Pixels) -> tuple[str, int] | None:
-    if pixels.total_bytes < MIN_SLOT_BYTES:
-        return None
-    slots = media_slots(place)
-    if slots is None:
-        return None
+def _send_pixels(place: Place, kind: str, pixels: Pixels, fields: dict[str, Any]) -> bool:
+    outbox = place.outbox
+    slots = media_slots(place) if pixels.total_bytes >= MIN_SLOT_BYTES else None
+    if outbox is None or slots is None:
+        return send_blob(place, kind, pixels.chunks(), fields)
     slot = slots.fill(pixels.total_bytes, pixels.copy_into)
-    slots.prepare(pixels.total_bytes)
-    return slot
+    if slot is None:
+        sent = send_blob(place, kind, pixels.chunks(), fields)
+    else:
+        outbox.job(kind, job_fields(place) | fields | {"slot": list(slot)})
+        sent = True
+    slots.prepare(pixels.total_bytes)  # last: it would compete with this copy
+    return sent
 
 
 def media_slots(place: Place) -> MediaSlots | None:

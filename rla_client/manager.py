@@ -12,6 +12,7 @@ agent. Names, arguments and files are those of polixir/RLAssistant.
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -23,6 +24,7 @@ from rla_client.clock import TimeStepHolder, time_step_holder
 from rla_client.config import Config, load_config
 from rla_client.errors import ArgumentError, NotConfiguredError
 from rla_client.item import Item, create_item, local_address, parameter_file, write_parameters
+from rla_client.item_data import ItemData
 from rla_client.layout import (
     ARCHIVE_TESTER,
     CHECKPOINT,
@@ -45,10 +47,11 @@ from rla_client.values import plain_hyper_param
 _ALIASES = {"task_name": "task_table_name", "private_config_path": "rla_config", "log_root": "data_root"}
 
 
-class ExpManager:
+class ExpManager(ItemData):
     """The experiment of this process. `rla_client.exp_manager` is the one that everybody uses."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.time_step_holder: TimeStepHolder = time_step_holder
         self.hyper_param: dict[str, Any] = {}
         self.log_name_format_version = LOG_NAME_FORMAT_VERSION
@@ -65,8 +68,6 @@ class ExpManager:
         self.dl_framework: str | None = None
         self.log_callback_fn: Callable[[Row], object] | None = None
         self._tracked: list[tuple[str, object]] = []
-        self._item: Item | None = None
-        self._run: Run | None = None
         self._address: str | None = None
 
     # -- configuration ------------------------------------------------------------------------
@@ -201,9 +202,7 @@ class ExpManager:
             ArgumentError: the data root cannot be written.
         """
         table, config, root = self._configured()
-        if self._run is not None:
-            self._run.close("finished", "")
-            self._run = self._item = None
+        self._end_run("finished", "")
         time_step_holder.set_time(time_step_holder.get_time() if self.record_date is None else 0)
         clear_time()
         self.info = make_info(self._tracked)
@@ -220,13 +219,19 @@ class ExpManager:
         for kind in (CODE, LOG, HYPARAMETER):
             self._run.file(kind, name, content)
         self._run.mark("hyper_param", plain_hyper_param(self.hyper_param))
+        self.save_archive()
+        self._bind_recorders(item)
+        self._capture_code(item, config)
         publish(item.root, table, self._run.opening or {}, config.log_used)
         self._say_where(item)
 
     def _open(self, item: Item, config: Config) -> Run:
         opening = make_opening(
             root=item.root,
-            folders={kind: item.relative(kind) for kind in FOLDER_KINDS},
+            folders={
+                **{kind: item.relative(kind) for kind in FOLDER_KINDS},
+                ARCHIVE_TESTER: os.path.dirname(item.relative(ARCHIVE_TESTER)),
+            },
             sinks=config.log_used,
             names={},
             item={"table": item.table, "index": item.index.path, "master": self.is_master_node},
@@ -269,11 +274,54 @@ class ExpManager:
         if status not in {"finished", "failed"}:
             message = f"close() takes status 'finished' or 'failed', got {status!r}"
             raise ArgumentError(message)
-        if self._run is not None:
-            if logger.get_current() is self._run.logger:
-                logger.set_current(None)
-            self._run.close(status, reason)
-            self._run = None
+        self._end_run(status, reason)
+
+    def _end_run(self, status: str, reason: str) -> None:
+        """Close the run and let go of everything that was its own."""
+        run, self._run = self._run, None
+        self.custom_data = {}
+        if run is None:
+            return
+        if self._saver is not None:
+            self._saver.close()
+            self._saver = None
+        if "rla_client.handover" in sys.modules:
+            sys.modules["rla_client.handover"].bind(None)
+        if logger.get_current() is run.logger:
+            logger.set_current(None)
+        run.close(status, reason)
+
+    def _bind_recorders(self, item: Item) -> None:
+        from rla_client.handover import RecordingTarget, bind  # noqa: PLC0415 - not at import of the package
+
+        run = self._run
+        outbox = None if run is None else run.outbox
+        bind(RecordingTarget(Path(item.folder(OTHER_RESULTS)), outbox, logger.warn))
+
+    def _capture_code(self, item: Item, config: Config) -> None:
+        """Capture code and environment; whatever goes wrong is a warning."""
+        from rla_client.code_backup import back_up_code  # noqa: PLC0415 - not at import of the package
+        from rla_client.code_files import BackupPlan  # noqa: PLC0415
+        from rla_client.environment import EnvironmentCapture  # noqa: PLC0415
+
+        run = self._run
+        if run is None or self.project_root is None:
+            return
+        root = Path(self.project_root)
+        capture = EnvironmentCapture(root)
+        backup = config.backup_config
+        plan = BackupPlan(
+            code_root=root,
+            lib_mode=config.project_type.backup_code_by == "lib",
+            code_dirs=backup.backup_code_dir,
+            lib_dir=backup.lib_dir,
+            run_files=tuple(self.run_file),
+            ignore_file=None if self.ignore_file_path is None else Path(self.ignore_file_path),
+            ignore_rules=backup.ignore_code_paths,
+            data_roots=(Path(item.root),),
+        )
+        report = back_up_code(plan, run.outbox, Path(item.folder(CODE)), logger.warn)
+        capture.write(lambda content: run.file(LOG, "environment.json", content), report)
 
     # -- clock --------------------------------------------------------------------------------
 

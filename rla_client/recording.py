@@ -32,6 +32,7 @@ SINKS = ("stdout", "log", "csv", "json", "tensorboard")
 TIME_STEP_KEY = "time-step"
 TIMESTAMP_KEY = "timestamp"
 PLAIN_TYPES = frozenset({float, int, bool})
+_ROW = int(FrameKind.ROW)  # an enum member costs the hot path 0.1 us
 
 Exclude = str | Iterable[str] | None
 Row = dict[str, Any]
@@ -72,6 +73,7 @@ class Logger:
         self._averages: dict[str, deque[float]] = {}
         self._passed: dict[str, float] = {}
         self.tbx_writer: Any = None
+        self.last_row: Row = {}
         self.forget_pending()
 
     def forget_pending(self) -> None:
@@ -184,9 +186,10 @@ class Logger:
                 outbox = self._joined()
             if outbox is not None:
                 payload = self._pack_row(step, now, row, excluded)
-                outbox.put(FrameKind.ROW, payload, now, 1)
+                outbox.put(_ROW, payload, now, 1)
             row[TIME_STEP_KEY] = step
             row[TIMESTAMP_KEY] = now
+            self.last_row = row
             if "stdout" in self.sinks:
                 self._print(format_table(without(row, excluded, "stdout")))
         if self.callback is not None:
@@ -216,6 +219,20 @@ class Logger:
         if join is not None:
             self.outbox = join(self.lock)
         return self.outbox
+
+    def memory(self) -> dict[str, Any]:
+        """Moving averages and `freq` memory, as plain data."""
+        with self.lock:
+            windows = {key: [window.maxlen, list(window)] for key, window in self._averages.items()}
+            return {"averages": windows, "passed": dict(self._passed)}
+
+    def restore_memory(self, memory: Mapping[str, Any]) -> None:
+        """Go on with what `memory` gave."""
+        with self.lock:
+            self._averages = {
+                key: deque(values, maxlen=length) for key, (length, values) in memory["averages"].items()
+            }
+            self._passed = dict(memory["passed"])
 
     # -- text ---------------------------------------------------------------------------------
 

@@ -27,6 +27,10 @@ _STORAGE_CLASSES = {
     "bool": "BoolStorage",
 }
 _COMPLEX_STORAGE_CLASSES = {"complex64": "ComplexFloatStorage", "complex128": "ComplexDoubleStorage"}
+TWO_TYPES = (
+    "two tensors to save see the same memory as different types, which a .pt file cannot hold; "
+    "save a .clone() of one of them"
+)
 
 
 class Storage(NamedTuple):
@@ -124,14 +128,14 @@ def _array_kinds(torch: Any, numpy: Any) -> dict[str, Any]:  # noqa: ANN401
 class Table:
     """The storages met so far. Shared by both picklers."""
 
-    __slots__ = ("_references", "names", "storages")
+    __slots__ = ("names", "references", "storages")
 
     def __init__(self) -> None:
         self.names = torch_names()
         self.storages: list[Storage] = []
-        self._references: dict[tuple[int, int], Reference] = {}
+        self.references: dict[tuple[int, int], Reference] = {}
 
-    def refer(self, storage: Any, kind: Any, itemsize: int, *, on_cpu: bool = False) -> Reference:  # noqa: ANN401
+    def refer(self, storage: Any, kind: Any, itemsize: int) -> Reference:  # noqa: ANN401
         """Note a storage and return what stands for it.
 
         Raises:
@@ -139,18 +143,15 @@ class Table:
         """
         address = storage.data_ptr()
         nbytes = storage.nbytes()
-        found = self._references.get((address, nbytes)) if nbytes else None  # empty ones share nothing
+        found = self.references.get((address, nbytes)) if nbytes else None  # empty ones share nothing
         if found is None:
-            on_cpu = on_cpu or storage.device.type == "cpu"
+            on_cpu = storage.device.type == "cpu"
             location = "cpu" if on_cpu else self.names.location_tag(storage)
             found = Reference(("storage", kind, str(len(self.storages)), location, nbytes // itemsize))
             self.storages.append(Storage(address if on_cpu else 0, nbytes, storage))
-            self._references[address, nbytes] = found
+            self.references[address, nbytes] = found
         elif found.identity[1] is not kind:
-            raise ArgumentError(
-                "two tensors to save see the same memory as different types, which a .pt file cannot hold; "
-                "save a .clone() of one of them"
-            )
+            raise ArgumentError(TWO_TYPES)
         return found
 
     def note_array(self, array: Any) -> int:  # noqa: ANN401

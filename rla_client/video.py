@@ -209,7 +209,7 @@ def _video_place(
     name: str, cover: bool, add_timestamp: bool, results_dir: str | os.PathLike[str] | None
 ) -> handover.Place:
     formats = handover.VIDEO_FORMATS
-    text = os.fspath(name)
+    text = handover.name_text(name)
     if not text.lower().endswith(".gif") and not _has_ffmpeg():
         handover.warn_once("ffmpeg", "no ffmpeg (pip install imageio-ffmpeg): videos are written as gif")
         formats = frozenset({"gif"})

@@ -180,6 +180,20 @@ def open_transport(login: Login) -> paramiko.Transport:
     return transport
 
 
+def server_key(login: Login) -> tuple[str, bytes]:
+    """Type and blob of the key that the master shows, unchecked. For `trust` only.
+
+    Raises:
+        LinkError: the master cannot be reached.
+    """
+    transport = _handshake(login)
+    try:
+        key = transport.get_remote_server_key()
+        return key.get_name(), key.asbytes()
+    finally:
+        transport.close()
+
+
 def _handshake(login: Login) -> paramiko.Transport:
     import paramiko  # noqa: PLC0415
 

@@ -20,7 +20,7 @@ from rla_agent.replicate.ledger import CLEAN, GONE, PARKED, Attempt, Due, Key, L
 from rla_agent.replicate.link import Batch, Confirmed, Link, Outcome, jobs_without_result
 from rla_agent.replicate.plan import Append, Health, Local, Nothing, Owned, Wait, Whole
 from rla_agent.replicate.scan import Folder, Scanner, ScanError
-from rla_agent.replicate.send import Failed, Job, MovedError, NotYetError, Sent
+from rla_agent.replicate.send import PAGED_BYTES, Failed, Job, MovedError, NotYetError, Sent
 from rla_agent.replicate.target import (
     BlockedError,
     DeniedError,
@@ -325,7 +325,7 @@ class Database:
     def _sent(self, result: Sent, now: float) -> None:
         job, key = result.job, result.job.due.key
         self.ledger.sent(key, result.record, time.time())
-        if isinstance(job.action, Whole):
+        if _uses_temp(job):
             self.ledger.drop_temps(self.number, [job.temp])
         if not job.due.item_made:
             self.ledger.made_item(self.number, job.due.item)
@@ -349,7 +349,7 @@ class Database:
     def _failed(self, result: Failed, now: float) -> None:
         job, error, key = result.job, result.error, result.job.due.key
         self._again.discard(key)
-        if isinstance(job.action, Whole):
+        if _uses_temp(job):
             self._orphans.append(Temp(job.temp, key, Local(0, 0, 0, 0), 0))
         if isinstance(error, MovedError):
             self.ledger.park_item(self.number, job.due.item, error.why, error.hint)
@@ -397,7 +397,7 @@ class Database:
             if temp.temp == job.temp:
                 self._partial[job.due.key] = temp
                 return
-        if isinstance(job.action, Whole):
+        if _uses_temp(job):
             self._orphans.append(Temp(job.temp, job.due.key, Local(0, 0, 0, 0), 0))
 
     def _link_failed(self, error: TargetError, now: float) -> None:
@@ -425,6 +425,10 @@ def _attempt(job: Job, local: Local) -> Attempt:
     if isinstance(job.action, Append):
         return Attempt(job.action.upto, None)
     return Attempt(job.action.size, local.mtime_ns // 10**9)
+
+
+def _uses_temp(job: Job) -> bool:
+    return isinstance(job.action, Whole) or _size(job) > PAGED_BYTES
 
 
 def _size(job: Job) -> int:

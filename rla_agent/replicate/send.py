@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from rla_agent.replicate.ledger import Due, Key
 
 APPEND_BYTES: Final = 8 << 20  # of one job; the rest goes in the next one
-PAGED_BYTES: Final = 64 << 10  # a catch-up of more goes in larger pieces, for the round trips' sake
+PAGED_BYTES: Final = 64 << 10  # a catch-up of more goes in larger pieces, for the round trips' sake,
+COPY_BYTES: Final = 256 << 20  # or by a copy that the server makes, so that no reader sees half a row
 MAX_KEPT: Final = 3  # copies moved aside, then two writers must be at work
 LENIENT_TRIES: Final = 2  # then a file that only grew meanwhile may go as it was
 
@@ -246,7 +247,11 @@ class Sender:
         if not parts:
             raise NotYetError("append to", job.due.path, "no whole record yet")
         sent = b"".join(parts)
-        found = self._session.append(job.due.path, action.offset, parts, expect)
+        found = None
+        if kind == "csv" and len(sent) > PAGED_BYTES and action.offset <= COPY_BYTES:
+            found = self._session.extend(job.due.path, job.temp, action.offset, sent, expect)
+        if found is None:
+            found = self._session.append(job.due.path, action.offset, parts, expect)
         size = action.offset + len(sent)
         if found.size != size:
             raise TransientError("append to", job.due.path, f"the master holds {found.size} bytes of {size}")

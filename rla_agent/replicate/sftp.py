@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 POSIX_RENAME: Final = b"posix-rename@openssh.com"
 STATVFS: Final = b"statvfs@openssh.com"
+COPY_DATA: Final = b"copy-data"
 HARDLINK: Final = b"hardlink@openssh.com"
 FULL_BYTES: Final = 1 << 20  # less free space than this explains a bare "Failure"
 _NEW: Final = wire.WRITE_FLAG | wire.CREATE_FLAG | wire.EXCLUSIVE_FLAG
@@ -309,6 +310,41 @@ class SftpSession:
                 self._check(reply, "append to", path)
             at += len(piece)
         return self._handle_stat(handle, path)
+
+    def extend(self, path: bytes, temp: bytes, offset: int, data: bytes, expect: RemoteStat) -> RemoteStat | None:
+        """See `Session`: the server copies what it has, the rest is sent, then the rename."""
+        if COPY_DATA not in self.extensions or not self._posix_rename or offset == 0:
+            return None
+        look = self._call(wire.path_request(wire.LSTAT, self._full(path)))
+        self._check(look, "look at", path)
+        found = _remote_stat(wire.parse_attributes(look.body)[0])
+        if found.size != offset or not same(found, expect):
+            return None  # `append` judges it
+        source = self._call(wire.open_request(self._full(path), wire.READ_FLAG))
+        self._check(source, "open", path)
+        target = self._call(wire.open_request(self._full(temp), _NEW))
+        self._check(target, "create", temp)
+        copied = self._call(wire.copy_request(source.handle, offset, target.handle))
+        if copied.status != wire.OK:
+            for handle in (source.handle, target.handle):
+                self._call(wire.path_request(wire.CLOSE, handle))
+            self.remove(temp)
+            return None
+        pending = []
+        at = 0
+        while at < len(data):
+            piece = memoryview(data)[at : at + self._wire.chunk_bytes()]
+            pending.append(self._submit(wire.write_request(target.handle, offset + at, piece)))
+            at += len(piece)
+        for reply in [self._wait(request) for request in pending]:
+            self._check(reply, "write", path)
+        state = self._handle_stat(target.handle, temp)
+        for handle in (source.handle, target.handle):
+            self._check(self._call(wire.path_request(wire.CLOSE, handle)), "close", path)
+        if state.size != offset + len(data):
+            raise TransientError("send", path, f"the master holds {state.size} bytes of {offset + len(data)}")
+        self.rename(temp, path)
+        return state
 
     def _handle_stat(self, handle: bytes, path: bytes) -> RemoteStat:
         reply = self._call(wire.path_request(wire.FSTAT, handle))

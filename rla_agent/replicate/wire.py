@@ -179,6 +179,12 @@ def extended_request(name: bytes, *arguments: bytes) -> bytes:
     return bytes([EXTENDED]) + string(name) + b"".join(string(argument) for argument in arguments)
 
 
+def copy_request(source: bytes, length: int, target: bytes) -> bytes:
+    """Extension copy-data: the first `length` bytes of one handle to another, on the server."""
+    head = bytes([EXTENDED]) + string(b"copy-data") + string(source) + struct.pack(">QQ", 0, length)
+    return head + string(target) + struct.pack(">Q", 0)
+
+
 def parse_attributes(body: bytes, at: int = 0) -> tuple[Attributes, int]:
     """Read an ATTRS structure; returns it and the position behind it."""
     (flags,) = struct.unpack_from(">I", body, at)

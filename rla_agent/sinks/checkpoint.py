@@ -245,16 +245,15 @@ def _write_from_arena(job: CheckpointJob, source: ArenaSource, blobs: Path, temp
 def _write_zip(
     file: BinaryIO, job: CheckpointJob, source: ArenaSource, descriptor: int, begins: list[int]
 ) -> None:
-    zipped = TorchZip(file)
     size = source.skeleton_bytes
-    zipped.add("data.pkl", size, _pieces(descriptor, begins[0], size))
-    zipped.add("byteorder", len(job.byteorder), [job.byteorder.encode("ascii")])
-    for key, (begin, size) in enumerate(zip(begins[1:], source.sizes, strict=True)):
-        zipped.add(f"data/{key}", size, _pieces(descriptor, begin, size))
-    zipped.add("version", len(TORCH_FORMAT), [TORCH_FORMAT])
     stamp = job.stamp.encode()
-    zipped.add(STAMP_RECORD, len(stamp), [stamp])
-    zipped.close()
+    with TorchZip(file) as zipped:
+        zipped.add("data.pkl", size, _pieces(descriptor, begins[0], size))
+        zipped.add("byteorder", len(job.byteorder), [job.byteorder.encode("ascii")])
+        for key, (begin, size) in enumerate(zip(begins[1:], source.sizes, strict=True)):
+            zipped.add(f"data/{key}", size, _pieces(descriptor, begin, size))
+        zipped.add("version", len(TORCH_FORMAT), [TORCH_FORMAT])
+        zipped.add(STAMP_RECORD, len(stamp), [stamp])
 
 
 def _pieces(descriptor: int, begin: int, size: int) -> Iterator[bytes]:

@@ -231,7 +231,7 @@ def render_environment() -> dict[str, str]:
     environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     environment.setdefault("PATH", os.defpath)
     with suppress(KeyError):  # a uid without an entry has no home either
-        environment["HOME"] = pwd.getpwuid(os.geteuid()).pw_dir
+        environment["HOME"] = os.environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return environment | threads | {"MPLBACKEND": "agg"}
 

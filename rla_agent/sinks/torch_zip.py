@@ -18,6 +18,7 @@ from __future__ import annotations
 import struct
 import zipfile
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import BinaryIO
 
 from rla_client.checkpoint_job import ALIGNMENT
@@ -33,7 +34,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 class TorchZip:
-    """One file in the making. `close` writes the directory; without it the file is no zip."""
+    """One file in the making: a context whose end writes the directory that makes it a zip."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._zip = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True)
@@ -58,9 +59,16 @@ class TorchZip:
         if written != size:
             raise ValueError(f"record {name} has {written} bytes instead of {size}")
 
-    def close(self) -> None:
-        """Write the directory."""
-        self._zip.close()
+    def __enter__(self) -> TorchZip:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Write the directory; after an error only let go of the file."""
+        if kind is None:
+            self._zip.close()
+            return
+        with suppress(OSError, ValueError):
+            self._zip.close()
 
     def _padding(self, name_bytes: int, *, large: bool) -> bytes:
         """The extra field after which data begins at a multiple of ALIGNMENT."""

@@ -21,12 +21,12 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
-from rla_client.database.hyper_params import wrap
-from rla_client.database.records import PROGRESS_FILE, Record, read_record
+from rla_client.database.records import PROGRESS_FILE, Record, read_record, to_json
 from rla_client.database.tree import day_items, find_days, find_tables
 from rla_client.errors import DatabaseError
 from rla_client.layout import DEFAULT_LOG_TYPES, LOG
@@ -39,6 +39,7 @@ _COLUMNS = (
     "table_name", "idx", "kinds", "opened", "host", "state", "updated", "time_step", "duration_s",
     "hyper", "metrics", "tags", "note", "problems",
 )  # fmt: skip
+_EMPTY = (None, "[]")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS days (kind TEXT, table_name TEXT, day TEXT, mtime_ns INTEGER,
     PRIMARY KEY (kind, table_name, day)) WITHOUT ROWID;
@@ -160,8 +161,8 @@ class Catalogue:
         record = read_record(self._root, table, index, tuple(kinds.split()))
         return (
             table, index, kinds, record.opened, record.host, record.state, record.updated, record.time_step,
-            record.duration_s, _dump(record.hyper), _dump(record.metrics), _dump(record.tags), record.note,
-            _dump(record.problems), signature,
+            record.duration_s, record.hyper_json, record.metrics_json, to_json(record.tags), record.note,
+            to_json(record.problems), signature,
         )  # fmt: skip
 
     def records(
@@ -241,28 +242,38 @@ def _condition(table: str | None, since: float | None) -> tuple[str, list[object
     return (f"WHERE {' AND '.join(terms)}" if terms else ""), values
 
 
-def _dump(value: object) -> str:
-    return json.dumps(value, default=str, separators=(",", ":"))
-
-
-def _record(row: Iterable[object]) -> Record:
-    values = dict(zip(_COLUMNS, row, strict=True))
-    load = json.loads
+def _record(row: tuple[Any, ...]) -> Record:
+    (
+        table,
+        index,
+        kinds,
+        opened,
+        host,
+        state,
+        updated,
+        step,
+        duration,
+        hyper,
+        metrics,
+        tags,
+        note,
+        problems,
+    ) = row
     return Record(
-        table=str(values["table_name"]),
-        index=str(values["idx"]),
-        kinds=tuple(str(values["kinds"]).split()),
-        opened=values["opened"] or 0.0,  # type: ignore[arg-type]
-        host=str(values["host"] or ""),
-        state=values["state"],  # type: ignore[arg-type]
-        updated=values["updated"],  # type: ignore[arg-type]
-        time_step=values["time_step"],  # type: ignore[arg-type]
-        duration_s=values["duration_s"],  # type: ignore[arg-type]
-        hyper=wrap(load(values["hyper"] or "{}")),  # type: ignore[arg-type]
-        metrics=load(values["metrics"] or "{}"),  # type: ignore[arg-type]
-        tags=tuple(load(values["tags"] or "[]")),  # type: ignore[arg-type]
-        note=str(values["note"] or ""),
-        problems=tuple(load(values["problems"] or "[]")),  # type: ignore[arg-type]
+        table=table,
+        index=index,
+        kinds=tuple(kinds.split()),
+        opened=opened or 0.0,
+        host=host or "",
+        state=state,
+        updated=updated,
+        time_step=step,
+        duration_s=duration,
+        hyper_json=hyper or "{}",
+        metrics_json=metrics or "{}",
+        tags=() if tags in _EMPTY else tuple(json.loads(tags)),
+        note=note or "",
+        problems=() if problems in _EMPTY else tuple(json.loads(problems)),
     )
 
 

@@ -83,7 +83,7 @@ def ls(
     records = _sorted(records, sort, now)
     hidden = 0
     if early is not None and len(records) == early:
-        hidden = max(len(database.records(table, where, since)) - early, 0)
+        hidden = max(database.count(table, since) - early, 0) if where is None else 0
     elif limit and len(records) > limit:
         hidden = len(records) - limit
         records = records[-limit:]
@@ -120,7 +120,7 @@ def _listing(
     records: list[Record], columns: str | None, now: float, *, everything: bool
 ) -> tuple[list[str], list[list[object]]]:
     """Column names and rows of `ls`."""
-    from rla_client.database.records import tracked_keys
+    from rla_client.database.records import tracked_texts
     from rla_client.database.runs import RowView
     from rla_client.database.terminal import duration_text, plain
 
@@ -129,15 +129,16 @@ def _listing(
         chosen = {"step": "time_step", "time-step": "time_step", "took": "duration"}
         views = [RowView(record, now) for record in records]
         return asked, [[view.get(chosen.get(name, name)) for name in asked] for view in views]
-    keys = list(dict.fromkeys(key for record in records for key in tracked_keys(record.index)))
+    texts = [tracked_texts(record.index) for record in records]
+    keys = list(dict.fromkeys(key for text in texts for key in text))
     several = everything or len({record.table for record in records}) > 1
     names = ["run", *(["table"] if several else []), "state", "step", "took", *keys]
     rows = []
-    for record in records:
-        view = RowView(record, now)
+    for record, text in zip(records, texts, strict=True):
         took: object = record.duration_s if everything else duration_text(record.duration_s)
         head = [record.index if everything else record.date, *([record.table] if several else [])]
-        values = [view.get(key) for key in keys]
+        known = RowView(record, now) if everything else text
+        values = [known.get(key) for key in keys]
         rows.append([*head, record.shown_state(now), plain(record.time_step), took, *values])
     tags = any(record.tags for record in records)
     if tags or everything:
@@ -225,7 +226,7 @@ def _print_run(run: Run, metrics: list[str]) -> None:
         facts["note"] = record.note
     say(pairs_text(facts))
     for title, pairs in (
-        ("hyper-parameters", record.hyper.flat()),  # type: ignore[attr-defined]
+        ("hyper-parameters", record.hyper.flat()),
         ("last values", {key: plain(value) for key, value in record.metrics.items() if key != "time-step"}),
     ):
         if pairs:

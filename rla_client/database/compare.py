@@ -50,7 +50,7 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str
 
 def differing_keys(records: Sequence[Record]) -> tuple[list[str], list[dict[str, Any]]]:
     """Hyper-parameters that are not the same in all runs, and each run's flat hyper-parameters."""
-    flats: list[dict[str, Any]] = [record.hyper.flat() for record in records]  # type: ignore[attr-defined]
+    flats: list[dict[str, Any]] = [record.hyper.flat() for record in records]
     names = dict.fromkeys(name for flat in flats for name in flat)
     missing = object()
     keys = [name for name in names if len({repr(flat.get(name, missing)) for flat in flats}) > 1]

@@ -62,6 +62,6 @@ def run_html(run: Run) -> str:
     return (
         title
         + _table(list(facts), [list(facts.values())])
-        + _pairs("hyper-parameters", record.hyper.flat())  # type: ignore[attr-defined]
+        + _pairs("hyper-parameters", record.hyper.flat())
         + _pairs("last values", dict(record.metrics))
     )

@@ -12,12 +12,13 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rla_client.database.csv_table import TIME_STEP, TIMESTAMP, read_tail
-from rla_client.database.hyper_params import read_hyper_params, tracked
+from rla_client.database.hyper_params import HyperParams, read_hyper_params
 from rla_client.errors import BrokenFileError, DatabaseError
 from rla_client.layout import LOG, RunIndex
 
@@ -27,6 +28,7 @@ NOTE_FILE = "note.json"
 PROGRESS_FILE = "progress.csv"
 LIVE_STATES = frozenset({"running", "stalled"})
 UNKNOWN = "unknown"
+DATE_LENGTH = len("2026/11/21/09-30-01-123456")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,8 @@ class Record:
         updated: when run.json was last written, Unix seconds.
         time_step: last time-step in progress.csv, None without rows.
         duration_s: from the start to the end, or to the last row.
-        hyper: hyper-parameters, nested as they were.
-        metrics: last value of each column of progress.csv.
+        hyper_json: hyper-parameters as JSON text; `hyper` gives them nested as they were.
+        metrics_json: last value of each column of progress.csv as JSON text; `metrics` parses it.
         tags: from note.json.
         note: from note.json.
         problems: one line of text per file that could not be read.
@@ -59,11 +61,21 @@ class Record:
     updated: float | None = None
     time_step: float | None = None
     duration_s: float | None = None
-    hyper: Mapping[str, Any] = field(default_factory=dict)
-    metrics: Mapping[str, Any] = field(default_factory=dict)
+    hyper_json: str = "{}"
+    metrics_json: str = "{}"
     tags: tuple[str, ...] = ()
     note: str = ""
     problems: tuple[str, ...] = ()
+
+    @property
+    def hyper(self) -> HyperParams:
+        """Hyper-parameters; shared between looks, so not to be changed."""
+        return _parse(self.hyper_json)
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """Last value of each column of progress.csv; not to be changed."""
+        return _parse(self.metrics_json)
 
     @property
     def date(self) -> str:
@@ -83,8 +95,7 @@ class Record:
 
 def short_name(index: str) -> str:
     """The date part of an index."""
-    parsed = RunIndex.parse(index)
-    return index if parsed is None else parsed.record_date
+    return index[:DATE_LENGTH]
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -137,8 +148,8 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
         updated=_seconds(run.get("updated")),
         time_step=time_step if time_step is not None else _seconds(run.get("time_step")),
         duration_s=_duration(run, metrics, opened),
-        hyper=hyper,
-        metrics=metrics,
+        hyper_json=to_json(hyper),
+        metrics_json=to_json(metrics),
         tags=tuple(str(tag) for tag in tags) if isinstance(tags, list) else (),
         note=str(note.get("note") or ""),
         problems=tuple(problems),
@@ -176,9 +187,21 @@ def _duration(run: Mapping[str, Any], metrics: Mapping[str, Any], opened: float)
     return max(max(candidates) - opened, 0.0) if candidates else None
 
 
-def tracked_keys(index: str) -> list[str]:
-    """Names of the tracked hyper-parameters, in order, each once."""
-    return list(dict.fromkeys(key for key, _ in tracked(index)))
+def tracked_texts(index: str) -> dict[str, str]:
+    """The tracked hyper-parameters as the index spells them; the fast form of `tracked`."""
+    parts = (part.partition("=") for part in index.partition("&")[2].split("&"))
+    return {key: value for key, sign, value in parts if sign}
+
+
+def to_json(value: object) -> str:
+    """JSON text of plain data; what is none (dates) becomes text."""
+    return json.dumps(value, default=str, separators=(",", ":"))
+
+
+@lru_cache(maxsize=1 << 15)  # 15,000 runs, each looked at several times by a filter and a table
+def _parse(text: str) -> HyperParams:
+    found = json.loads(text, object_hook=HyperParams)
+    return found if isinstance(found, HyperParams) else HyperParams()
 
 
 def clock() -> float:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.database.catalogue import Catalogue, state_folder
 from rla_client.database.csv_table import TIME_STEP
 from rla_client.database.curve_cache import CurveCache
+from rla_client.database.hyper_params import wrap
 from rla_client.database.query import archived_manager, checkpoint_names, files_below
 from rla_client.database.records import PROGRESS_FILE, Record, clock
 from rla_client.database.tree import Item, archived_root, check_data_root, check_table, find_tables, run_items
@@ -100,6 +101,11 @@ class Database:
             _check_names(test, found)
         return chosen[-limit:] if limit is not None else chosen
 
+    def count(self, table: str | None = None, since: Since = None) -> int:
+        """How many runs there were at the last look at this database (this does not look again)."""
+        with Catalogue(self.data_root) as catalogue:
+            return catalogue.count(table, since=parse_since(since, clock()))
+
     def _catalogue(self) -> Catalogue:
         catalogue = Catalogue(self.data_root)
         catalogue.refresh(int(clock() * 1e9), self.progress)
@@ -116,7 +122,7 @@ class Database:
 
         now = clock()
         records = self.records(table, where, since)
-        hypers = [record.hyper.flat() for record in records]  # type: ignore[attr-defined]
+        hypers = [record.hyper.flat() for record in records]
         fixed = pd.DataFrame(
             {
                 "index": [record.index for record in records],
@@ -221,8 +227,8 @@ class Run:
 
     @property
     def hyper_param(self) -> HyperParams:
-        """Hyper-parameters."""
-        return self.record.hyper  # type: ignore[return-value]
+        """Hyper-parameters; a copy of your own."""
+        return wrap(self.record.hyper)  # type: ignore[no-any-return]
 
     @property
     def state(self) -> str | None:
@@ -300,12 +306,12 @@ class RowView(Mapping[str, Any]):
         if name in _FIELD_OF:
             return _FIELD_OF[name](record, self._now)
         try:
-            return record.hyper.dotted(name)  # type: ignore[attr-defined]
+            return record.hyper.dotted(name)
         except KeyError:
             return record.metrics[name]
 
     def __iter__(self) -> Any:  # noqa: ANN401
-        return iter({**dict.fromkeys(FIELDS), **self._record.hyper.flat(), **self._record.metrics})  # type: ignore[attr-defined]
+        return iter({**dict.fromkeys(FIELDS), **self._record.hyper.flat(), **self._record.metrics})
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -352,7 +358,7 @@ def _check_names(test: Where, records: Sequence[Record]) -> None:
         return
     known: set[str] = set(FIELDS)
     for record in records:
-        known.update(record.hyper.flat(), record.metrics)  # type: ignore[attr-defined]
+        known.update(record.hyper.flat(), record.metrics)
     missing = sorted(
         name for name in test.names - known if not any(key.startswith(f"{name}.") for key in known)
     )

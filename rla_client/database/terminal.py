@@ -16,6 +16,7 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 MAX_CELL = 40  # characters; the rest of a long value is one `rla show` away
@@ -38,6 +39,7 @@ def width() -> int:
     return max(shutil.get_terminal_size((80, 24)).columns, 20)
 
 
+@cache
 def colours() -> bool:
     """Whether the output may hold colours."""
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ
@@ -48,6 +50,8 @@ def clean(value: object) -> str:
     if value is None:
         return "-"
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    if text.isprintable():  # surrogates are not
+        return text
     text = text.encode("utf-8", "replace").decode()
     return _CONTROL.sub("?", text)
 
@@ -112,24 +116,33 @@ def _fitting(widths: list[int], room: int) -> int:
 
 def _is_number_column(rows: Sequence[Sequence[object]], place: int) -> bool:
     values = [row[place] for row in rows if row[place] is not None]
-    return bool(values) and all(
-        isinstance(value, int | float) and not isinstance(value, bool) for value in values
-    )
+    return bool(values) and all(map(_looks_like_number, values))
+
+
+def _looks_like_number(value: object) -> bool:
+    if isinstance(value, str):
+        return value[-1:].isdigit() and value.lstrip("-").replace(".", "", 1).isdigit()
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[bool], shown: int) -> str:
     parts = []
+    colourful = colours()
     for place in range(shown):
-        text = cut(row[place], widths[place])
-        gap = " " * (widths[place] - text_width(text))
-        coloured = _coloured(text)
-        parts.append(gap + coloured if right[place] else coloured + gap)
+        text, wide = row[place], text_width(row[place])
+        if wide > widths[place]:
+            text = cut(text, widths[place])
+            wide = text_width(text)
+        gap = " " * (widths[place] - wide)
+        if colourful:
+            text = _coloured(text)
+        parts.append(gap + text if right[place] else text + gap)
     return "  ".join(parts).rstrip()
 
 
 def _coloured(text: str) -> str:
     code = _STATE_COLOURS.get(text)
-    return f"\x1b[{code}m{text}\x1b[0m" if code and colours() else text
+    return f"\x1b[{code}m{text}\x1b[0m" if code else text
 
 
 def pairs_text(pairs: Mapping[str, object], room: int | None = None, indent: str = "  ") -> str:
@@ -195,7 +208,11 @@ def _levels(
         column = int((x - first) / (last - first) * (columns - 1)) if last > first else 0
         sums[column] += (y - low) / (high - low) if high > low else 0.5
         counts[column] += 1
-    return [total / count if count else None for total, count in zip(sums, counts, strict=True)]
+    levels: list[float | None] = []
+    for total, count in zip(sums, counts, strict=True):
+        before = levels[-1] if levels else None
+        levels.append(total / count if count else before)  # fewer points than columns: no gaps
+    return levels
 
 
 def _block(level: float | None, row: int) -> str:

@@ -143,7 +143,9 @@ def _resume_from(from_epoch: int | str) -> ResumeFrom:
 def _relaunch(
     launch: Launch, log_dir: Path, snapshots: Path, parameters: dict[str, object], source: ResumeFrom
 ) -> Relaunch:
-    return Relaunch(launch.function, launch.call, str(log_dir), str(snapshots), parameters, source)
+    return Relaunch(
+        launch.function, launch.call, str(log_dir), str(snapshots), launch.config, parameters, source
+    )
 
 
 def _start(command: list[str], folder: str, relaunch: Relaunch) -> int:

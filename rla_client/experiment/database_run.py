@@ -11,16 +11,23 @@ Snapshots lie in checkpoint/, the code archive in code/, the rest in log/ of the
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla_client.errors import LaunchError
+from rla_client import logger
+from rla_client.config import load_config
 from rla_client.experiment.directories import Folders
 from rla_client.experiment.options import Options
-from rla_client.experiment.outputs import Outputs
+from rla_client.experiment.outputs import Opener, Outputs
+from rla_client.layout import FOLDER_KINDS, LOG, RunIndex, item_path
+from rla_client.manager import ExpManager, exp_manager
+from rla_client.recording import Row
+from rla_client.run import Run, make_opening, open_run
 
+ITEM_TEXT_NAME = "log.txt"  # an item's files keep RLA's names
 CONFIG_NAME = "rla_config.yaml"
 
 
@@ -73,45 +80,84 @@ def open_item(
         ArgumentError, ConfigError: the table, the database or its configuration cannot be used.
     """
     manager = exp_manager if exp_manager.run is None else ExpManager()
-
-    def open_first(on_row: Callable[[Row], None]) -> Run:
-        manager.configure(
-            plan.table, plan.config, plan.data_root, code_root=plan.code_root, log_callback_fn=on_row
-        )
-        manager.set_hyper_param(**parameters)
-        manager.clear_record_param()
-        manager.add_record_param(tracked)
-        manager.log_files_gen()
-        manager.clear_record_param()
-        assert manager.run is not None
-        return manager.run
-
-    return _outputs_of(manager, plan, x_axis, open_first)
-
-
-def _outputs_of(
-    manager: ExpManager, plan: DatabasePlan, x_axis: str, open_first: Opener
-) -> tuple[Outputs, Folders]:
-    opened: list[Run] = []
-    source = plan.config
+    rows = _RowCallback()
+    manager.configure(plan.table, plan.config, plan.data_root, code_root=plan.code_root, log_callback_fn=rows)
+    manager.set_hyper_param(**parameters)
+    manager.clear_record_param()
+    manager.add_record_param(list(tracked))
+    former = logger.get_current()
+    manager.log_files_gen()
+    manager.clear_record_param()
+    logger.set_current(former)
+    if manager.log_dir is None or manager.run is None:  # disabled, or a rank that writes nothing
+        nowhere = Path(tempfile.mkdtemp(prefix="rla-disabled-"))
+        return Outputs(nowhere, x_axis, fresh=True), Folders(nowhere, nowhere, nowhere)
+    log, code, snapshots = (
+        Path(str(path)) for path in (manager.log_dir, manager.code_dir, manager.checkpoint_dir)
+    )
+    reopen = item_opener(ItemPlace(str(plan.data_root), plan.table, _index(log)), plan.config)
+    first = [manager.run]
 
     def opener(on_row: Callable[[Row], None]) -> Run:
-        if not opened:
-            opened.append(open_first(on_row))
-        else:
-            opened.append(item_opener(log_dir(), plan.table, source)(on_row))
-        return opened[-1]
+        rows.target = on_row
+        return first.pop() if first else reopen(on_row)
 
-    def log_dir() -> Path:
-        return Path(manager.log_dir or ".")
+    outputs = Outputs(log, x_axis, None, opener, ITEM_TEXT_NAME, fresh=True, on_close=manager.close)
+    return outputs, Folders(log, code, snapshots, plan.data_root)
 
-    former = logger.get_current()
-    first = opener_first(opener)
-    logger.set_current(former)
-    folders = Folders(
-        log_dir(),
-        Path(manager.code_dir or "."),
-        Path(manager.checkpoint_dir or "."),
-        plan.data_root,
-    )
-    return Outputs(folders.log, x_axis, None, first, TEXT_NAME), folders
+
+@dataclass(frozen=True, slots=True)
+class ItemPlace:
+    """Which item of which database: enough to open it again."""
+
+    data_root: str
+    table: str
+    index: str
+
+    @classmethod
+    def of(cls, log_dir: Path) -> ItemPlace | None:
+        """The item whose log folder this is; None for a plain folder."""
+        parts = log_dir.absolute().parts
+        index = _index(log_dir)
+        if RunIndex.parse(index) is None or LOG not in parts[:-5]:
+            return None
+        at = len(parts) - 1 - parts[::-1].index(LOG, 5)
+        return cls(str(Path(*parts[:at])), "/".join(parts[at + 1 : -4]), index)
+
+
+def item_opener(place: ItemPlace, config: Path | dict[str, Any]) -> Opener:
+    """Opens a further run into an existing item."""
+
+    def opener(on_row: Callable[[Row], None]) -> Run:
+        settings = load_config(config)
+        opening = make_opening(
+            root=place.data_root,
+            folders={kind: item_path(kind, place.table, place.index) for kind in FOLDER_KINDS},
+            sinks=settings.log_used,
+            names={},
+            item={"table": place.table, "index": place.index},
+            config_path=settings.path,
+        )
+        return open_run(opening, settings.log_used, settings.agent, callback=on_row)
+
+    return opener
+
+
+def reopen_item(place: ItemPlace, log_dir: Path, x_axis: str, keep_rows: int, config: Path | None) -> Outputs:
+    """Open an existing item again, with the first `keep_rows` rows of its earlier part."""
+    return Outputs(log_dir, x_axis, keep_rows, item_opener(place, config or {}), ITEM_TEXT_NAME)
+
+
+class _RowCallback:
+    """Passes rows on to whoever is told later."""
+
+    def __init__(self) -> None:
+        self.target: Callable[[Row], None] | None = None
+
+    def __call__(self, row: Row) -> None:
+        if self.target is not None:
+            self.target(row)
+
+
+def _index(log_dir: Path) -> str:
+    return "/".join(log_dir.absolute().parts[-4:])

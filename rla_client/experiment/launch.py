@@ -53,6 +53,7 @@ class Launch:
         repository: root of the repository, None without one.
         snapshot_dir: where snapshots lie, relative to the log folder.
         code_dir: where the code archive lies, relative to the log folder.
+        config: path of the rla_config.yaml of the item's database.
         options: options of the decorator and the call, as plain data.
     """
 
@@ -65,6 +66,7 @@ class Launch:
     repository: str | None
     snapshot_dir: str = "."
     code_dir: str = "."
+    config: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
     def command(self, *, root: Path | None = None) -> tuple[list[str], str]:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rla_client import logger as rla_logger
 from rla_client.clock import time_step_holder
+from rla_client.errors import LaunchError
 from rla_client.experiment import dowel
-from rla_client.experiment.history import CSV_NAME, PastRow, hide_events, past_rows, past_text
+from rla_client.experiment.history import PastRow, hide_events, past_rows, past_text
 from rla_client.experiment.settle import settle
 from rla_client.protocol import FrameKind, TextTarget, pack
 from rla_client.run import open_plain_run
@@ -45,36 +46,46 @@ class Outputs:
         keep_rows: rows of an earlier part that stay; None: as many as there are.
         opener: opens the run, given what is to be called with each row.
         text_name: file of the text log.
+        fresh: the folder is new, so there is no earlier part to look for.
+        on_close: called with state and reason before the run is closed.
 
     Raises:
-        LaunchError: the earlier part is not all in its files now (see `settle`).
+        LaunchError: the earlier part is not all in its files now (see `settle`), or this
+            process has the folder open already.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - how a folder is opened has this many sides
         self,
         log_dir: str | os.PathLike[str],
         x_axis: str,
         keep_rows: int | None = None,
         opener: Opener | None = None,
         text_name: str = TEXT_NAME,
+        *,
+        fresh: bool = False,
+        on_close: Callable[[str, str], None] | None = None,
     ) -> None:
-        self.log_dir = os.fspath(log_dir)
+        self.log_dir = os.path.realpath(log_dir)
+        if any(other.log_dir == self.log_dir for other in _open):
+            message = f"an experiment of this process is writing into {self.log_dir}"
+            raise LaunchError(message)
         self.rows = 0
         self._opener = opener or self._open_plain
         self._text_name = text_name
+        self._on_close = on_close
         self._former_logger = rla_logger.get_current()
         self._former_time = time_step_holder.get_time()
-        self._run = self._begin(keep_rows)
+        self._run = self._begin(keep_rows, fresh=fresh)
         self._former_tabular = dowel.tabular.swap({}, [])
         self._former_dowel = dowel.logger.swap([], x_axis)
         time_step_holder.set_time(0)
         _open.append(self)
 
-    def _begin(self, keep_rows: int | None) -> Run:
+    def _begin(self, keep_rows: int | None, *, fresh: bool) -> Run:
         folder = Path(self.log_dir)
         rows: list[PastRow] = []
         text: list[str] = []
-        if (folder / CSV_NAME).exists() or keep_rows:
+        if not fresh:
             settle(folder)
             rows = past_rows(folder, keep_rows)
             text = list(past_text(folder / self._text_name))
@@ -107,13 +118,15 @@ class Outputs:
         if rows == self.rows:
             return
         self._run.close("finished", "")
-        self._run = self._begin(rows)
+        self._run = self._begin(rows, fresh=False)
 
     def close(self, state: str, reason: str) -> None:
         """End the run as `state` (finished, failed) and put the former logger back."""
         if self not in _open:
             return
         _open.remove(self)
+        if self._on_close is not None:
+            self._on_close(state, reason)
         self._run.close(state, reason)
         rla_logger.set_current(self._former_logger)
         time_step_holder.set_time(self._former_time)

@@ -33,6 +33,7 @@ class Relaunch:
         call: which call of it, from 0.
         log_dir: folder to use as it is.
         snapshot_dir: folder of its snapshots.
+        config: path of rla_config.yaml, where the folder is an item's.
         parameters: recorded parameters, plain data.
         resume_from: snapshot to go on from; None for a run from the beginning.
     """
@@ -41,6 +42,7 @@ class Relaunch:
     call: int
     log_dir: str
     snapshot_dir: str
+    config: str | None
     parameters: dict[str, Any]
     resume_from: ResumeFrom = None
 

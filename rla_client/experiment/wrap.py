@@ -26,10 +26,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from rla_client.errors import ArgumentError
+from rla_client.errors import ArgumentError, RlaError
 from rla_client.experiment import launch_archive
 from rla_client.experiment.context import ExperimentContext, ResumeFrom
-from rla_client.experiment.database_run import DatabasePlan, find_database, open_item
+from rla_client.experiment.database_run import DatabasePlan, ItemPlace, find_database, open_item, reopen_item
 from rla_client.experiment.directories import (
     DATA_FOLDER,
     Folders,
@@ -152,7 +152,7 @@ class _Call:
         self._parameters = everything
         self._resume_from: ResumeFrom = None
         self._snapshot_dir: Path | None = None
-        self._relaunched = False
+        self._relaunch: Relaunch | None = None
 
     def run(self) -> Any:  # noqa: ANN401 - what the function returns
         """Run it, or pass it over when another call is wanted."""
@@ -166,7 +166,7 @@ class _Call:
             self._follow(relaunch)
         plan = (
             None
-            if self._relaunched
+            if self._relaunch
             else find_database(self._options, self._function.__name__, launcher_path())
         )
         if plan is not None:
@@ -174,11 +174,20 @@ class _Call:
         log_dir = self._claim()
         snapshots = log_dir if self._snapshot_dir is None else self._snapshot_dir
         compression = self._keep_launch(Folders(log_dir, log_dir, snapshots), call)
-        outputs = Outputs(log_dir, self._options.x_axis, self._rows_to_keep(snapshots))
-        return self._call(outputs, snapshots, compression)
+        return self._call(self._open_outputs(log_dir, snapshots), snapshots, compression)
+
+    def _open_outputs(self, log_dir: Path, snapshots: Path) -> Outputs:
+        x_axis = self._options.x_axis
+        relaunch = self._relaunch
+        place = None if relaunch is None else ItemPlace.of(log_dir)
+        if relaunch is not None and place is not None:
+            config = None if relaunch.config is None else Path(relaunch.config)
+            return reopen_item(place, log_dir, x_axis, self._rows_to_keep(snapshots) or 0, config)
+        fresh = not self._options.use_existing_dir
+        return Outputs(log_dir, x_axis, self._rows_to_keep(snapshots), fresh=fresh)
 
     def _follow(self, relaunch: Relaunch) -> None:
-        self._relaunched = True
+        self._relaunch = relaunch
         self._resume_from = relaunch.resume_from
         self._snapshot_dir = Path(relaunch.snapshot_dir)
         self._options = self._options.changed({"log_dir": relaunch.log_dir, "use_existing_dir": True})
@@ -199,7 +208,7 @@ class _Call:
 
     def _rows_to_keep(self, snapshot_dir: Path) -> int | None:
         if self._resume_from is None:
-            return 0 if self._relaunched else None
+            return None if self._relaunch is None else 0
         try:
             return int(read_footer(find_snapshot(snapshot_dir, self._resume_from)).get("rows", 0))
         except FileNotFoundError:
@@ -207,7 +216,9 @@ class _Call:
                 raise
             return 0
 
-    def _keep_launch(self, folders: Folders, call: int) -> launch_archive.Compression | None:
+    def _keep_launch(
+        self, folders: Folders, call: int, config: object = None
+    ) -> launch_archive.Compression | None:
         if self._resume_from is not None:
             return None  # the record of the first start stays
         script = launcher_path()
@@ -216,16 +227,19 @@ class _Call:
         try:
             repository = find_repository(script.parent if script else Path.cwd(), data)
             options = asdict(self._options)
+            if isinstance(options["rla_config"], Mapping):
+                options["rla_config"] = "given as a dict"  # it may hold a password
             launch = replace(
                 describe_launch(self._function.__qualname__, call, repository, options),
                 snapshot_dir=os.path.relpath(folders.snapshots, log_dir),
                 code_dir=os.path.relpath(folders.code, log_dir),
+                config=os.path.abspath(config) if isinstance(config, Path) else None,
             )
             write_record(log_dir, launch, repository, self._parameters)
             if not self._options.archive_launch_repo:
                 return None
             return launch_archive.capture(folders.code, repository, script, data)
-        except OSError as error:
+        except (OSError, RlaError) as error:
             _log.warning("the launch of %s could not be kept whole: %s", log_dir, error)
             return None
 
@@ -254,5 +268,5 @@ class _Call:
     def _run_in(self, plan: DatabasePlan, call: int) -> Any:  # noqa: ANN401
         shown = self._options.named_parameters(self._passed, self._parameters)
         outputs, folders = open_item(plan, self._options.x_axis, self._parameters, tuple(shown))
-        compression = self._keep_launch(folders, call)
+        compression = self._keep_launch(folders, call, plan.config)
         return self._call(outputs, folders.snapshots, compression)

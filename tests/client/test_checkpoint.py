@@ -409,24 +409,6 @@ def test_a_forked_child_leaves_the_parents_arena_alone(
     assert_is(load_file(folder / "checkpoint_3.pt"), 3)
 
 
-def test_a_forked_child_does_not_keep_the_arena_locked(saver: CheckpointSaver, places: Places) -> None:
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(writer)
-        os.read(reader, 1)  # lives until the parent says so
-        os._exit(0)
-    try:
-        assert saver._pool is not None
-        assert saver._pool.current is not None
-        os.close(saver._pool.current.descriptor)  # as if this process had died
-        assert sweep_arenas(places.spool, []) != []
-    finally:
-        os.close(writer)
-        os.waitpid(pid, 0)
-        os.close(reader)
-
-
 def start_trainer(folder: Path, body: str, *arguments: str) -> subprocess.Popen[bytes]:
     code = textwrap.dedent(TRAINER) + textwrap.dedent(body)
     return subprocess.Popen([sys.executable, "-c", code, str(folder), *arguments], stdout=subprocess.PIPE)
@@ -459,6 +441,30 @@ def test_a_trainer_killed_right_after_save_returned(
         assert_is(load_file(folder / f"checkpoint_{step}.pt"), step)
     sweep_arenas(places.spool, [])
     wait_until(lambda: arenas_of(places) == [], 5)
+
+
+def test_a_forked_child_does_not_keep_a_dead_trainers_arena(
+    places: Places, folder: Path, wait_until: Callable[..., Any]
+) -> None:
+    body = """
+        child = os.fork()
+        if child == 0:
+            import signal
+            signal.pause()
+        os.write(1, b"%d\\n" % child)
+        os.waitpid(child, 0)
+    """
+    trainer = start_trainer(folder, body, "wait")
+    assert trainer.stdout is not None
+    child = int(trainer.stdout.readline())
+    try:
+        assert sweep_arenas(places.spool, []) == []
+        trainer.kill()
+        trainer.wait()
+        wait_until(lambda: sweep_arenas(places.spool, []) != [], 5)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        trainer.stdout.close()
 
 
 def test_a_normal_exit_leaves_no_shared_memory(places: Places, folder: Path) -> None:

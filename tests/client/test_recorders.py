@@ -23,14 +23,16 @@ from rla_agent.sinks.figure import FigureResult, parse_figure, run_figure
 from rla_agent.sinks.files import Outcome
 from rla_agent.sinks.media import sweep_slots
 from rla_client import handover, media_slots
+from rla_client import video as video_module
 from rla_client.clock import time_step_holder
 from rla_client.config import AgentConfig
 from rla_client.errors import ArgumentError, NotConfiguredError
+from rla_client.figure_pickle import dump_figure
 from rla_client.outbox import Outbox
 from rla_client.places import Places
 from rla_client.protocol import FrameKind, iter_frames, unpack
 from rla_client.recorders import ImgRecorder, MatplotlibRecorder, RecordingTarget, VideoRecorder, bind
-from rla_client.render import FigureUnpickler, ffmpeg_path
+from rla_client.render import FigureUnpickler, ffmpeg_path, render_figure
 from rla_client.simple_plots import simple_hist, simple_plot, simple_scatter
 
 mpl.use("agg")
@@ -117,21 +119,69 @@ def test_a_figure_looks_as_if_the_caller_had_drawn_it(run: OpenRun, tmp_path: Pa
 
 
 def test_a_font_of_the_callers_is_used(run: OpenRun, tmp_path: Path) -> None:
+    from fontTools.ttLib import TTFont
     from matplotlib import font_manager
 
-    source = Path(font_manager.findfont("DejaVu Sans Mono"))
     own = tmp_path / "own.ttf"
-    own.write_bytes(source.read_bytes())
+    with TTFont(font_manager.findfont("DejaVu Sans Mono")) as font:
+        for entry in font["name"].names:
+            if entry.nameID in {1, 4, 16}:
+                entry.string = "Own Font"
+        font.save(own)
     before = list(font_manager.fontManager.ttflist)
     font_manager.fontManager.addfont(str(own))
     try:
-        font_manager.fontManager.ttflist[-1].name = "Own Font"
-        plt.figure()
-        MatplotlibRecorder.save("x")
+        figure = plt.figure(figsize=(3, 1))
+        figure.text(0.1, 0.5, "in its own font iiiWWW", family="Own Font")
+        MatplotlibRecorder.save("x", figure)
+        figure.savefig(tmp_path / "direct.png")
     finally:
         font_manager.fontManager.ttflist[:] = before
+    figure.texts[0].set_family("DejaVu Sans")
+    figure.savefig(tmp_path / "other.png")
+    run.work()
 
-    assert str(own) in run.figure()["fonts"]
+    made, direct, other = (
+        Image.open(path).tobytes()
+        for path in (run.results / "7-x.png", tmp_path / "direct.png", tmp_path / "other.png")
+    )
+    assert made == direct
+    assert made != other
+
+
+def gallery() -> dict[str, Callable[[], object]]:
+    import pandas as pd
+    import seaborn as sns
+
+    random = np.random.default_rng(0)
+    table = pd.DataFrame({"x": np.tile(np.arange(5), 4), "y": random.random(20), "h": list("abcd") * 5})
+    days = pd.date_range("2026-01-01", periods=9)
+    return {
+        "heat map": lambda: sns.heatmap(random.random((4, 4)), annot=True),
+        "seaborn": lambda: sns.lineplot(data=table, x="x", y="y", hue="h"),
+        "facets": lambda: sns.FacetGrid(table, col="h").map(plt.hist, "y"),
+        "dates": lambda: pd.Series(random.random(9), index=days).plot(),
+        "3d": lambda: plt.figure().add_subplot(projection="3d").plot([0, 1], [0, 1], [0, 1]),
+        "image": lambda: (plt.imshow(random.random((9, 9))), plt.colorbar()),
+        "constrained": lambda: plt.subplots(2, 2, constrained_layout=True)[1][0, 0].twinx().set_yscale("log"),
+        "polar": lambda: plt.polar([0, 1, 2], [1, 2, 3]),
+        "arrows": lambda: plt.annotate("x", (0, 0), xytext=(1, 1), arrowprops={"arrowstyle": "->"}),
+        "sub-figures": lambda: [part.subplots() for part in plt.figure().subfigures(1, 2)],
+    }
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_figures_of_many_kinds_can_travel() -> None:
+    for name, draw in gallery().items():
+        draw()
+        figure = plt.gcf()
+        made, direct = io.BytesIO(), io.BytesIO()
+        data = dump_figure(figure, {})
+        with plt.rc_context():
+            render_figure(io.BytesIO(data), made, "png")
+        figure.savefig(direct, format="png")
+        plt.close("all")
+        assert Image.open(made).tobytes() == Image.open(direct).tobytes(), name
 
 
 def test_the_plot_function_runs_once_before_the_call_returns(run: OpenRun) -> None:
@@ -153,7 +203,7 @@ def test_pretty_sizes_legend_and_labels(run: OpenRun) -> None:
     (axes,) = payload["figure"].axes
     legend = axes.get_legend()
     assert [text.get_fontsize() for text in legend.get_texts()] == [15.0] * 4
-    assert legend.get_bbox_to_anchor().transformed(axes.transAxes.inverted()).p0.tolist() == [1.0, 1.0]
+    assert legend.get_bbox_to_anchor().transformed(axes.transAxes.inverted()).p0 == pytest.approx([1, 1])
     assert payload["options"] == {"bbox_inches": "tight", "bbox_extra_artists": (legend,)}
     assert (axes.get_xlabel(), axes.xaxis.label.get_fontsize()) == ("steps", 18.0)
     assert (axes.get_ylabel(), axes.yaxis.label.get_fontsize()) == ("loss", 18.0)
@@ -340,7 +390,7 @@ def test_a_refusing_spool_means_that_the_caller_draws(run: OpenRun) -> None:
     ImgRecorder.save("i", np.zeros((2, 2), np.uint8))
 
     assert files(run) == ["7-a.png", "7-i.png"]
-    assert len(run.warnings) == 2
+    assert len(run.warnings) == 1
 
 
 def test_simple_plots(run: OpenRun) -> None:
@@ -483,6 +533,20 @@ def test_frame_by_frame(run: OpenRun) -> None:
     run.work()
 
     assert levels_of(frames_of(Path(recorder.path), 32, 32)) == levels_of(moving(8, 32, 32))
+
+
+def test_without_ffmpeg_a_gif_is_written(run: OpenRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    monkeypatch.setenv("PATH", "/nowhere")
+    video_module._has_ffmpeg.cache_clear()
+    try:
+        paths = [VideoRecorder.save(name, moving(3, 16, 16)) for name in ("a.mp4", "b", "c.gif")]
+    finally:
+        video_module._has_ffmpeg.cache_clear()
+
+    assert [os.path.basename(path) for path in paths] == ["7-a.gif", "7-b.gif", "7-c.gif"]
+    assert [result.outcome for result in run.work()] == [Outcome.WRITTEN] * 3
+    assert len(run.warnings) == 1
 
 
 def test_frames_that_do_not_fit_raise(run: OpenRun) -> None:

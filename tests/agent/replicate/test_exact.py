@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 from replication_lab import ITEM, Node, Proxy, Sshd, random_bytes, same_trees, tree, wait_until
 
-from rla_agent.replicate import replication_status
+from rla_agent.replicate import Announcer, registry, replication_status
 
 MakeNode = Callable[..., Node]
 
@@ -82,7 +82,7 @@ def test_rows_are_never_torn_and_never_sent_twice(node: Node, master: Sshd) -> N
         while not done.is_set():
             data = remote.read_bytes()
             if data and not data.endswith(b"\n"):
-                torn.append(data[-80:])
+                torn.append(b"%d: " % len(data) + data[-80:])
             done.wait(0.001)
 
     reader = threading.Thread(target=read)
@@ -121,7 +121,7 @@ def cuts(node: Node, master: Sshd, proxy: Proxy, count: int, seed: int) -> None:
 
     watcher = threading.Thread(target=look_for_partials)
     watcher.start()
-    proxy.cut_after = lambda: int(3000 + 10 ** chance.uniform(2, 6))
+    proxy.cut_after = lambda: int(5000 + 10 ** chance.uniform(2, 6))
     node.start()
     number = 0
     end = time.monotonic() + 30 + count * 2
@@ -135,13 +135,11 @@ def cuts(node: Node, master: Sshd, proxy: Proxy, count: int, seed: int) -> None:
         temp.replace(big)
         if number % 7 == 0:
             (node.item("tmp_data") / f"inplace{number % 3}").write_bytes(random_bytes(chance.randrange(60_000), number))
+        registry.ask_retry(node.state)  # a long row of cuts has a long backoff
         time.sleep(0.05)
     assert proxy.cuts >= count
     proxy.cut_after = None
     node.run(state="finished")
-    # a long row of cuts has a long backoff; `retry` is what an operator would do
-    from rla_agent.replicate import registry
-
     registry.ask_retry(node.state)
     wait_until(lambda: same_trees(node, master.root), 90, "the master's tree being equal")
     stop.set()
@@ -202,6 +200,9 @@ def test_the_server_goes_and_comes_back(node: Node, master: Sshd) -> None:
     wait_until(lambda: same_trees(node, master.root), 30)
     master.stop()
     (node.item("results") / "late.bin").write_bytes(b"late")
+    announcer = Announcer(node.state)
+    announcer.now([str(node.item("log"))])
+    announcer.close()
 
     def retrying() -> bool:
         targets = replication_status(node.state)["targets"]

@@ -1,0 +1,250 @@
+"""The commands: `rla-agent replicate …`, `rla-agent transfer …`, `rla-agent trust HOST`.
+
+Thin: each reads its arguments, calls one function and prints. Exit code 0: done; 1: something is
+wrong with the data (faults, failed files); 2: the master or the settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sqlite3
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rla_agent.replicate import registry, report, settings, transfer
+from rla_agent.replicate.connect import resolve_login
+from rla_agent.replicate.hints import Announcer
+from rla_agent.replicate.ledger import ledger_path
+from rla_agent.replicate.target import Session
+from rla_agent.replicate.trust import trust
+from rla_client.config import Config, RemoteSetting, load_config
+from rla_client.errors import RlaError
+from rla_client.layout import DEFAULT_LOG_TYPES
+from rla_client.places import find_places
+
+replicate_app = typer.Typer(help="Replication to the master node.", no_args_is_help=True)
+transfer_app = typer.Typer(help="Fetch from, send to and verify the master, by hand.", no_args_is_help=True)
+
+ConfigOption = Annotated[Path, typer.Option("--config", help="the project's rla_config.yaml")]
+RootOption = Annotated[Path, typer.Option("--data-root", help="the local data root")]
+TableOption = Annotated[str, typer.Option(help="glob for task tables")]
+IndexOption = Annotated[str, typer.Option(help="glob for YYYY/MM/DD/name")]
+SinceOption = Annotated[str, typer.Option(help="from this date on, YYYY/MM/DD[/HH-MM-SS-ffffff]")]
+UntilOption = Annotated[str, typer.Option(help="up to this date")]
+KindOption = Annotated[list[str] | None, typer.Option("--kind", help="data kind; may be given several times")]
+
+
+def _fail(error: RlaError) -> typer.Exit:
+    typer.echo(f"error: {error}", err=True)
+    hint = getattr(error, "hint", "")
+    if hint:
+        typer.echo(f"  → {hint}", err=True)
+    return typer.Exit(2)
+
+
+@replicate_app.command("status")
+def status(*, as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False) -> None:
+    """Backlog by kind, rate, last success, parked items with reason and mend."""
+    found = report.replication_status(find_places().state)
+    typer.echo(json.dumps(found, indent=1) if as_json else report.as_text(found))
+
+
+@replicate_app.command("now")
+def now(folders: Annotated[list[Path] | None, typer.Argument(help="item folders; none: everything")] = None) -> None:
+    """Look at the files now instead of at the next turn."""
+    announcer = Announcer(find_places().state)
+    announcer.now(str(folder.absolute()) for folder in folders or ())
+    announcer.close()
+
+
+@replicate_app.command("pause")
+def pause() -> None:
+    """Send nothing until `resume`."""
+    registry.pause(find_places().state)
+
+
+@replicate_app.command("resume")
+def resume() -> None:
+    """Go on sending."""
+    registry.resume(find_places().state)
+
+
+@replicate_app.command("retry")
+def retry() -> None:
+    """Try again what is parked, and masters that were given up."""
+    registry.ask_retry(find_places().state)
+
+
+@replicate_app.command("add")
+def add(data_root: Path, config: ConfigOption = Path("rla_config.yaml")) -> None:
+    """Replicate a database that exists already, every item of it (also one of the original RLA)."""
+    try:
+        loaded = load_config(config)
+        entry = registry.add(find_places().state, data_root, config)
+        if not settings.wanted(entry, loaded):
+            typer.echo(f"{config} names no master: fill in REMOTE_SETTING.ftp_server", err=True)
+    except RlaError as error:
+        raise _fail(error) from None
+    typer.echo(f"{entry.data_root} is replicated while the agent runs; see: rla-agent replicate status")
+
+
+def trust_command(
+    host: str,
+    *,
+    port: Annotated[int | None, typer.Option(help="sshd's port")] = None,
+    user: Annotated[str, typer.Option(help="user on the master")] = "",
+    root: Annotated[str, typer.Option(help="remote root to try")] = "",
+    config: Annotated[Path | None, typer.Option(help="take what is left out from this rla_config.yaml")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="accept the key without asking (only where the link is safe)")] = False,
+) -> None:
+    """Show and pin the master's host key, get a key of our own let in, and try the remote root."""
+    try:
+        remote = load_config(config).remote_setting if config else RemoteSetting()
+        changes = {"ftp_server": host, **({"port": port} if port else {}), **({"username": user} if user else {})}
+        remote = dataclasses.replace(remote, **changes)  # type: ignore[arg-type]
+        private = registry.folder(find_places().state)
+        accept = (lambda _: True) if yes else (lambda question: typer.confirm(question))
+        found = trust(resolve_login(remote, private), root or remote.remote_data_root, private, accept)
+    except RlaError as error:
+        raise _fail(error) from None
+    typer.echo("\n".join(found.say))
+    if not found.ready:
+        raise typer.Exit(1)
+    registry.ask_retry(find_places().state)
+
+
+@transfer_app.command("pull")
+def pull(
+    config: ConfigOption, data_root: RootOption, table: TableOption = "*", index: IndexOption = "*",
+    since: SinceOption = "", until: UntilOption = "", kind: KindOption = None,
+    *, follow: Annotated[float, typer.Option(help="go on, looking again every so many seconds")] = 0.0,
+) -> None:
+    """Fetch items from the master; what is here already stays, what was begun goes on."""
+    selection = transfer.Selection(table, index, since, until, tuple(kind) if kind else DEFAULT_LOG_TYPES)
+    try:
+        loaded = load_config(config)
+        while True:
+            with _Progress() as progress:
+                tally = _with_session(loaded, lambda s: transfer.pull(s, str(data_root), selection, progress))
+            _summary("fetched", tally)
+            if follow <= 0:
+                break
+            time.sleep(follow)
+    except RlaError as error:
+        raise _fail(error) from None
+    if tally.failed:
+        raise typer.Exit(1)
+
+
+@transfer_app.command("push")
+def push(
+    config: ConfigOption, data_root: RootOption, table: TableOption = "*", index: IndexOption = "*",
+    since: SinceOption = "", until: UntilOption = "", kind: KindOption = None,
+) -> None:
+    """Send items to the master; what it has already stays."""
+    selection = transfer.Selection(table, index, since, until, tuple(kind) if kind else DEFAULT_LOG_TYPES)
+    try:
+        with _Progress() as progress:
+            tally = _with_session(
+                load_config(config), lambda s: transfer.push(s, str(data_root), selection, progress)
+            )
+    except RlaError as error:
+        raise _fail(error) from None
+    _summary("sent", tally)
+    if tally.failed:
+        raise typer.Exit(1)
+
+
+@transfer_app.command("verify")
+def verify(
+    config: ConfigOption,
+    *,
+    data_root: RootOption,
+    sizes: Annotated[bool, typer.Option("--sizes", help="presence and size only")] = False,
+    sample: Annotated[float, typer.Option(help="part of the files to read, 0 to 1")] = 1.0,
+    fix: Annotated[bool, typer.Option("--fix", help="send faulty files anew")] = False,
+) -> None:
+    """Compare the master with the ledger: every file read and hashed, unless told otherwise."""
+    state = find_places().state
+    try:
+        loaded = load_config(config)
+        count, faults = verify_database(state, loaded, data_root, sizes=sizes, sample=sample, fix=fix)
+    except RlaError as error:
+        raise _fail(error) from None
+    for fault in faults:
+        typer.echo(f"{fault.what}: {report.printable(fault.path)}")
+    typer.echo(f"{count} file(s) looked at, {len(faults)} fault(s)" + ("; sent anew by the agent" if fix and faults else ""))
+    if faults:
+        raise typer.Exit(1)
+
+
+def verify_database(
+    state: Path, config: Config, data_root: Path, *, sizes: bool = False, sample: float = 1.0, fix: bool = False
+) -> tuple[int, list[transfer.Fault]]:
+    """`verify` for one database; see `transfer.verify_ledger`.
+
+    Raises:
+        RlaError: the ledger knows nothing of this database, or the master cannot be reached.
+    """
+    target = settings.target(config, registry.folder(state))
+    db = sqlite3.connect(ledger_path(state), timeout=30.0)
+    try:
+        root = os.fsencode(os.path.abspath(data_root))
+        row = db.execute("SELECT id FROM databases WHERE root = ? AND target = ?", (root, target.name)).fetchone()
+        if row is None:
+            raise RlaError(f"nothing of {data_root} was sent to {target.name} from here")
+        session = target.open()
+        try:
+            count, faults = transfer.verify_ledger(session, db, int(row[0]), sizes=sizes, sample=sample)
+        finally:
+            session.close()
+        if fix and faults:
+            transfer.mend(db, faults)
+    except sqlite3.Error as error:
+        raise RlaError(f"the ledger cannot be read: {error}") from error
+    finally:
+        db.close()
+    return count, faults
+
+
+def _with_session(config: Config, use: object) -> transfer.Tally:
+    session: Session = settings.target(config, registry.folder(find_places().state)).open()
+    try:
+        return use(session)  # type: ignore[operator, no-any-return]
+    finally:
+        session.close()
+
+
+def _summary(verb: str, tally: transfer.Tally) -> None:
+    typer.echo(f"{verb} {tally.files} file(s), {report.size_text(tally.bytes)}; {tally.same} were there already")
+    for failed in tally.failed:
+        typer.echo(f"failed: {report.printable(failed)}", err=True)
+
+
+class _Progress:
+    """A bar for the file being moved, on a terminal."""
+
+    def __init__(self) -> None:
+        from rich.progress import Progress  # noqa: PLC0415 - only when there is something to show
+
+        self._bars = Progress(transient=True)
+        self._task = self._bars.add_task("", total=None)
+
+    def __enter__(self) -> transfer.Say:
+        self._bars.start()
+        return self._say
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def _say(self, path: str, done: int, total: int) -> None:
+        name = report.printable(path.rpartition("/")[2])[-40:]
+        self._bars.update(self._task, description=name, completed=done, total=total)
+
+
+__all__ = ["replicate_app", "transfer_app", "trust_command"]

@@ -1,0 +1,337 @@
+"""`push`, `pull` and `verify`: by hand, without a daemon, from any machine that may log in to the master.
+
+*pull* never trusts what the master says: a name must be one safe path component, an item's path must
+parse, sizes are bounded by what was announced, and nothing is written through a link. A file goes
+to a temp name, its partial content is kept for the next try, and it takes its name once its size is
+the announced one and the master's file has not changed meanwhile. *push* sends what differs, by the
+same `Sender` as the replicator. *verify* compares the master with the ledger (or, without one, with
+the local tree) by size or by content.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import os
+import random
+import secrets
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from rla_agent.replicate.ledger import Due, Key
+from rla_agent.replicate.plan import Whole
+from rla_agent.replicate.scan import Scanner, Scope
+from rla_agent.replicate.send import Failed, Job, Sender, Sent
+from rla_agent.replicate.target import MissingError, RemoteStat, Session, TargetError, TransientError
+from rla_client.errors import UnsafeNameError
+from rla_client.layout import (
+    ARCHIVE_TESTER,
+    DEFAULT_LOG_TYPES,
+    RunIndex,
+    check_relative,
+    component_problem,
+)
+
+if TYPE_CHECKING:
+    import sqlite3
+
+PARTIAL_PREFIX: Final = ".rla-tmp-pull-"
+MAX_LISTED: Final = 10_000_000  # files that one pull may see
+MAX_DEPTH: Final = 64
+READ_BYTES: Final = 4 << 20
+PUSH_BATCH: Final = 32
+Say = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which items: all fields must hold.
+
+    Attributes:
+        table: glob for the task table name.
+        index: glob for `YYYY/MM/DD/name`.
+        since, until: `YYYY/MM/DD[/HH-MM-SS-ffffff]`, until included by prefix.
+        kinds: data kinds.
+    """
+
+    table: str = "*"
+    index: str = "*"
+    since: str = ""
+    until: str = ""
+    kinds: tuple[str, ...] = DEFAULT_LOG_TYPES
+
+    def takes(self, table: str, index: RunIndex) -> bool:
+        """Whether an item is selected."""
+        date = index.record_date
+        return (
+            fnmatch.fnmatchcase(table, self.table)
+            and fnmatch.fnmatchcase(index.path, self.index)
+            and (not self.since or date >= self.since)
+            and (not self.until or date[: len(self.until)] <= self.until)
+        )
+
+
+@dataclass
+class Tally:
+    """What a transfer did."""
+
+    files: int = 0
+    bytes: int = 0
+    same: int = 0
+    failed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One difference that `verify` found."""
+
+    path: str
+    what: Literal["missing", "size", "content", "unreadable"]
+    key: Key | None = None
+
+
+def remote_files(session: Session, selection: Selection, tally: Tally) -> Iterator[tuple[bytes, RemoteStat]]:
+    """Files of the selected items on the master; unsafe names are left out and reported."""
+    for kind in selection.kinds:
+        try:
+            yield from _walk(session, kind.encode(), selection, tally, inside=False)
+        except MissingError:
+            continue
+
+
+def _walk(
+    session: Session, path: bytes, selection: Selection, tally: Tally, *, inside: bool
+) -> Iterator[tuple[bytes, RemoteStat]]:
+    if path.count(b"/") > MAX_DEPTH:
+        return
+    for name, state in sorted(session.listing(path)):
+        if name.startswith(b".rla-tmp-"):
+            continue
+        problem = component_problem(os.fsdecode(name))
+        if problem:
+            tally.failed.append(f"{os.fsdecode(path)!r}: the master's name {name!r} is refused: {problem}")
+            continue
+        inner = path + b"/" + name
+        chosen = inside or _chosen(inner, selection)
+        if state.kind == "folder" and (chosen or not _is_item(inner)):
+            yield from _walk(session, inner, selection, tally, inside=chosen)
+        elif state.kind == "file" and chosen:
+            yield inner, state
+
+
+def _item_of(path: bytes) -> tuple[str, RunIndex] | None:
+    parts = os.fsdecode(path).split("/")
+    index = RunIndex.parse("/".join(parts[-4:])) if len(parts) >= 6 else None  # noqa: PLR2004 - kind/table/Y/M/D/name
+    return None if index is None else ("/".join(parts[1:-4]), index)
+
+
+def _is_item(path: bytes) -> bool:
+    return _item_of(path) is not None
+
+
+def _chosen(path: bytes, selection: Selection) -> bool:
+    found = _item_of(path)
+    return found is not None and selection.takes(*found)
+
+
+def pull(session: Session, root: str, selection: Selection, say: Say = lambda *_: None) -> Tally:
+    """Fetch the selected items into the data root; what is there already (size, time) stays."""
+    tally = Tally()
+    for path, state in remote_files(session, selection, tally):
+        try:
+            fetched = fetch(session, root, path, state, say)
+        except (TargetError, UnsafeNameError, OSError) as error:
+            if isinstance(error, TransientError):
+                raise
+            tally.failed.append(f"{os.fsdecode(path)}: {error}")
+            continue
+        tally.files += fetched
+        tally.same += not fetched
+        tally.bytes += state.size if fetched else 0
+    return tally
+
+
+def fetch(session: Session, root: str, path: bytes, state: RemoteStat, say: Say = lambda *_: None) -> bool:
+    """Fetch one file; False when it is here already.
+
+    Raises:
+        UnsafeNameError: the name would leave the data root.
+        OSError: it cannot be written, or a link lies on the way.
+        TransientError: the master's file changed meanwhile, or the link broke.
+    """
+    text = os.fsdecode(path)
+    parts = check_relative(text, what="the master's name")
+    folder = _folder(root, parts[:-1])
+    try:
+        if _is_here(folder, parts[-1], state):
+            return False
+        partial = PARTIAL_PREFIX + hashlib.sha256(path + b"%d %d" % (state.size, state.mtime_s)).hexdigest()[:24]
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(partial, flags, 0o644, dir_fd=folder)
+        try:
+            _fill(session, descriptor, path, state, say)
+            if session.stat(path) != state:
+                os.unlink(partial, dir_fd=folder)
+                raise TransientError("fetch", path, "the file changed on the master meanwhile", "run it again")
+            os.utime(descriptor, (state.mtime_s, state.mtime_s))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(partial, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return True
+
+
+def _fill(session: Session, descriptor: int, path: bytes, state: RemoteStat, say: Say) -> None:
+    at = min(os.fstat(descriptor).st_size, state.size)
+    os.ftruncate(descriptor, at)
+    while at < state.size:
+        data = session.read(path, at, min(READ_BYTES, state.size - at))
+        if not data:
+            raise TransientError("fetch", path, f"the master's file ends at {at} of {state.size} bytes")
+        os.pwrite(descriptor, data, at)
+        at += len(data)
+        say(os.fsdecode(path), at, state.size)
+
+
+def _folder(root: str, parts: tuple[str, ...]) -> int:
+    """Open (and make) a folder below the root, never through a link."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    os.makedirs(root, exist_ok=True)
+    folder = os.open(root, flags & ~os.O_NOFOLLOW)
+    for part in parts:
+        try:
+            try:
+                os.mkdir(part, 0o755, dir_fd=folder)
+            except FileExistsError:
+                pass
+            inner = os.open(part, flags, dir_fd=folder)
+        finally:
+            os.close(folder)
+        folder = inner
+    return folder
+
+
+def _is_here(folder: int, name: str, state: RemoteStat) -> bool:
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return (found.st_size, int(found.st_mtime)) == (state.size, state.mtime_s)
+
+
+def push(session: Session, root: str, selection: Selection, say: Say = lambda *_: None) -> Tally:
+    """Send the selected items of the data root; what the master has (size, time) stays."""
+    tally = Tally()
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sender = Sender(session, descriptor, lambda job, done: say(os.fsdecode(job.due.path), done, job.due.pending))
+        batch: list[Job] = []
+        for job in _local_jobs(session, root, selection, tally):
+            batch.append(job)
+            if len(batch) == PUSH_BATCH:
+                _push(sender, batch, tally)
+                batch = []
+        _push(sender, batch, tally)
+    finally:
+        os.close(descriptor)
+    return tally
+
+
+def _local_jobs(session: Session, root: str, selection: Selection, tally: Tally) -> Iterator[Job]:
+    scanner = Scanner(os.fsencode(root), Scope(host="", kinds=selection.kinds))
+    for folder in scanner.everything():
+        for name, local in sorted(folder.files.items()):
+            path = folder.path + b"/" + name
+            item = path if folder.kind == ARCHIVE_TESTER else folder.item
+            if not _chosen(item, selection):
+                continue
+            there = session.stat(path)
+            if there is not None and (there.size, there.mtime_s) == (local.size, local.mtime_ns // 10**9):
+                tally.same += 1
+                continue
+            temp = folder.path + b"/.rla-tmp-" + secrets.token_hex(8).encode()
+            due = Due(Key(0, name), path, folder.kind, folder.item, False, local.size, 0, 0, 0.0, (), None)  # noqa: FBT003
+            yield Job(due, Whole(local.size), temp)
+
+
+def _push(sender: Sender, batch: list[Job], tally: Tally) -> None:
+    results: list[Sent | Failed] = []
+    if batch:
+        sender.send_all(batch, results)
+    for result in results:
+        if isinstance(result, Failed):
+            tally.failed.append(str(result.error))
+        else:
+            tally.files += 1
+            tally.bytes += result.record.acked
+
+
+def verify_ledger(
+    session: Session, db: sqlite3.Connection, number: int, *, sizes: bool, sample: float = 1.0
+) -> tuple[int, list[Fault]]:
+    """Compare the master with what the ledger says is on it.
+
+    Args:
+        session: at the master.
+        db: the ledger, read-only is enough.
+        number: the database.
+        sizes: only presence and size.
+        sample: part of the files whose content is read, 0 to 1.
+
+    Returns:
+        Number of files looked at, and the faults.
+    """
+    rows = db.execute(
+        "SELECT f.folder, f.name, d.path, f.acked, f.crc, f.sha256 FROM files f JOIN folders d ON d.id = f.folder "
+        "WHERE f.db = ? AND f.acked IS NOT NULL AND f.state IN (0, 3)", (number,),
+    )
+    count = 0
+    faults = []
+    for folder, name, path, size, crc, sha in rows:
+        count += 1
+        deep = not sizes and (sample >= 1 or random.random() < sample)  # noqa: S311 - a sample
+        what = _compare(session, path + b"/" + name, size, (crc, sha) if deep else None)
+        if what is not None:
+            faults.append(Fault(os.fsdecode(path + b"/" + name), what, Key(folder, name)))
+    return count, faults
+
+
+def _compare(
+    session: Session, path: bytes, size: int, sums: tuple[int, bytes | None] | None
+) -> Literal["missing", "size", "content", "unreadable"] | None:
+    found = session.stat(path)
+    if found is None:
+        return "missing"
+    if found.kind != "file" or found.size != size:
+        return "size"
+    if sums is None:
+        return None
+    sha, crc, at = hashlib.sha256(), 0, 0
+    while at < size:
+        data = session.read(path, at, min(READ_BYTES, size - at))
+        if not data:
+            return "unreadable"
+        sha.update(data)
+        crc = zlib.crc32(data, crc)
+        at += len(data)
+    same = crc == sums[0] and sums[1] in {None, sha.digest()}
+    return None if same else "content"
+
+
+def mend(db: sqlite3.Connection, faults: list[Fault]) -> int:
+    """Have the replicator send faulty files anew; returns how many are still here to be sent."""
+    count = 0
+    for fault in faults:
+        if fault.key is not None:
+            cursor = db.execute(
+                "UPDATE files SET state = 1, not_before = 0, tries = 0, acked = NULL, ino = NULL, prio = 1 "
+                "WHERE folder = ? AND name = ? AND state = 0", (fault.key.folder, fault.key.name),
+            )
+            count += cursor.rowcount
+    db.commit()
+    return count

@@ -1,0 +1,110 @@
+"""`rla-agent trust HOST`: the one place that adds a host key, and only after it was shown and accepted.
+
+In this order: show the master's key and its fingerprint; pin it in `<state>/replicate/known_hosts`;
+make a key of our own (ed25519) if none of the user's is taken; print the authorized_keys line; then,
+once the master lets us in, write, rename and delete a test file under the remote root.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rla_agent.replicate.connect import (
+    OWN_KEY,
+    OWN_KNOWN_HOSTS,
+    Login,
+    fingerprint,
+    host_key_problem,
+    server_key,
+)
+from rla_agent.replicate.sftp import open_sftp
+from rla_agent.replicate.target import LoginError, RemoteStat, Session, SmallFile, TargetError, TransientError
+from rla_client.storage import write_atomic
+
+OPTIONS: Final = "restrict"
+
+
+@dataclass(frozen=True, slots=True)
+class Trusted:
+    """What came of it. `ready`: the test file went through. `say`: lines for the user."""
+
+    ready: bool
+    say: tuple[str, ...]
+
+
+def trust(login: Login, root: str, private: Path, accept: Callable[[str], bool]) -> Trusted:
+    """Get a master ready.
+
+    Args:
+        login: where and as whom.
+        root: remote root; empty skips the test file.
+        private: `<state>/replicate`.
+        accept: shown the question with the fingerprint; True pins the key.
+
+    Raises:
+        TargetError: the master cannot be reached, or refuses the test file.
+    """
+    key_type, key = server_key(login)
+    say = [f"{login.known_as} shows {fingerprint(key)} ({key_type})"]
+    problem = host_key_problem(login, key_type, key)
+    if problem is not None:
+        if "is not known" not in problem.why:
+            return Trusted(ready=False, say=(*say, problem.why, problem.hint))
+        if not accept(f"Is this the master's key ({fingerprint(key)})? "):
+            return Trusted(ready=False, say=(*say, "not trusted; nothing was written"))
+        pin(private, login, key_type, key)
+        say.append(f"pinned in {private / OWN_KNOWN_HOSTS}")
+    try:
+        session = open_sftp(login, root or ".")
+    except LoginError:
+        line = own_key(private)
+        say += ["the master lets none of our keys in; add this line to its ~/.ssh/authorized_keys:", line]
+        return Trusted(ready=False, say=(*say, "then run the same command again"))
+    try:
+        say += _try(session) if root else []
+    finally:
+        session.close()
+    return Trusted(ready=True, say=(*say, f"{login.user}@{login.known_as} is ready"))
+
+
+def pin(private: Path, login: Login, key_type: str, key: bytes) -> None:
+    """Add a key to our own known_hosts."""
+    import base64  # noqa: PLC0415
+
+    path = private / OWN_KNOWN_HOSTS
+    old = path.read_bytes() if path.exists() else b""
+    line = f"{login.known_as} {key_type} {base64.b64encode(key).decode()}\n".encode()
+    write_atomic(path, old + line, mode=0o600)
+
+
+def own_key(private: Path) -> str:
+    """The authorized_keys line of our own key, made on first use."""
+    import paramiko  # noqa: PLC0415
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
+
+    path = private / OWN_KEY
+    if not path.exists():
+        secret = ed25519.Ed25519PrivateKey.generate().private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+        )
+        write_atomic(path, secret, mode=0o600)
+    key = paramiko.Ed25519Key.from_private_key_file(str(path))
+    return f"{OPTIONS} {key.get_name()} {key.get_base64()} rla-agent@{os.uname().nodename}"
+
+
+def _try(session: Session) -> list[str]:
+    name = b".rla-tmp-trust-" + secrets.token_hex(6).encode()
+    temp = name + b".new"
+    (result,) = session.put_many([SmallFile(name, temp, b"test\n", 1_000_000_000, None, lambda: True)])
+    if not isinstance(result, RemoteStat):
+        raise result if isinstance(result, TargetError) else TransientError("try", name, str(result))
+    session.remove(name)
+    free = session.free_bytes()
+    room = f", {free >> 30} GiB free" if free is not None else ""
+    return [f"a test file was written, renamed and deleted{room}"]

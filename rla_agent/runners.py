@@ -1,0 +1,110 @@
+"""What runs when a job is due: each kind of JOB frame and the sink that does it.
+
+A runner is idempotent, gets checked fields, and tells the three ends apart: done (or nothing to
+do), not now (`RetryLaterError`), never (`RlaError`). It runs in a worker thread of the volume.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from rla_agent.jobs import JobContext, JobKind, RetryLaterError
+from rla_agent.opening import open_folder
+from rla_agent.sinks.checkpoint import release, retain, run_checkpoint
+from rla_agent.sinks.figure import RENDER_JOBS, parse_figure, run_figure
+from rla_agent.sinks.files import Outcome, parse_code, run_code
+from rla_agent.stream import CHECKPOINT_JOB, MARKS_FIELD
+from rla_client.checkpoint_job import JOB_KIND as CHECKPOINT_KIND
+from rla_client.checkpoint_job import CheckpointJob
+from rla_client.errors import RlaError
+from rla_client.layout import CHECKPOINT, CODE, OTHER_RESULTS, check_relative
+from rla_client.storage import write_atomic
+
+RESUME_FOLDER = ".resume"  # in the checkpoint item: what exact resume needs beside the `.pt`
+STORE_FOLDER = "code/.objects"  # of the database: file contents that many runs share
+
+_log = logging.getLogger("rla_agent.runners")
+
+assert CHECKPOINT_KIND == CHECKPOINT_JOB  # noqa: S101 - two packages name one kind
+
+
+def _item_folder(context: JobContext, kind: str) -> Path:
+    """The item's folder, checked component by component.
+
+    Raises:
+        RlaError: the item is gone, or the run has none of this kind.
+    """
+    relative = context.opening.folders.get(kind)
+    if relative is None:
+        message = f"the run has no {kind} folder"
+        raise RlaError(message)
+    try:
+        os.close(open_folder(context.opening.root, relative))
+    except OSError as error:
+        message = f"the {kind} folder of {context.opening.title} is gone: {error.strerror}"
+        raise RlaError(message) from error
+    return Path(context.opening.root, relative)
+
+
+def checkpoint(fields: dict[str, Any], context: JobContext) -> None:
+    """Write a `.pt`, then what resume needs, then free its memory, then drop superseded ones."""
+    marks = fields.pop(MARKS_FIELD, None)
+    job = CheckpointJob.decode(fields)
+    folder = _item_folder(context, CHECKPOINT)
+    final = folder / job.final_name
+    try:
+        result = run_checkpoint(job, context.blobs, final)
+        if result.durable and isinstance(marks, dict):
+            _keep_marks(folder, job, marks)
+    except OSError as error:
+        raise RetryLaterError(str(error)) from error
+    release(job, context.blobs)
+    if not result.durable:
+        _log.warning("checkpoint %s: %s: %s", final, result.outcome.value, result.reason)
+        return
+    for name in retain(job, folder):
+        for ending in (".marks.json", ".state"):
+            stale = folder / RESUME_FOLDER / f"{Path(name).stem}{ending}"
+            stale.unlink(missing_ok=True)
+
+
+def _keep_marks(folder: Path, job: CheckpointJob, marks: dict[str, Any]) -> None:
+    below = folder / RESUME_FOLDER
+    below.mkdir(exist_ok=True)
+    name = check_relative(Path(job.final_name).stem)[0]
+    write_atomic(below / f"{name}.marks.json", json.dumps(marks).encode())
+
+
+def _media(kind: str) -> JobKind:
+    def run(fields: dict[str, Any], context: JobContext) -> None:
+        job = parse_figure(kind, fields)
+        folder = _item_folder(context, OTHER_RESULTS)
+        result = run_figure(job, context.blobs, folder, context.opening.python)
+        if result.outcome is Outcome.LATER:
+            raise RetryLaterError(result.reason)
+        if result.outcome is Outcome.FAILED:
+            _log.warning("%s %s: %s", kind, result.path, result.reason)
+
+    return JobKind(run, media=True)
+
+
+def code(fields: dict[str, Any], context: JobContext) -> None:
+    """Unpack a code capture into the item, its contents shared over all runs of the database."""
+    job = parse_code(fields)
+    folder = _item_folder(context, CODE)
+    result = run_code(job, context.blobs, folder, Path(context.opening.root, STORE_FOLDER))
+    if result.outcome is Outcome.LATER:
+        raise RetryLaterError(result.reason)
+    if result.outcome is Outcome.FAILED:
+        _log.warning("code of %s: %s", context.opening.title, result.reason)
+
+
+KINDS: dict[str, JobKind] = {
+    CHECKPOINT_KIND: JobKind(checkpoint, media=False),
+    CODE: JobKind(code, media=False),
+    **{kind: _media(kind) for kind in RENDER_JOBS},
+}

@@ -1,0 +1,133 @@
+"""What is paid without logging anything: import, opening a run, the agent's memory, its idle CPU.
+
+    python tests/bench/bench_footprint.py [--runs 100] [--idle-s 20]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from stage import Stage, cpu_seconds, pss_bytes, tree, wait_until
+
+IMPORT_BUDGET_MS, OPEN_BUDGET_MS, PSS_BUDGET_MB, IDLE_BUDGET = 60.0, 150.0, 150.0, 0.005
+IMPORT = "from rla_client import logger, exp_manager"
+ROWS = 1000
+METRICS = [f"group/metric_{number}" for number in range(10)]
+
+
+def client(chosen: argparse.Namespace) -> None:
+    """Open runs, write rows into each, stay alive until stdin closes."""
+    from rla_client import exp_manager
+    from rla_client.run import open_plain_run
+
+    folder = Path(chosen.client)
+    opened = []
+    for number in range(chosen.runs):
+        began = time.perf_counter()
+        exp_manager.configure(
+            "bench", rla_config={"LOG_USED": ["csv", "tensorboard", "log"]}, data_root=folder / "data", code_root=folder
+        )
+        exp_manager.set_hyper_param(seed=number, lr=0.1)
+        exp_manager.add_record_param(["seed"])
+        if number < 10:
+            exp_manager.log_files_gen()
+            opened.append(1000 * (time.perf_counter() - began))
+    exp_manager.close()
+    runs = [
+        open_plain_run(str(folder / "plain" / str(number)), ("csv", "tensorboard", "log"), None, None, "", {})
+        for number in range(chosen.runs)
+    ]
+    for row in range(ROWS):
+        for run in runs:
+            for key in METRICS:
+                run.logger.record(key, row * 0.5)
+            run.logger.dump()
+    done = all(run.outbox is not None and run.outbox.flush(60) for run in runs)
+    Path(chosen.result).write_text(json.dumps({"open": opened, "done": done}))
+    sys.stdin.read()
+
+
+def bench_import() -> None:
+    """Import time over a bare interpreter; alternating starts, the median of differences."""
+    def start(code: str) -> float:
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).resolve().parents[2])
+        return 1000 * (time.perf_counter() - began)
+
+    start(IMPORT)
+    pairs = [(start("pass"), start(IMPORT)) for _ in range(10)]
+    bare, ours = (statistics.median(column) for column in zip(*pairs, strict=True))
+    over = statistics.median(with_import - without for without, with_import in pairs)
+    print(
+        f"import: {over:.1f} ms over bare Python ({ours:.1f} against {bare:.1f} ms; budget {IMPORT_BUDGET_MS:g} ms)",
+        flush=True,
+    )
+
+
+def idle_share(pid: int, seconds: float) -> float:
+    """Part of one core that a process and its children use."""
+    before = {one: cpu_seconds(one) for one in tree(pid)}
+    began = time.monotonic()
+    time.sleep(seconds)
+    used = sum(cpu_seconds(one) - before.get(one, 0.0) for one in tree(pid))
+    return used / (time.monotonic() - began)
+
+
+def bench_runs(count: int, idle_s: float) -> None:
+    """Memory and idle CPU with no run and with many live ones."""
+    with Stage() as stage, tempfile.NamedTemporaryFile("r") as result:
+        pid = stage.agent()
+        time.sleep(1)
+        empty = pss_bytes(pid) / 1e6
+        alone = idle_share(pid, idle_s)
+        command = [sys.executable, sys.argv[0], "--client", str(stage.folder), "--result", result.name]
+        child = subprocess.Popen(
+            [*command, "--runs", str(count)], env=stage.environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+        )
+        wait_until(lambda: Path(result.name).read_text() or child.poll() is not None, 120, what="the runs")
+        found: dict[str, Any] = json.loads(result.read())
+        time.sleep(2)
+        full = pss_bytes(pid) / 1e6
+        quiet = idle_share(pid, idle_s)
+        child.communicate()
+        opened = found["open"]
+        print(
+            f"opening a run: configure to log_files_gen, median {statistics.median(opened):.1f} ms, "
+            f"max {max(opened):.1f} ms (budget {OPEN_BUDGET_MS:g} ms)"
+        )
+        print(
+            f"memory: {empty:.1f} MB PSS without runs, {full:.1f} MB with {count} live runs of {ROWS:,} rows "
+            f"(budget {PSS_BUDGET_MB:g} MB); all durable: {found['done']}"
+        )
+        print(
+            f"idle: {100 * alone:.2f} % of a core without runs, {100 * quiet:.2f} % with {count} quiet live runs "
+            f"(budget {100 * IDLE_BUDGET:g} %)",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Measure all of it."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--idle-s", type=float, default=20.0)
+    for name in ("--client", "--result"):
+        parser.add_argument(name, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.client:
+        client(chosen)
+        return
+    bench_import()
+    bench_runs(chosen.runs, chosen.idle_s)
+
+
+if __name__ == "__main__":
+    main()

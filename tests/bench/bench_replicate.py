@@ -1,0 +1,177 @@
+"""Replication beside `rsync -a -e ssh`, in one run: a large file, many small ones, the lag of a row.
+
+    python tests/bench/bench_replicate.py [--mib 1024] [--files 2000] [--finished 100000] [--quick]
+
+Ratios are speeds, ours over rsync's (the budget: large ≥ 0.5, small ≥ 0.4). Everything lies on
+/dev/shm where there is one, so that the link and the code are measured, not the disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+
+import psutil
+from replication_lab import ITEM, Node, Sshd, wait_until
+
+from rla_agent.replicate import Announcer, register, registry, settings
+from rla_agent.replicate.transfer import Selection, push
+from rla_agent.replicate.worker import Worker
+from rla_client.config import load_config
+
+ROUNDS = 3
+
+
+def rsync(server: Sshd, source: Path, target: Path) -> tuple[float, float]:
+    """Wall and CPU seconds of one rsync."""
+    shell = (
+        f"ssh -p {server.port} -i {server.folder}/user -o StrictHostKeyChecking=no "
+        "-o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o IdentitiesOnly=yes"
+    )
+    before = os.times()
+    began = time.monotonic()
+    subprocess.run(["rsync", "-a", "-e", shell, f"{source}/", f"{server.address}:{target}/"], check=True)
+    after = os.times()
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    return time.monotonic() - began, cpu
+
+
+def count(root: Path) -> int:
+    total = 0
+    for _, _, names in os.walk(root):
+        total += sum(1 for name in names if not name.startswith(".rla-tmp"))
+    return total
+
+
+def bulk(base: Path, server: Sshd, title: str, sizes: list[int]) -> None:
+    ratios = []
+    for turn in range(ROUNDS):
+        node = Node(base / f"{title}{turn}", server.remote())
+        node.run(state="finished")
+        folder = node.item("results")
+        for number, size in enumerate(sizes):
+            (folder / f"{number}.bin").write_bytes(os.urandom(size))
+        rsync_s, _ = rsync(server, node.root, server.root / f"rsync-{title}{turn}")
+        target = server.root / f"ours-{title}{turn}"
+        node.remote["remote_data_root"] = str(target)
+        node.write_config()
+        config = load_config(node.config)
+        began = time.monotonic()  # connecting included, as for rsync
+        session = settings.target(config, registry.folder(node.state)).open()
+        tally = push(session, str(node.root), Selection())
+        push_s = time.monotonic() - began
+        assert not tally.failed, tally.failed
+        session.close()
+        shutil.rmtree(target)
+        worker_s = ours_through_worker(node, target, len(sizes) + 1)
+        total = sum(sizes)
+        ratios.append(rsync_s / worker_s)
+        print(
+            f"{title}: rsync {rsync_s:.2f} s, worker {worker_s:.2f} s, push {push_s:.2f} s, "
+            f"{total / worker_s / 2**20:.0f} MiB/s, {len(sizes) / worker_s:.0f} files/s; "
+            f"ratio worker {rsync_s / worker_s:.2f}, push {rsync_s / push_s:.2f}"
+        )
+        shutil.rmtree(node.folder)
+        shutil.rmtree(target)
+        shutil.rmtree(server.root / f"rsync-{title}{turn}")
+    print(f"{title}: ratio, median of {ROUNDS}: {statistics.median(ratios):.2f}")
+
+
+def ours_through_worker(node: Node, target: Path, files: int) -> float:
+    """The real worker in this process: look, ledger, two connections; until the last rename."""
+    registry.add(node.state, node.root, node.config)
+    worker = Worker(node.state, node.host)
+    began = time.monotonic()
+    while True:
+        now = time.monotonic()
+        worker._read_registry()
+        more = worker._step(now)
+        worker._ledger.commit()
+        sent = sum(served.database.counters.sent_files for served in worker._served.values())
+        if sent >= files:
+            took = time.monotonic() - began
+            worker.close()
+            assert count(target) == files
+            return took
+        worker._wait(0.0 if more else 0.05)
+
+
+def lag(base: Path, server: Sshd, finished: int) -> None:
+    """How long a row takes to the master while `finished` files lie in the tree; and the idle cost."""
+    node = Node(base / "lag", server.remote(remote_data_root=str(server.root / "lag")))
+    for number in range(max(1, finished // 100)):
+        folder = node.run(ITEM.replace("000001", f"{number:06d}"), state="finished")
+        for name in range(99):
+            (folder / f"{name}").write_bytes(b"x")
+    log = node.run(ITEM.replace("10.0.0.5", "10.0.0.6"))
+    (log / "progress.csv").write_text("a\n")
+    register(node.state, node.root, node.config)
+    node.start()
+    assert node.process is not None
+    total = count(node.root)
+    wait_until(lambda: count(server.root / "lag") >= total, 900)
+    usage = psutil.Process(node.process.pid)
+    remote = server.root / "lag" / (log / "progress.csv").relative_to(node.root)
+    announcer = Announcer(node.state)
+    lags = []
+    before, began = usage.cpu_times(), time.monotonic()
+    for number in range(60):
+        row = f"{number}\n"
+        with (log / "progress.csv").open("a") as file:
+            file.write(row)
+            size = file.tell()
+        if number % 2:
+            announcer.committed([(str(log / "progress.csv"), 0, size, False)])
+        written = time.monotonic()
+        wait_until(lambda size=size: remote.stat().st_size >= size, 20)
+        lags.append((time.monotonic() - written, number % 2))
+        time.sleep(0.5)
+    after = usage.cpu_times()
+    core = (after.user + after.system - before.user - before.system) / (time.monotonic() - began)
+    rss = usage.memory_info().rss >> 20
+    announcer.close()
+    node.stop()
+    rsync_s, rsync_cpu = rsync(server, node.root, server.root / "lag")
+    for told, name in ((1, "announced"), (0, "found")):
+        values = sorted(value for value, was in lags if was == told)
+        print(f"lag, {name}: p50 {values[len(values) // 2]:.2f} s, p95 {values[int(len(values) * 0.95)]:.2f} s")
+    print(
+        json.dumps({
+            "finished_files": total, "core_share": round(core, 4), "rss_mib": rss,
+            "rsync_rescan_s": round(rsync_s, 2), "rsync_rescan_cpu_s": round(rsync_cpu, 2),
+        })
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--mib", type=int, default=1024)
+    parser.add_argument("--files", type=int, default=2000)
+    parser.add_argument("--finished", type=int, default=100_000)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    if options.quick:
+        options.mib, options.files, options.finished = 128, 1000, 2000
+    base = Path(tempfile.mkdtemp(prefix="rla-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+    server = Sshd(base / "sshd").start()
+    try:
+        bulk(base, server, "small", [4096] * options.files)
+        bulk(base, server, "large", [options.mib << 20])
+        lag(base, server, options.finished)
+    finally:
+        server.stop()
+        shutil.rmtree(base)
+
+
+if __name__ == "__main__":
+    main()

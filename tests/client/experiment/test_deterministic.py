@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from rla_client.errors import ArgumentError
+from rla_client.experiment import deterministic
+
+
+@pytest.fixture(autouse=True)
+def torch_settings_come_back():
+    state = deterministic.capture_rng()
+    yield
+    deterministic.restore_rng({**state, "seed": None})
+    torch.use_deterministic_algorithms(mode=False)
+    torch.backends.cudnn.deterministic = False
+
+
+def draw():
+    return random.random(), float(np.random.rand()), float(torch.rand(())), torch.randn(3).tolist()
+
+
+def test_same_seed_same_numbers():
+    deterministic.set_seed(7)
+    first = draw()
+    deterministic.set_seed(7)
+    assert draw() == first
+    deterministic.set_seed(8)
+    assert draw() != first
+    assert deterministic.get_seed() == 8
+    assert torch.are_deterministic_algorithms_enabled()
+    assert torch.backends.cudnn.deterministic
+    assert not torch.backends.cudnn.benchmark
+
+
+def test_captured_states_come_back_in_the_middle_of_a_sequence():
+    deterministic.set_seed(np.int64(3))
+    draw()
+    random.gauss(0, 1)  # leaves a second number waiting inside python's generator
+    state = deterministic.capture_rng()
+    expected = draw(), random.gauss(0, 1)
+    deterministic.set_seed(99)
+    draw()
+    deterministic.restore_rng(state)
+    assert (draw(), random.gauss(0, 1)) == expected
+    assert deterministic.get_seed() == 3
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "3", None])
+def test_what_is_no_seed(seed):
+    with pytest.raises(ArgumentError):
+        deterministic.set_seed(seed)
+
+
+def test_derived_seeds_depend_on_every_part_and_on_nothing_else():
+    seeds = {deterministic.derive_seed(seed, worker, epoch) for seed in range(3) for worker in range(4) for epoch in range(5)}
+    assert len(seeds) == 60
+    assert deterministic.derive_seed(1, 2, 3) == deterministic.derive_seed(1, 2, 3)
+    assert deterministic.limits()

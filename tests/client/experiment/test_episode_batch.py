@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rla_client.errors import ArgumentError
+from rla_client.experiment.episode_batch import EpisodeBatch, StepType, stack
+
+
+def batch(*lengths, end=StepType.TERMINAL):
+    parts = []
+    for number, length in enumerate(lengths):
+        types = [StepType.MID] * (length - 1) + [end]
+        types[0] = StepType.FIRST if length > 1 else end
+        observations = np.arange(length * 2, dtype=np.float32).reshape(length, 2) + 100 * number
+        parts.append(
+            EpisodeBatch(
+                observations,
+                observations[-1:] + 2,
+                np.zeros(length, dtype=np.int64),
+                np.arange(length, dtype=np.float64) + 1,
+                np.asarray(types, dtype=np.int8),
+                np.asarray([length]),
+                {"x": np.arange(length)},
+                {},
+                {"seed": np.asarray([number])},
+            )
+        )
+    return EpisodeBatch.concatenate(parts)
+
+
+def test_shapes_and_derived_values():
+    found = batch(3, 1, 2)
+    assert found.n_steps == 6
+    assert len(found) == 3
+    assert found.returns.tolist() == [6.0, 1.0, 3.0]
+    assert found.next_observations[:, 0].tolist() == [2, 4, 6, 102, 202, 204]
+    assert found.terminals.tolist() == [False, False, True, True, False, True]
+    assert batch(2, end=StepType.TIMEOUT).terminals.any() == np.False_
+    assert batch(2, end=StepType.TIMEOUT).dones.tolist() == [False, True]
+
+
+def test_split_and_paths_give_the_episodes_back():
+    found = batch(3, 1, 2)
+    again = EpisodeBatch.concatenate(list(found.split()))
+    for name in ("observations", "last_observations", "rewards", "step_types", "lengths"):
+        assert np.array_equal(getattr(again, name), getattr(found, name))
+    paths = found.to_list()
+    assert [len(path["rewards"]) for path in paths] == [3, 1, 2]
+    assert paths[2]["observations"].tolist() == [[200, 201], [202, 203]]
+    assert paths[2]["env_infos"]["x"].tolist() == [0, 1]
+    assert paths[1]["episode_infos"]["seed"].tolist() == [1]
+
+
+def test_rows_that_do_not_fit_are_refused():
+    good = batch(3)
+    with pytest.raises(ArgumentError, match="rewards"):
+        EpisodeBatch(
+            good.observations, good.last_observations, good.actions, good.rewards[:2], good.step_types, good.lengths
+        )
+    with pytest.raises(ArgumentError):
+        EpisodeBatch.concatenate([])
+
+
+def test_values_of_different_shapes_become_objects():
+    assert stack([np.zeros(2), np.zeros(3)]).dtype == object
+    assert stack([{"a": 1}, {"b": 2}]).shape == (2,)

@@ -1,0 +1,214 @@
+"""Runs that are killed and resumed, repeated, restored: real processes, a real agent."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import cloudpickle
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import launchers
+
+from rla_client.errors import LaunchError
+from rla_client.experiment import commands
+from rla_client.experiment.settle import settle
+
+
+@pytest.fixture(autouse=True)
+def own_folder(agent, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, value in launchers.FIXED_HASH.items():
+        monkeypatch.setenv(name, value)
+
+
+def only(folder: Path) -> Path:
+    (found,) = (folder / "data" / "local" / "experiment").iterdir()
+    return found
+
+
+def kill_at(path: Path, epoch: int, wait_until) -> None:
+    """Start a launcher and SIGKILL it as soon as it printed that `epoch` ended."""
+    process = launchers.start(path)
+    for line in process.stdout:
+        if f"epoch #{epoch} | EpochTime" in line:
+            break
+    process.kill()
+    process.communicate(timeout=20)
+
+
+def events(folder: Path) -> list[tuple[int, dict[str, float]]]:
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    (path,) = folder.rglob("events.out.tfevents.*")
+    found = []
+    for event in EventFileLoader(str(path)).Load():
+        values = {value.tag: value.tensor.float_val[0] for value in event.summary.value if value.tensor.float_val}
+        if values:
+            values.pop("timestamp", None)
+            found.append((event.step, values))
+    return found
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    return {"folder": tmp_path_factory.mktemp("reference"), "rows": None}
+
+
+def uninterrupted(tmp_path: Path) -> Path:
+    launchers.run(launchers.write(tmp_path / "whole", "snapshot_mode='all'"))
+    folder = only(tmp_path / "whole")
+    settle(folder)
+    assert len(launchers.rows(folder)) == 12
+    return folder
+
+
+def last_policy(folder: Path, name: str) -> bytes:
+    with open(folder / name, "rb") as file:
+        saved = cloudpickle.load(file)
+    return saved["algo"].policy.weights.tobytes(), saved["algo"].best, saved["rng"]["numpy"][1].tobytes()
+
+
+def test_two_runs_with_one_seed_are_equal(tmp_path):
+    launchers.run(launchers.write(tmp_path / "two", calls="search()\nsearch()\nsearch(seed=2)"))
+    base = tmp_path / "two" / "data" / "local" / "experiment"
+    for folder in base.iterdir():
+        settle(folder)
+    first, second, third = (launchers.rows(base / name) for name in ("search", "search_1", "search_2"))
+    assert first == second
+    assert first != third
+
+
+@pytest.mark.parametrize(
+    "options", ["snapshot_mode='last'", "snapshot_mode='gap', snapshot_gap=4", "snapshot_mode='gap_and_last', snapshot_gap=3"]
+)
+def test_killed_and_resumed_equals_uninterrupted(tmp_path, wait_until, options):
+    whole = uninterrupted(tmp_path)
+    path = launchers.write(tmp_path / "killed", options, calls="search(epoch_s=0.02)")
+    kill_at(path, random.randint(0, 10), wait_until)
+    folder = only(tmp_path / "killed")
+    assert commands.resume(folder) == 0
+    settle(folder)
+    assert launchers.rows(folder) == launchers.rows(whole)
+    header = (folder / "progress.csv").read_text().splitlines()[0]
+    assert header == (whole / "progress.csv").read_text().splitlines()[0]
+    assert events(folder) == events(whole)
+    if "gap'" not in options:
+        assert last_policy(folder, "params.pkl") == last_policy(whole, "itr_11.pkl")
+    assert only(tmp_path / "killed") == folder  # no `_1`
+    text = (folder / "debug.log").read_text()
+    assert text.count("epoch #0 | return") == 1
+    assert "epoch #11 | return" in text
+
+
+def test_killed_twice_and_resumed_from_an_early_epoch(tmp_path, wait_until):
+    whole = uninterrupted(tmp_path)
+    path = launchers.write(tmp_path / "killed", "snapshot_mode='all'", calls="search(epoch_s=0.05)")
+    kill_at(path, 8, wait_until)
+    folder = only(tmp_path / "killed")
+    resuming = subprocess.Popen(
+        [sys.executable, "-c", f"from rla_client.experiment import commands; commands.resume({str(folder)!r}, 4)"],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    for line in resuming.stdout:
+        assert "epoch #4 |" not in line
+        if "epoch #6 | EpochTime" in line:
+            break
+    os.killpg(resuming.pid, 9)
+    resuming.communicate(timeout=20)
+    with pytest.raises(FileNotFoundError):
+        commands.resume(folder, 11)
+    assert commands.resume(folder, "first") == 0
+    settle(folder)
+    assert launchers.rows(folder) == launchers.rows(whole)
+    assert events(folder) == events(whole)
+
+
+def test_killed_before_the_first_snapshot_begins_again(tmp_path, wait_until):
+    whole = uninterrupted(tmp_path)
+    path = launchers.write(tmp_path / "killed", "snapshot_mode='none'", calls="search(epoch_s=0.05)")
+    kill_at(path, 2, wait_until)
+    folder = only(tmp_path / "killed")
+    assert commands.resume(folder) == 0
+    settle(folder)
+    assert launchers.rows(folder) == launchers.rows(whole)
+
+
+def test_only_the_wanted_one_of_several_runs_is_resumed(tmp_path, wait_until):
+    calls = "for seed in (1, 2, 3):\n    search(seed=seed, epoch_s=0.05 if seed == 2 else 0.0)"
+    path = launchers.write(tmp_path / "sweep", "name_parameters='passed'", calls)
+    process = launchers.start(path)
+    seen = 0
+    for line in process.stdout:
+        seen += "epoch #4 | EpochTime" in line
+        if seen == 2:
+            break
+    process.kill()
+    process.communicate(timeout=20)
+    base = tmp_path / "sweep" / "data" / "local" / "experiment"
+    second = base / "search_seed=2_epoch_s=0.05"
+    assert sorted(entry.name for entry in base.iterdir()) == ["search_seed=1_epoch_s=0.0", second.name]
+    assert commands.resume(second) == 0
+    settle(second)
+    assert len(list(base.iterdir())) == 2
+    assert len(launchers.rows(second)) == 12
+    launchers.run(launchers.write(tmp_path / "whole", calls="search(seed=2)"))
+    settle(only(tmp_path / "whole"))
+    assert launchers.rows(second) == launchers.rows(only(tmp_path / "whole"))
+
+
+def test_a_live_run_is_not_resumed(tmp_path, wait_until):
+    path = launchers.write(tmp_path / "live", calls="search(epochs=10**6, epoch_s=0.05)")
+    process = launchers.start(path)
+    for line in process.stdout:
+        if "epoch #1 | EpochTime" in line:
+            break
+    try:
+        with pytest.raises(LaunchError, match="running process"):
+            commands.resume(only(tmp_path / "live"))
+    finally:
+        process.kill()
+        process.communicate(timeout=20)
+
+
+def test_code_comes_back_and_a_rerun_repeats_the_curve(tmp_path, monkeypatch):
+    project = tmp_path / "project"
+    path = launchers.write(project, calls="import helper\nsearch(epochs=helper.EPOCHS)")
+    (project / "helper.py").write_text("EPOCHS = 4\n")
+    (project / "run.sh").write_text("#!/bin/sh\n")
+    (project / "run.sh").chmod(0o755)
+    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    launchers.run(path)
+    folder = only(project)
+    wanted = {name: (project / name).read_bytes() for name in ("launcher.py", "helper.py", "run.sh")}
+    (project / "helper.py").write_text("EPOCHS = 2\n")
+    path.unlink()
+
+    commands.restore_code(folder, tmp_path / "code")
+    assert {name.name: name.read_bytes() for name in (tmp_path / "code").iterdir()} == wanted
+    assert os.access(tmp_path / "code" / "run.sh", os.X_OK)
+    with pytest.raises(LaunchError, match="not empty"):
+        commands.restore_code(folder, tmp_path / "code")
+
+    compared = commands.rerun(folder, tmp_path / "again")
+    assert compared.rows == (4, 4)
+    assert compared.equal
+    assert compared.differences == ()
+
+
+def test_a_damaged_archive_is_noticed(tmp_path):
+    launchers.run(launchers.write(tmp_path / "one", calls="search(epochs=1)"))
+    folder = only(tmp_path / "one")
+    manifest = folder / "launch_manifest.json"
+    manifest.write_text(manifest.read_text().replace('"sha256": "', '"sha256": "0'))
+    with pytest.raises(LaunchError, match="damaged"):
+        commands.restore_code(folder, tmp_path / "code")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(LaunchError, match="launch record"):
+        commands.resume(tmp_path / "empty")

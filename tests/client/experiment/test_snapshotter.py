@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import os
+import threading
+
+import cloudpickle
+import numpy as np
+import pytest
+import torch
+
+from rla_client.errors import ArgumentError, NotAFileError, SnapshotError
+from rla_client.experiment.snapshot_codec import CopyTarget, decode, encode, read_footer
+from rla_client.experiment.snapshotter import Snapshotter
+
+
+def test_round_trip_and_footer(tmp_path):
+    shots = Snapshotter(tmp_path / "shots", "gap_and_last", 2)
+    for itr in range(5):
+        shots.save_itr_params(itr, {"itr": itr, "w": np.full(3, itr)}, {"rows": itr + 1})
+    assert shots.wait(10)
+    assert sorted(os.listdir(tmp_path / "shots")) == ["itr_0.pkl", "itr_2.pkl", "itr_4.pkl", "params.pkl"]
+    assert shots.load()["itr"] == 4
+    assert shots.load(itr="first")["itr"] == 0
+    assert shots.load(tmp_path / "shots", "2")["w"].tolist() == [2, 2, 2]
+    assert read_footer(tmp_path / "shots" / "itr_2.pkl") == {"itr": 2, "rows": 3}
+    with open(tmp_path / "shots" / "itr_2.pkl", "rb") as file:
+        assert cloudpickle.load(file)["itr"] == 2  # a plain cloudpickle file for everybody else
+
+
+def test_the_state_is_that_of_the_call(tmp_path):
+    shots = Snapshotter(tmp_path, "last", 1)
+    weights, tensor = np.zeros(100_000), torch.zeros(100_000)
+    shots.save_itr_params(0, {"w": weights, "t": tensor})
+    weights += 1
+    tensor += 1
+    loaded = shots.load()
+    assert loaded["w"].sum() == 0
+    assert loaded["t"].sum() == 0
+
+
+def test_last_of_more_than_ten_is_the_highest_number(tmp_path):
+    shots = Snapshotter(tmp_path, "all", 1)
+    for itr in range(12):
+        shots.save_itr_params(itr, {"itr": itr})
+    assert shots.load()["itr"] == 11
+
+
+def test_what_cannot_be_loaded(tmp_path):
+    shots = Snapshotter(tmp_path, "all", 1)
+    with pytest.raises(FileNotFoundError):
+        shots.load()
+    with pytest.raises(FileNotFoundError):
+        shots.load(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError):
+        shots.load(itr=3)
+    (tmp_path / "itr_3.pkl").mkdir()
+    with pytest.raises(NotAFileError):
+        shots.load(itr=3)
+    for itr in ("newest", -1, 1.5, True):
+        with pytest.raises(ArgumentError):
+            shots.load(itr=itr)
+    (tmp_path / "itr_4.pkl").write_bytes(b"no pickle")
+    with pytest.raises(SnapshotError):
+        shots.load(itr=4)
+
+
+def test_unpicklable_state_names_the_culprit_and_later_snapshots_work(tmp_path):
+    shots = Snapshotter(tmp_path, "last", 1)
+    for _ in range(3):  # more often than there are buffers
+        with pytest.raises(SnapshotError, match="algo"):
+            shots.save_itr_params(0, {"env": 1, "algo": threading.Lock()})
+    shots.save_itr_params(1, {"algo": 5})
+    assert shots.load() == {"algo": 5}
+
+
+def test_a_disk_that_refuses_is_a_warning(tmp_path, caplog):
+    (tmp_path / "file").write_text("in the way")
+    shots = Snapshotter(tmp_path / "file" / "shots", "last", 1)
+    for itr in range(5):
+        shots.save_itr_params(itr, {"itr": itr})
+    assert shots.wait(10)
+    assert "was not written" in caplog.text
+
+
+def test_tensors_share_what_they_shared_and_optimizers_keep_their_parameters():
+    net = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.Adam(net.parameters())
+    net(torch.ones(4)).sum().backward()
+    optimizer.step()
+    base = torch.arange(12.0)
+    state = {
+        "net": net,
+        "optimizer": optimizer,
+        "base": base,
+        "view": base[2:8].view(2, 3),
+        "transposed": torch.arange(6).view(2, 3).T,
+        "empty": torch.empty(0, 3),
+        "half": torch.ones(3, dtype=torch.bfloat16),
+        "bool": torch.tensor([True, False]),
+        "scalar": torch.tensor(3),
+        "grad": torch.ones(2, requires_grad=True),
+    }
+    target = CopyTarget()
+    encode(state, target)
+    loaded = decode(bytes(target.content()))
+    loaded["base"][2] = -1
+    assert loaded["view"][0, 0] == -1
+    assert loaded["transposed"].equal(state["transposed"])
+    assert loaded["transposed"].stride() == state["transposed"].stride()
+    assert loaded["empty"].shape == (0, 3)
+    assert loaded["half"].equal(state["half"])
+    assert loaded["bool"].tolist() == [True, False]
+    assert loaded["scalar"].item() == 3
+    assert loaded["grad"].requires_grad
+    assert loaded["optimizer"].param_groups[0]["params"][0] is next(loaded["net"].parameters())
+    assert all(a.equal(b) for a, b in zip(net.parameters(), loaded["net"].parameters(), strict=True))
+
+
+def test_nothing_is_visible_before_it_is_whole(tmp_path):
+    shots = Snapshotter(tmp_path, "last", 1)
+    seen = []
+    stop = threading.Event()
+
+    def look():
+        while not stop.is_set():
+            try:
+                with open(tmp_path / "params.pkl", "rb") as file:
+                    seen.append(len(cloudpickle.load(file)["w"]))
+            except FileNotFoundError:
+                continue
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for _ in range(20):
+        shots.save_itr_params(0, {"w": np.zeros(200_000)})
+    shots.wait(20)
+    stop.set()
+    reader.join()
+    assert set(seen) <= {200_000}
+    assert os.listdir(tmp_path) == ["params.pkl"]

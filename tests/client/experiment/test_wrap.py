@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import launchers
+
+from rla_client import logger as rla_logger
+from rla_client import time_step_holder, wrap_experiment
+from rla_client.errors import ArgumentError
+from rla_client.experiment import logger, tabular
+
+
+@pytest.fixture(autouse=True)
+def own_folder(places, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RLA_AGENT_AUTOSTART", "0")
+    places.stopped_marker.touch()  # no agent but the test's own
+
+
+def test_signature_and_arguments():
+    @wrap_experiment
+    def experiment(ctxt, seed: int = 1, *, lr=0.1) -> float:
+        """What it does."""
+        return seed * lr
+
+    parameters = inspect.signature(experiment).parameters
+    assert list(parameters) == ["seed", "lr"]
+    assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters.values())
+    assert experiment.__doc__ == "What it does."
+    assert experiment(seed=2) == 0.2
+    with pytest.raises(TypeError):
+        experiment(other=1)
+    with pytest.raises(ArgumentError, match="keywords"):
+        experiment(2)
+    with pytest.raises(ArgumentError, match="unknown option"):
+        experiment({"log_folder": "x"})
+    with pytest.raises(ArgumentError, match="ctxt"):
+        wrap_experiment(lambda seed: seed)
+    for wrong in ({"name_parameters": "some"}, {"snapshot_mode": "last", "snapshot_gap": 3}, {"folder": "x"}):
+        with pytest.raises(ValueError, match=r"\w"):
+            wrap_experiment(**wrong)
+
+
+def test_folders_and_names(tmp_path):
+    seen = []
+
+    @wrap_experiment(name_parameters="passed", archive_launch_repo=False)
+    def named(ctxt, seed=1, lr=0.1):
+        seen.append(ctxt.snapshot_dir)
+
+    named(lr=1, seed=3)
+    named(lr=1, seed=3)
+    named()
+    named({"name_parameters": "all", "prefix": "a/b", "name": "other"}, seed=2)
+    named({"name_parameters": True}, seed="x/y")
+    named({"log_dir": "elsewhere"})
+    named({"log_dir": "elsewhere"})
+    named({"log_dir": "elsewhere", "use_existing_dir": True})
+    named(seed="long" * 200)
+    base = tmp_path / "data" / "local"
+    assert [os.path.relpath(path, tmp_path) for path in seen[:8]] == [
+        "data/local/experiment/named_seed=3_lr=1",
+        "data/local/experiment/named_seed=3_lr=1_1",
+        "data/local/experiment/named",
+        "data/local/a/b/other_seed=2_lr=0.1",
+        "data/local/experiment/named_seed=x_y_lr=0.1",
+        "elsewhere",
+        "elsewhere_1",
+        "elsewhere",
+    ]
+    assert Path(seen[8]).parent == base / "experiment"
+    assert json.loads((Path(seen[8]) / "variant.json").read_text())["seed"] == "long" * 200
+
+
+def test_records_of_the_launch(tmp_path):
+    @wrap_experiment
+    def experiment(ctxt, seed=np.int64(3), rate=np.float32(0.5), what=object(), **more):
+        return ctxt
+
+    context = experiment(extra=[1, 2])
+    folder = Path(context.snapshot_dir)
+    variant = json.loads((folder / "variant.json").read_text())
+    assert variant["seed"] == 3
+    assert variant["rate"] == 0.5
+    assert variant["extra"] == [1, 2]
+    assert "object" in variant["what"]
+    metadata = json.loads((folder / "metadata.json").read_text())
+    assert metadata["environment"]["packages"]["numpy"] == np.__version__
+    assert metadata["launch"]["function"].endswith("experiment")
+    assert (context.snapshot_mode, context.snapshot_gap) == ("last", 1)
+
+
+def test_what_is_logged_goes_to_the_innermost_experiment(agent, tmp_path):
+    @wrap_experiment(archive_launch_repo=False)
+    def inner(ctxt, value=1):
+        tabular.record("inner", value)
+        logger.log("inner text")
+        logger.log(tabular)
+        logger.dump_all(value)
+        return Path(ctxt.log_dir)
+
+    @wrap_experiment(archive_launch_repo=False)
+    def outer(ctxt):
+        tabular.record("TotalEnvSteps", 50)
+        tabular.record("outer", 1)
+        time_step_holder.set_time(7)
+        folders = [inner(value=3), inner(value=4)]
+        assert time_step_holder.get_time() == 7
+        logger.log(tabular)
+        logger.dump_all(1)
+        assert rla_logger.flush(10)
+        return [Path(ctxt.log_dir), *folders]
+
+    before = rla_logger.get_current()
+    first, second, third = outer()
+    assert rla_logger.get_current() is before
+    assert time_step_holder.get_time() == 0
+    assert launchers.rows(first) == [{"TotalEnvSteps": "50", "outer": "1", "time-step": "50"}]
+    assert launchers.rows(second) == [{"inner": "3", "time-step": "3"}]
+    assert launchers.rows(third) == [{"inner": "4", "time-step": "4"}]
+    assert "inner text" in (second / "debug.log").read_text()
+    assert "inner text" not in (first / "debug.log").read_text()
+    assert list(first.rglob("events.out.tfevents.*"))
+
+
+def test_an_exception_ends_the_run_as_failed_and_leaves_nothing_open(agent, wait_until):
+    folders = []
+
+    @wrap_experiment(archive_launch_repo=False)
+    def failing(ctxt):
+        folders.append(Path(ctxt.log_dir))
+        tabular.record("a", 1)
+        logger.log(tabular)
+        logger.dump_all(1)
+        raise ValueError("no such luck")
+
+    before = rla_logger.get_current()
+    with pytest.raises(ValueError, match="no such luck"):
+        failing()
+    assert rla_logger.get_current() is before
+    logger.log("said afterwards")
+    tabular.record("late", 1)
+    tabular.clear()
+
+    def state():
+        try:
+            return json.loads((folders[0] / "run.json").read_text())
+        except FileNotFoundError:
+            return {}
+
+    wait_until(lambda: state().get("state") == "failed", what="state failed")
+    assert "no such luck" in json.dumps(state())
+    assert "said afterwards" not in (folders[0] / "debug.log").read_text()
+    assert launchers.rows(folders[0]) == [{"a": "1", "time-step": "1"}]
+
+
+def test_an_existing_folder_goes_on_with_its_csv(agent, wait_until):
+    @wrap_experiment(archive_launch_repo=False, log_dir="run", use_existing_dir=True)
+    def part(ctxt, value):
+        tabular.record("value", value)
+        if value == 2:
+            tabular.record("more", "a,\n\"b\"")
+        logger.log(tabular)
+        logger.dump_all(value)
+        assert rla_logger.flush(10)
+        return Path(ctxt.log_dir)
+
+    for value in (1, 2, 3):
+        folder = part(value=value)
+    assert [row["value"] for row in launchers.rows(folder)] == ["1", "2", "3"]
+    assert launchers.rows(folder)[1]["more"] == 'a,\n"b"'
+    assert len(list(folder.rglob("events.out.tfevents.*"))) == 1
+
+
+def test_several_processes_at_once_get_folders_of_their_own(tmp_path):
+    path = tmp_path / "many.py"
+    path.write_text(
+        "from rla_client.experiment import wrap_experiment\n"
+        "@wrap_experiment(archive_launch_repo=False)\n"
+        "def race(ctxt):\n    print(ctxt.snapshot_dir)\n"
+        "for _ in range(5):\n    race()\n"
+    )
+    started = [launchers.start(path) for _ in range(4)]
+    folders = [line for process in started for line in process.communicate(timeout=60)[0].split() if "race" in line]
+    assert len(folders) == 20
+    names = {os.path.basename(folder) for folder in folders}
+    assert names == {"race", *(f"race_{number}" for number in range(1, 20))}
+
+
+def test_metadata_and_archive_of_a_repository(tmp_path):
+    repository = tmp_path / "project"
+    path = launchers.write(repository / "scripts", calls="search(epochs=1)")
+    (repository / ".gitignore").write_text("ignored/\n")
+    for name, content in {"a.py": b"a = 1\n", "ignored/x": b"x", "big.bin": bytes(8 << 20), "b c\n.txt": b"b"}.items():
+        (repository / name).parent.mkdir(exist_ok=True)
+        (repository / name).write_bytes(content)
+    (repository / "link").symlink_to("a.py")
+
+    def git(*arguments):
+        identity = ["-c", "user.name=n", "-c", "user.email=e@x"]
+        return subprocess.run(["git", *identity, *arguments], cwd=repository, check=True, capture_output=True, text=True)
+
+    git("init", "-q")
+    git("add", "a.py", "scripts")
+    git("commit", "-q", "-m", "first")
+    launchers.run(path)
+    git("add", ".gitignore", "link", "b c\n.txt", "big.bin")
+    git("commit", "-q", "-m", "second")
+    commit = git("rev-parse", "HEAD").stdout.strip()
+    launchers.run(path)
+    first, second = (repository / "scripts" / "data" / "local" / "experiment" / name for name in ("search", "search_1"))
+    one, two = (json.loads((folder / "metadata.json").read_text()) for folder in (first, second))
+    assert one["githash"].endswith("-dirty")
+    assert two["githash"] == commit
+    assert two["launcher"] == "scripts/launcher.py"
+    with tarfile.open(second / "launch_archive.tar.xz") as tar:
+        names = set(tar.getnames())
+    assert names == {".gitignore", "a.py", "b c\n.txt", "link", "scripts/launcher.py"}
+    manifest = json.loads((second / "launch_manifest.json").read_text())
+    assert "big.bin" in manifest["left_out"]
+    assert not (second / "launch_archive.tar").exists()

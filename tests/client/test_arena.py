@@ -1,0 +1,182 @@
+"""Shared memory: sizes, short memory, who may see it, prefault, sweep by others."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rla_agent.sinks.checkpoint import sweep_arenas
+from rla_client import arena as arena_module
+from rla_client.arena import ArenaPool, create_arena, memory_room
+from rla_client.checkpoint_job import (
+    ARENA_DATA_OFFSET,
+    ARENA_FOLDER,
+    ARENA_HEADER,
+    ARENA_MAGIC,
+    PAGE,
+    SLOT_BUSY,
+    SLOT_FREE,
+    SLOT_HEADER,
+    ArenaName,
+    slot_header_offset,
+    spool_key,
+    stream_key,
+)
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "spool" / "stream-1"
+    folder.mkdir(parents=True)
+    yield folder
+    left = ours(folder)
+    for name in left:
+        os.unlink(os.path.join(ARENA_FOLDER, name))
+    assert left == []
+
+
+def ours(stream: Path) -> list[str]:
+    key = spool_key(stream.parent)
+    return [name for name in os.listdir(ARENA_FOLDER) if f"-{key}-" in name]
+
+
+def test_the_file_is_private_and_laid_out_as_documented(stream: Path) -> None:
+    arena = create_arena(stream, 10_000)
+    assert arena is not None
+    path = Path(ARENA_FOLDER, arena.name)
+    found = path.stat()
+    assert stat.S_IMODE(found.st_mode) == 0o600
+    assert arena.slot_bytes == 3 * PAGE
+    assert found.st_size == ARENA_DATA_OFFSET + arena.slots * arena.slot_bytes == arena.total
+    assert found.st_blocks * 512 >= found.st_size  # allocated, not sparse: no SIGBUS later
+    raw = path.read_bytes()
+    magic, version, slots, slot_bytes, length = ARENA_HEADER.unpack_from(raw)
+    assert (magic, version, slots, slot_bytes) == (ARENA_MAGIC, 1, 2, 3 * PAGE)
+    assert raw[64 : 64 + length].decode() == str(stream)
+    name = ArenaName.parse(arena.name)
+    assert name is not None
+    assert (name.uid, name.spool_key) == (os.geteuid(), spool_key(stream.parent))
+    assert (name.stream_key, name.text) == (stream_key("stream-1"), arena.name)
+    arena.close(unlink=True)
+    arena.close(unlink=True)  # twice is once
+    assert not path.exists()
+
+
+def test_slots_are_seen_by_file_and_by_map_alike(stream: Path) -> None:
+    arena = create_arena(stream, PAGE)
+    assert arena is not None
+    arena.mark(0, SLOT_BUSY, 41)
+    arena.mark(1, SLOT_BUSY, 42)
+    assert arena.free_slot() is None
+    assert not arena.idle
+    ctypes.memmove(arena.slot_address(1), b"second slot", 11)
+    with open(os.path.join(ARENA_FOLDER, arena.name), "r+b", buffering=0) as file:
+        file.seek(slot_header_offset(1))
+        assert SLOT_HEADER.unpack(file.read(16)) == (SLOT_BUSY, 42)
+        file.seek(ARENA_DATA_OFFSET + arena.slot_bytes)
+        assert file.read(11) == b"second slot"
+        file.seek(slot_header_offset(0))
+        file.write(SLOT_HEADER.pack(SLOT_FREE, 41))
+    assert arena.free_slot() == 0
+    arena.close(unlink=True)
+
+
+def test_memory_bounds_the_number_of_slots(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = 1 << 20, 2 << 20
+    monkeypatch.setattr(arena_module, "memory_room", lambda: 4 * (two + ARENA_DATA_OFFSET))
+    arena = create_arena(stream, one)
+    assert arena is not None
+    assert arena.slots == 2
+    single = create_arena(stream, one, already=one)
+    assert single is not None
+    assert single.slots == 1
+    assert create_arena(stream, one, already=two) is None
+    for made in (arena, single):
+        made.close(unlink=True)
+
+
+def test_a_quarter_of_what_is_free_is_the_bound(stream: Path) -> None:
+    assert 0 < memory_room()
+    assert create_arena(stream, memory_room() // 4 + PAGE) is None
+    assert ours(stream) == []
+
+
+@pytest.mark.root
+def test_a_short_shm_refuses_and_never_faults(tmp_path: Path) -> None:
+    """In a mount namespace with 4 MiB of /dev/shm, of which 1 MiB is free: no SIGBUS, no file left."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    code = (
+        "import os, sys; from pathlib import Path; from rla_client import arena as a\n"
+        "open('/dev/shm/ballast', 'wb').write(bytes(3 << 20))\n"
+        "a.memory_room = lambda: 1 << 40\n"  # let the allocation itself find out
+        f"made = a.create_arena(Path({str(tmp_path)!r}, 'spool', 's'), 1 << 20)\n"
+        "assert made is None\n"
+        "assert os.listdir('/dev/shm') == ['ballast']\n"
+        "assert a.create_arena(Path('/x/y'), 4096) is not None\n"
+    )
+    command = "mount -t tmpfs -o size=4m tmpfs /dev/shm && exec \"$0\" -c \"$1\""
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", command, sys.executable, code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_pool_grows_in_the_background_and_retires_what_is_read(stream: Path) -> None:
+    pool = ArenaPool(stream)
+    pool.prepare(PAGE)
+    assert pool.wait_prepared(10)
+    first = pool.claim(PAGE, 1)
+    assert first is not None
+    assert pool.claim(1 << 20, 2) is None
+    pool.prepare(1 << 20)
+    assert pool.wait_prepared(10)
+    assert pool.claim(1 << 20, 3) is not None
+    assert len(ours(stream)) == 2
+    first[0].mark(first[1], SLOT_FREE, 1)
+    assert pool.claim(1 << 20, 4) is not None
+    assert len(ours(stream)) == 1
+    assert pool.claim(1 << 20, 5) is None
+    assert pool.current is not None
+    for slot in range(2):
+        pool.current.mark(slot, SLOT_FREE, 0)
+    pool.close()
+
+
+def test_the_sweep_spares_the_living_and_the_needed(stream: Path, tmp_path: Path) -> None:
+    arena = create_arena(stream, PAGE)
+    assert arena is not None
+    spool = stream.parent
+    assert sweep_arenas(spool, []) == []  # its process lives
+    arena.close(unlink=False)
+    assert sweep_arenas(spool, ["stream-1"]) == []  # jobs may still read it
+    assert sweep_arenas(tmp_path / "other", []) == []  # another agent's, whose folder is there
+    assert sweep_arenas(spool, ["stream-2"]) == [arena.name]
+    assert sweep_arenas(spool, []) == []
+
+
+def test_the_sweep_takes_what_an_agent_that_is_no_more_left(stream: Path, tmp_path: Path) -> None:
+    gone = stream.parent / "gone"
+    arena = create_arena(gone, PAGE)
+    assert arena is not None
+    assert sweep_arenas(tmp_path / "other", []) == []
+    arena.close(unlink=False)
+    assert arena.name in sweep_arenas(tmp_path / "other", [])
+
+
+def test_the_sweep_leaves_other_files_alone(tmp_path: Path) -> None:
+    path = Path(ARENA_FOLDER, f"rla-arena-{os.geteuid()}-{secrets.token_hex(4)}")
+    path.write_bytes(b"")
+    try:
+        sweep_arenas(tmp_path, [])
+        assert path.exists()
+    finally:
+        path.unlink()
