@@ -20,6 +20,7 @@ from rla_agent.output import ItemGoneError, OpenFiles, Output
 from rla_agent.runs import RunRecord
 from rla_agent.state import AgentDatabase, Changes
 from rla_agent.stream import Stream
+from rla_agent.widening import Rewritten
 from rla_client.spool import base_path, segment_path
 from rla_client.storage import fsync_folder, write_atomic
 
@@ -47,39 +48,47 @@ class Committer:
         """
         dirty = [stream for stream in streams if stream.dirty and not stream.parked]
         self._sync([(stream, output) for stream in dirty for output in stream.outputs if output.dirty])
-        for stream in dirty:
-            changes.outputs.append((stream.name, stream.control_row()))
-            changes.outputs.extend((stream.name, o.row()) for o in stream.outputs if not o.rewriting)
+        stored = {stream: [o for o in stream.outputs if o.storable] for stream in dirty}
+        for stream, outputs in stored.items():
+            if not stream.new_files:
+                changes.outputs.append((stream.name, stream.control_row()))
+            changes.outputs.extend((stream.name, output.row()) for output in outputs)
         try:
             self._database.commit(changes)
         except sqlite3.OperationalError as error:
             faults["agent.db"] = f"agent.db cannot be written: {error}; rows stay in the spool"
             return False
         faults.pop("agent.db", None)
-        for stream in dirty:
-            stream.durable = stream.position
-            stream.dirty = False
-            for output in stream.outputs:
-                if not output.rewriting:
-                    output.durable = output.position
+        for stream, outputs in stored.items():
+            if not stream.new_files:
+                stream.durable = stream.position
+            for output in outputs:
+                output.durable = output.position
+            stream.dirty = len(outputs) < len(stream.outputs) or bool(stream.new_files)
             stream.new_jobs = []
             self._free_segments(stream)
         return True
 
     def _sync(self, work: list[tuple[Stream, Output]]) -> None:
-        if len(work) > PARALLEL_SYNCS:
-            for _, output in work:
-                with suppress(OSError, ItemGoneError):
-                    self._files.descriptor(output)
-            list(self._executor.map(lambda pair: self._sync_one(*pair), work))
-        else:
+        if len(work) <= PARALLEL_SYNCS:
             for stream, output in work:
                 self._sync_one(stream, output)
+            return
+        most = max(1, self._files.limit // 2)  # opened here, so that no thread closes another's
+        for begin in range(0, len(work), most):
+            some = work[begin : begin + most]
+            for _, output in some:
+                with suppress(OSError, ItemGoneError):
+                    self._files.descriptor(output)
+            list(self._executor.map(lambda pair: self._sync_one(*pair), some))
 
     def _sync_one(self, stream: Stream, output: Output) -> None:
-        if output.rewriting or output.error:
+        if output.rewriting or output.intent or not (output.ready or output.suspect):
             return
         try:
+            if output.suspect:
+                self._rebuild(stream, output)
+                return
             if output.replaced(self._files):
                 output.adopt_replacement(self._files)
             output.sync(self._files)
@@ -87,44 +96,67 @@ class Committer:
         except ItemGoneError:
             stream.removed = True
         except FileNotFoundError:
-            output.begin_again(self._files)
+            with suppress(ItemGoneError):  # found again when it is written to
+                output.begin_again(self._files)
         except OSError as error:
             _log.error("sync failed, going back to what is durable: %s: %s", output.path, error)  # noqa: TRY400
-            output.fail(error)
+            output.suspect = True
             self._rebuild(stream, output)
 
     def _rebuild(self, stream: Stream, output: Output) -> None:
-        row = self._database.outputs_of(stream.name).get(output.name)
+        """Go back to the last commit in a new file; tried again at the next commit if that fails."""
+        row = self._database.outputs_of(stream.name).get(output.name) or output.anchor
         try:
             if row is not None:
                 output.rebuild(self._files, row)
-        except (OSError, ItemGoneError) as error:
-            _log.error("rebuild failed: %s: %s", output.path, error)  # noqa: TRY400
-
-    def replace_file(self, stream: Stream, output: Output, temp: str, files: OpenFiles) -> bool:
-        """Store that `temp` is the output's content from now on, then give it the name.
-
-        Returns:
-            False when that could not be stored or done; the old file is still there.
-        """
-        try:
-            self._database.commit(Changes(outputs=[(stream.name, output.row(intent=temp))]))
-        except sqlite3.OperationalError as error:
-            output.fail(OSError(0, str(error)))
-            return False
-        output.durable = output.position
-        files.close(output)
-        folder = open_folder(output.root, output.folder)
-        try:
-            os.rename(temp, output.file_name, src_dir_fd=folder, dst_dir_fd=folder)
-            os.fsync(folder)
+        except ItemGoneError:
+            stream.removed = True
         except OSError as error:
             output.fail(error)
+            _log.error("rebuild failed: %s: %s", output.path, error)  # noqa: TRY400
+
+    def replace_file(self, stream: Stream, output: Output, rewritten: Rewritten, files: OpenFiles) -> bool:
+        """Store that a finished temp file is the output's content from now on, then give it the name.
+
+        Returns:
+            False when that could not be stored; the old file stays and the temp file is gone.
+        """
+        size, state = output.size, output.encoder.state()
+        output.encoder.restore({**state, "columns": rewritten.columns})
+        output.size = rewritten.size
+        output.generation += 1
+        try:
+            self._database.commit(Changes(outputs=[(stream.name, output.row(intent=rewritten.temp))]))
+        except sqlite3.OperationalError as error:
+            output.size = size
+            output.encoder.restore(state)
+            output.fail(OSError(0, str(error)))
+            with suppress(OSError):
+                os.unlink(os.path.join(output.root, output.folder, rewritten.temp))
             return False
-        finally:
-            os.close(folder)
-        output.dirty = stream.dirty = True  # the next commit clears the intent
+        output.durable = output.position
+        output.intent = rewritten.temp
+        files.close(output)
+        self.finish_intent(stream, output)
         return True
+
+    def finish_intent(self, stream: Stream, output: Output) -> None:
+        """Give a stored temp file its name; on failure the output waits, and this is called again."""
+        try:
+            folder = open_folder(output.root, output.folder)
+            try:
+                with suppress(FileNotFoundError):  # renamed at an earlier try
+                    os.rename(output.intent, output.file_name, src_dir_fd=folder, dst_dir_fd=folder)
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            stream.removed = True
+        except OSError as error:
+            output.fail(error)
+        else:
+            output.intent = ""
+            output.dirty = stream.dirty = True  # the next commit clears the intent
 
     def _free_segments(self, stream: Stream) -> None:
         """Unlink passed segments, sync the folder, and only then forget them."""
@@ -134,11 +166,11 @@ class Committer:
                 return
             following = passed[-1] + 1
             stream.write_base(following)
-            for number in passed:
+            for number in passed:  # after a kill in between, the newest base is the one that counts
                 segment_path(stream.folder, number).unlink(missing_ok=True)
                 base_path(stream.folder, number).unlink(missing_ok=True)
             fsync_folder(stream.folder)
-            stream.forget_bases_before(following)
+            stream.forget_bases(following)
         except OSError as error:
             _log.warning("segments stay for now: %s: %s", stream.folder, error)
 
@@ -147,14 +179,15 @@ class Committer:
         for record in list(runs.values()):
             former, written = self._written.get(record.run, (None, 0.0))
             same = former is not None and (former.state, former.reason) == (record.state, record.reason)
-            if same and (not record.live or now - written < RUN_FILE_INTERVAL_S):
+            if same and (not record.live or 0 <= now - written < RUN_FILE_INTERVAL_S):
                 continue
             if record.live or former is None or not same:
                 write_run_file(record, now)
             self._written[record.run] = (record, now)
-            if not record.live:
-                runs.pop(record.run, None)
-                self._written.pop(record.run, None)
+
+    def forget_run(self, run: str) -> None:
+        """Nothing more is to be written of a run that ended and has no stream left."""
+        self._written.pop(run, None)
 
 
 def write_run_file(record: RunRecord, now: float) -> None:

@@ -1,4 +1,9 @@
-"""Talking to a running agent from the command line: status, start in the background, stop."""
+"""Talking to a running agent from the command line: status, start in the background, stop.
+
+Where a systemd unit is installed for this user, starting and stopping go through systemctl, so that
+the unit and an autostarted agent never hold each other off. An agent that was started otherwise is
+told by signal.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ from typing import Any
 import zmq
 
 from rla_agent.lock import describe_holder, read_holder
-from rla_client.autostart import agent_alive, detached_command, clean_environment
+from rla_client.autostart import Unit, agent_alive, clean_environment, detached_command, installed_unit
 from rla_client.errors import AgentNotRunningError, RemoteProtocolError, RlaError
 from rla_client.places import Places
 from rla_client.protocol import MessageKind, decode_message, encode_message
@@ -21,7 +26,9 @@ from rla_client.protocol import MessageKind, decode_message, encode_message
 ASK_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 25.0
+SYSTEMCTL_TIMEOUT_S = 60.0  # TimeoutStartSec of the unit: it may first drain an autostarted agent
 POLL_S = 0.02
+LOG_TAIL_BYTES = 4000
 
 
 def ask_status(places: Places, timeout_s: float = ASK_TIMEOUT_S) -> dict[str, Any]:
@@ -51,6 +58,9 @@ def ask_status(places: Places, timeout_s: float = ASK_TIMEOUT_S) -> dict[str, An
     raise RlaError(message)
 
 
+# -- start --------------------------------------------------------------------------------------
+
+
 def start_detached(places: Places, config: Path | None) -> bool:
     """Start an agent in the background and wait until it answers.
 
@@ -64,23 +74,60 @@ def start_detached(places: Places, config: Path | None) -> bool:
         ask_status(places)
         return False
     places.create()
-    command = detached_command(config, autostarted=False)
+    unit = installed_unit()
+    if unit is not None and _start_unit(unit, places):
+        return True
     before = places.log.stat().st_size if places.log.exists() else 0
-    subprocess.run(  # noqa: S603 - our own interpreter
-        command, stdin=subprocess.DEVNULL, cwd="/", env=clean_environment(), start_new_session=True, check=True
+    subprocess.run(
+        detached_command(config, autostarted=False),
+        stdin=subprocess.DEVNULL,
+        cwd="/",
+        env=clean_environment(),
+        start_new_session=True,
+        check=True,
     )
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        if agent_alive(places):
-            ask_status(places, max(1.0, deadline - time.monotonic()))
-            return True
-        time.sleep(POLL_S)
+    if _await_serving(places):
+        return True
     tail = ""
     with suppress(OSError), places.log.open("rb") as log:
         log.seek(before)
-        tail = log.read(4000).decode("utf-8", "replace")
+        tail = log.read(LOG_TAIL_BYTES).decode("utf-8", "replace")
     message = f"the agent did not come up within {START_TIMEOUT_S:g} s; its log {places.log} says:\n{tail}"
     raise RlaError(message)
+
+
+def _start_unit(unit: Unit, places: Places) -> bool:
+    """Start through systemd; False when the user's service manager cannot be reached.
+
+    Raises:
+        RlaError: systemd refused, or the unit did not come up.
+    """
+    done = systemctl(unit, "start")
+    if done.returncode == 0 and _await_serving(places):
+        return True
+    if not unit.system and not manager_reachable(unit):
+        return False
+    scope = "" if unit.system else "--user "
+    message = (
+        f"systemctl {scope}start {unit.name} failed: {done.stderr.strip() or 'the agent does not answer'}; "
+        f"see: journalctl {scope}-u {unit.name}"
+        + (f"; as root: systemctl start {unit.name}" if unit.system and os.geteuid() != 0 else "")
+    )
+    raise RlaError(message)
+
+
+def _await_serving(places: Places) -> bool:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if agent_alive(places) and read_holder(places).get("pid"):
+            with suppress(RlaError):
+                ask_status(places, min(1.0, max(0.1, deadline - time.monotonic())))
+                return True
+        time.sleep(POLL_S)
+    return False
+
+
+# -- stop ---------------------------------------------------------------------------------------
 
 
 def stop_agent(places: Places, timeout_s: float = STOP_TIMEOUT_S) -> bool:
@@ -94,16 +141,52 @@ def stop_agent(places: Places, timeout_s: float = STOP_TIMEOUT_S) -> bool:
     """
     if not agent_alive(places):
         return False
-    pid = read_holder(places).get("pid")
+    holder = read_holder(places)
+    unit = installed_unit()
+    if holder.get("service") and unit is not None and systemctl(unit, "stop").returncode == 0:
+        return _await_end(places, holder, timeout_s)
+    pid = holder.get("pid")
     if not isinstance(pid, int):
         message = f"the lock does not say who holds it: {describe_holder(places)}"
         raise RlaError(message)
     with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGTERM)  # a unit sees a clean end and does not start it again
+    return _await_end(places, holder, timeout_s)
+
+
+def _await_end(places: Places, holder: dict[str, Any], timeout_s: float) -> bool:
     deadline = time.monotonic() + timeout_s
     while agent_alive(places):
+        if read_holder(places).get("pid") != holder.get("pid"):
+            return True  # that one ended, somebody started another
         if time.monotonic() > deadline:
-            message = f"the agent (pid {pid}) did not end within {timeout_s:g} s"
+            message = f"the agent (pid {holder.get('pid')}) did not end within {timeout_s:g} s"
             raise RlaError(message)
         time.sleep(POLL_S)
     return True
+
+
+# -- systemd ------------------------------------------------------------------------------------
+
+
+def systemctl(unit: Unit, verb: str) -> subprocess.CompletedProcess[str]:
+    """Run systemctl for a unit; a failure is in the result, never raised."""
+    command = unit.command(verb)
+    try:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env=unit.environment(),
+            timeout=SYSTEMCTL_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess(command, 1, "", str(error))
+
+
+def manager_reachable(unit: Unit) -> bool:
+    """Whether systemd answers for this user."""
+    done = systemctl(unit, "is-active")
+    return done.stdout.strip() in {"active", "inactive", "failed", "activating", "deactivating", "reloading"}

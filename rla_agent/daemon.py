@@ -5,39 +5,47 @@ both to one `Volume` thread per file system, and answers commands. It never touc
 
 Order of shutdown on SIGTERM or SIGINT: no new streams; each volume takes in what the spool holds,
 commits and ends (DRAIN_S at most); sockets close; the lock goes last. A second signal ends the
-process at once; nothing is lost by that.
+process at once; nothing is lost by that. An agent that ends for want of work looks at the spool once
+more after it let go of the lock: a client that came meanwhile had seen the lock and started none.
+
+An agent that systemd starts takes over from one that a client started: it lets that one drain.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import logging.handlers
 import os
 import resource
+import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from rla_agent.lock import AgentLock
-from rla_agent.state import open_or_replace
-from rla_agent.status import build_status
-from rla_agent.stream import read_opening
-from rla_agent.volume import Adopt, Data, Flush, Stop, Volume
+from rla_agent.lock import AgentLock, read_holder
+from rla_agent.service import Notifier
+from rla_agent.state import AgentDatabase, open_or_replace
+from rla_agent.status import ENDED_SHOWN, Facts, RateMeter, build_status
+from rla_agent.stream import Stream, read_opening
+from rla_agent.volume import GONE_PREFIX, Adopt, Data, Flush, Stop, Volume
 from rla_agent.wire import Wire
 from rla_client.config import AgentConfig, load_config
 from rla_client.errors import AgentRunningError, ConfigError, PlaceError, RlaError
 from rla_client.places import Places, find_places
 from rla_client.protocol import MessageKind
-from rla_client.spool import STREAM_NAME, stream_names
+from rla_client.spool import STREAM_NAME, segment_numbers, segment_path, spool_bytes, stream_names
 from rla_client.storage import TEMP_PREFIX
 
 SCAN_S = 0.25  # how often the spool is looked at for new streams
+SAMPLE_S = 1.0  # of the runs' row counts, for rows/s
 DRAIN_S = 20.0
+TAKE_OVER_S = 25.0
 MOST_MESSAGES = 2000  # per wake-up, then timers are looked at
 MAX_VOLUMES = 64  # file systems with a thread of their own; beyond, they share
 LOG_BYTES = 4 << 20
@@ -49,9 +57,23 @@ _log = logging.getLogger("rla_agent")
 class Daemon:
     """One agent."""
 
-    def __init__(self, places: Places, settings: AgentConfig, *, idle_exit: bool = False) -> None:
+    def __init__(
+        self,
+        places: Places,
+        settings: AgentConfig,
+        database: AgentDatabase,
+        notifier: Notifier,
+        *,
+        idle_exit: bool = False,
+    ) -> None:
         self.places = places
         self.settings = settings
+        self.idled = False  # ended for want of work
+        self._database = database
+        self._notifier = notifier
+        self._rates = RateMeter()
+        self._next_sample = 0.0
+        self._stopping = False
         self.started = time.time()
         self._idle_exit_s = settings.idle_exit_s if idle_exit else 0.0
         self._wire = Wire(places)
@@ -68,6 +90,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         self._scan()
+        self._notifier.ready()
         _log.info("serving", extra={"fields": {"state": str(self.places.state), "pid": os.getpid()}})
         while not self._signals and not self._failed and not self._idle():
             for peer, kind, header, body, is_command in self._wire.receive(SCAN_S, MOST_MESSAGES):
@@ -75,8 +98,13 @@ class Daemon:
                     self._command(peer, kind, header)
                 else:
                     self._message(peer, kind, header, body)
-            if time.monotonic() >= self._next_scan:
+            now = time.monotonic()
+            if now >= self._next_scan:
                 self._scan()
+            if now >= self._next_sample:
+                self._sample(now)
+            self._notifier.beat(now)
+        self.idled = not (self._signals or self._failed)
         self._shut_down()
         return EXIT_FAILED if self._failed else 0
 
@@ -166,20 +194,53 @@ class Daemon:
             del header
             self._wire.reply(peer, self.status())
 
+    # -- status ---------------------------------------------------------------------------------
+
+    def _sample(self, now: float) -> None:
+        self._next_sample = now + SAMPLE_S
+        self._rates.sample(now, self._rows())
+        if self._notifier.status_due(now):
+            runs = sum(len(volume.runs) for volume in self._volumes.values())
+            self._notifier.status(f"{runs} runs, {len(self._route)} streams")
+
+    def _rows(self) -> dict[str, int]:
+        """Rows of each run that is taken in now."""
+        return {
+            run.run: run.rows for volume in self._volumes.values() for run in list(volume.runs.values())
+        }
+
     def status(self) -> dict[str, Any]:
         """Plain data of `rla-agent status --json`."""
-        return build_status(
-            self.places,
-            self.started,
-            [volume.snapshot() for volume in list(self._volumes.values())],
-            self._unreadable,
-            self._wire.garbage,
-            self._wire.newer,
+        now, volumes = time.monotonic(), list(self._volumes.values())
+        rates = {run: self._rates.rate(run, now, rows) or 0.0 for run, rows in self._rows().items()}
+        facts = Facts(
+            pid=os.getpid(),
+            places=self.places,
+            started=self.started,
+            now=time.time(),
+            state="draining" if self._stopping else "serving",
+            service=self._notifier.kind,
+            spool_bytes=spool_bytes(self.places.spool),
+            spool_max_bytes=self.settings.spool_max_bytes,
+            lags={stream.name: lag_bytes(stream) for v in volumes for stream in list(v.streams.values())},
+            rates=rates,
+            ended=self._ended_runs(),
+            unreadable=self._unreadable,
+            garbage=self._wire.garbage,
+            newer=self._wire.newer,
         )
+        return build_status(facts, [volume.snapshot() for volume in volumes])
+
+    def _ended_runs(self) -> tuple[dict[str, Any], ...]:
+        ended = (run for run in self._database.runs() if run["state"] not in {"running", "stalled"})
+        with closing(ended):
+            return tuple(itertools.islice(ended, ENDED_SHOWN))
 
     # -- the end --------------------------------------------------------------------------------
 
     def _shut_down(self) -> None:
+        self._stopping = True
+        self._notifier.stopping()
         deadline = time.monotonic() + DRAIN_S
         for volume in self._volumes.values():
             volume.put(Stop(deadline))
@@ -188,16 +249,26 @@ class Daemon:
         self._wire.close()
 
 
+def lag_bytes(stream: Stream) -> int:
+    """Bytes of a stream's spool that are not durable in every output; called beside its thread."""
+    durable = min([stream.durable, *(output.durable for output in list(stream.outputs))])
+    total = 0
+    with suppress(OSError):
+        for number in segment_numbers(stream.folder):
+            if number >= durable.number:
+                size = segment_path(stream.folder, number).stat().st_size
+                total += size - (durable.offset if number == durable.number else 0)
+    return max(0, total)
+
+
 def sweep_half_made(spool: Path, older_than_s: float = 60.0) -> None:
-    """Remove stream folders that a client was killed in the middle of making."""
+    """Remove what a client was killed in the middle of making, or an agent of removing."""
     now = time.time()
     with suppress(OSError), os.scandir(spool) as entries:
         for entry in entries:
-            if entry.name.startswith(TEMP_PREFIX) and now - entry.stat().st_mtime > older_than_s:
-                with suppress(OSError):
-                    for name in os.listdir(entry.path):
-                        os.unlink(os.path.join(entry.path, name))
-                    os.rmdir(entry.path)
+            old = entry.name.startswith(TEMP_PREFIX) and now - entry.stat().st_mtime > older_than_s
+            if old or entry.name.startswith(GONE_PREFIX):
+                shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def set_up_logging(places: Places, *, to_console: bool) -> None:
@@ -228,11 +299,12 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
         Exit code; messages for the user go to stderr.
     """
     places = find_places()
+    notifier = Notifier(os.environ)
     os.umask(0o022)
     try:
         settings = load_config(config_path).agent if config_path else AgentConfig()
         places.create()
-        lock = AgentLock(places)
+        lock = take_lock(places, notifier)
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIG
@@ -244,18 +316,60 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
         return EXIT_PLACE
     set_up_logging(places, to_console=to_console)
     raise_file_limit()
+    while True:
+        try:
+            code, idled = serve_once(places, settings, notifier, idle_exit=idle_exit)
+        finally:
+            lock.release()
+        if not idled or not stream_names(places.spool):
+            return code
+        try:
+            lock = AgentLock(places)
+        except AgentRunningError:
+            return code
+
+
+def take_lock(places: Places, notifier: Notifier) -> AgentLock:
+    """The lock; as a service, from an agent that is none, after that one has drained.
+
+    Raises:
+        AgentRunningError: another agent holds it.
+        OSError: the lock file cannot be opened.
+    """
+    deadline = time.monotonic() + TAKE_OVER_S
+    told = 0
+    while True:
+        try:
+            return AgentLock(places, notifier.kind)
+        except AgentRunningError:
+            holder = read_holder(places)
+            pid = holder.get("pid")
+            if not notifier.kind or holder.get("service") or time.monotonic() > deadline:
+                raise
+        if isinstance(pid, int) and pid != told:
+            told = pid
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        time.sleep(SCAN_S / 10)
+
+
+def serve_once(
+    places: Places, settings: AgentConfig, notifier: Notifier, *, idle_exit: bool
+) -> tuple[int, bool]:
+    """Serve until the end; the caller holds the lock.
+
+    Returns:
+        Exit code, and whether it ended for want of work.
+    """
     sweep_half_made(places.spool)
-    try:
-        database, broken = open_or_replace(places.database)
-        if broken:
-            _log.error("agent.db was damaged and is now %s; positions come from the spool", broken)
+    database, broken = open_or_replace(places.database)
+    if broken:
+        _log.error("agent.db was damaged and is now %s; positions come from the spool", broken)
+    with closing(database):
         database.grow_wal()  # stays open: the last connection to close would shrink the WAL
         database.drop_old_runs()
-        code = Daemon(places, settings, idle_exit=idle_exit).serve()
-        database.close()
-    finally:
-        lock.release()
-    return code
+        daemon = Daemon(places, settings, database, notifier, idle_exit=idle_exit)
+        return daemon.serve(), daemon.idled
 
 
 def main() -> int:

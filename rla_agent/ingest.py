@@ -10,6 +10,7 @@ Batch or UnknownVersionError, nothing else.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -147,7 +148,7 @@ def parse(data: bytes, number: int, start: int, *, final: bool) -> Batch:
                 end = begin + length
                 waits = end > size
                 payload = data[begin:end]
-                if not waits and zlib.crc32(payload, (kind << 24) ^ length) == crc:
+                if not waits and zlib.crc32(payload, (kind << 24) ^ ((version - 1 & 0xFF) << 16) ^ length) == crc:
                     if version != PROTOCOL_VERSION:
                         if records or damaged:
                             break  # hand over what is before; the next call stops here at once
@@ -243,7 +244,7 @@ def _refuse() -> Any:  # noqa: ANN401
     raise TypeError(message)
 
 
-_DECODERS = {
+_DECODERS: dict[int, Callable[[Any], Content | None]] = {
     FrameKind.OPEN: _opening,
     FrameKind.ROW: _row,
     FrameKind.TEXT: _text,

@@ -77,10 +77,13 @@ class _Pending:
 class JobDesk:
     """Jobs of one volume."""
 
-    def __init__(self, executor: Executor, places: Places, kinds: Mapping[str, JobKind]) -> None:
+    def __init__(
+        self, executor: Executor, places: Places, kinds: Mapping[str, JobKind], wake: Callable[[], None]
+    ) -> None:
         self._executor = executor
         self._places = places
         self._kinds = kinds
+        self._wake = wake
         self._pending: dict[str, list[_Pending]] = {}
         self._storing: list[JobRow] = []
 
@@ -120,6 +123,7 @@ class JobDesk:
                         stream.opening, stream.folder / BLOBS_NAME, self._places, sizes(stream), live
                     )
                     job.future = self._executor.submit(run_job, self._kinds, job.row, context)
+                    job.future.add_done_callback(lambda _: self._wake())
                 busy.add(job.row.kind)
 
     def collect(self) -> list[str]:

@@ -22,8 +22,12 @@ _FLOCK = struct.Struct("hhqqi")
 class AgentLock:
     """Holds the lock until `release` or the end of the process."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, service: str = "") -> None:
         """Take the lock.
+
+        Args:
+            places: whose lock.
+            service: `user` or `system` when a systemd unit runs this agent.
 
         Raises:
             AgentRunningError: another agent holds it.
@@ -37,9 +41,15 @@ class AgentLock:
         except OSError as error:
             os.close(self._descriptor)
             raise AgentRunningError(describe_holder(places)) from error
-        content = json.dumps({"pid": os.getpid(), "since": time.time(), "host": os.uname().nodename})
+        content = {
+            "pid": os.getpid(),
+            "since": time.time(),
+            "host": os.uname().nodename,
+            "runtime": str(places.runtime),
+            "service": service,
+        }
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, content.encode(), 0)
+        os.pwrite(self._descriptor, json.dumps(content).encode(), 0)
 
     def release(self) -> None:
         """Let go."""

@@ -25,6 +25,7 @@ from rla_agent.sinks.csv_table import CsvEncoder, offset_of_row
 from rla_agent.sinks.encoder import Encoder
 from rla_agent.sinks.tensorboard import EventEncoder, whole_records
 from rla_agent.state import OutputRow
+from rla_client.storage import temp_path
 
 RETRY_S = 1.0  # between attempts on an output whose write failed
 CHUNK_BYTES = 1 << 20
@@ -39,7 +40,7 @@ class OpenFiles:
     """Descriptors of outputs, least recently used ones closed beyond `limit`."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._open: OrderedDict[Output, int] = OrderedDict()
 
     def __len__(self) -> int:
@@ -57,7 +58,7 @@ class OpenFiles:
             return found
         opened = output.open_file()
         self._open[output] = opened
-        while len(self._open) > self._limit:
+        while len(self._open) > self.limit:
             _, oldest = self._open.popitem(last=False)
             os.close(oldest)
         return opened
@@ -93,6 +94,10 @@ class Output:
         widening: the next record needs columns that the file lacks.
         rewriting: a rewrite is under way in another thread.
         error: why the last write failed, empty when it did not.
+        ready: the file is there and `size` bytes long at least.
+        suspect: a sync failed; nothing since `durable` can be trusted, nor can this file.
+        intent: a finished temp file that agent.db names as the content, not renamed yet.
+        anchor: state at recovery, for a rebuild before the first commit.
         bases: segment number → state at its start, for aligning without agent.db.
     """
 
@@ -112,6 +117,10 @@ class Output:
     next_rewrite: float = 0.0
     error: str = ""
     retry_at: float = 0.0
+    ready: bool = False
+    suspect: bool = False
+    intent: str = ""
+    anchor: OutputRow | None = None
     bases: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     @property
@@ -122,7 +131,12 @@ class Output:
     @property
     def blocked(self) -> bool:
         """Whether no records may be given to it now."""
-        return self.widening or self.rewriting or self.error != ""
+        return self.widening or self.rewriting or self.suspect or not self.ready or bool(self.error or self.intent)
+
+    @property
+    def storable(self) -> bool:
+        """Whether all that `row` says is durable in the file."""
+        return not (self.dirty or self.rewriting or self.suspect or self.intent)
 
     # -- the file -------------------------------------------------------------------------------
 
@@ -154,6 +168,7 @@ class Output:
             OSError: the file cannot be made or written.
         """
         files.close(self)
+        self.ready = False
         os.close(self.open_file(create=True))
         descriptor = files.descriptor(self)
         real = os.fstat(descriptor).st_size
@@ -163,7 +178,7 @@ class Output:
             self._align_short(descriptor)
         if self.size == 0:
             self._write(descriptor, self.encoder.head())
-        self.dirty = True
+        self.dirty = self.ready = True
 
     def _align_short(self, descriptor: int) -> None:
         """The file lost bytes that were durable: go on after its last whole record."""
@@ -229,9 +244,8 @@ class Output:
 
     def begin_again(self, files: OpenFiles) -> None:
         """The file was removed under us: a fresh one takes what comes from here on."""
-        rows = self.encoder.rows
         self.encoder = self.new_encoder()
-        del rows
+        self.bases.clear()
         self.size = 0
         self.generation += 1
         try:
@@ -294,34 +308,39 @@ class Output:
         self.dirty = True
 
     def rebuild(self, files: OpenFiles, committed: OutputRow) -> None:
-        """After a failed sync: copy what was durable into a new file and go back to that point."""
+        """After a failed sync: copy what was durable into a new file and go back to that point.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: that failed too; the output stays `suspect`.
+        """
         files.close(self)
-        temp = f".rla-tmp-{os.getpid()}-{time.monotonic_ns():x}"
-        old = self.open_file()
+        temp = temp_path("").name
         folder = open_folder(self.root, self.folder)
         try:
-            new = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)
+            old = os.open(self.file_name, _FLAGS, dir_fd=folder)
             try:
-                for chunk in read_chunks(old, committed.size):
-                    os.write(new, chunk)
-                os.fsync(new)
+                copy_durably(old, committed.size, temp, folder)
             finally:
-                os.close(new)
+                os.close(old)
             os.rename(temp, self.file_name, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
         finally:
             os.close(folder)
-            os.close(old)
         self.restore_row(committed)
         self.generation += 1
+        self.suspect = False
+        if self.size == 0:
+            self.begin(files)
 
     # -- state ----------------------------------------------------------------------------------
 
     def row(self, intent: str = "") -> OutputRow:
         """Durable form of the present state."""
-        return OutputRow(
-            self.name, self.path, self.generation, self.size, self.position, self.encoder.state(), intent
-        )
+        state = self.encoder.state()
+        if self.bases:
+            state["bases"] = {str(number): base for number, base in self.bases.items()}
+        return OutputRow(self.name, self.path, self.generation, self.size, self.position, state, intent)
 
     def restore_row(self, row: OutputRow) -> None:
         """Take over a durable state."""
@@ -331,6 +350,8 @@ class Output:
         self.durable = row.position
         self.encoder = self.new_encoder()
         self.encoder.restore(row.state)
+        self.bases = {int(number): base for number, base in row.state.get("bases", {}).items()}
+        self.widening = False
         self.dirty = True
 
     def note_segment(self, number: int) -> None:
@@ -349,20 +370,24 @@ class Output:
         self.position = Position(number, 0)
         self.encoder = self.new_encoder()
         self.encoder.restore(base["state"])
-        if isinstance(self.encoder, CsvEncoder):
-            self._align_columns(self.encoder)
+        self.align_columns()
 
-    def _align_columns(self, encoder: CsvEncoder) -> None:
-        """The file may have been widened since the base was taken: keep its header, count rows."""
+    def align_columns(self) -> None:
+        """Where a CSV has other columns than the state says, go by its header and count rows.
+
+        The file was widened after the state was taken, or was to be and was not.
+        """
+        encoder = self.encoder
+        if not isinstance(encoder, CsvEncoder) or not encoder.columns:
+            return
         try:
             descriptor = self.open_file()
         except (OSError, ItemGoneError):
             return
         try:
             columns = read_header(descriptor)
-            if columns == encoder.columns or columns[: len(encoder.columns)] != encoder.columns:
-                return
-            if encoder.columns:
+            both = min(len(columns), len(encoder.columns))
+            if columns != encoder.columns and both and columns[:both] == encoder.columns[:both]:
                 length = os.fstat(descriptor).st_size
                 self.size = offset_of_row(read_chunks(descriptor, length), encoder.rows)
                 encoder.set_columns(columns)
@@ -370,12 +395,34 @@ class Output:
             os.close(descriptor)
 
 
+def copy_durably(source: int, size: int, name: str, folder: int) -> None:
+    """Copy the first `size` bytes of an open file to a new one in an open folder, and sync that.
+
+    Raises:
+        OSError: it could not be done; no file is left.
+    """
+    new = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)
+    try:
+        with open(new, "wb") as file:
+            for chunk in read_chunks(source, size):
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        os.unlink(name, dir_fd=folder)
+        raise
+
+
 def read_header(descriptor: int) -> list[str]:
     """Columns of a CSV; empty for an empty file."""
     import csv  # noqa: PLC0415 - recovery only
     import io  # noqa: PLC0415
 
-    length = offset_of_row(read_chunks(descriptor, os.fstat(descriptor).st_size), 0)
+    whole = os.fstat(descriptor).st_size
+    tried = length = 0
+    while not length and tried < whole:
+        tried = min(whole, tried * 4 or CHUNK_BYTES)
+        length = offset_of_row(read_chunks(descriptor, tried), 0)
     text = os.pread(descriptor, length, 0).decode("utf-8", "replace")
     return next(csv.reader(io.StringIO(text, newline="")), [])
 

@@ -3,8 +3,8 @@
 One path for a new stream, a restart and a lost agent.db:
 
 * agent.db knows the outputs: complete a pending rename, cut each file to its durable size;
-* it does not, but the spool has a base file for the oldest segment: cut to those sizes, and
-  replay all segments that are there;
+* it does not, or only knows segments that are gone, but the spool has base files: cut to the
+  sizes in the newest, and replay the segments from there on;
 * neither: a new stream. Files of an earlier run in a plain folder are put aside, and the base of
   segment 1 is written, so that a crash from here on finds one.
 
@@ -18,12 +18,13 @@ import os
 from contextlib import suppress
 from typing import Any
 
-from rla_agent.ingest import Close
+from rla_agent.continuing import continuation_of, continue_outputs
+from rla_agent.ingest import Close, Position
 from rla_agent.opening import fsync_up, open_folder
 from rla_agent.output import ItemGoneError, OpenFiles, Output
 from rla_agent.state import AgentDatabase, OutputRow
 from rla_agent.stream import CONTROL, Stream
-from rla_client.spool import base_path
+from rla_client.spool import base_path, segment_numbers
 from rla_client.storage import fsync_folder
 
 
@@ -36,11 +37,12 @@ def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
     rows = database.outputs_of(stream.name)
     try:
         _check_item(stream)
-        if CONTROL in rows:
+        if CONTROL in rows and min(row.position.number for row in rows.values()) >= stream.first_segment:
             _from_rows(stream, rows)
         else:
             _from_base(stream)
         for output in stream.outputs:
+            output.anchor = output.row()
             try:
                 output.begin(files)
             except ItemGoneError:
@@ -68,12 +70,14 @@ def _from_rows(stream: Stream, rows: dict[str, OutputRow]) -> None:
         output.file_name = os.path.basename(row.path)
         complete_intent(output, row)
         output.restore_row(row)
+        output.align_columns()
 
 
 def _restore_control(stream: Stream, row: OutputRow) -> None:
     stream.position = stream.durable = row.position
     stream.rows = int(row.state.get("rows", 0))
     stream.damaged = int(row.state.get("damaged", 0))
+    stream.bases = {int(number): base for number, base in row.state.get("bases", {}).items()}
     closed = row.state.get("closed")
     stream.closed = None if closed is None else Close(*closed)
 
@@ -92,31 +96,39 @@ def complete_intent(output: Output, row: OutputRow) -> None:
 
 
 def _from_base(stream: Stream) -> None:
-    number = stream.first_segment
-    base = _read_base(stream, number)
+    number, base = _newest_base(stream)
     if base is None:
-        _begin_new(stream, number)
+        _begin_new(stream, stream.first_segment)
         return
+    stream.position = Position(number, 0)
     stream.rows = int(base["control"].get("rows", 0))
     for output in stream.outputs:
+        output.position = stream.position
         known = base["outputs"].get(output.name)
         if known is not None:
             output.file_name = os.path.basename(str(known["file"]))
             output.restore_base(known, number)
 
 
-def _read_base(stream: Stream, number: int) -> dict[str, Any] | None:
-    try:
-        content = json.loads(base_path(stream.folder, number).read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
+def _newest_base(stream: Stream) -> tuple[int, dict[str, Any] | None]:
+    """A base is written once every output is durably past it: older segments are left-overs."""
+    for number in reversed(segment_numbers(stream.folder)):
+        with suppress(FileNotFoundError, ValueError):
+            content = json.loads(base_path(stream.folder, number).read_bytes())
+            if isinstance(content, dict):
+                return number, content
+    return 0, None
 
 
 def _begin_new(stream: Stream, number: int) -> None:
-    """A stream that nobody has seen: nothing that lies there already is ours."""
+    """A stream that nobody has seen: what lies there already is not ours, unless it goes on in it."""
+    plan = continuation_of(stream.opening)
+    if plan is not None:
+        continue_outputs(stream.opening, stream.outputs, plan)
+        stream.rows = max((output.encoder.rows for output in stream.outputs), default=0)
     for output in stream.outputs:
-        put_aside(output)
+        if plan is None:
+            put_aside(output)
         output.position = stream.position
     stream.write_base(number)
     fsync_folder(stream.folder)

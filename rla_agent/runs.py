@@ -85,6 +85,7 @@ class RunRecord:
     lost: int = 0
     streams: tuple[str, ...] = ()
     parent: dict[str, Any] | None = None
+    launch: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -134,6 +135,7 @@ class RunRecord:
             "lost": self.lost,
             "streams": list(self.streams),
             "parent": self.parent,
+            "launch": self.launch,
             "versions": {"client": self.client},
             "updated": now,
             "root": self.root,
@@ -166,4 +168,6 @@ class RunRecord:
             lost=plain["lost"],
             streams=tuple(plain["streams"]),
             parent=plain["parent"],
+            extra={"run_key": plain.get("run_key", "")},
+            launch=plain.get("launch", ""),
         )

@@ -1,101 +1,227 @@
-"""What the agent says of itself. Pure: snapshots in, plain data out.
+"""What the agent says of itself. Pure: facts in, plain data out.
 
-The JSON is stable: fields are added, never renamed. `agent.pid`, `agent.state`, `spool.bytes`,
-`volumes[]`, `runs[]` with `run_id state reason table index time_step rows rows_per_s lag_rows`,
-`problems[]` with `what` and `mend`.
+The JSON is stable and described in docs/status.md: fields are added, never renamed or removed
+while `format` stays the same.
 """
 
 from __future__ import annotations
 
-import os
-import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from rla_agent.runs import RunRecord
 from rla_client import __version__
 from rla_client.places import Places
-from rla_client.spool import spool_bytes
+from rla_client.protocol import SEGMENT_MAX_BYTES
 
 STATUS_FORMAT = 1
+ENDED_SHOWN = 10  # runs that ended lately and are still listed
+RATE_WINDOW_S = 10.0
+SLOW_COMMIT_S = 5.0  # beyond, a disk is worth a line under "needs attention"
+
+MENDS = (
+    (("no space", "quota", "is full", "mib free"), "free space on that disk; rows wait in the spool until then"),
+    (("read-only",), "remount it writable, or name it: rla-agent install-service --system --data-root DIR"),
+    (("permission", "not permitted"), "give this user the right to write there"),
+    (("input/output error",), "check that disk (dmesg, smartctl); rows wait in the spool"),
+    (("another folder here",), "run an agent where the training process runs, or mount the folder alike there"),
+    (
+        ("is not here",),
+        "mount it, or for a system service: rla-agent install-service --system --data-root DIR; then: "
+        "rla-agent restart. If it moved: rla-agent drain --data-root OLD=NEW",
+    ),
+    (("version",), "update rla-agent, then: rla-agent restart"),
+    (("opening frame",), "rla-agent drain takes what can be read; then move that folder away"),
+)
+OTHERWISE = "see: rla-agent logs"
 
 
-def build_status(
-    places: Places,
-    started: float,
-    volumes: list[dict[str, Any]],
-    unreadable: dict[str, str],
-    garbage: int,
-    newer: int,
-) -> dict[str, Any]:
-    """Put together what `rla-agent status --json` prints."""
-    now = time.time()
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What `build_status` needs beside the volumes.
+
+    Attributes:
+        pid: of the agent.
+        places: its folders.
+        started: Unix seconds.
+        now: Unix seconds.
+        state: serving or draining.
+        service: user or system under systemd, else empty.
+        spool_bytes: of all streams, blobs included.
+        spool_max_bytes: the limit.
+        lags: stream → bytes in the spool that are not durable in every output.
+        rates: run → rows per second of late.
+        ended: plain records of runs that ended, newest first.
+        unreadable: stream → why it cannot be taken in.
+        garbage: messages that were none of ours.
+        newer: messages of a later protocol version.
+    """
+
+    pid: int
+    places: Places
+    started: float
+    now: float
+    state: str = "serving"
+    service: str = ""
+    spool_bytes: int = 0
+    spool_max_bytes: int = 0
+    lags: Mapping[str, int] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
+    ended: tuple[dict[str, Any], ...] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    garbage: int = 0
+    newer: int = 0
+
+
+class RateMeter:
+    """Rows per second of each run over the last RATE_WINDOW_S."""
+
+    def __init__(self) -> None:
+        self._samples: dict[str, deque[tuple[float, int]]] = {}
+
+    def sample(self, now: float, rows: Mapping[str, int]) -> None:
+        """Note how many rows each live run has; `now` in seconds of any steady clock."""
+        for gone in self._samples.keys() - rows.keys():
+            del self._samples[gone]
+        for run, count in rows.items():
+            samples = self._samples.setdefault(run, deque())
+            samples.append((now, count))
+            while len(samples) > 2 and samples[1][0] <= now - RATE_WINDOW_S:  # noqa: PLR2004 - a span needs two
+                samples.popleft()
+
+    def rate(self, run: str, now: float, rows: int) -> float | None:
+        """Rows per second up to now, None when the run was seen only once."""
+        samples = self._samples.get(run)
+        if not samples or now - samples[0][0] <= 0:
+            return None
+        return max(0.0, (rows - samples[0][1]) / (now - samples[0][0]))
+
+
+def build_status(facts: Facts, volumes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Put together what `rla-agent status --json` prints.
+
+    Args:
+        facts: see there.
+        volumes: what `Volume.snapshot` gave; changed here.
+    """
     runs: list[dict[str, Any]] = []
     problems: list[dict[str, str]] = []
     for volume in volumes:
-        lag = {s["run"]: 0 for s in volume["streams"]}
-        for stream in volume["streams"]:
-            ahead = stream["position"][0] == stream["durable"][0]
-            lag[stream["run"]] += stream["position"][1] - stream["durable"][1] if ahead else 0
-            problems += _stream_problems(stream)
+        _volume(volume, facts)
+        lag_bytes, lag_rows = _lags(volume["streams"])
         records: dict[str, RunRecord] = volume.pop("runs")
-        runs += [_run(record, lag.get(record.run, 0), now) for record in records.values()]
-        problems += [{"what": text, "mend": _mend(text)} for text in volume["faults"].values()]
-    problems += [
-        {"what": f"{name}: {why}", "mend": "rla-agent drain --spool shows what can be saved"}
-        for name, why in unreadable.items()
-    ]
-    if newer:
-        problems.append(
-            {
-                "what": f"{newer} messages of a newer client; its rows wait in the spool",
-                "mend": "update rla-agent and restart it",
-            }
-        )
+        for record in records.values():
+            run = _run(record.to_plain(facts.now), facts, live=record.live)
+            run["lag_bytes"], run["lag_rows"] = lag_bytes.get(record.run, 0), lag_rows.get(record.run, 0)
+            runs.append(run)
+        problems += _volume_problems(volume)
+    shown = {run["run_id"] for run in runs}
+    runs += [_run(plain, facts, live=False) for plain in facts.ended if plain["run_id"] not in shown]
+    runs.sort(key=lambda run: (run["live"], run["opened"]))
     return {
         "format": STATUS_FORMAT,
-        "agent": {
-            "pid": os.getpid(),
-            "version": __version__,
-            "state": "serving",
-            "started": started,
-            "uptime_s": round(now - started, 1),
-            "state_dir": str(places.state),
-            "runtime_dir": str(places.runtime),
+        "agent": _agent(facts),
+        "spool": {
+            "folder": str(facts.places.spool),
+            "bytes": facts.spool_bytes,
+            "max_bytes": facts.spool_max_bytes,
+            "lag_bytes": sum(facts.lags.values()),
         },
-        "spool": {"bytes": spool_bytes(places.spool), "folder": str(places.spool)},
-        "messages": {"garbage": garbage, "newer": newer},
+        "commit_lag_s": max((volume["commit_lag_s"] for volume in volumes), default=0.0),
+        "open_files": sum(volume["open_files"] for volume in volumes),
+        "messages": {"garbage": facts.garbage, "newer": facts.newer},
         "volumes": volumes,
-        "runs": sorted(runs, key=lambda run: run["opened"]),
-        "problems": problems,
+        "runs": runs,
+        "problems": problems + _own_problems(facts),
     }
 
 
-def _run(record: RunRecord, lag_bytes: int, now: float) -> dict[str, Any]:
-    plain = record.to_plain(now)
-    span = (record.last_row or now) - record.opened
-    plain["rows_per_s"] = round(record.rows / span, 2) if span > 0 else 0.0
-    plain["uncommitted_bytes"] = lag_bytes
-    plain["silent_s"] = round(now - (record.last_row or record.opened), 1)
-    return plain
+def absent_status(places: Places, what: str, *, state: str, spool_bytes: int) -> dict[str, Any]:
+    """The same shape when no agent answers."""
+    facts = Facts(pid=0, places=places, started=0.0, now=0.0, state=state, spool_bytes=spool_bytes)
+    status = build_status(facts, [])
+    status["agent"].update(pid=None, started=None, uptime_s=None)
+    status["problems"] = [{"what": what, "mend": "rla-agent start --detach"}]
+    return status
 
 
-def _stream_problems(stream: dict[str, Any]) -> list[dict[str, str]]:
-    problems = [{"what": error, "mend": _mend(error)} for error in stream["errors"]]
-    if stream["parked"]:
-        problems.append({"what": f"stream {stream['stream']} waits: {stream['parked']}", "mend": "see there"})
-    if stream["damaged_bytes"]:
-        problems.append(
-            {
-                "what": f"{stream['damaged_bytes']} bytes of stream {stream['stream']} were damaged",
-                "mend": "check the disk of the state folder",
-            }
-        )
+def _agent(facts: Facts) -> dict[str, Any]:
+    return {
+        "pid": facts.pid,
+        "version": __version__,
+        "state": facts.state,
+        "service": facts.service,
+        "started": facts.started,
+        "uptime_s": round(facts.now - facts.started, 1),
+        "state_dir": str(facts.places.state),
+        "runtime_dir": str(facts.places.runtime),
+    }
+
+
+def _volume(volume: dict[str, Any], facts: Facts) -> None:
+    volume["commit_lag_s"] = max(volume["commit_s"], volume["last_turn_s"] if volume["streams"] else 0.0)
+    for stream in volume["streams"]:
+        stream["lag_bytes"] = facts.lags.get(stream["stream"], 0)
+
+
+def _lags(streams: list[dict[str, Any]]) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes and (estimated from the stream's mean row) rows per run that are not durable yet."""
+    in_bytes: dict[str, int] = {}
+    in_rows: dict[str, int] = {}
+    for stream in streams:
+        number, offset = stream["position"]
+        passed = (number - 1) * SEGMENT_MAX_BYTES + offset
+        rows = round(stream["lag_bytes"] * stream["rows"] / passed) if passed > 0 else 0
+        in_bytes[stream["run"]] = in_bytes.get(stream["run"], 0) + stream["lag_bytes"]
+        in_rows[stream["run"]] = in_rows.get(stream["run"], 0) + rows
+    return in_bytes, in_rows
+
+
+def _run(plain: dict[str, Any], facts: Facts, *, live: bool) -> dict[str, Any]:
+    last = plain["last_row"] or plain["opened"]
+    return {
+        **plain,
+        "live": live,
+        "rows_per_s": round(facts.rates.get(plain["run_id"], 0.0), 2) if live else 0.0,
+        "silent_s": round(max(0.0, facts.now - last), 1),
+        "lag_bytes": 0,
+        "lag_rows": 0,
+    }
+
+
+# -- what needs attention -----------------------------------------------------------------------
+
+
+def _volume_problems(volume: dict[str, Any]) -> list[dict[str, str]]:
+    problems = [problem(text) for text in volume["faults"].values()]
+    for stream in volume["streams"]:
+        problems += [problem(error) for error in stream["errors"]]
+        if stream["parked"]:
+            problems.append(problem(f"stream {stream['stream']} waits: {stream['parked']}"))
+        if stream["damaged_bytes"]:
+            what = f"{stream['damaged_bytes']} bytes of stream {stream['stream']} were damaged"
+            problems.append({"what": what, "mend": "check the disk of the state folder"})
+    if volume["commit_lag_s"] > SLOW_COMMIT_S:
+        what = f"{volume['name']} waits {volume['commit_lag_s']:.0f} s for its disk"
+        problems.append({"what": what, "mend": "look at that disk or its server; rows wait in the spool"})
     return problems
 
 
-def _mend(text: str) -> str:
-    if "No space" in text or "quota" in text or "full" in text:
-        return "free space on that disk; rows are kept in the spool and written then"
-    if "ermission" in text:
-        return "give this user the right to write there"
-    return "see rla-agent logs"
+def _own_problems(facts: Facts) -> list[dict[str, str]]:
+    problems = [problem(f"{name}: {why}") for name, why in facts.unreadable.items()]
+    if facts.newer:
+        what = f"{facts.newer} messages of a newer client version; its rows wait in the spool"
+        problems.append(problem(what))
+    if facts.spool_max_bytes and facts.spool_bytes > 0.8 * facts.spool_max_bytes:
+        what = f"the spool holds {facts.spool_bytes >> 20} MiB of {facts.spool_max_bytes >> 20} MiB"
+        problems.append({"what": what, "mend": "see what it waits for below, or raise AGENT.spool_max_bytes"})
+    return problems
+
+
+def problem(text: str) -> dict[str, str]:
+    """A fault and what to do about it."""
+    low = text.lower()
+    mend = next((mend for needles, mend in MENDS if any(needle in low for needle in needles)), OTHERWISE)
+    return {"what": text, "mend": mend}

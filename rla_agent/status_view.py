@@ -1,13 +1,18 @@
-"""`rla-agent status` for people: three tables that fit a terminal."""
+"""`rla-agent status` for people: a few lines and two tables that fit a terminal."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+WATCH_INTERVAL_S = 1.0
 STYLES = {
     "running": "green",
     "finished": "cyan",
@@ -20,27 +25,50 @@ STYLES = {
 
 def show_status(status: dict[str, Any], console: Console | None = None) -> None:
     """Print a status."""
-    console = console or Console(highlight=False)
-    agent, spool = status["agent"], status["spool"]
-    console.print(
-        f"agent  pid {agent['pid']}, version {agent['version']}, up {duration(agent['uptime_s'])}\n"
-        f"state  {agent['state_dir']}\n"
-        f"spool  {size(spool['bytes'])}, "
-        f"last commit took {max([v['commit_s'] for v in status['volumes']], default=0):.3f} s, "
-        f"{sum(v['open_files'] for v in status['volumes'])} open files",
-        soft_wrap=True,
-    )
-    if status["runs"]:
-        console.print(_runs(status["runs"]))
-    else:
-        console.print("no live runs")
+    (console or Console(highlight=False)).print(render_status(status), soft_wrap=False)
+
+
+def watch_status(ask: Callable[[], dict[str, Any]]) -> None:
+    """Show what `ask` gives, anew each second, until Ctrl-C."""
+    with Live(render_status(ask()), console=Console(highlight=False), auto_refresh=False, screen=False) as live:
+        try:
+            while True:
+                time.sleep(WATCH_INTERVAL_S)
+                live.update(render_status(ask()), refresh=True)
+        except KeyboardInterrupt:
+            return
+
+
+def render_status(status: dict[str, Any]) -> RenderableType:
+    """A status as something that rich can print."""
+    parts: list[RenderableType] = [Text(_head(status), overflow="fold")]
+    parts.append(_runs(status["runs"]) if status["runs"] else Text("no runs yet"))
     if status["problems"]:
         table = Table(title="needs attention", title_justify="left", title_style="bold red")
         table.add_column("what", overflow="fold")
         table.add_column("what to do", overflow="fold")
         for problem in status["problems"]:
-            table.add_row(problem["what"], problem["mend"])
-        console.print(table)
+            table.add_row(escape(problem["what"]), escape(problem["mend"]))
+        parts.append(table)
+    return Group(*parts)
+
+
+def _head(status: dict[str, Any]) -> str:
+    agent, spool = status["agent"], status["spool"]
+    if agent["pid"] is None:
+        lines = [f"agent  {agent['state']}"]
+    else:
+        service = f", {agent['service']} service" if agent["service"] else ""
+        lines = [
+            f"agent  pid {agent['pid']}, {agent['state']}, version {agent['version']}, "
+            f"up {duration(agent['uptime_s'])}{service}"
+        ]
+    lines.append(f"state  {agent['state_dir']}")
+    lines.append(
+        f"spool  {size(spool['bytes'])}, of that {size(spool['lag_bytes'])} not durable; "
+        f"commit lag {status['commit_lag_s']:.3f} s; {status['open_files']} open files"
+    )
+    return "\n".join(lines)
 
 
 def _runs(runs: list[dict[str, Any]]) -> Table:
@@ -51,14 +79,16 @@ def _runs(runs: list[dict[str, Any]]) -> Table:
     for run in runs:
         title = f"{run['table']}/{run['index']}" if run["table"] else run["root"]
         state = run["state"]
+        reason = f" ({escape(run['reason'])})" if run["reason"] else ""
+        lag = f"~{run['lag_rows']} rows, {size(run['lag_bytes'])}" if run["lag_bytes"] else "0"
         table.add_row(
-            title,
-            f"[{STYLES.get(state, 'white')}]{state}[/]" + (f" ({run['reason']})" if run["reason"] else ""),
+            escape(title),
+            f"[{STYLES.get(state, 'white')}]{state}[/]{reason}",
             "" if run["time_step"] is None else f"{run['time_step']:g}",
             str(run["rows"]),
-            f"{run['rows_per_s']:g}",
+            f"{run['rows_per_s']:.1f}" if run["live"] else "",
             duration(run["silent_s"]),
-            size(run["uncommitted_bytes"]),
+            lag if run["live"] else "",
         )
     return table
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -46,6 +46,7 @@ from rla_client.storage import write_atomic
 
 READ_BYTES = 1 << 20
 CHECKPOINT_JOB = "checkpoint"
+HANDED_OVER = "handed over"
 MARKS_FIELD = "marks"  # where resume cuts the outputs back to
 CONTROL = ""  # name of the row that holds the stream's own position
 
@@ -59,13 +60,21 @@ class Stream:
         position: taken in up to here.
         durable: position that the last commit stored.
         run: record of the run; worker streams of a run share it through the volume.
+        root_away: the data root is not there, or another one: the stream waits for it.
         parked: why nothing is taken in, empty when it is.
         writer_gone: the lock is free: no bytes will follow those that are there.
         closed: the writer's last word, if it said one.
     """
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(
+        self, name: str, folder: Path, adjust: Callable[[StreamOpening], StreamOpening] | None = None
+    ) -> None:
         """Read the opening frame of the oldest segment.
+
+        Args:
+            name: of the stream.
+            folder: in the spool.
+            adjust: gives the opening that counts here, where the data root lies elsewhere now.
 
         Raises:
             SpoolError: there is no readable opening frame.
@@ -73,11 +82,13 @@ class Stream:
         """
         self.name = name
         self.folder = folder
-        self.opening, self.first_segment = read_opening(folder)
+        opening, self.first_segment = read_opening(folder)
+        self.opening = opening if adjust is None else adjust(opening)
         self.outputs: list[Output] = make_outputs(self.opening, name)
         self.position = Position(self.first_segment, 0)
         self.durable = Position(0, 0)
         self.parked = ""
+        self.root_away = False
         self.writer_gone = False
         self.closed: Close | None = None
         self.removed = False
@@ -252,33 +263,50 @@ class Stream:
             return segment_path(self.folder, number).stat().st_size <= offset
         return True
 
+    def end(self) -> Position:
+        """Where the stream ends now: what is there at a stop and is taken in before it."""
+        with suppress(OSError, ValueError):
+            number = max(segment_numbers(self.folder))
+            return Position(number, segment_path(self.folder, number).stat().st_size)
+        return Position(0, 0)
+
+    @property
+    def all_durable(self) -> Position:
+        """Everything before this is durable in all outputs."""
+        return min([self.durable, *(output.durable for output in self.outputs)])
+
     # -- durability -----------------------------------------------------------------------------
 
     def control_row(self) -> OutputRow:
         """Durable form of the stream's own position."""
         closed = None if self.closed is None else list(self.closed)
-        state = {"rows": self.rows, "closed": closed, "damaged": self.damaged}
+        state: dict[str, Any] = {"rows": self.rows, "closed": closed, "damaged": self.damaged}
+        if self.bases:
+            state["bases"] = {str(number): base for number, base in self.bases.items()}
         return OutputRow(CONTROL, "", 0, 0, self.position, state)
 
     def freeable(self) -> list[int]:
         """Segments that every durable position has passed; the next one's base must be written first."""
-        low = min([self.durable, *(output.durable for output in self.outputs)]).number
+        low = self.all_durable.number
         return [number for number in segment_numbers(self.folder) if number < low]
 
     def write_base(self, number: int) -> None:
-        """Write the states at the start of segment `number` beside it.
+        """Write the states at the start of segment `number` beside it, unless that was done.
 
         Raises:
             OSError: it could not be made durable; no earlier segment may be deleted.
         """
+        path = base_path(self.folder, number)
+        if path.exists():
+            return
         outputs = {output.name: output.bases.get(number) or output.base() for output in self.outputs}
-        content = {"control": self.bases.get(number, {"rows": 0}), "outputs": outputs}
-        write_atomic(base_path(self.folder, number), json.dumps(content).encode(), mode=0o600)
+        content = {"control": self.bases.get(number, {"rows": self.rows}), "outputs": outputs}
+        write_atomic(path, json.dumps(content).encode(), mode=0o600)
 
-    def forget_bases_before(self, number: int) -> None:
-        """Drop remembered states of segments that are gone."""
+    def forget_bases(self, number: int) -> None:
+        """Drop remembered states of segments up to `number`, whose base file is durable."""
         for bases in (self.bases, *(output.bases for output in self.outputs)):
-            for old in [key for key in bases if key < number]:
+            for old in [key for key in bases if key <= number]:
                 del bases[old]
 
     def new_run_record(self) -> RunRecord:
@@ -296,6 +324,8 @@ class Stream:
             opened=opening.opened,
             client=opening.client,
             config=opening.config,
+            launch=str(opening.raw.get("launch", "")),
+            extra={"run_key": str(opening.raw.get("run_key", ""))[:200]},
             streams=(self.name,),
         )
 
@@ -309,14 +339,17 @@ class Stream:
             self.new_rows = 0
         record = record.with_stream(self.name)
         for mark in self.marks:
-            if mark.name == "lost" and isinstance(mark.data, dict):
-                record = replace(record, lost=max(record.lost, int(mark.data.get("records", 0))))
+            lost = mark.data.get("records") if mark.name == "lost" and isinstance(mark.data, dict) else None
+            if isinstance(lost, int):
+                record = replace(record, lost=max(record.lost, lost))
         self.marks.clear()
         if self.removed:
             return record.after(RunEvent.ITEM_GONE, now, f"{self.opening.log_folder} was removed")
         if not self.opening.primary:
             return record
         if self.closed is not None:
+            if self.closed.state == HANDED_OVER:
+                return record  # another stream of the same run goes on
             event = RunEvent.CLOSED_FAILED if self.closed.state == "failed" else RunEvent.CLOSED_FINISHED
             return record.after(event, self.closed.timestamp, self.closed.reason)
         if self.writer_gone and not self.parked:

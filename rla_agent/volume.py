@@ -14,22 +14,24 @@ import logging
 import os
 import queue
 import shutil
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rla_agent.commit import Committer
+from rla_agent.ingest import Position
 from rla_agent.jobs import JobDesk
-from rla_agent.opening import same_root
-from rla_agent.output import OpenFiles
+from rla_agent.opening import StreamOpening, same_root
+from rla_agent.output import ItemGoneError, OpenFiles
 from rla_agent.recovery import recover
 from rla_agent.runners import KINDS
-from rla_agent.runs import RunRecord
+from rla_agent.runs import RunEvent, RunRecord
 from rla_agent.state import AgentDatabase, Changes
 from rla_agent.stream import Stream, keep_item_file
 from rla_agent.widening import Widener
@@ -37,11 +39,12 @@ from rla_client.config import AgentConfig
 from rla_client.errors import RlaError, SpoolError, UnknownVersionError
 from rla_client.places import Places
 from rla_client.spool import writer_alive
-from rla_client.storage import fsync_folder
+from rla_client.storage import TEMP_PREFIX, fsync_folder
 
 TICK_S = 0.25
 QUEUE_MAX_BYTES = 16 << 20
 PIECES_PER_TURN = 8  # pieces of 1 MiB that one stream may take before the others and a commit
+GONE_PREFIX = f"{TEMP_PREFIX}gone-"  # streams on their way out
 DRAIN_POLL_S = 0.01
 
 _log = logging.getLogger("rla_agent.volume")
@@ -79,6 +82,11 @@ class Adopt:
 
 
 @dataclass(frozen=True, slots=True)
+class JobsDone:
+    """A job ended."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Take in what is there, commit and end; not later than `deadline` (monotonic)."""
 
@@ -95,25 +103,37 @@ class Volume(threading.Thread):
         settings: AgentConfig,
         on_failure: Callable[[], None],
         on_done: Callable[[str], None],
+        adjust: Callable[[StreamOpening], StreamOpening] | None = None,
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.streams: dict[str, Stream] = {}
         self.runs: dict[str, RunRecord] = {}
         self.faults: dict[str, str] = {}
-        self.queued_bytes = 0
+        self._bytes_in = 0  # written by the ingest thread only
+        self._bytes_out = 0  # written by this thread only
         self.turn = time.monotonic()
         self.commit_lag_s = 0.0
         self._places = places
         self._settings = settings
         self._on_failure = on_failure
         self._on_done = on_done
-        self._queue: queue.SimpleQueue[Data | Flush | Adopt | Stop] = queue.SimpleQueue()
+        self._adjust = adjust
+        self._queue: queue.SimpleQueue[Data | Flush | Adopt | JobsDone | Stop] = queue.SimpleQueue()
         self.files = OpenFiles(settings.open_files_max)
         self._flushes: list[Flush] = []
+        self._late: dict[str, Adopt] = {}  # could not be taken in yet: a full disk
+        self._targets: dict[str, Position] = {}  # how far streams go before we stop
+        self._waiting_streams: dict[str, Adopt] = {}
         self._stopping: Stop | None = None
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix=f"{name}-work")
+        self._rewriters = ThreadPoolExecutor(max_workers=2, thread_name_prefix=f"{name}-rewrite")
         self._next_commit = 0.0
         self._next_tick = 0.0
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of messages that wait for this thread."""
+        return self._bytes_in - self._bytes_out
 
     # -- from other threads ---------------------------------------------------------------------
 
@@ -121,8 +141,8 @@ class Volume(threading.Thread):
         """Queue something. Never blocks."""
         if isinstance(item, Data):
             if self.queued_bytes > QUEUE_MAX_BYTES:
-                return
-            self.queued_bytes += len(item.body)
+                item = Data(item.stream, item.number, item.offset, b"")
+            self._bytes_in += len(item.body)
         self._queue.put(item)
 
     # -- the thread -----------------------------------------------------------------------------
@@ -131,8 +151,8 @@ class Volume(threading.Thread):
         """Serve until stopped; a fault that is ours stops the agent, which is started again."""
         try:
             self._database = AgentDatabase(self._places.database)
-            self._widener = Widener(self._pool)
-            self._jobs = JobDesk(self._pool, self._places, KINDS)
+            self._widener = Widener(self._rewriters)
+            self._jobs = JobDesk(self._pool, self._places, KINDS, lambda: self._queue.put(JobsDone()))
             self._committer = Committer(self._database, self.files, self._pool)
             while not self._finished():
                 self._turn()
@@ -142,6 +162,7 @@ class Volume(threading.Thread):
             self._on_failure()
         finally:
             self._pool.shutdown(wait=False, cancel_futures=True)
+            self._rewriters.shutdown(wait=False, cancel_futures=True)
             self.files.close_all()
 
     def _turn(self) -> None:
@@ -167,7 +188,7 @@ class Volume(threading.Thread):
         if time.monotonic() > self._stopping.deadline:
             return True
         return all(
-            stream.removed or stream.parked or (not stream.lagging and not stream.dirty and stream.at_end)
+            stream.removed or stream.parked or stream.all_durable >= self._targets[stream.name]
             for stream in self.streams.values()
         )
 
@@ -181,15 +202,18 @@ class Volume(threading.Thread):
             wait = 0.0
             taken += 1
             if isinstance(item, Data):
-                self.queued_bytes -= len(item.body)
+                self._bytes_out += len(item.body)
                 self._data(item)
             elif isinstance(item, Flush):
                 self._flushes.append(item)
                 self._look(self.streams.get(item.stream))
             elif isinstance(item, Adopt):
                 self._adopt(item)
+            elif isinstance(item, JobsDone):
+                self._collect_jobs()
             else:
                 self._stopping = item
+                self._targets = {stream.name: stream.end() for stream in self.streams.values()}
         return taken >= 1000  # noqa: PLR2004
 
     def _data(self, item: Data) -> None:
@@ -205,47 +229,74 @@ class Volume(threading.Thread):
         if item.stream in self.streams:
             return
         try:
-            stream = Stream(item.stream, item.folder)
+            stream = Stream(item.stream, item.folder, self._adjust)
         except FileNotFoundError:
             return
         except (SpoolError, UnknownVersionError, OSError) as error:
             self.faults[item.stream] = str(error)
             _log.error("stream not taken in: %s", error)  # noqa: TRY400 - an operator's fault
             return
-        if not same_root(stream.opening) and os.path.exists(stream.opening.root):
-            stream.parked = (
-                f"the data root {stream.opening.root} is another folder here than for the training "
-                "process (a container?); run an agent where it runs"
-            )
-        else:
-            recover(stream, self._database, self.files)
+        if self._must_wait(stream):
+            self._waiting_streams[item.stream] = item
+            return
+        try:
+            if same_root(stream.opening):
+                recover(stream, self._database, self.files)
+            else:
+                stream.root_away = True
+                stream.parked = why_parked(stream.opening.root)
+        except OSError as error:
+            self._late[item.stream] = item
+            self.faults[item.stream] = f"not taken in yet: {error}"
+            return
+        self.faults.pop(item.stream, None)
+        self._late.pop(item.stream, None)
+        self._targets.setdefault(item.stream, Position(0, 0))
         known = self.runs.get(stream.opening.run)
         if known is None:
             saved = self._database.run(stream.opening.run)
             known = RunRecord.from_plain(saved) if saved else stream.new_run_record()
+        if stream.opening.primary and not known.live and stream.name not in known.streams:
+            known = replace(
+                known.after(RunEvent.REOPENED, time.time()), pid=stream.opening.pid, rows=stream.rows
+            )
         self.runs[stream.opening.run] = known
         self._jobs.restore(stream, self._database)
         self.streams[item.stream] = stream
         self._look(stream)
 
+    def _collect_jobs(self) -> None:
+        if self._jobs.collect():
+            self._next_commit = 0.0  # their rows go, and what waits behind them starts
+
+    def _must_wait(self, stream: Stream) -> bool:
+        """Whether an earlier stream of the same run has still to be taken in to its end."""
+        opening = stream.opening
+        return "continues" in opening.raw and any(
+            other.opening.run == opening.run and other.opening.primary and other.opening.epoch < opening.epoch
+            for other in self.streams.values()
+        )
+
     # -- streams --------------------------------------------------------------------------------
 
     def _look_at_all(self) -> bool:
         busy = False
+        for adopt in list(self._late.values()):
+            self._adopt(adopt)
         for stream in list(self.streams.values()):
             busy |= self._look(stream)
-        self._jobs.collect()
+        self._collect_jobs()
         return busy
 
     def _look(self, stream: Stream | None) -> bool:
         """Take in what a stream has, up to a bound; True when there is more."""
-        if stream is None or stream.parked:
+        if stream is None or (stream.parked and not self._root_is_back(stream)):
             return False
         if not stream.writer_gone and not writer_alive(stream.folder):
             stream.writer_gone = True  # before reading: what is there now is all there will be
             stream.dirty = True
         more = True
-        pieces = PIECES_PER_TURN
+        pieces = 0 if stream.new_files else PIECES_PER_TURN
         while more and pieces:
             more = stream.read_more(self.files)
             pieces -= 1
@@ -257,29 +308,55 @@ class Volume(threading.Thread):
             stream.outputs = []
             stream.dirty = True
             _log.warning("item removed: %s; its further rows are dropped", stream.opening.log_folder)
-        return more or any(not output.blocked for output in stream.lagging)
+        return (more and pieces == 0 and not stream.new_files) or any(not o.blocked for o in stream.lagging)
+
+    def _root_is_back(self, stream: Stream) -> bool:
+        """Take in a stream whose data root was away and is there now."""
+        if not stream.root_away or not same_root(stream.opening):
+            return False
+        try:
+            recover(stream, self._database, self.files)
+        except OSError as error:
+            self.faults[stream.name] = f"not taken in yet: {error}"
+            return False
+        self.faults.pop(stream.name, None)
+        stream.parked = ""
+        stream.root_away = False
+        return True
 
     def _serve_outputs(self, stream: Stream) -> None:
         now = time.monotonic()
         hurry = stream.writer_gone or self._stopping is not None or any(f.stream == stream.name for f in self._flushes)
         for output in stream.outputs:
-            if output.may_retry(now) and output.size == 0:
-                with suppress(OSError):
+            output.may_retry(now)
+            if not (output.ready or output.suspect or output.error):
+                try:
                     output.begin(self.files)
+                except ItemGoneError:
+                    stream.removed = True
+                    return
+                except OSError as error:
+                    output.fail(error)
             self._widener.serve(stream, output, self.files, self._committer, hurry=hurry)
             if output.position < stream.position:
                 stream.catch_up(output, self.files, PIECES_PER_TURN)
                 stream.dirty = True
 
     def _serve_files(self, stream: Stream) -> None:
-        files, stream.new_files = stream.new_files, []
-        for file in files:
-            if stream.removed:
-                continue
+        while stream.new_files and not stream.removed:
+            file = stream.new_files[0]
+            fault = f"{stream.name}/{file.path}"
             try:
                 keep_item_file(stream.opening, file)
-            except (OSError, RlaError, KeyError) as error:
-                self.faults[f"{stream.name}/{file.path}"] = f"{file.path} was not kept: {error}"
+            except OSError as error:
+                self.faults[fault] = f"{file.path} is not kept yet: {error}"
+                return
+            except (RlaError, KeyError) as error:
+                self.faults[fault] = f"{file.path} was not kept: {error}"
+            else:
+                self.faults.pop(fault, None)
+            del stream.new_files[0]
+        stream.new_files.clear()
 
     # -- commit ---------------------------------------------------------------------------------
 
@@ -302,13 +379,22 @@ class Volume(threading.Thread):
             self._answer_flushes()
             self._end_streams(wall)
             self._committer.write_run_files(self.runs, wall)
+            self._forget_ended_runs()
             self.commit_lag_s = time.monotonic() - began
+
+    def _forget_ended_runs(self) -> None:
+        writing = {stream.opening.run for stream in self.streams.values()}
+        for run in [run for run, record in self.runs.items() if not record.live and run not in writing]:
+            del self.runs[run]
+            self._committer.forget_run(run)
 
     def _answer_flushes(self) -> None:
         waiting: list[Flush] = []
         for flush in self._flushes:
             stream = self.streams.get(flush.stream)
-            if stream is None:
+            if stream is None and flush.stream in self._waiting_streams:
+                waiting.append(flush)
+            elif stream is None:
                 flush.answer(self._database.is_done(flush.stream))
             elif stream.removed or stream.parked:
                 flush.answer(False)
@@ -329,13 +415,22 @@ class Volume(threading.Thread):
                 continue
             if stream.lagging or not stream.at_end or self._jobs.pending(stream.name, media=True):
                 continue
-            self._database.commit(Changes(done=[(stream.name, wall)]))
+            try:
+                self._database.commit(Changes(done=[(stream.name, wall)]))
+                remove_stream(stream.folder)
+                self._database.commit(Changes(forgotten=[stream.name]))
+            except (OSError, sqlite3.OperationalError) as error:
+                self.faults[stream.name] = f"taken in to its end, and not removed yet: {error}"
+                if stream.folder.exists():
+                    continue
             for output in stream.outputs:
                 self.files.close(output)
-            remove_stream(stream.folder)
-            self._database.commit(Changes(forgotten=[stream.name]))
+            self.faults.pop(stream.name, None)
             del self.streams[stream.name]
             self._on_done(stream.name)
+            waiting, self._waiting_streams = self._waiting_streams, {}
+            for item in waiting.values():
+                self.put(item)
 
     # -- status ---------------------------------------------------------------------------------
 
@@ -366,15 +461,26 @@ class Volume(threading.Thread):
         }
 
 
+def why_parked(root: str) -> str:
+    """Say why streams of a data root wait; an item is given up only where its root is there."""
+    if os.path.exists(root):
+        return (
+            f"the data root {root} is another folder here than for the training process (a container?); "
+            "run an agent where it runs"
+        )
+    return f"the data root {root} is not here (not mounted, or hidden from the service)"
+
+
 def remove_stream(folder: Path) -> None:
-    """Delete a stream that was taken in to its end: the lock last, so that a half-deleted one is seen."""
+    """Delete a stream that was taken in to its end.
+
+    It goes from sight in one step: half of a stream would be taken for a whole one.
+
+    Raises:
+        OSError: it is still there.
+    """
+    gone = folder.with_name(f"{GONE_PREFIX}{folder.name}")
     with suppress(FileNotFoundError):
-        for name in sorted(os.listdir(folder), key=lambda entry: entry == "lock"):
-            path = folder / name
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-        fsync_folder(folder)
-        folder.rmdir()
+        folder.rename(gone)
         fsync_folder(folder.parent)
+    shutil.rmtree(gone, ignore_errors=True)

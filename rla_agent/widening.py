@@ -50,6 +50,10 @@ class Widener:
         self, stream: Stream, output: Output, files: OpenFiles, committer: Committer, *, hurry: bool
     ) -> None:
         """Start a rewrite that is due, or finish one that has ended."""
+        if output.intent:
+            if not output.error:
+                committer.finish_intent(stream, output)
+            return
         running = self._running.get(output)
         if running is not None:
             if hurry or running.done():
@@ -76,23 +80,18 @@ class Widener:
         future = self._running.pop(output)
         try:
             done = future.result()
-        except ItemGoneError:
-            stream.removed = True
+        except (ItemGoneError, FileNotFoundError):
+            output.rewriting = False
+            stream.removed = not os.path.isdir(os.path.dirname(output.path))
             return
         except OSError as error:
             output.rewriting = False
             output.fail(error)
             return
-        encoder = output.encoder
-        if isinstance(encoder, CsvEncoder):
-            encoder.set_columns(done.columns)
-        output.size = done.size
-        output.generation += 1
-        stored = committer.replace_file(stream, output, done.temp, files)
-        output.rewriting = output.widening = False
+        stored = committer.replace_file(stream, output, done, files)
+        output.rewriting = False
+        output.widening = not stored
         output.next_rewrite = time.monotonic() + REST_FACTOR * done.seconds
-        if not stored:
-            output.widening = True
 
 
 def rewrite(output: Output, columns: list[str], added: int, size: int) -> Rewritten:

@@ -1,24 +1,30 @@
 """Is there an agent on this machine, and starting one when there is none.
 
 The agent holds an open-file-description lock on `Places.lock` for life; asking for that lock's
-holder disturbs nobody. Starting goes through systemd where a user unit is installed, else
+holder disturbs nobody. Starting goes through systemd where a unit is installed for this user, else
 through a shell that puts the agent into the background and ends, so that the agent is nobody's
-child here: no zombie, no surprise for code that waits for its own children.
+child here: no zombie, no surprise for code that waits for its own children. Where a user unit is
+installed and the user's service manager cannot be reached (cron, a batch job), the agent starts
+without it; the unit takes over when it is started. A system unit that only root may start is
+never replaced: rows then wait in the spool.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 import shutil
 import struct
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from rla_client.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 
 UNIT_NAME = "rla-agent.service"
+SYSTEM_UNIT_FOLDER = Path("/etc/systemd/system")
 START_TIMEOUT_S = 5.0
 _FLOCK = struct.Struct("hhqqi")
 _KEPT = (
@@ -64,15 +70,23 @@ def start_agent(places: Places, config_path: Path | None = None) -> bool:
     """
     if places.stopped_marker.exists():
         return False
+    unit = installed_unit()
+    if unit is not None and _runs(unit.command("--no-block", "start"), unit.environment()):
+        return True
+    if unit is not None and unit.system:
+        return False
+    return _runs(detached_command(config_path, autostarted=True), clean_environment())
+
+
+def _runs(command: list[str], environment: dict[str, str]) -> bool:
     try:
-        command = _systemd_command(places) or detached_command(config_path, autostarted=True)
-        subprocess.run(  # noqa: S603 - our own interpreter or systemctl
+        subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
-            env=clean_environment(),
+            env=environment,
             start_new_session=True,
             close_fds=True,
             timeout=START_TIMEOUT_S,
@@ -81,6 +95,41 @@ def start_agent(places: Places, config_path: Path | None = None) -> bool:
     except (OSError, subprocess.SubprocessError):
         return False
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A systemd unit that runs the agent of this user."""
+
+    name: str
+    system: bool
+
+    def command(self, *words: str) -> list[str]:
+        """The systemctl command for this unit; `words` end with the verb."""
+        scope = ["--no-ask-password"] if self.system else ["--user"]
+        return ["systemctl", *scope, *words, self.name]
+
+    def environment(self) -> dict[str, str]:
+        """What systemctl needs to find the user's service manager, also from cron or su."""
+        environment = clean_environment()
+        runtime = f"/run/user/{os.getuid()}"
+        if not self.system and os.path.isdir(runtime):
+            environment.setdefault("XDG_RUNTIME_DIR", runtime)
+        return environment
+
+
+def installed_unit() -> Unit | None:
+    """The unit that serves this user, None without one; units serve the default places only."""
+    if STATE_VARIABLE in os.environ or shutil.which("systemctl") is None:
+        return None
+    if unit_file() is not None:
+        return Unit(UNIT_NAME, system=False)
+    try:
+        name = f"rla-agent@{pwd.getpwuid(os.getuid()).pw_name}.service"
+    except KeyError:
+        return None
+    enabled = SYSTEM_UNIT_FOLDER / "multi-user.target.wants" / name
+    return Unit(name, system=True) if enabled.is_symlink() else None
 
 
 def clean_environment() -> dict[str, str]:
@@ -104,13 +153,6 @@ def unit_file() -> Path | None:
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     path = Path(base, "systemd", "user", UNIT_NAME)
     return path if path.exists() else None
-
-
-def _systemd_command(places: Places) -> list[str] | None:
-    if STATE_VARIABLE in os.environ or unit_file() is None or shutil.which("systemctl") is None:
-        return None
-    del places  # the unit serves the default places
-    return ["systemctl", "--user", "--no-block", "start", UNIT_NAME]
 
 
 def detached_command(config_path: Path | None, *, autostarted: bool) -> list[str]:

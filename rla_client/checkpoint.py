@@ -42,6 +42,8 @@ from rla_client.arena import FIRST_SLOT_BYTES, Arena, ArenaPool
 from rla_client.checkpoint_files import find_checkpoint, list_checkpoints, load_file, restore
 from rla_client.checkpoint_job import (
     JOB_KIND,
+    MAX_METRICS,
+    MAX_TEXT,
     SLOT_BUSY,
     SLOT_FREE,
     STAMP_RECORD,
@@ -366,6 +368,10 @@ class CheckpointSaver:
         except (TypeError, ValueError, OverflowError) as error:
             raise ArgumentError(f"time_step and metrics must be numbers: {error}") from error
         final_name(name, step)
+        best = self._retention.keep_best
+        named = [best[0]] if best is not None and best[0] in values else []
+        first = [*named, *values][:MAX_METRICS]  # a row may have thousands of keys; the one that counts is in
+        values = {key: values[key] for key in first if len(key) <= MAX_TEXT}
         self._last_order = max(self._last_order + 1, time.time_ns())
         return Stamp(secrets.token_hex(8), self._last_order, self._run, name, step, values)
 
@@ -373,10 +379,11 @@ class CheckpointSaver:
         self._outbox.job(JOB_KIND, job.encode())
 
     def _note(self, entry: _Pending | None, way: str) -> None:
-        self.ways[way] += 1
-        self._pending = [old for old in self._pending if not old.arrived]
-        if entry is not None:
-            self._pending.append(entry)
+        with self._lock:
+            self.ways[way] += 1
+            self._pending = [old for old in self._pending if not old.arrived]
+            if entry is not None:
+                self._pending.append(entry)
 
     def _late(self, name: str, index: int | None) -> _Pending | None:
         """Of the own saves that have no file yet, the last one of the highest time-step."""
@@ -403,7 +410,7 @@ class CheckpointSaver:
         if now - self._warned >= WARN_INTERVAL_S:
             self._warned = now
             _log.warning(
-                "checkpoint %s_%d was not saved (%d so far): no room for it, neither in the spool nor in %s; %s",
+                "checkpoint %s_%d was not saved (%d so far), neither in the spool nor in %s: no room; %s",
                 stamp.name,
                 stamp.time_step,
                 self.lost,

@@ -108,7 +108,7 @@ class _OwnUnpickler(pickle.Unpickler):
         self._map_location = map_location
         self._address_of = address_of
         self._loaded: dict[str, Any] = {}
-        self._dtypes = {kind: dtype for dtype, kind in torch_names().storage_classes.items()}
+        self._dtypes = {kind: dtype for dtype, kind in torch_names().typed_classes.items()}
 
     def persistent_load(self, pid: Any) -> Any:  # noqa: ANN401
         torch = torch_module()

@@ -268,9 +268,8 @@ def make_here(place: Place, draw: Callable[[BinaryIO], None]) -> None:
 def record_pixels(place: Place, kind: str, pixels: Pixels, fps: float) -> None:
     """Send raw pixels to the agent, or encode them here."""
     fields = {"shape": list(pixels.shape), "dtype": pixels.dtype, "fps": fps}
-    if can_send(place):
-        if _send_pixels(place, kind, pixels, fields):
-            return
+    if can_send(place) and _send_pixels(place, kind, pixels, fields):
+        return
     encode_here(place, kind, io.BytesIO(b"".join(pixels.chunks())), fields)
 
 

@@ -221,11 +221,16 @@ class ItemData:
 
             return load_tensorflow(self.folder_of(CHECKPOINT), checkpoint_name, index)
         if saver is not None:
-            return saver.load(checkpoint_name, index)
+            found = saver.load(checkpoint_name, index)
+            self._restore_random_state()
+            return found
         from rla_client.checkpoint_files import find_checkpoint, load_file  # noqa: PLC0415
 
         step, path = find_checkpoint(Path(self.folder_of(CHECKPOINT)), checkpoint_name, index)
         return step, load_file(path, trust=True)
+
+    def _restore_random_state(self) -> None:
+        """A resumed run also gets its random generators back when it loads its checkpoint."""
 
     # -- the archive --------------------------------------------------------------------------
 

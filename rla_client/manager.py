@@ -17,14 +17,14 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
 from rla_client.clock import TimeStepHolder, time_step_holder
 from rla_client.config import Config, load_config
 from rla_client.errors import ArgumentError, NotConfiguredError
 from rla_client.item import Item, create_item, local_address, parameter_file, write_parameters
-from rla_client.item_data import ItemData
+from rla_client.item_history import ItemHistory
 from rla_client.layout import (
     ARCHIVE_TESTER,
     CHECKPOINT,
@@ -44,10 +44,15 @@ from rla_client.run import Run, disabled, make_opening, open_run, rank
 from rla_client.trackers import clear_time
 from rla_client.values import plain_hyper_param
 
+if TYPE_CHECKING:
+    from rla_client.resuming import ResumePoint
+
+RUN_ID_VARIABLE, RESUME_VARIABLE = "RLA_RUN_ID", "RLA_RESUME"
+RESUME_MODES = ("never", "allow", "must")
 _ALIASES = {"task_name": "task_table_name", "private_config_path": "rla_config", "log_root": "data_root"}
 
 
-class ExpManager(ItemData):
+class ExpManager(ItemHistory):
     """The experiment of this process. `rla_client.exp_manager` is the one that everybody uses."""
 
     def __init__(self) -> None:
@@ -69,6 +74,8 @@ class ExpManager(ItemData):
         self.log_callback_fn: Callable[[Row], object] | None = None
         self._tracked: list[tuple[str, object]] = []
         self._address: str | None = None
+        self.run_id: str | None = None
+        self.resume_mode = "never"
 
     # -- configuration ------------------------------------------------------------------------
 
@@ -82,6 +89,8 @@ class ExpManager(ItemData):
         is_master_node: bool = False,  # noqa: FBT001, FBT002 - RLA's signature
         code_root: str | os.PathLike[str] | None = None,
         log_callback_fn: Callable[[Row], object] | None = None,
+        run_id: str | None = None,
+        resume: str | None = None,
         **older_names: Any,  # noqa: ANN401
     ) -> None:
         """Say which table, configuration and database the next run belongs to.
@@ -96,6 +105,10 @@ class ExpManager(ItemData):
             is_master_node: this machine is the master, so the run is not replicated.
             code_root: root of the code to back up; needed with a dict, else the folder of the file.
             log_callback_fn: called with each dumped row.
+            run_id: names this run for a later process (default: `RLA_RUN_ID`).
+            resume: `never`; `allow` goes on with the newest unfinished run of this `run_id` at its
+                newest checkpoint, or opens a new one; `must` fails without one (default:
+                `RLA_RESUME`, else never).
             **older_names: the older names above.
 
         Raises:
@@ -123,8 +136,20 @@ class ExpManager(ItemData):
         self.ignore_file_path = None if ignore_file_path is None else os.fspath(ignore_file_path)
         self.run_file = [run_file] if isinstance(run_file, str) else list(run_file or ())
         self.log_callback_fn = log_callback_fn
+        self._set_resume(run_id, resume)
         folder = code_root if code_root is not None else Path(str(config.path)).parent
         self.project_root = os.path.abspath(folder)
+
+    def _set_resume(self, run_id: str | None, resume: str | None) -> None:
+        run_id = run_id or os.environ.get(RUN_ID_VARIABLE) or None
+        mode = resume or os.environ.get(RESUME_VARIABLE) or "never"
+        if mode not in RESUME_MODES:
+            message = f"resume is one of {', '.join(RESUME_MODES)}; got {mode!r}"
+            raise ArgumentError(message)
+        if mode == "must" and run_id is None:
+            message = f"resume='must' needs a run_id (or {RUN_ID_VARIABLE})"
+            raise ArgumentError(message)
+        self.run_id, self.resume_mode = run_id, mode
 
     def get_task_table_name(self) -> str:
         """The table of the next run."""
@@ -182,7 +207,7 @@ class ExpManager(ItemData):
     @property
     def hyper_param_record(self) -> list[str]:
         """Tracked hyper-parameters as `key=value`, in the order added."""
-        return [make_info([pair])[1:] for pair in self._tracked]
+        return self.loaded_record or [make_info([pair])[1:] for pair in self._tracked]
 
     def print_args(self) -> None:
         """Write all hyper-parameters to backup.txt, sorted by name."""
@@ -209,13 +234,12 @@ class ExpManager(ItemData):
         if disabled() or rank() > 0:
             self._open_nowhere(config, all_ranks=all_ranks)
             return
+        if self._resume_unfinished(root, table):
+            return
         item = create_item(root, table, self.info, self.ipaddr)
-        self._item = item
-        self.record_date = item.opened
         name, content = parameter_file(self.hyper_param)
         write_parameters(item, name, content)
         self._run = self._open(item, config)
-        logger.set_current(self._run.logger)
         for kind in (CODE, LOG, HYPARAMETER):
             self._run.file(kind, name, content)
         self._run.mark("hyper_param", plain_hyper_param(self.hyper_param))
@@ -225,7 +249,37 @@ class ExpManager(ItemData):
         publish(item.root, table, self._run.opening or {}, config.log_used)
         self._say_where(item)
 
-    def _open(self, item: Item, config: Config) -> Run:
+    def _resume_unfinished(self, root: str, table: str) -> bool:
+        """Go on with an unfinished run of this run_id, if that is asked for and there is one."""
+        if self.resume_mode == "never" or self.run_id is None:
+            return False
+        from rla_client.resuming import find_unfinished, prepare  # noqa: PLC0415
+
+        item = find_unfinished(root, table, self.run_id)
+        if item is None:
+            if self.resume_mode == "must":
+                message = f"resume='must', but table {table!r} of {root} has no unfinished run {self.run_id!r}"
+                raise ArgumentError(message)
+            return False
+        self._go_on(prepare(root, table, item, None, "checkpoint"))
+        return True
+
+    def _place(self) -> tuple[str, str]:
+        table, _config, root = self._configured()
+        return table, root
+
+    def _open_continuing(self, point: ResumePoint) -> None:
+        _table, config, _root = self._configured()
+        self._end_run("finished", "")
+        clear_time()
+        self._run = self._open(point.item, config, run=point.run, continues=point.continues)
+        self._run.mark("hyper_param", plain_hyper_param(self.hyper_param))
+        self._bind_recorders(point.item)
+        self._say_where(point.item)
+
+    def _open(self, item: Item, config: Config, **continuing: Any) -> Run:  # noqa: ANN401
+        self._item = item
+        self.record_date = item.opened
         opening = make_opening(
             root=item.root,
             folders={
@@ -234,10 +288,18 @@ class ExpManager(ItemData):
             },
             sinks=config.log_used,
             names={},
-            item={"table": item.table, "index": item.index.path, "master": self.is_master_node},
+            item={
+                "table": item.table,
+                "index": item.index.path,
+                "master": self.is_master_node,
+                "run_key": self.run_id or "",
+            },
             config_path=config.path,
         )
-        return open_run(opening, config.log_used, config.agent, callback=self.log_callback_fn)
+        opening.update(continuing)
+        run = open_run(opening, config.log_used, config.agent, callback=self.log_callback_fn)
+        logger.set_current(run.logger)
+        return run
 
     def _open_nowhere(self, config: Config, *, all_ranks: bool) -> None:
         sinks = tuple(name for name in config.log_used if name == "stdout") if rank() == 0 else ()
@@ -279,9 +341,10 @@ class ExpManager(ItemData):
     def _end_run(self, status: str, reason: str) -> None:
         """Close the run and let go of everything that was its own."""
         run, self._run = self._run, None
-        self.custom_data = {}
+        self.resumed_from, self._resume_state = None, {}
         if run is None:
             return
+        self.custom_data = {}
         if self._saver is not None:
             self._saver.close()
             self._saver = None

@@ -13,6 +13,10 @@ Threads share one re-entrant lock, which the logger also uses, so that order in 
 of the calls. After fork the child forgets everything at once and opens a stream of its own at
 its first record. A zmq socket belongs to the thread that holds the lock; `flush` uses one of its
 own.
+
+Signal handlers may log too, and may raise (see spool.py). A waiting record is tied to the number of
+frames before it when it is first tried, so that a retry writes it only if that was not done; and
+pending bytes are sent only while they are exactly what the segment holds.
 """
 
 from __future__ import annotations
@@ -82,11 +86,12 @@ class Outbox:
         *,
         as_worker: Callable[[], dict[str, Any] | None] | None = None,
         config_path: Path | None = None,
-        lock: threading.RLock | None = None,  # type: ignore[valid-type] - a function before 3.13
+        lock: threading.RLock | None = None,
         waits_for_opening: bool = False,
     ) -> None:
         self.lock = lock or threading.RLock()
         self.lost = 0
+        self._reported_lost = 0
         self._places = places
         self._opening = opening
         self._settings = settings
@@ -110,10 +115,11 @@ class Outbox:
         self._pending_number = 0
         self._pending_start = 0
         self._next_send = 0.0
+        self._pending_end = 0
         self._waiting: deque[tuple[bytes, int]] = deque()
         self._waiting_bytes = 0
-        self._writing: int | None = None  # frames in the stream when waiting[0] was begun
-        self._next_try = 0.0
+        self._writing: tuple[tuple[bytes, int], int] | None = None  # waiting[0], frames before it
+        self._next_try = 0.0  # monotonic
         self._unchecked = 0
         self._full: str | None = None
         self._blocked = True  # take the slow way: no writer, something waits, or spool full
@@ -136,16 +142,19 @@ class Outbox:
         frame = encode_frame(kind, payload)
         with self.lock:
             if self._blocked:
-                self._put_slowly(frame, is_row, now)
+                self._put_slowly(frame, is_row)
                 return
-            writer = self._writer
+            writer: SegmentWriter = self._writer  # type: ignore[assignment]  # there is one unless blocked
             try:
-                writer.append(frame, is_row)  # type: ignore[union-attr] - there is one unless blocked
+                writer.append(frame, is_row)
             except SpoolError as error:
                 self._keep(frame, is_row, str(error))
                 return
-            self._pending += frame
-            self._unchecked += len(frame)
+            size = len(frame)
+            self._unchecked += size
+            if self._pending_end + size == writer.size:
+                self._pending += frame
+                self._pending_end += size
             if now >= self._next_send or now < self._next_send - 1.0:
                 self._send(now)
 
@@ -166,10 +175,13 @@ class Outbox:
             if self._closed:
                 return
             now = time.time()
+            if self._full is not None and self._writer is not None:
+                self._full = None  # the last word fits into what the limits leave free
+                self._blocked = bool(self._waiting)
             self.put(FrameKind.CLOSE, pack([state, reason, now]), now)
             if self._waiting:
                 self._next_try = 0.0
-                self._write_waiting(now)
+                self._write_waiting()
             self.push()
             self.release()
 
@@ -206,22 +218,21 @@ class Outbox:
 
     # -- the slow way -------------------------------------------------------------------------
 
-    def _put_slowly(self, frame: bytes, is_row: int, now: float) -> None:
+    def _put_slowly(self, frame: bytes, is_row: int) -> None:
         if self._closed or self._dropping:
             return
-        if self._writer is None:
-            self._open_writer()
-            if self._dropping:
-                return
+        if self._writer is None and not self._open_writer():
+            return
+        now = time.monotonic()
         if self._full is not None and now >= self._next_try:
-            self._check_quota(now, count=True)
+            self._check_quota(count=True)
         if self._full is not None:
             self._lose(1, self._full)
             return
         self._waiting.append((frame, is_row))
         self._waiting_bytes += len(frame)
-        if now >= self._next_try or self._next_try > now + 60.0:
-            self._write_waiting(now)
+        if now >= self._next_try:
+            self._write_waiting()
         if self._waiting_bytes > WAITING_MAX_BYTES and self._waiting:
             gone, _ = self._waiting.pop()
             self._waiting_bytes -= len(gone)
@@ -231,45 +242,50 @@ class Outbox:
         self._blocked = True
         self._waiting.append((frame, is_row))
         self._waiting_bytes += len(frame)
-        self._next_try = time.time() + RETRY_S
+        self._next_try = time.monotonic() + RETRY_S
         self._warn("keep", "%s; records are kept in memory until it can be written", why)
 
-    def _write_waiting(self, now: float) -> None:
+    def _write_waiting(self) -> None:
         writer = self._writer
         if writer is None:
-            self._next_try = now + RETRY_S
+            self._next_try = time.monotonic() + RETRY_S
             return
         try:
-            while self._waiting:
-                frame, is_row = self._waiting[0]
-                if self._writing is None:
-                    writer.settle()
-                    self._writing = writer.frames
-                    writer.append(frame, is_row)
-                elif self._writing == writer.frames:  # interrupted before it was written
-                    writer.append(frame, is_row)
-                self._writing = None
-                self._waiting.popleft()
-                self._waiting_bytes -= len(frame)
-                self._unchecked += len(frame)
+            while True:
+                writer.settle()
+                # No calls from here to append(): a signal handler cannot come between.
+                if writer.unsettled:
+                    continue
+                if not self._waiting:
+                    break
+                entry = self._waiting[0]
+                if self._writing is None or self._writing[0] is not entry:
+                    self._writing = (entry, writer.frames)
+                writer.append(entry[0], entry[1], self._writing[1])
+                if self._waiting and self._waiting[0] is entry:
+                    self._waiting.popleft()
+                    self._waiting_bytes -= len(entry[0])
+                    self._unchecked += len(entry[0])
         except SpoolError as error:
-            self._next_try = now + RETRY_S
+            self._next_try = time.monotonic() + RETRY_S
             self._warn("keep", "%s; records are kept in memory until it can be written", error)
             return
-        self._blocked = self._closed or self._full is not None
-        self._report_lost(now)
-        self._send(now)
+        self._waiting_bytes = 0
+        self._blocked = self._closed or self._full is not None or bool(self._waiting)
+        self._report_lost()
+        self._send(time.time())
 
-    def _open_writer(self) -> None:
-        now = time.time()
+    def _open_writer(self) -> bool:
+        """Open a stream if it is time to try; False when this process's records are dropped."""
+        now = time.monotonic()
         if now < self._next_try:
-            return
+            return True
         if self._as_worker is not None and self._opening.get("pid") != os.getpid():
             self._next_try = now + RETRY_S
             opening = self._as_worker()
             if opening is None:
                 self._dropping = not self._waits_for_opening
-                return
+                return not self._dropping
             self._opening = opening
             self._next_try = 0.0
         try:
@@ -278,38 +294,44 @@ class Outbox:
         except (PlaceError, SpoolError) as error:
             self._next_try = now + RETRY_S
             self._warn("open", "%s; records are kept in memory until it can be written", error)
-            return
+            return True
         self._forget_pending()
         self._blocked = bool(self._waiting)
-        self._check_quota(now, count=True)
-        self._send(now)
+        self._check_quota(count=True)
+        self._send(time.time())
+        return True
 
     def _opening_frame(self, number: int, rows: int) -> bytes:
         return encode_frame(
             FrameKind.OPEN, pack({**self._opening, "segment": number, "rows": rows, "lost": self.lost})
         )
 
-    def _check_quota(self, now: float, *, count: bool) -> None:
+    def _check_quota(self, *, count: bool) -> None:
         self._unchecked = 0
+        was_full = self._full is not None
         limits = self._settings
         self._full = why_full(
             self._places.spool, limits.spool_max_bytes, limits.min_free_fraction, count=count
         )
         if self._full is not None:
             self._blocked = True
-            self._next_try = now + FULL_RECHECK_S
-        elif not self._waiting and self._writer is not None:
-            self._blocked = self._closed
+            self._next_try = time.monotonic() + FULL_RECHECK_S
+        elif self._writer is not None:
+            self._blocked = self._closed or bool(self._waiting)
+            if was_full:
+                self._report_lost()
 
     def _lose(self, count: int, why: str) -> None:
         self.lost += count
         self._warn("lost", "records are being lost (%d so far): %s", self.lost, why)
 
-    def _report_lost(self, now: float) -> None:
-        if self.lost and self._writer is not None:
+    def _report_lost(self) -> None:
+        if self.lost != self._reported_lost and self._writer is not None:
+            lost = self.lost
+            mark = pack(["lost", {"records": lost, "time": time.time()}])
             with suppress(SpoolError):
-                frame = encode_frame(FrameKind.MARK, pack(["lost", {"records": self.lost, "time": now}]))
-                self._writer.append(frame, 0)
+                self._writer.append(encode_frame(FrameKind.MARK, mark), 0)
+                self._reported_lost = lost
 
     def _warn(self, what: str, message: str, *arguments: object) -> None:
         now = time.monotonic()
@@ -323,14 +345,15 @@ class Outbox:
         self._pending = bytearray()
         writer = self._writer
         if writer is not None:
-            self._pending_number, self._pending_start = writer.number, writer.size
+            self._pending_number = writer.number
+            self._pending_start = self._pending_end = writer.size
 
     def _send(self, now: float) -> None:
         writer = self._writer
         if writer is None:
             return
         if self._unchecked > QUOTA_CHECK_BYTES:
-            self._check_quota(now, count=writer.number != self._pending_number)
+            self._check_quota(count=writer.number != self._pending_number)
         number, start, body = self._pending_number, self._pending_start, bytes(self._pending)
         self._forget_pending()
         if number != writer.number or start + len(body) != writer.size or len(body) > PENDING_MAX_BYTES:
@@ -384,7 +407,7 @@ class Outbox:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self.lock:
             if self._waiting:
-                self._write_waiting(time.time())
+                self._write_waiting()
             self.push()
             writer = self._writer
             if writer is None or self._waiting:
@@ -424,12 +447,12 @@ class Outbox:
 
     def after_fork_in_child(self) -> None:
         """Forget the parent's stream without touching it."""
-        self.lock._at_fork_reinit()
+        self.lock._at_fork_reinit()  # type: ignore[attr-defined]  # as threading itself does
         _inherited.extend(thing for thing in (self._socket, self._context) if thing is not None)
         if self._writer is not None:
             self._writer.close()
         closed = self._closed
-        self.lost = 0
+        self.lost = self._reported_lost = 0
         self._reset()
         self._closed = closed
 

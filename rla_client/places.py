@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import json
 import os
 import socket
 import stat
@@ -70,14 +71,28 @@ class Places:
         return self.state / "agent.log"
 
     @property
+    def sockets(self) -> Path:
+        """Folder of the sockets: the one that the lock file's last holder named, else `runtime`.
+
+        A service, a login session and a batch job see different XDG_RUNTIME_DIRs, but the same state.
+        """
+        try:
+            told = json.loads(self.lock.read_text(encoding="utf-8"))["runtime"]
+            found = os.lstat(told)
+        except (OSError, ValueError, KeyError, TypeError):
+            return self.runtime
+        ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+        return Path(told) if ours and os.path.isabs(told) else self.runtime
+
+    @property
     def data_socket(self) -> Path:
         """ROUTER for segment bytes and flush requests."""
-        return self.runtime / "data.sock"
+        return self.sockets / "data.sock"
 
     @property
     def control_socket(self) -> Path:
         """ROUTER for status and commands."""
-        return self.runtime / "control.sock"
+        return self.sockets / "control.sock"
 
     def create(self) -> None:
         """Make the folders and check them.
@@ -95,9 +110,9 @@ class Places:
                 f"set {STATE_VARIABLE} to a folder on a local disk"
             )
             raise PlaceError(message)
-        if len(os.fsencode(self.control_socket)) > MAX_SOCKET_PATH_BYTES:
+        if len(os.fsencode(self.runtime / "control.sock")) > MAX_SOCKET_PATH_BYTES:
             message = (
-                f"the socket path {self.control_socket} is too long "
+                f"the socket path {self.runtime / 'control.sock'} is too long "
                 f"(limit {MAX_SOCKET_PATH_BYTES} bytes); set {RUNTIME_VARIABLE} to a shorter folder"
             )
             raise PlaceError(message)

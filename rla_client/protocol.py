@@ -7,7 +7,7 @@ A *frame* is one record of a stream::
     2       1     version    PROTOCOL_VERSION
     3       1     kind       FrameKind
     4       4     length     bytes of payload, little endian
-    8       4     crc        CRC-32 of payload, seeded with (kind << 24) ^ length
+    8       4     crc        CRC-32 of payload, seeded with (kind << 24) ^ ((version - 1) << 16) ^ length
     12      n     payload    msgpack
 
 A segment file is frames and nothing else. Its first frame is OPEN, so each segment can be read
@@ -120,7 +120,7 @@ def frame_at(data: bytes | memoryview, start: int) -> Frame | Damage | None:
     A Damage returned here covers one byte; `find_frame` says where the next frame begins.
 
     Raises:
-        UnknownVersionError: a whole header of another protocol version.
+        UnknownVersionError: a whole frame of another protocol version.
     """
     if len(data) - start < FRAME_HEADER_BYTES:
         head = bytes(data[start : start + 2])
@@ -130,16 +130,16 @@ def frame_at(data: bytes | memoryview, start: int) -> Frame | Damage | None:
     magic, version, kind, size, crc = FRAME_HEADER.unpack_from(data, start)
     if magic != FRAME_MAGIC or size > MAX_FRAME_BYTES:
         return Damage(start, start + 1)
-    if version != PROTOCOL_VERSION:
-        message = f"frame version {version}, this release reads {PROTOCOL_VERSION}"
-        raise UnknownVersionError(message)
     begin = start + FRAME_HEADER_BYTES
     end = begin + size
     if end > len(data):
         return None
     payload = bytes(data[begin:end])
-    if zlib.crc32(payload, (kind << 24) ^ size) != crc:
+    if zlib.crc32(payload, (kind << 24) ^ ((version - 1 & 0xFF) << 16) ^ size) != crc:
         return Damage(start, start + 1)
+    if version != PROTOCOL_VERSION:
+        message = f"frame version {version}, this release reads {PROTOCOL_VERSION}"
+        raise UnknownVersionError(message)
     return Frame(kind, payload, end)
 
 

@@ -31,6 +31,7 @@ from typing import Any
 from rla_client.autostart import shares_our_life
 from rla_client.config import AgentConfig
 from rla_client.errors import ArgumentError
+from rla_client.handing_over import HANDED_OVER, settle, withdraw
 from rla_client.layout import check_relative
 from rla_client.outbox import Outbox
 from rla_client.places import find_places
@@ -39,6 +40,7 @@ from rla_client.recording import Logger, Row
 
 RUN_VARIABLE = "RLA_RUN"
 MODE_VARIABLE = "RLA_MODE"
+LAUNCH_VARIABLE = "RLA_LAUNCH"  # set by `rla-agent run`: which runs its command opened
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
 OUTPUT_NAMES = {
     "csv": "progress.csv",
@@ -80,6 +82,42 @@ class Run:
         """Have the agent keep `content` durably as `path` in the item folder of `kind`."""
         if self.outbox is not None:
             self.outbox.put(FrameKind.FILE, pack([kind, path, content]), time.time())
+
+    def hand_over(self, meanwhile: Callable[[], object], continues: dict[str, Any]) -> None:
+        """Go on in a new stream, so that `meanwhile` may put files of another run under this one.
+
+        Args:
+            meanwhile: runs when the records so far are in their files, or withdrawn.
+            continues: for the new opening frame (see rla_client/resuming.py).
+
+        Raises:
+            RlaError: the agent does not take the records so far in.
+        """
+        old = self.outbox
+        if old is None or self.opening is None:
+            meanwhile()
+            return
+        places = find_places()
+        folder = old.stream_folder
+        old.close(HANDED_OVER, "")
+        frames = None if folder is None else withdraw(places, folder)
+        if frames is None and folder is not None:
+            settle(places, [folder.name])
+        meanwhile()
+        opening = {**self.opening, "epoch": time.time_ns(), "continues": continues}
+        self.opening = opening
+        config = opening.get("config")
+        outbox = Outbox(
+            places,
+            opening,
+            self._settings,
+            as_worker=lambda: worker_opening(opening),
+            config_path=None if config is None else Path(config),
+            lock=self.logger.lock,
+        )
+        for frame in frames or ():
+            outbox.put(frame.kind, frame.payload, time.time(), int(frame.kind == FrameKind.ROW))
+        self.logger.outbox = outbox
 
     def close(self, state: str, reason: str) -> None:
         """End the run; `state` is finished or failed. Does nothing the second time."""
@@ -151,6 +189,7 @@ def make_opening(
         "names": {**OUTPUT_NAMES, **names},
         "offline": os.environ.get(MODE_VARIABLE, "").lower() == "offline",
         "config": None if config_path is None else os.path.abspath(config_path),
+        "launch": os.environ.get(LAUNCH_VARIABLE, "")[:64],
         **item,
         **_writer_fields(primary=True, label=""),
     }

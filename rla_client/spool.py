@@ -20,9 +20,11 @@ below `size` never change. A torn frame can only be the last thing in a segment 
 that could not be undone, after which the writer moves to a new segment, or a power cut). The
 lock alone decides whether a writer lives.
 
-Interrupts. Signal handlers run between byte codes and may raise, or call us again. So the
-bookkeeping after write(2) is straight-line code without calls, and `_unsettled` stays set
-whenever it was not reached; the next append then measures the file instead of trusting memory.
+Interrupts. Signal handlers run after calls and at loop ends, and may raise, or call us again. So
+what must not be parted from a system call is straight-line code without calls: the bookkeeping
+after write(2), the check before it, the step to the next segment after its rename. `unsettled`
+stays set whenever the bookkeeping was not reached; the next append then measures the file, and
+finishes a step to the next segment, instead of trusting memory.
 """
 
 from __future__ import annotations
@@ -32,11 +34,13 @@ import fcntl
 import os
 import re
 import secrets
+import shutil
 import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from rla_client.errors import SpoolError
 from rla_client.protocol import SEGMENT_MAX_BYTES, FrameKind, iter_frames
@@ -86,20 +90,22 @@ def stream_names(spool: Path) -> list[str]:
 
 
 def writer_alive(folder: str | os.PathLike[str]) -> bool:
-    """Whether a process holds the lock of the stream in `folder`.
+    """Whether a process holds the lock of the stream in `folder`; True when that cannot be found out.
 
     Never call it in the writing process itself: closing any descriptor of a POSIX-locked file
     drops the lock.
     """
     try:
         descriptor = os.open(os.path.join(folder, LOCK_NAME), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
+    except FileNotFoundError:
         return False
+    except OSError:
+        return True  # out of descriptors or memory: that says nothing of the writer
     try:
         query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, query)
     except OSError:
-        return False
+        return True
     finally:
         os.close(descriptor)
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
@@ -137,6 +143,15 @@ def why_full(spool: Path, max_bytes: int, min_free_fraction: float, *, count: bo
     return None
 
 
+class _NextSegment(NamedTuple):
+    """A segment that is written under a hidden name and about to be begun."""
+
+    descriptor: int
+    number: int
+    size: int
+    hidden: Path
+
+
 class SegmentWriter:
     """Appends frames to the segments of one stream. Not thread-safe: the outbox holds the lock.
 
@@ -147,6 +162,7 @@ class SegmentWriter:
         size: bytes of the current segment that are whole frames.
         rows: ROW frames in all segments so far.
         frames: frames that were appended, opening frames aside.
+        unsettled: these numbers may lag behind the file, see `settle`.
     """
 
     def __init__(self, spool: Path, opening_frame: OpeningFrame) -> None:
@@ -162,10 +178,11 @@ class SegmentWriter:
         self.rows = 0
         self.frames = 0
         self._opening_frame = opening_frame
-        self._unsettled = False
+        self.unsettled = False
         self._opening_bytes = 0
         self._descriptor = -1
         self._lock = -1
+        self._next: _NextSegment | None = None
         hidden = spool / f"{TEMP_PREFIX}{self.name}"
         try:
             hidden.mkdir(mode=0o700)
@@ -177,24 +194,32 @@ class SegmentWriter:
             self.abandon()
             message = f"cannot write to the spool {spool}: {error.strerror or error}"
             raise SpoolError(message) from error
+        except BaseException:
+            self.abandon()  # interrupted: nobody will ever write to this stream
+            for folder in (hidden, self.folder):
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
 
-    def append(self, frame: bytes, is_row: int) -> None:
+    def append(self, frame: bytes, is_row: int, after: int = -1) -> None:
         """Append one frame; when it returns, the frame is in the page cache, whole.
 
         Args:
             frame: from `protocol.encode_frame`.
             is_row: 1 for a ROW frame, else 0.
+            after: append only if exactly so many frames were appended before; -1: in any case.
 
         Raises:
             SpoolError: nothing of the frame counts; the caller keeps it.
         """
         length = len(frame)
-        if self._unsettled:
+        if self.unsettled:
             self._settle()
         if self.size + length > SEGMENT_MAX_BYTES and self.rows_in_segment():
             self._next_segment()
+        if after >= 0 and self.frames != after:
+            return
         before = self.size
-        self._unsettled = True
+        self.unsettled = True
         try:
             written = os.write(self._descriptor, frame)
         except OSError as error:
@@ -204,8 +229,9 @@ class SegmentWriter:
             self.size = before + length
             self.rows += is_row
             self.frames += 1
-            self._unsettled = False
+            self.unsettled = False
             return
+        self.unsettled = True  # a handler's records came between: measure before the next append
         if written != length:
             self._settle()
             message = f"the spool {self.folder} took only a part of a record"
@@ -216,11 +242,17 @@ class SegmentWriter:
         return self.size > self._opening_bytes
 
     def settle(self) -> None:
-        """Make `size` and `rows` true again after an interrupted append."""
-        if self._unsettled:
+        """Make `size`, `rows` and `frames` true again after an interrupted append.
+
+        Raises:
+            SpoolError: that could not be done now.
+        """
+        if self.unsettled:
             self._settle()
 
     def _settle(self) -> None:
+        if self._next is not None:
+            self._next_segment()
         try:
             real = os.fstat(self._descriptor).st_size
             tail = os.pread(self._descriptor, real - self.size, self.size) if real > self.size else b""
@@ -236,9 +268,9 @@ class SegmentWriter:
         self.size += end
         self.rows += rows
         self.frames += frames
+        self.unsettled = torn
         if torn:
             self._cut()
-        self._unsettled = False
 
     def _cut(self) -> None:
         """Undo a short write; where that is refused, leave the torn tail behind in its segment."""
@@ -246,6 +278,8 @@ class SegmentWriter:
             os.ftruncate(self._descriptor, self.size)
         except OSError:
             self._next_segment()
+        else:
+            self.unsettled = False
 
     def _next_segment(self) -> None:
         try:
@@ -255,26 +289,51 @@ class SegmentWriter:
             raise SpoolError(message) from error
 
     def _begin_segment(self, folder: Path) -> None:
+        """Go on in a new segment: write it under a hidden name, give it its own, step over.
+
+        A handler may come anywhere: it finds `_next` and finishes the step, or is finished here.
+        """
+        begun = self._next
+        if begun is None:
+            begun = self._write_opening(folder)
+        if begun.number <= self.number:  # a handler's records took the step meanwhile
+            os.close(begun.descriptor)
+            os.unlink(begun.hidden)
+            return
+        self._next = begun
+        self.unsettled = True
+        try:
+            os.rename(begun.hidden, segment_path(folder, begun.number))
+        except FileNotFoundError:
+            if not segment_path(folder, begun.number).exists():
+                self._next = None
+                raise
+        previous = self._descriptor
+        if self._next is begun:
+            self._descriptor = begun.descriptor
+            self._opening_bytes = begun.size
+            self.size = begun.size
+            self.number = begun.number
+            self._next = None
+            self.unsettled = False
+            if previous >= 0:
+                os.close(previous)
+
+    def _write_opening(self, folder: Path) -> _NextSegment:
         number = self.number + 1
         frame = self._opening_frame(number, self.rows)
-        hidden = folder / f"{TEMP_PREFIX}{number}"
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        hidden = folder / f"{TEMP_PREFIX}{number}-{secrets.token_hex(4)}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         descriptor = os.open(hidden, flags, 0o600)
         try:
             if os.write(descriptor, frame) != len(frame):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301 - one way out
-            os.rename(hidden, segment_path(folder, number))
-        except OSError:
+        except BaseException:
             os.close(descriptor)
+            with suppress(OSError):
+                os.unlink(hidden)
             raise
-        previous = self._descriptor
-        self._descriptor = descriptor
-        self._opening_bytes = len(frame)
-        self.size = len(frame)
-        self.number = number
-        self._unsettled = False
-        if previous >= 0:
-            os.close(previous)
+        return _NextSegment(descriptor, number, len(frame), hidden)
 
     def close(self) -> None:
         """Let go of the stream: the agent may then finish it."""

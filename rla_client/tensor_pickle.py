@@ -72,7 +72,7 @@ class _Pickler(pickle.Pickler):
         if type(obj) is Reference:
             return obj.identity
         if isinstance(obj, self._typed):
-            kind = self._table.names.storage_classes.get(obj.dtype)
+            kind = self._table.names.typed_classes.get(obj.dtype)
             if kind is None:
                 raise ArgumentError(f"a TypedStorage of {obj.dtype} cannot be saved; save the tensor")
             untyped = obj._untyped_storage  # noqa: SLF001 - `untyped()` warns that users should not

@@ -26,6 +26,13 @@ _STORAGE_CLASSES = {
     "uint8": "ByteStorage",
     "bool": "BoolStorage",
 }
+_QUANTIZED_STORAGE_CLASSES = {
+    "quint8": "QUInt8Storage",
+    "qint8": "QInt8Storage",
+    "qint32": "QInt32Storage",
+    "quint4x2": "QUInt4x2Storage",
+    "quint2x4": "QUInt2x4Storage",
+}
 _COMPLEX_STORAGE_CLASSES = {"complex64": "ComplexFloatStorage", "complex128": "ComplexDoubleStorage"}
 TWO_TYPES = (
     "two tensors to save see the same memory as different types, which a .pt file cannot hold; "
@@ -63,6 +70,7 @@ class TorchNames:
     parameter: Any
     strided: Any
     storage_classes: dict[Any, Any]
+    typed_classes: dict[Any, Any]
     complex_dtypes: frozenset[Any]
     rebuild_tensor: Any
     rebuild_parameter: Any
@@ -102,7 +110,8 @@ def torch_names() -> TorchNames:
         tensor=torch.Tensor,
         parameter=torch.nn.Parameter,
         strided=torch.strided,
-        storage_classes={getattr(torch, dtype): getattr(torch, name) for dtype, name in names.items()},
+        storage_classes=_by_dtype(torch, names),
+        typed_classes=_by_dtype(torch, names | _QUANTIZED_STORAGE_CLASSES),
         complex_dtypes=frozenset(getattr(torch, dtype) for dtype in _COMPLEX_STORAGE_CLASSES),
         rebuild_tensor=torch._utils._rebuild_tensor_v2,  # noqa: SLF001 - the name is in every .pt file
         rebuild_parameter=torch._utils._rebuild_parameter,  # noqa: SLF001
@@ -116,6 +125,10 @@ def torch_names() -> TorchNames:
         leaf_types=(torch.Size, torch.dtype, torch.device, *(() if numpy is None else (numpy.generic,))),
         leaf_exceptions=() if numpy is None else (numpy.object_, numpy.void),
     )
+
+
+def _by_dtype(torch: Any, names: dict[str, str]) -> dict[Any, Any]:  # noqa: ANN401
+    return {getattr(torch, dtype): getattr(torch, name) for dtype, name in names.items()}
 
 
 def _array_kinds(torch: Any, numpy: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -23,7 +23,9 @@ from typing import Any
 SSHD = "/usr/sbin/sshd"
 ITEM = "task/2026/11/21/09-30-01-000001_10.0.0.5_&lr=0.001"
 HOST = "node-a"
-missing_sshd = "" if os.access(SSHD, os.X_OK) and shutil.which("ssh-keygen") else "OpenSSH's sshd is not installed"
+missing_sshd = (
+    "" if os.access(SSHD, os.X_OK) and shutil.which("ssh-keygen") else "OpenSSH's sshd is not installed"
+)
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float = 30.0, what: str = "the condition") -> Any:
@@ -100,9 +102,14 @@ class Sshd:
     def remote(self, port: int | None = None, **more: object) -> dict[str, object]:
         """REMOTE_SETTING for this server."""
         return {
-            "ftp_server": self.address, "port": port or self.port, "username": getpass.getuser(),
-            "remote_data_root": str(self.root), "file_transfer_protocol": "sftp",
-            "host_key": self.fingerprint(), "identity_file": str(self.folder / "user"), **more,
+            "ftp_server": self.address,
+            "port": port or self.port,
+            "username": getpass.getuser(),
+            "remote_data_root": str(self.root),
+            "file_transfer_protocol": "sftp",
+            "host_key": self.fingerprint(),
+            "identity_file": str(self.folder / "user"),
+            **more,
         }
 
 
@@ -171,7 +178,9 @@ class Proxy:
             side.transport.abort()
         self._writers -= {writer, back}
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, budget: list[int]) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, budget: list[int]
+    ) -> None:
         try:
             while data := await reader.read(1 << 16 if not self.bytes_per_s else 256):
                 while self.hole:
@@ -222,7 +231,11 @@ class Node:
         import yaml
 
         text = yaml.safe_dump(
-            {"SEND_LOG_FILE": True, "REMOTE_SETTING": self.remote, **({"AGENT": self.agent} if self.agent else {})}
+            {
+                "SEND_LOG_FILE": True,
+                "REMOTE_SETTING": self.remote,
+                **({"AGENT": self.agent} if self.agent else {}),
+            }
         )
         self.config.write_text(text)
 
@@ -231,8 +244,19 @@ class Node:
         environment = {**os.environ, "HOME": str(self.folder)}
         environment.pop("SSH_AUTH_SOCK", None)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "rla_agent.replicate.worker", "--state", str(self.state), "--host", self.host],
-            stdout=log, stderr=log, env=environment, cwd=Path(__file__).parents[1],
+            [
+                sys.executable,
+                "-m",
+                "rla_agent.replicate.worker",
+                "--state",
+                str(self.state),
+                "--host",
+                self.host,
+            ],
+            stdout=log,
+            stderr=log,
+            env=environment,
+            cwd=Path(__file__).parents[1],
         )
         log.close()
         return self

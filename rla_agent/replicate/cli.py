@@ -55,7 +55,9 @@ def status(*, as_json: Annotated[bool, typer.Option("--json", help="as JSON")] =
 
 
 @replicate_app.command("now")
-def now(folders: Annotated[list[Path] | None, typer.Argument(help="item folders; none: everything")] = None) -> None:
+def now(
+    folders: Annotated[list[Path] | None, typer.Argument(help="item folders; none: everything")] = None,
+) -> None:
     """Look at the files now instead of at the next turn."""
     announcer = Announcer(find_places().state)
     announcer.now(str(folder.absolute()) for folder in folders or ())
@@ -99,16 +101,24 @@ def trust_command(
     port: Annotated[int | None, typer.Option(help="sshd's port")] = None,
     user: Annotated[str, typer.Option(help="user on the master")] = "",
     root: Annotated[str, typer.Option(help="remote root to try")] = "",
-    config: Annotated[Path | None, typer.Option(help="take what is left out from this rla_config.yaml")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="accept the key without asking (only where the link is safe)")] = False,
+    config: Annotated[
+        Path | None, typer.Option(help="take what is left out from this rla_config.yaml")
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="accept the key without asking (only where the link is safe)")
+    ] = False,
 ) -> None:
     """Show and pin the master's host key, get a key of our own let in, and try the remote root."""
     try:
         remote = load_config(config).remote_setting if config else RemoteSetting()
-        changes = {"ftp_server": host, **({"port": port} if port else {}), **({"username": user} if user else {})}
+        changes = {
+            "ftp_server": host,
+            **({"port": port} if port else {}),
+            **({"username": user} if user else {}),
+        }
         remote = dataclasses.replace(remote, **changes)  # type: ignore[arg-type]
         private = registry.folder(find_places().state)
-        accept = (lambda _: True) if yes else (lambda question: typer.confirm(question))
+        accept = (lambda _: True) if yes else typer.confirm
         found = trust(resolve_login(remote, private), root or remote.remote_data_root, private, accept)
     except RlaError as error:
         raise _fail(error) from None
@@ -119,10 +129,16 @@ def trust_command(
 
 
 @transfer_app.command("pull")
-def pull(
-    config: ConfigOption, data_root: RootOption, table: TableOption = "*", index: IndexOption = "*",
-    since: SinceOption = "", until: UntilOption = "", kind: KindOption = None,
-    *, follow: Annotated[float, typer.Option(help="go on, looking again every so many seconds")] = 0.0,
+def pull(  # noqa: PLR0913, PLR0917 - options
+    config: ConfigOption,
+    data_root: RootOption,
+    table: TableOption = "*",
+    index: IndexOption = "*",
+    since: SinceOption = "",
+    until: UntilOption = "",
+    kind: KindOption = None,
+    *,
+    follow: Annotated[float, typer.Option(help="go on, looking again every so many seconds")] = 0.0,
 ) -> None:
     """Fetch items from the master; what is here already stays, what was begun goes on."""
     selection = transfer.Selection(table, index, since, until, tuple(kind) if kind else DEFAULT_LOG_TYPES)
@@ -142,9 +158,14 @@ def pull(
 
 
 @transfer_app.command("push")
-def push(
-    config: ConfigOption, data_root: RootOption, table: TableOption = "*", index: IndexOption = "*",
-    since: SinceOption = "", until: UntilOption = "", kind: KindOption = None,
+def push(  # noqa: PLR0913, PLR0917 - options
+    config: ConfigOption,
+    data_root: RootOption,
+    table: TableOption = "*",
+    index: IndexOption = "*",
+    since: SinceOption = "",
+    until: UntilOption = "",
+    kind: KindOption = None,
 ) -> None:
     """Send items to the master; what it has already stays."""
     selection = transfer.Selection(table, index, since, until, tuple(kind) if kind else DEFAULT_LOG_TYPES)
@@ -178,13 +199,22 @@ def verify(
         raise _fail(error) from None
     for fault in faults:
         typer.echo(f"{fault.what}: {report.printable(fault.path)}")
-    typer.echo(f"{count} file(s) looked at, {len(faults)} fault(s)" + ("; sent anew by the agent" if fix and faults else ""))
+    typer.echo(
+        f"{count} file(s) looked at, {len(faults)} fault(s)"
+        + ("; sent anew by the agent" if fix and faults else "")
+    )
     if faults:
         raise typer.Exit(1)
 
 
 def verify_database(
-    state: Path, config: Config, data_root: Path, *, sizes: bool = False, sample: float = 1.0, fix: bool = False
+    state: Path,
+    config: Config,
+    data_root: Path,
+    *,
+    sizes: bool = False,
+    sample: float = 1.0,
+    fix: bool = False,
 ) -> tuple[int, list[transfer.Fault]]:
     """`verify` for one database; see `transfer.verify_ledger`.
 
@@ -195,7 +225,9 @@ def verify_database(
     db = sqlite3.connect(ledger_path(state), timeout=30.0)
     try:
         root = os.fsencode(os.path.abspath(data_root))
-        row = db.execute("SELECT id FROM databases WHERE root = ? AND target = ?", (root, target.name)).fetchone()
+        row = db.execute(
+            "SELECT id FROM databases WHERE root = ? AND target = ?", (root, target.name)
+        ).fetchone()
         if row is None:
             raise RlaError(f"nothing of {data_root} was sent to {target.name} from here")
         session = target.open()
@@ -221,7 +253,9 @@ def _with_session(config: Config, use: object) -> transfer.Tally:
 
 
 def _summary(verb: str, tally: transfer.Tally) -> None:
-    typer.echo(f"{verb} {tally.files} file(s), {report.size_text(tally.bytes)}; {tally.same} were there already")
+    typer.echo(
+        f"{verb} {tally.files} file(s), {report.size_text(tally.bytes)}; {tally.same} were there already"
+    )
     for failed in tally.failed:
         typer.echo(f"failed: {report.printable(failed)}", err=True)
 

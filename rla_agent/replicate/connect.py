@@ -15,11 +15,12 @@ import hashlib
 import logging
 import os
 import socket
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rla_agent.replicate.target import BlockedError, HostKeyError, LoginError, LinkError
+from rla_agent.replicate.target import BlockedError, HostKeyError, LinkError, LoginError
 from rla_client.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def open_transport(login: Login) -> paramiko.Transport:
         key = transport.get_remote_server_key()
         problem = host_key_problem(login, key.get_name(), key.asbytes())
         if problem is not None:
-            raise problem
+            raise problem  # noqa: TRY301 - the transport is closed below
         _authenticate(transport, login)
         transport.set_keepalive(KEEPALIVE_S)
     except (paramiko.SSHException, EOFError, OSError) as error:
@@ -316,7 +317,7 @@ def _authenticate(transport: paramiko.Transport, login: Login) -> None:
         "log in",
         b"",
         f"{login.user}@{login.known_as} refused us ({what})",
-        f"run: rla-agent trust {login.host_name}, and add the line it prints to authorized_keys on the master",
+        f"run: rla-agent trust {login.host_name}, and add the line it prints to the master's authorized_keys",
     )
 
 
@@ -332,10 +333,8 @@ def _keys(login: Login) -> list[tuple[str, paramiko.PKey]]:
         except (OSError, ValueError, TypeError, paramiko.SSHException, paramiko.pkey.UnknownKeyType):
             continue  # encrypted, or no key: the agent may hold it
     if os.environ.get("SSH_AUTH_SOCK"):
-        try:
+        with suppress(OSError, paramiko.SSHException):
             keys += [(f"ssh-agent key {key.get_name()}", key) for key in paramiko.Agent().get_keys()]
-        except (OSError, paramiko.SSHException):
-            pass
     unique = {key.asbytes(): (label, key) for label, key in reversed(keys)}
     return list(reversed(unique.values()))
 

@@ -15,12 +15,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rla_agent.replicate import plan
+from rla_agent import __version__
+from rla_agent.replicate import fleet, plan
 from rla_agent.replicate.ledger import CLEAN, GONE, PARKED, Attempt, Due, Key, Ledger, Temp
 from rla_agent.replicate.link import Batch, Confirmed, Link, Outcome, jobs_without_result
 from rla_agent.replicate.plan import Append, Health, Local, Nothing, Owned, Wait, Whole
-from rla_agent.replicate.scan import Folder, Scanner, ScanError
+from rla_agent.replicate.scan import Folder, ScanError, Scanner
 from rla_agent.replicate.send import PAGED_BYTES, Failed, Job, MovedError, NotYetError, Sent
+from rla_agent.replicate.settle import SUMS_NAME, SettleError, settle
 from rla_agent.replicate.target import (
     BlockedError,
     DeniedError,
@@ -31,6 +33,7 @@ from rla_agent.replicate.target import (
     SourceChangedError,
     TargetError,
 )
+from rla_client.layout import CHECKPOINT, LOG
 
 if TYPE_CHECKING:
     from rla_agent.replicate.hints import Committed
@@ -43,6 +46,8 @@ PACE_S: Final = 0.5  # between two appends to one file
 BATCH_FILES: Final = 64
 BATCH_BYTES: Final = 4 << 20
 RESUME_BYTES: Final = 1 << 20  # a temp file with less is not worth going on with
+SETTLE_AT_ONCE: Final = 4
+RUN_NAME: Final = b"run.json"
 MAX_PACED: Final = 20_000
 
 
@@ -69,6 +74,8 @@ class Database:
     health: Health = field(default_factory=Health)
     counters: Counters = field(default_factory=Counters)
     problem: str = ""
+    host: str = ""
+    mirror: bool = False
 
     def __post_init__(self) -> None:
         """Open the data root."""
@@ -79,6 +86,8 @@ class Database:
         self._paced: dict[Key, float] = {}
         self._live: dict[bytes, str] = {}
         self._progress: dict[Key, int] = {}
+        self._ended: set[str] = set()
+        self._fleet: tuple[float, bytes] = (0.0, b"")
         self._scan: Iterator[None] | None = None
         self._scan_due = self._live_due = 0.0
         self._scan_cost = 0.0
@@ -132,6 +141,7 @@ class Database:
             self.look_now()
             return
         for folder in self.scanner.item(found[1]):
+            self._see_end(folder)
             self._compare(folder, now)
 
     def _hint(self, path: bytes, now: float) -> Key | None:
@@ -146,6 +156,7 @@ class Database:
     def _everything(self, now: float) -> Iterator[None]:
         live: dict[bytes, str] = {}
         for folder in self.scanner.everything():
+            self._see_end(folder)
             if folder.live:
                 live[folder.item] = folder.kind
             self._compare(folder, now)
@@ -153,10 +164,36 @@ class Database:
         self._live = live
         self.problem = ""
 
+    def _see_end(self, folder: Folder) -> None:
+        """An ended run without sums: it is looked at once more when all of it is sent."""
+        if folder.path != folder.item or folder.kind != LOG or folder.live:
+            return
+        if RUN_NAME in folder.files and (SUMS_NAME not in folder.files or folder.item in self._live):
+            self._ended.add(os.fsdecode(folder.item.partition(b"/")[2]))
+
+    def settle(self, now: float) -> None:
+        """Write the sums of ended runs that are on the master, one at a time."""
+        if not self._open_root():
+            return
+        for item in list(self._ended)[:SETTLE_AT_ONCE]:
+            if any(os.fsdecode(job.due.item).endswith(item) for job in self._flying.values()):
+                continue
+            try:
+                path = settle(self.ledger, self.number, self.scanner.root, self.descriptor, item)
+            except SettleError as error:
+                self.problem = str(error)
+                path = b""
+            if path is None:
+                continue
+            self._ended.discard(item)
+            if path:
+                self.hint_file(path, now)
+
     def _look_at_live(self, now: float) -> None:
         began = time.monotonic()
         for item in {os.fsdecode(item.partition(b"/")[2]) for item in self._live}:
             for folder in self.scanner.item(item):
+                self._see_end(folder)
                 self._compare(folder, now)
         self._live_due = now + max(LIVE_S, LIVE_SHARE * (time.monotonic() - began))
 
@@ -177,7 +214,9 @@ class Database:
                 continue
             self._mark(Key(number, name), folder.kind, name, local, row[5] or 0 if row else 0, now)
         for name, row in known.items():
-            self._vanished(Key(number, name), sent=row[5] is not None, state=row[0])
+            newer = folder.kind == CHECKPOINT and plan.superseded(name, folder.files)
+            path = folder.path + b"/" + name if newer else None
+            self._vanished(Key(number, name), sent=row[5] is not None, state=row[0], superseded=path)
 
     def _mark(self, key: Key, kind: str, name: bytes, local: Local, acked: int, now: float) -> None:
         if key in self._flying:
@@ -186,11 +225,13 @@ class Database:
         pending = max(0, local.size - acked) if plan.is_growing(kind, name) else local.size
         self.ledger.mark(key, self.number, plan.priority(kind, pending), pending, now)
 
-    def _vanished(self, key: Key, *, sent: bool, state: int) -> None:
+    def _vanished(self, key: Key, *, sent: bool, state: int, superseded: bytes | None = None) -> None:
         if key in self._flying or state not in {CLEAN, 1, PARKED}:
             return
         if sent:
             self.ledger.set_state(key, GONE)
+            if self.mirror and superseded is not None:
+                self._orphans.append(Temp(superseded, key, Local(0, 0, 0, 0), 0))
         else:
             self.ledger.forget(key)
 
@@ -209,7 +250,8 @@ class Database:
         urgent_only = number == 0 and self.link.connections > 1
         prios = (plan.URGENT, plan.SOON if urgent_only else plan.LAST)
         jobs = self._jobs(self.ledger.due(self.number, now, prios, BATCH_FILES + len(self._flying)), now)
-        if not jobs:
+        fleet = self._fleet_due(now)
+        if not jobs and not self._orphans and not fleet:
             return
         remove, self._orphans = self._orphans[:1000], self._orphans[1000:]
         self.ledger.add_temps(
@@ -280,6 +322,20 @@ class Database:
             return Job(job.due, job.action, partial.temp, partial.acked)
         self._orphans.append(partial)
         return job
+
+    def _fleet_due(self, now: float) -> bytes:
+        """This machine's status file, when it is time to leave it on the master."""
+        at, last = self._fleet
+        if not self.host or now - at < fleet.EVERY_S:
+            return b""
+        runs = []
+        for item in sorted({os.fsdecode(item.partition(b"/")[2]) for item in self._live}):
+            run = self.scanner.run(item)
+            if run is not None and run.live:
+                runs.append({"item": item, "state": run.state, "time_step": run.time_step})
+        content = fleet.compose(self.host, __version__, runs, self.ledger.backlog(self.number))
+        self._fleet = (now, content)
+        return content if runs or content != last else b""
 
     def _open_root(self) -> bool:
         if self.descriptor < 0:

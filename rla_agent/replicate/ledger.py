@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from rla_agent.replicate.plan import Local, Record
+from rla_client.layout import FOLDER_KINDS
 
 CLEAN, DIRTY, PARKED, GONE, BURIED = range(5)
 STATE_NAMES: Final = ("clean", "waiting", "parked", "gone here", "deleted")
@@ -41,6 +42,7 @@ CREATE TABLE IF NOT EXISTS files(
   ino INTEGER, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER, generation INTEGER,
   acked INTEGER, crc INTEGER, head_crc INTEGER, tail_crc INTEGER, sha256 BLOB, remote_mtime INTEGER,
   sent_at REAL, PRIMARY KEY(folder, name)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS folders_item ON folders(db, item);
 CREATE INDEX IF NOT EXISTS files_due ON files(db, prio, pending) WHERE state = 1;
 CREATE INDEX IF NOT EXISTS files_parked ON files(db) WHERE state = 2;
 CREATE TABLE IF NOT EXISTS temps(
@@ -85,6 +87,16 @@ class Due:
     kept: int
     seen: float
     attempts: tuple[Attempt, ...]
+    record: Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemFile:
+    """A file of an item. `waiting`: not all of it is on the master."""
+
+    key: Key
+    path: bytes
+    waiting: bool
     record: Record | None
 
 
@@ -159,7 +171,7 @@ class Ledger:
         return int(row[0])
 
     def states(self, db: int, path: bytes) -> dict[bytes, tuple[int, int, int, int, int, int]]:
-        """name → (state, ino, size, mtime_ns, ctime_ns, acked) of a folder's files."""
+        """Name → (state, ino, size, mtime_ns, ctime_ns, acked) of a folder's files."""
         rows = self._db.execute(
             f"SELECT name, state, {_LOCAL}, acked FROM files WHERE folder = "  # noqa: S608 - constants
             "(SELECT id FROM folders WHERE db = ? AND path = ?)",
@@ -199,6 +211,12 @@ class Ledger:
             is not None
         )
 
+    def backlog(self, db: int) -> dict[str, int]:
+        """Files and bytes that wait."""
+        row = self._db.execute("SELECT count(*), sum(pending) FROM files WHERE db = ? AND state = 1", (db,))
+        files, size = row.fetchone()
+        return {"files": int(files), "bytes": int(size or 0)}
+
     def record(self, key: Key) -> Record | None:
         """What the master got of a file."""
         row = self._db.execute(
@@ -214,7 +232,8 @@ class Ledger:
             db.execute(
                 "UPDATE files SET state = 0, pending = 0, tries = 0, reason = NULL, mend = NULL, ino = ?, "
                 "size = ?, mtime_ns = ?, ctime_ns = ?, generation = ?, acked = ?, crc = ?, head_crc = ?, "
-                "tail_crc = ?, sha256 = ?, remote_mtime = ?, sent_at = ?, attempts = NULL WHERE folder = ? AND name = ?",
+                "tail_crc = ?, sha256 = ?, remote_mtime = ?, sent_at = ?, attempts = NULL "
+                "WHERE folder = ? AND name = ?",
                 (
                     local.ino,
                     local.size,
@@ -306,8 +325,8 @@ class Ledger:
     def temps(self, db: int) -> list[Temp]:
         """All temp names in use."""
         rows = self._db.execute(
-            f"SELECT temp, folder, name, {_LOCAL}, acked FROM temps WHERE db = ?",
-            (db,),  # noqa: S608 - constants
+            f"SELECT temp, folder, name, {_LOCAL}, acked FROM temps WHERE db = ?",  # noqa: S608 - constants
+            (db,),
         )
         return [Temp(r[0], Key(r[1], r[2]), Local(*r[3:7]), r[7]) for r in rows]
 
@@ -323,6 +342,33 @@ class Ledger:
                 "UPDATE files SET state = 2, reason = ?, mend = ? WHERE state = 1 AND folder IN "
                 "(SELECT id FROM folders WHERE db = ? AND item = ?)",
                 (reason, mend, db, item),
+            )
+
+    def item_files(self, db: int, item: str) -> list[ItemFile]:
+        """All files of an item (`table/YYYY/MM/DD/name`), of all kinds, that are here."""
+        items = [os.fsencode(f"{kind}/{item}") for kind in FOLDER_KINDS]
+        rows = self._db.execute(
+            f"SELECT f.folder, f.name, d.path, f.state = 1, {_RECORD} FROM folders d "  # noqa: S608 - constants
+            "JOIN files f ON f.folder = d.id WHERE d.db = ? AND f.state IN (0, 1) AND d.item IN "
+            "(?, ?, ?, ?, ?, ?)",
+            (db, *items),
+        )
+        return [ItemFile(Key(r[0], r[1]), r[2] + b"/" + r[1], bool(r[3]), _record(r[4:])) for r in rows]
+
+    def send_anew(self, key: Key) -> None:
+        """Whatever the master has of a file is not right."""
+        with self._change() as db:
+            db.execute(
+                "UPDATE files SET state = 1, not_before = 0, tries = 0, crc = 0, sha256 = NULL, generation = -1 "
+                "WHERE folder = ? AND name = ?",
+                (key.folder, key.name),
+            )
+
+    def set_sha(self, key: Key, sha: bytes) -> None:
+        """SHA-256 of what the master has."""
+        with self._change() as db:
+            db.execute(
+                "UPDATE files SET sha256 = ? WHERE folder = ? AND name = ?", (sha, key.folder, key.name)
             )
 
     def unpark(self) -> int:

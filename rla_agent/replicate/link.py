@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from rla_agent.replicate import fleet
 from rla_agent.replicate.send import Failed, Job, Result, Sender
 from rla_agent.replicate.target import (
     BlockedError,
@@ -38,6 +39,7 @@ class Batch:
     root: int
     jobs: tuple[Job, ...]
     remove: tuple[bytes, ...] = ()
+    fleet: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ class Link:
         wake: called after each result.
         connections: number of threads.
         rate: bytes per second over all of them, 0 for no limit.
+        host: this machine's name, for its status file on the master.
     """
 
     open_session: OpenSession
@@ -97,6 +100,7 @@ class Link:
     wake: Callable[[], None]
     connections: int
     rate: int = 0
+    host: str = ""
     busy: set[int] = field(default_factory=set)
     _stop: threading.Event = field(default_factory=threading.Event)
     _inboxes: list[queue.SimpleQueue[Batch | None]] = field(default_factory=list)
@@ -158,6 +162,8 @@ class Link:
             before = session.written_bytes
             for temp in batch.remove:
                 session.remove(temp)
+            if batch.fleet:
+                fleet.leave(session, self.host, batch.fleet)
             Sender(session, batch.root, _Meter(self, batch.db)).send_all(batch.jobs, results)
         except (LinkError, BlockedError) as caught:
             error = caught

@@ -9,6 +9,7 @@ without word from the agent) up to their last whole record; all others go whole,
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
@@ -30,6 +31,7 @@ URGENT, SOON, LATER, LAST = range(4)  # priorities: live and small log files; sm
 _GROWING: Final = re.compile(
     rb"(progress[^/]*\.(csv|json|jsonl)|(log|warn|backup)(\.[^/]*)?\.txt|events\.out\.tfevents\..*)"
 )
+_CHECKPOINT: Final = re.compile(rb"(.*)[_-](\d{1,18})\.[A-Za-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,8 @@ def decide(
         rest_s: seconds since it was last written.
         waited_s: seconds since it was first seen as changed.
     """
+    if record is not None and record.generation < 0:  # found to differ
+        return Whole(local.size if owned is None else min(owned.size, local.size), grows=growing)
     if owned is not None:
         return _grow(min(owned.size, local.size), owned.generation, local, record, cut=False)
     if growing:
@@ -170,6 +174,15 @@ def _grow(upto: int, generation: int, local: Local, record: Record | None, *, cu
     if backlog > WHOLE_BACKLOG_BYTES and backlog > WHOLE_BACKLOG_FACTOR * record.acked:
         return Whole(upto, generation, cut=cut, grows=True)
     return Append(record.acked, upto, generation, cut=cut)
+
+
+def superseded(name: bytes, present: Iterable[bytes]) -> bool:
+    """Whether a checkpoint that is gone has a newer one of its name (`<name>_<time-step>.pt`) beside it."""
+    match = _CHECKPOINT.fullmatch(name)
+    if match is None:
+        return False
+    others = (_CHECKPOINT.fullmatch(other) for other in present)
+    return any(other and other[1] == match[1] and int(other[2]) > int(match[2]) for other in others)
 
 
 def priority(kind: str, size: int) -> int:

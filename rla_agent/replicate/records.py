@@ -23,7 +23,9 @@ PAGE_BYTES: Final = 4096
 MAX_EVENT_BYTES: Final = 1 << 30  # a longer one is damage, not a record
 
 
-def pieces(data: bytes, kind: RecordKind, limit: int, *, cut: bool, page_of: int | None = None) -> list[bytes]:
+def pieces(
+    data: bytes, kind: RecordKind, limit: int, *, cut: bool, page_of: int | None = None
+) -> list[bytes]:
     """Split `data`, which begins at a record, into parts of whole records.
 
     Args:

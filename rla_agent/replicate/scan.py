@@ -60,6 +60,7 @@ class Run:
 
     host: str
     state: str
+    time_step: str
     stamp: tuple[int, int]
 
     @property
@@ -253,4 +254,5 @@ def _read_run(path: bytes, stamp: tuple[int, int]) -> Run | None:
         return None
     if not isinstance(found, dict):
         return None
-    return Run(str(found.get("host", "")), str(found.get("state", "")), stamp)
+    step = found.get("last_time_step", found.get("time_step", ""))
+    return Run(str(found.get("host", "")), str(found.get("state", "")), str(step)[:40], stamp)

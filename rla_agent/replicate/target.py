@@ -180,10 +180,15 @@ class Session(Protocol):
         """Put one large file."""
 
     def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
-        """Write `pieces` from `offset` on. The file must have `expect`'s size, or reach past `offset`
-        no further than these pieces do (an earlier try whose outcome was unknown)."""
+        """Write `pieces` from `offset` on.
 
-    def extend(self, path: bytes, temp: bytes, offset: int, data: bytes, expect: RemoteStat) -> RemoteStat | None:
+        The file must have `expect`'s size, or reach past `offset`
+        no further than these pieces do (an earlier try whose outcome was unknown).
+        """
+
+    def extend(
+        self, path: bytes, temp: bytes, offset: int, data: bytes, expect: RemoteStat
+    ) -> RemoteStat | None:
         """Append much at once: a copy made by the server itself, `data`, rename. None: it cannot."""
 
     def read(self, path: bytes, offset: int, count: int) -> bytes:

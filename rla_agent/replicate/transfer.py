@@ -17,6 +17,7 @@ import random
 import secrets
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -167,14 +168,18 @@ def fetch(session: Session, root: str, path: bytes, state: RemoteStat, say: Say 
     try:
         if _is_here(folder, parts[-1], state):
             return False
-        partial = PARTIAL_PREFIX + hashlib.sha256(path + b"%d %d" % (state.size, state.mtime_s)).hexdigest()[:24]
+        partial = (
+            PARTIAL_PREFIX + hashlib.sha256(path + b"%d %d" % (state.size, state.mtime_s)).hexdigest()[:24]
+        )
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(partial, flags, 0o644, dir_fd=folder)
         try:
             _fill(session, descriptor, path, state, say)
             if session.stat(path) != state:
                 os.unlink(partial, dir_fd=folder)
-                raise TransientError("fetch", path, "the file changed on the master meanwhile", "run it again")
+                raise TransientError(
+                    "fetch", path, "the file changed on the master meanwhile", "run it again"
+                )
             os.utime(descriptor, (state.mtime_s, state.mtime_s))
             os.fsync(descriptor)
         finally:
@@ -205,10 +210,8 @@ def _folder(root: str, parts: tuple[str, ...]) -> int:
     folder = os.open(root, flags & ~os.O_NOFOLLOW)
     for part in parts:
         try:
-            try:
+            with suppress(FileExistsError):
                 os.mkdir(part, 0o755, dir_fd=folder)
-            except FileExistsError:
-                pass
             inner = os.open(part, flags, dir_fd=folder)
         finally:
             os.close(folder)
@@ -229,7 +232,9 @@ def push(session: Session, root: str, selection: Selection, say: Say = lambda *_
     tally = Tally()
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        sender = Sender(session, descriptor, lambda job, done: say(os.fsdecode(job.due.path), done, job.due.pending))
+        sender = Sender(
+            session, descriptor, lambda job, done: say(os.fsdecode(job.due.path), done, job.due.pending)
+        )
         batch: list[Job] = []
         for job in _local_jobs(session, root, selection, tally):
             batch.append(job)
@@ -255,7 +260,7 @@ def _local_jobs(session: Session, root: str, selection: Selection, tally: Tally)
                 tally.same += 1
                 continue
             temp = folder.path + b"/.rla-tmp-" + secrets.token_hex(8).encode()
-            due = Due(Key(0, name), path, folder.kind, folder.item, False, local.size, 0, 0, 0.0, (), None)  # noqa: FBT003
+            due = Due(Key(0, name), path, folder.kind, folder.item, False, local.size, 0, 0, 0.0, (), None)
             yield Job(due, Whole(local.size), temp)
 
 
@@ -287,8 +292,9 @@ def verify_ledger(
         Number of files looked at, and the faults.
     """
     rows = db.execute(
-        "SELECT f.folder, f.name, d.path, f.acked, f.crc, f.sha256 FROM files f JOIN folders d ON d.id = f.folder "
-        "WHERE f.db = ? AND f.acked IS NOT NULL AND f.state IN (0, 3)", (number,),
+        "SELECT f.folder, f.name, d.path, f.acked, f.crc, f.sha256 FROM files f "
+        "JOIN folders d ON d.id = f.folder WHERE f.db = ? AND f.acked IS NOT NULL AND f.state IN (0, 3)",
+        (number,),
     )
     count = 0
     faults = []
@@ -330,7 +336,8 @@ def mend(db: sqlite3.Connection, faults: list[Fault]) -> int:
         if fault.key is not None:
             cursor = db.execute(
                 "UPDATE files SET state = 1, not_before = 0, tries = 0, acked = NULL, ino = NULL, prio = 1 "
-                "WHERE folder = ? AND name = ? AND state = 0", (fault.key.folder, fault.key.name),
+                "WHERE folder = ? AND name = ? AND state = 0",
+                (fault.key.folder, fault.key.name),
             )
             count += cursor.rowcount
     db.commit()

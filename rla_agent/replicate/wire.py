@@ -70,6 +70,9 @@ QUICK_REPLY_S: Final = 1.0
 SLOW_REPLY_S: Final = 4.0
 REPLY_TIMEOUT_S: Final = 25.0  # a dead peer is noticed within 30 s
 _FLUSH_BYTES: Final = 32 << 10  # one SSH packet
+_MIN_PACKET_BYTES: Final = 5  # type and id
+_STATUS_BYTES: Final = 8  # code and the length of its text
+_LIMITS_BYTES: Final = 24  # of the answer to limits@openssh.com: packet, read, write
 _MAX_NAMES: Final = 1_000_000  # entries that one folder listing may have
 
 
@@ -108,7 +111,7 @@ class Reply:
     @property
     def text(self) -> str:
         """The server's words for a status."""
-        if self.kind != STATUS or len(self.body) < 8:
+        if self.kind != STATUS or len(self.body) < _STATUS_BYTES:
             return ""
         (size,) = struct.unpack_from(">I", self.body, 4)
         return self.body[8 : 8 + size].decode("utf-8", "replace")
@@ -336,7 +339,7 @@ class Wire:
     def _read_packet(self) -> tuple[int, Reply]:
         head = self._take(5)
         size, kind = struct.unpack(">IB", head)
-        if not 5 <= size <= MAX_PACKET_BYTES:
+        if not _MIN_PACKET_BYTES <= size <= MAX_PACKET_BYTES:
             message = f"the server sent a packet of {size} bytes, which is no SFTP"
             raise WireError(message)
         body = self._take(size - 1)
@@ -361,7 +364,7 @@ class Wire:
         self._out += struct.pack(">IBI", 5, INIT, 3)
         self.flush()
         size, kind = struct.unpack(">IB", self._take(5))
-        if kind != VERSION or not 5 <= size <= MAX_PACKET_BYTES:
+        if kind != VERSION or not _MIN_PACKET_BYTES <= size <= MAX_PACKET_BYTES:
             message = "the server does not speak SFTP (does its login shell print something?)"
             raise WireError(message)
         body = self._take(size - 1)
@@ -377,7 +380,7 @@ class Wire:
         if b"limits@openssh.com" not in self.extensions:
             return SAFE_WRITE_BYTES, SAFE_WRITE_BYTES
         reply = self.call(extended_request(b"limits@openssh.com"))
-        if reply.kind != EXTENDED_REPLY or len(reply.body) < 24:
+        if reply.kind != EXTENDED_REPLY or len(reply.body) < _LIMITS_BYTES:
             return SAFE_WRITE_BYTES, SAFE_WRITE_BYTES
         _, read, write = struct.unpack_from(">QQQ", reply.body)
         return (

@@ -40,7 +40,9 @@ LOOK_S: Final = 0.02  # a slice of looking at files
 BUSY_TICK_S: Final = 0.25
 IDLE_TICK_S: Final = 1.0
 REGISTRY_S: Final = 1.0
+SETTLE_S: Final = 1.0
 NOTE_S: Final = 2.0  # between two snapshots for status
+QUIET_S: Final = 60.0  # between two warnings about the same target
 RATE_WINDOW_S: Final = 10.0
 log = logging.getLogger("rla_agent.replicate")
 
@@ -54,6 +56,7 @@ class Served:
     database: Database
     target: settings.Target
     rates: list[tuple[float, int]] = field(default_factory=list)
+    quiet_until: float = 0.0
 
 
 class Worker:
@@ -73,7 +76,7 @@ class Worker:
         self._wake_out.setblocking(False)
         self._served: dict[tuple[str, str], Served] = {}
         self._problems: dict[str, str] = {}
-        self._registry_due = self._note_due = 0.0
+        self._registry_due = self._note_due = self._settle_due = 0.0
         self.stopping = False
 
     def run(self, parent: int | None) -> None:
@@ -119,6 +122,10 @@ class Worker:
             more = served.database.look(now, LOOK_S) or more
             if not registry.paused(self._state):
                 served.database.dispatch(now)
+        if now >= self._settle_due:
+            self._settle_due = now + SETTLE_S
+            for served in self._served.values():
+                served.database.settle(now)
         return more
 
     def _take(self, outcome: Outcome | Confirmed, now: float) -> None:
@@ -129,7 +136,8 @@ class Worker:
                     served.database.confirmed(outcome)
                     return
                 served.database.outcome(outcome, now)
-                if outcome.error is not None:
+                if outcome.error is not None and now >= served.quiet_until:
+                    served.quiet_until = now + QUIET_S
                     log.warning("%s: %s; %s", served.target.name, outcome.error, outcome.error.hint)
 
     def _hint(self, hint: Hint, now: float) -> None:
@@ -193,9 +201,10 @@ class Worker:
         target = settings.target(config, self._private)
         root = os.fsencode(entry.data_root)
         number = self._ledger.database(root, target.name)
-        link = Link(target.open, self._outcomes, self.wake, target.connections, target.rate)
+        link = Link(target.open, self._outcomes, self.wake, target.connections, target.rate, self._host)
         scanner = Scanner(root, settings.scope(entry, config, self._host))
         database = Database(number, scanner, link, self._ledger, self._committed)
+        database.host, database.mirror = self._host, target.retention == "mirror"
         return Served(entry, stamp, database, target)
 
     def _tick(self) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
@@ -20,6 +21,7 @@ TIME_STEP_KEY = "time-step"
 TIMESTAMP_KEY = "timestamp"
 SINK = "csv"
 CHUNK_BYTES = 1 << 20
+_NEWLINE = re.compile(rb"\n")
 
 
 class CsvEncoder:
@@ -165,17 +167,18 @@ def _record_end(data: bytes, *, quoted: bool) -> tuple[int, bool]:
     return -1, quoted
 
 
+def record_ends(content: bytes) -> list[int]:
+    """Offsets after each whole record, the header's first; newlines inside quotes end none."""
+    ends: list[int] = []
+    offset = 0
+    for position, part in enumerate(content.split(b'"')):
+        if position % 2 == 0:
+            ends += [offset + match.end() for match in _NEWLINE.finditer(part)]
+        offset += len(part) + 1
+    return ends
+
+
 def offset_of_row(chunks: Iterable[bytes], rows: int) -> int:
     """Bytes of the header and the first `rows` rows; fewer when the content ends before."""
-    wanted, seen, offset, quoted, whole = rows + 1, 0, 0, False, 0
-    for chunk in chunks:
-        for position, byte in enumerate(chunk):
-            if byte == 0x22:
-                quoted = not quoted
-            elif byte == 0x0A and not quoted:
-                seen += 1
-                whole = offset + position + 1
-                if seen == wanted:
-                    return whole
-        offset += len(chunk)
-    return whole
+    ends = record_ends(b"".join(chunks))
+    return ends[min(rows, len(ends) - 1)] if ends else 0

@@ -19,9 +19,12 @@ import struct
 import zipfile
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from rla_client.checkpoint_job import ALIGNMENT
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 TOP = "archive"
 TORCH_FORMAT = b"3\n"
@@ -59,7 +62,7 @@ class TorchZip:
         if written != size:
             raise ValueError(f"record {name} has {written} bytes instead of {size}")
 
-    def __enter__(self) -> TorchZip:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -109,14 +109,15 @@ class DeleteLogTool(BasicLogTool):
         proj_root: str,
         task_table_name: str,
         regex: str,
-        filter: Filter,
-        **kwargs: Any,  # noqa: A002, ANN401
+        filter: Filter,  # noqa: A002 - RLA's name
+        **kwargs: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(proj_root, task_table_name, regex, **kwargs)
-        if not isinstance(filter, Filter):
-            message = f"filter must be a Filter, got {type(filter).__name__}"
+        chosen: object = filter
+        if not isinstance(chosen, Filter):
+            message = f"filter must be a Filter, got {type(chosen).__name__}"
             raise ArgumentError(message)
-        self.filter = filter
+        self.filter = chosen
 
     def delete_related_log(
         self, skip_ask: bool = False, delete_log_types: Iterable[str] | None = None

@@ -24,12 +24,15 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla_client.database.records import PROGRESS_FILE, Record, read_record, to_json
 from rla_client.database.tree import day_items, find_days, find_tables
 from rla_client.errors import DatabaseError
 from rla_client.layout import DEFAULT_LOG_TYPES, LOG
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 VERSION = 1
 RACY_NS = 2_000_000_000  # FAT's clock has 2 s; the finest tick of Linux is 4 ms
@@ -39,12 +42,14 @@ _COLUMNS = (
     "table_name", "idx", "kinds", "opened", "host", "state", "updated", "time_step", "duration_s",
     "hyper", "metrics", "tags", "note", "problems",
 )  # fmt: skip
+_HEAVY = ("hyper", "metrics")
 _EMPTY = (None, "[]")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS days (kind TEXT, table_name TEXT, day TEXT, mtime_ns INTEGER,
     PRIMARY KEY (kind, table_name, day)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS runs (table_name TEXT, idx TEXT, signature TEXT, kinds TEXT, opened REAL, host TEXT,
-    state TEXT, updated REAL, time_step REAL, duration_s REAL, hyper TEXT, metrics TEXT, tags TEXT, note TEXT,
+CREATE TABLE IF NOT EXISTS runs (table_name TEXT, idx TEXT, signature TEXT, kinds TEXT, opened REAL,
+    host TEXT, state TEXT, updated REAL, time_step REAL, duration_s REAL, hyper TEXT,
+    metrics TEXT, tags TEXT, note TEXT,
     problems TEXT, PRIMARY KEY (table_name, idx)) WITHOUT ROWID;
 """
 
@@ -64,7 +69,7 @@ class Catalogue:
         self._root = data_root
         self._db = _open_database(folder if folder is not None else state_folder(data_root))
 
-    def __enter__(self) -> Catalogue:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -166,7 +171,12 @@ class Catalogue:
         )  # fmt: skip
 
     def records(
-        self, table: str | None = None, *, since: float | None = None, limit: int | None = None
+        self,
+        table: str | None = None,
+        *,
+        since: float | None = None,
+        limit: int | None = None,
+        light: bool = False,
     ) -> list[Record]:
         """Rows as of the last refresh, oldest first.
 
@@ -174,9 +184,10 @@ class Catalogue:
             table: only this task table.
             since: only runs that began at or after these Unix seconds.
             limit: only the newest so many.
+            light: leave out hyper-parameters and metrics, most of the bytes.
         """
         where, values = _condition(table, since)
-        names = ", ".join(_COLUMNS)
+        names = ", ".join("NULL" if light and name in _HEAVY else name for name in _COLUMNS)
         sql = f"SELECT {names} FROM runs {where} ORDER BY opened DESC, idx DESC"  # noqa: S608 - constants only
         if limit is not None:
             sql += " LIMIT ?"
@@ -192,8 +203,8 @@ class Catalogue:
         """(table, index) of all runs, oldest first."""
         where, values = _condition(table, None)
         return list(
-            self._db.execute(f"SELECT table_name, idx FROM runs {where} ORDER BY opened, idx", values)
-        )  # noqa: S608
+            self._db.execute(f"SELECT table_name, idx FROM runs {where} ORDER BY opened, idx", values)  # noqa: S608
+        )
 
     def record(self, table: str, index: str) -> Record:
         """One row.

@@ -3,7 +3,7 @@
 Everything lies in `<data_root>/.rla/`:
 
     lock                    held (flock) by the one command that changes the database
-    trash/<id>/entry.json   what a removal moved: {"format": 1, "created": s, "state": …, "moves": [[from, to], …]}
+    trash/<id>/entry.json   {"format": 1, "created": s, "state": …, "moves": [[from, to], …]}
     trash/<id>/items/…      the moved items, under their paths
     copies/<id>/entry.json  the same for copies (archive, migrate), written when all are staged
     copies/<id>/items/…     staged copies

@@ -39,7 +39,8 @@ def make_app() -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-        epilog="RUN is an index, a unique part of it, or @last. The database is --data-root, or RLA_DATA_ROOT, "
+        epilog="RUN is an index, a unique part of it, or @last. "
+        "The database is --data-root, or RLA_DATA_ROOT, "
         "or the one found here or upwards beside rla_config.yaml.",
     )
     for name in COMMAND_MODULES:

@@ -134,7 +134,8 @@ def _items(database: Database, records: Sequence[Record], kinds: str | None) -> 
 
     wanted = set(DEFAULT_LOG_TYPES) if kinds is None else {kind.strip() for kind in kinds.split(",")}
     if wanted - set(DEFAULT_LOG_TYPES):
-        message = f"no kind {', '.join(sorted(wanted - set(DEFAULT_LOG_TYPES)))}; kinds: {', '.join(DEFAULT_LOG_TYPES)}"
+        unknown = ", ".join(sorted(wanted - set(DEFAULT_LOG_TYPES)))
+        message = f"no kind {unknown}; kinds: {', '.join(DEFAULT_LOG_TYPES)}"
         raise ArgumentError(message)
     return [
         item

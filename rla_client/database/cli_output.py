@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
     app.command("import")(import_)
 
 
-def plot(  # noqa: PLR0913 - options of a command
+def plot(
     metrics: Annotated[list[str], typer.Argument(metavar="METRIC...", help="Columns of progress.csv.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="PNG, PDF or SVG file.")] = Path("plot.png"),
     run: Annotated[
@@ -86,14 +86,15 @@ def plot(  # noqa: PLR0913 - options of a command
     frame = frame[frame["index"].isin({record.index for record in records})]
     groups = [name.strip() for name in group.split(",")] if group else None
     figure = curves(
-        frame, metrics, database=database, group=groups, x=x, band=band, smooth=smooth, bound=bound, width=width, ylabel=ylabel
+        frame, metrics, database=database, group=groups, x=x, band=band, smooth=smooth, bound=bound,
+        width=width, ylabel=ylabel,
     )  # fmt: skip
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out)
     say(f"{out}: {len(records)} run(s)")
 
 
-def export(  # noqa: PLR0913 - options of a command
+def export(
     out: Annotated[
         Path, typer.Argument(help="FILE.csv, FILE.jsonl, FILE.parquet, or a folder for --tensorboard.")
     ],

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rla_client.database.runs import Run
 
 TERMINAL_LIMIT = 50  # rows of `ls` on a terminal; a pipe gets all
+LIGHT_COLUMNS = frozenset({"time", "run", "state", "step", "time-step", "took", "host", "table"})
 FOLLOW_S = 0.5
 LIKELY_METRICS = ("return", "reward", "rew", "score", "success", "loss")
 _TAIL_FILES = {
@@ -78,7 +79,8 @@ def ls(
     if limit is None:
         limit = TERMINAL_LIMIT if sys.stdout.isatty() and not machine else 0
     early = limit if limit and sort == "time" else None
-    records = database.records(table, where, since, limit=early)
+    light = not machine and columns is None and sort.removeprefix("-") in LIGHT_COLUMNS
+    records = database.records(table, where, since, limit=early, light=light)
     now = clock()
     records = _sorted(records, sort, now)
     hidden = 0

@@ -58,25 +58,26 @@ def long_frame(
                 pieces.append((run, metric, *_finite(table[x], table[name], bound)))
     lengths = [len(piece[2]) for piece in pieces]
     empty = np.empty(0)
-    run_codes = np.repeat(np.array([piece[0] for piece in pieces], dtype=np.int32), lengths)
+    run_codes = np.repeat(np.array([piece[0] for piece in pieces], dtype=np.int64), lengths)
     tables_named = list(dict.fromkeys(table for table, _ in pairs))
     indices = list(dict.fromkeys(index for _, index in pairs))
-    of_table = np.array([tables_named.index(table) for table, _ in pairs], dtype=np.int32)
+    of_table = np.array([tables_named.index(table) for table, _ in pairs], dtype=np.int64)
     position = {index: place for place, index in enumerate(indices)}
-    of_index = np.array([position[index] for _, index in pairs], dtype=np.int32)
+    of_index = np.array([position[index] for _, index in pairs], dtype=np.int64)
     metric_names = list(dict.fromkeys(metrics))
     metric_codes = np.repeat(
-        np.array([metric_names.index(metrics[piece[1]]) for piece in pieces], dtype=np.int32), lengths
+        np.array([metric_names.index(metrics[piece[1]]) for piece in pieces], dtype=np.int64), lengths
     )
-    return pd.DataFrame(
+    frame: pd.DataFrame = pd.DataFrame(
         {
-            "table": pd.Categorical.from_codes(of_table[run_codes] if pairs else run_codes, tables_named),
-            "index": pd.Categorical.from_codes(of_index[run_codes] if pairs else run_codes, indices),
-            "metric": pd.Categorical.from_codes(metric_codes, metric_names),
+            "table": pd.Categorical.from_codes(of_table[run_codes], pd.Index(tables_named)),
+            "index": pd.Categorical.from_codes(of_index[run_codes], pd.Index(indices)),
+            "metric": pd.Categorical.from_codes(metric_codes, pd.Index(metric_names)),
             "x": np.concatenate([piece[2] for piece in pieces]) if pieces else empty,
             "value": np.concatenate([piece[3] for piece in pieces]) if pieces else empty,
         }
     )
+    return frame
 
 
 def _finite(xs: Any, ys: Any, bound: float | tuple[float, float] | None) -> tuple[Any, Any]:  # noqa: ANN401

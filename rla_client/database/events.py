@@ -42,8 +42,8 @@ def read_points(path: str | os.PathLike[str]) -> Iterator[Point]:
     Raises:
         OSError: it cannot be opened.
     """
-    from google.protobuf.message import DecodeError
-    from tensorboardX.proto.event_pb2 import Event  # type: ignore[import-untyped]
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from tensorboardX.proto.event_pb2 import Event
 
     with open(path, "rb") as file:
         while True:

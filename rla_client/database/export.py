@@ -37,7 +37,7 @@ def write_table(frame: pd.DataFrame, path: Path, form: str | None) -> str:
         ArgumentError: an unknown form.
         DatabaseError: parquet without a library for it.
     """
-    chosen = form or FORMATS.get(path.suffix)
+    chosen = form or FORMATS.get(path.suffix, "")
     if chosen not in FORMATS.values():
         message = f"the form of {path} is not known; end it in {', '.join(FORMATS)} or give --format"
         raise ArgumentError(message)

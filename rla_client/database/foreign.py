@@ -28,8 +28,8 @@ from rla_client.errors import ArgumentError, BrokenFileError
 from rla_client.layout import HYPARAM_FILE_NAME, HYPARAMETER, LOG, RunIndex, check_table_name, make_info
 
 STEP_COLUMNS = (
-    TIME_STEP, "TotalEnvSteps", "time/total_timesteps", "total_timesteps", "timesteps", "global_step", "step", "Step",
-    "steps", "iteration", "Iteration", "epoch",
+    TIME_STEP, "TotalEnvSteps", "time/total_timesteps", "total_timesteps", "timesteps", "global_step", "step",
+    "Step", "steps", "iteration", "Iteration", "epoch",
 )  # fmt: skip
 
 

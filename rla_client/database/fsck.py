@@ -107,7 +107,7 @@ def _run_faults(data_root: Path, table: str, index: str, about: tuple[set[str], 
     if LOG not in kinds:
         yield Fault(
             "orphan",
-            f"{sorted(kinds)[0]}/{table}/{index}",
+            f"{min(kinds)}/{table}/{index}",
             f"no log; only {', '.join(sorted(kinds))}",
             table,
             index,

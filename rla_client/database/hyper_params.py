@@ -30,7 +30,7 @@ _YAML_INT = re.compile(r"-?(0|[1-9]\d*)")
 _YAML_FLOAT = re.compile(r"-?(0|[1-9]\d*)\.\d+(e[+-]\d+)?")
 _YAML_EXPONENT = re.compile(r"-?\d+e-?\d+")  # OmegaConf reads 1e-05 as a number, YAML 1.1 does not
 _YAML_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_\-]*")
-_YAML_SPECIAL = frozenset("y n yes no on off true false null none".split())
+_YAML_SPECIAL = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null", "none"])
 _YAML_CONSTANTS = {"true": True, "false": False, "null": None}
 
 

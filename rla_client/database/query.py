@@ -72,7 +72,7 @@ class OtherQueryResult(BasicQueryResult):
 
 @dataclass(slots=True)
 class ArchiveQueryResult(BasicQueryResult):
-    """`exp_manager`: hyper_param, hyper_param_record, custom_data, record_date, info and more, as plain data."""
+    """`exp_manager`: hyper_param, custom_data, record_date, info and more, as plain data."""
 
     exp_manager: Any
 
@@ -223,16 +223,16 @@ def archived_manager(content: Mapping[str, Any], parsed: RunIndex | None) -> Sim
 
 
 def _parse_date(text: object) -> datetime | None:
-    if isinstance(text, str):
-        for parse in (
-            lambda: datetime.strptime(text, RECORD_DATE_FORMAT),
-            lambda: datetime.fromisoformat(text),
-        ):  # noqa: DTZ007
-            try:
-                return parse()
-            except ValueError:
-                continue
-    return None
+    if not isinstance(text, str):
+        return None
+    try:
+        return datetime.strptime(text, RECORD_DATE_FORMAT)  # noqa: DTZ007 - local time, as in the index
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
 
 
 _READERS: dict[str, Callable[[Item], BasicQueryResult | None]] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 LAST = "@last"
 FIELDS = (
-    "index", "run", "table", "time", "host", "state", "time_step", "duration", "tags", "note", "kinds", "problems",
+    "index", "run", "table", "time", "host", "state", "time_step", "duration", "tags", "note", "kinds",
+    "problems",
 )  # fmt: skip
 Since = str | float | datetime | None
 MAX_CANDIDATES_SHOWN = 8
@@ -74,6 +75,8 @@ class Database:
         where: str | None = None,
         since: Since = None,
         limit: int | None = None,
+        *,
+        light: bool = False,
     ) -> list[Record]:
         """Rows of the runs, oldest first, without pandas.
 
@@ -82,6 +85,7 @@ class Database:
             where: a filter, see `where`.
             since: only runs that began at or after: Unix seconds, a datetime, `2026/11/21`, `36h` or `7d`.
             limit: only the newest so many of them.
+            light: leave out hyper-parameters and metrics where the filter needs none.
 
         Raises:
             NoSuchTableError: unknown table.
@@ -92,7 +96,9 @@ class Database:
         if table is not None:
             check_table(self.data_root, table)
         with self._catalogue() as catalogue:
-            found = catalogue.records(table, since=start, limit=None if test else limit)
+            found = catalogue.records(
+                table, since=start, limit=None if test else limit, light=light and not test
+            )
         if test is None:
             return found
         now = clock()
@@ -143,9 +149,10 @@ class Database:
         metrics = pd.DataFrame([record.metrics for record in records], index=fixed.index)
         metrics = metrics.drop(columns=[TIME_STEP], errors="ignore")
         metrics.columns = pd.Index([f"last:{name}" if name in taken else name for name in metrics.columns])
-        return pd.concat([fixed, hyper, metrics], axis=1)
+        whole: pd.DataFrame = pd.concat([fixed, hyper, metrics], axis=1)
+        return whole
 
-    def __iter__(self) -> Iterable[Run]:  # type: ignore[misc]
+    def __iter__(self) -> Iterator[Run]:
         return iter([Run(self, record) for record in self.records()])
 
     def find(self, reference: str, table: str | None = None) -> Run:
@@ -193,15 +200,17 @@ class Database:
         columns = getattr(runs, "columns", None)
         if columns is not None and {"table", "index"} <= set(columns):
             return list(zip(runs["table"], runs["index"], strict=True))
-        chosen = [runs] if isinstance(runs, str | Run | Record) else list(runs)
+        chosen: list[Any] = [runs] if isinstance(runs, str | Run | Record) else list(runs)
         if all(isinstance(entry, tuple) for entry in chosen):
             return chosen
         return [
-            (entry.table, entry.index)
-            if isinstance(entry, Run | Record)
-            else (lambda run: (run.table, run.index))(self.find(str(entry)))
+            self._name(entry) if isinstance(entry, Run | Record) else self._name(self.find(str(entry)))
             for entry in chosen
         ]
+
+    @staticmethod
+    def _name(run: Run | Record) -> tuple[str, str]:
+        return run.table, run.index
 
     def _repr_html_(self) -> str:
         from rla_client.database.html import database_html
@@ -252,7 +261,8 @@ class Run:
 
         path = f"{self.folder(LOG)}/{PROGRESS_FILE}"
         names = list(metrics) if metrics is not None else list(read_tail(path).columns)
-        return pd.DataFrame(read_columns(path, names))
+        frame: pd.DataFrame = pd.DataFrame(read_columns(path, names))
+        return frame
 
     @property
     def checkpoints(self) -> list[Path]:

@@ -214,6 +214,9 @@ class _Machine:
     def drop(self, _: object) -> None:
         self.pop()
 
+    def drop_to_mark(self, _: object) -> None:
+        self.to_mark()
+
     def duplicate(self, _: object) -> None:
         self.stack.append(self.stack[-1])
 
@@ -222,8 +225,28 @@ class _Machine:
 
 
 _LITERALS = frozenset(
-    "INT BININT BININT1 BININT2 LONG LONG1 LONG4 STRING BINSTRING SHORT_BINSTRING UNICODE "
-    "SHORT_BINUNICODE BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8 FLOAT BINFLOAT".split()
+    [
+        "INT",
+        "BININT",
+        "BININT1",
+        "BININT2",
+        "LONG",
+        "LONG1",
+        "LONG4",
+        "STRING",
+        "BINSTRING",
+        "SHORT_BINSTRING",
+        "UNICODE",
+        "SHORT_BINUNICODE",
+        "BINUNICODE",
+        "BINUNICODE8",
+        "BINBYTES",
+        "SHORT_BINBYTES",
+        "BINBYTES8",
+        "BYTEARRAY8",
+        "FLOAT",
+        "BINFLOAT",
+    ]
 )
 _CONSTANTS: dict[str, Callable[[], Any]] = {
     "NONE": lambda: None,
@@ -263,7 +286,7 @@ _HANDLERS: dict[str, Callable[[_Machine, Any], None]] = {
     "PERSID": _Machine.persistent,
     "BINPERSID": _Machine.persistent_binary,
     "POP": _Machine.drop,
-    "POP_MARK": lambda machine, _: machine.to_mark() and None,
+    "POP_MARK": _Machine.drop_to_mark,
     "DUP": _Machine.duplicate,
 }
 
@@ -306,10 +329,16 @@ def _instance(target: Any, arguments: Any) -> Any:  # noqa: ANN401
     return Placeholder(name, args, called=True)
 
 
+def _as_bytes(raw: Any) -> Any:  # noqa: ANN401
+    """Bytes as Python 2 wrote them (text), or as Python 3 does below protocol 3 (`_codecs.encode`)."""
+    if isinstance(raw, Placeholder) and raw.name in {"_codecs.encode", "__builtin__.bytes"}:
+        raw = raw.args[0] if raw.args else ""
+    return raw.encode("latin-1") if isinstance(raw, str) else raw
+
+
 def _date(made: Placeholder) -> Any:  # noqa: ANN401
     raw = made.args[0]
-    if isinstance(raw, str):
-        raw = raw.encode("latin-1")
+    raw = _as_bytes(raw)
     year, month, day, hour, minute, second = struct.unpack(">HBBBBB", raw[:7])
     return datetime(year, month & 0x7F, day, hour, minute, second, int.from_bytes(raw[7:10], "big"))  # noqa: DTZ001
 
@@ -317,16 +346,14 @@ def _date(made: Placeholder) -> Any:  # noqa: ANN401
 def _numpy_scalar(made: Placeholder) -> Any:  # noqa: ANN401
     dtype, raw = made.args
     order = ">" if dtype.state.get("", (0, "<"))[1] == ">" else "<"
-    if isinstance(raw, str):
-        raw = raw.encode("latin-1")
+    raw = _as_bytes(raw)
     return struct.unpack(order + _NUMPY_FORMATS[dtype.args[0].lstrip("<>=|")], raw)[0]
 
 
 def _numpy_array(made: Placeholder) -> Any:  # noqa: ANN401
     """Nested lists of an array's numbers, from the state (version, shape, dtype, fortran, bytes)."""
     _, shape, dtype, fortran, raw = made.state[""]
-    if isinstance(raw, str):
-        raw = raw.encode("latin-1")
+    raw = _as_bytes(raw)
     order = ">" if dtype.state.get("", (0, "<"))[1] == ">" else "<"
     code = _NUMPY_FORMATS[dtype.args[0].lstrip("<>=|")]
     values: list[Any] = [number for (number,) in struct.iter_unpack(order + code, raw)]
@@ -359,7 +386,7 @@ def to_plain(value: Any) -> Any:  # noqa: ANN401
     return _plain(value, MAX_PLAIN_DEPTH, [MAX_PLAIN_NODES])
 
 
-def _plain(value: Any, depth: int, budget: list[int]) -> Any:  # noqa: ANN401
+def _plain(value: Any, depth: int, budget: list[int]) -> Any:  # noqa: ANN401, PLR0911 - one case a line
     budget[0] -= 1
     if budget[0] < 0:
         message = f"more than {MAX_PLAIN_NODES} values"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -195,7 +196,7 @@ def chart_text(title: str, xs: Sequence[float], ys: Sequence[float], room: int |
 
 
 def _finite(value: float) -> bool:
-    return value == value and abs(value) != float("inf")
+    return math.isfinite(value)
 
 
 def _levels(

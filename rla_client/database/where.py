@@ -67,7 +67,7 @@ class Where:
         self._quoted[name] = match[1]
         return name
 
-    def _compile(self, node: ast.expr) -> Test:
+    def _compile(self, node: ast.expr) -> Test:  # noqa: PLR0911 - one kind of node a case
         if isinstance(node, ast.BoolOp):
             tests = [self._compile(value) for value in node.values]
             join = all if isinstance(node.op, ast.And) else any

@@ -10,6 +10,7 @@ resumes; snapshots carry it, and `rewind` begins the outputs anew with that many
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rla_client import logger as rla_logger
 from rla_client.clock import time_step_holder
-from rla_client.errors import LaunchError
+from rla_client.errors import AgentNotRunningError, LaunchError
 from rla_client.experiment import dowel
 from rla_client.experiment.history import PastRow, hide_events, past_rows, past_text
 from rla_client.experiment.settle import settle
@@ -33,7 +34,10 @@ Opener: TypeAlias = "Callable[[Callable[[Row], None]], Run]"
 
 SINKS = ("stdout", "log", "csv", "tensorboard")
 TEXT_NAME = "debug.log"
+RESUME_WAIT_S = 30.0  # an agent that starts first replays whatever else waits in the spool
+REUSE_WAIT_S = 5.0  # a run that only uses its folder again does not depend on the agent
 
+_log = logging.getLogger("rla_client")
 _open: list[Outputs] = []
 
 
@@ -50,8 +54,8 @@ class Outputs:
         on_close: called with state and reason before the run is closed.
 
     Raises:
-        LaunchError: the earlier part is not all in its files now (see `settle`), or this
-            process has the folder open already.
+        LaunchError: a process, this one or another, is writing there.
+        AgentNotRunningError: `keep_rows` was asked for, and no agent writes the earlier part out.
     """
 
     def __init__(  # noqa: PLR0913 - how a folder is opened has this many sides
@@ -85,8 +89,7 @@ class Outputs:
         folder = Path(self.log_dir)
         rows: list[PastRow] = []
         text: list[str] = []
-        if not fresh:
-            settle(folder)
+        if not fresh and self._is_settled(folder, needed=keep_rows is not None):
             rows = past_rows(folder, keep_rows)
             text = list(past_text(folder / self._text_name))
             hide_events(folder)
@@ -103,6 +106,16 @@ class Outputs:
         rla_logger.set_current(run.logger)
         return run
 
+    def _is_settled(self, folder: Path, *, needed: bool) -> bool:
+        try:
+            settle(folder, RESUME_WAIT_S if needed else REUSE_WAIT_S)
+        except AgentNotRunningError as error:
+            if needed:
+                raise
+            _log.warning("%s goes on without the rows of its earlier part: %s", folder, error)
+            return False
+        return True
+
     def _open_plain(self, on_row: Callable[[Row], None]) -> Run:
         return open_plain_run(self.log_dir, SINKS, on_row, None, "", {"log": TEXT_NAME})
 
@@ -113,7 +126,7 @@ class Outputs:
         """Begin the outputs anew with their first `rows` rows and go on behind them.
 
         Raises:
-            LaunchError: see `settle`.
+            AgentNotRunningError: no agent writes the earlier part out.
         """
         if rows == self.rows:
             return

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rla_client.autostart import agent_alive, start_agent
-from rla_client.errors import LaunchError, RemoteProtocolError, SpoolError
+from rla_client.errors import AgentNotRunningError, LaunchError, RemoteProtocolError, SpoolError
 from rla_client.places import find_places
 from rla_client.protocol import MAX_FRAME_BYTES, Frame, FrameKind, frame_at, unpack
 from rla_client.spool import read_at, segment_numbers, segment_path, stream_names, writer_alive
@@ -26,7 +26,8 @@ def settle(log_dir: str | os.PathLike[str], timeout_s: float = 30.0) -> None:
     """Return when no stream of `log_dir` is left in the spool.
 
     Raises:
-        LaunchError: a stream is still being written, or there is no agent to write it out in time.
+        LaunchError: a process is still writing there.
+        AgentNotRunningError: there is no agent to write it out in time.
     """
     deadline = time.monotonic() + timeout_s
     places = find_places()
@@ -46,7 +47,7 @@ def settle(log_dir: str | os.PathLike[str], timeout_s: float = 30.0) -> None:
                 f"rows of {folder} still wait in {places.spool}; "
                 "start the agent (rla-agent start --detach) and try again"
             )
-            raise LaunchError(message)
+            raise AgentNotRunningError(message)
         time.sleep(POLL_S)
 
 

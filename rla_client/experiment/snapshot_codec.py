@@ -20,12 +20,13 @@ from __future__ import annotations
 import gc
 import io
 import json
+import mmap
 import os
 import pickle
 import struct
 import sys
 import types
-from typing import Any
+from typing import Any, BinaryIO
 
 import cloudpickle
 
@@ -35,15 +36,16 @@ PROTOCOL = 5
 FOOTER = struct.Struct("<I4s")
 FOOTER_MAGIC = b"rlaS"
 FOOTER_MAX_BYTES = 1 << 20  # numbers and short texts only; anything longer is no footer of ours
+FIRST_BYTES = 1 << 16
 SPARE = 1.125  # room for a state that grows, so that the next snapshot needs no new pages
 
 
 class CopyTarget:
-    """A file for the pickler: it collects written bytes in one buffer that is used again."""
+    """A file for the pickler: it collects written bytes in memory that is mapped once and kept."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
-        self._view = memoryview(self._buffer)
+        # private: a shared anonymous map that is resized ends the process with SIGBUS
+        self._memory = mmap.mmap(-1, FIRST_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.size = 0
 
     def rewind(self) -> None:
@@ -52,23 +54,22 @@ class CopyTarget:
 
     def write(self, data: Any) -> int:  # noqa: ANN401 - any bytes-like object
         """Copy `data` behind what is there."""
-        source = memoryview(data).cast("B")
+        source = memoryview(data)
         end = self.size + source.nbytes
-        if end > len(self._buffer):
-            self._grow(end)
-        self._view[self.size : end] = source
+        if end > len(self._memory):
+            self._memory.resize(max(int(end * SPARE), 2 * len(self._memory)))  # moves pages, copies nothing
+        self._memory[self.size : end] = source
         self.size = end
         return source.nbytes
 
-    def content(self) -> memoryview:
-        """The written bytes; valid until the next `rewind`."""
-        return self._view[: self.size]
+    def write_to(self, file: BinaryIO) -> None:
+        """Write what was collected into `file`."""
+        with memoryview(self._memory) as whole, whole[: self.size] as content:
+            file.write(content)
 
-    def _grow(self, size: int) -> None:
-        bigger = bytearray(max(int(size * SPARE), 2 * len(self._buffer), 1 << 16))
-        view = memoryview(bigger)
-        view[: self.size] = self._view[: self.size]
-        self._buffer, self._view = bigger, view
+    def to_bytes(self) -> bytes:
+        """What was collected."""
+        return self._memory[: self.size]
 
 
 def encode(state: dict[str, Any], target: CopyTarget) -> None:
@@ -122,6 +123,14 @@ def rebuild_storage(data: bytearray) -> Any:  # noqa: ANN401 - torch is imported
     if not data:
         return torch.UntypedStorage(0)
     return torch.frombuffer(data, dtype=torch.uint8).untyped_storage()
+
+
+def rebuild_tensor(storage: Any, dtype: Any, place: tuple[Any, ...], requires_grad: bool) -> Any:  # noqa: ANN401
+    """Named by snapshots: a CPU tensor at `place` (offset, size, stride) of a storage."""
+    import torch  # noqa: PLC0415
+
+    tensor = torch.empty(0, dtype=dtype).set_(storage, *place)
+    return tensor.requires_grad_(requires_grad) if requires_grad else tensor
 
 
 def rebuild_typed_storage(storage: Any, dtype: Any) -> Any:  # noqa: ANN401
@@ -180,6 +189,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         return super().reducer_override(obj)
 
     def _reduce_storage(self, torch: Any, obj: Any) -> tuple[Any, ...] | None:  # noqa: ANN401
+        if type(obj) is torch.Tensor:
+            return self._reduce_tensor(torch, obj)
         if type(obj) is torch.storage.TypedStorage:
             storage = obj._untyped_storage  # noqa: SLF001 - `untyped()` and `device` warn
             if storage.device.type == "cpu":
@@ -189,6 +200,15 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             flat = torch.empty(0, dtype=torch.uint8).set_(obj).numpy()
             return rebuild_storage, (pickle.PickleBuffer(flat),)
         return None
+
+    def _reduce_tensor(self, torch: Any, obj: Any) -> tuple[Any, ...] | None:  # noqa: ANN401
+        plain = obj.layout is torch.strided and obj.device.type == "cpu" and not obj.is_quantized
+        if not plain or obj.is_conj() or obj.is_neg() or obj._backward_hooks or obj.__dict__:  # noqa: SLF001
+            return None
+        storage = obj.untyped_storage()
+        self.kept.append(storage)
+        place = (obj.storage_offset(), obj.size(), obj.stride())
+        return rebuild_tensor, (storage, obj.dtype, (place[0], tuple(place[1]), place[2]), obj.requires_grad)
 
 
 def _why(state: dict[str, Any], error: Exception) -> str:

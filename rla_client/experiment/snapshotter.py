@@ -162,7 +162,7 @@ class Snapshotter:
         self._folder.mkdir(parents=True, exist_ok=True)
         for name in order.names:
             with atomic_file(self._folder / name) as file:
-                file.write(order.target.content())
+                order.target.write_to(file)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"folder": str(self._folder), "mode": self._mode, "gap": self._gap}

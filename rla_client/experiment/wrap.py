@@ -165,9 +165,7 @@ class _Call:
                 return None
             self._follow(relaunch)
         plan = (
-            None
-            if self._relaunch
-            else find_database(self._options, self._function.__name__, launcher_path())
+            None if self._relaunch else find_database(self._options, self._function.__name__, launcher_path())
         )
         if plan is not None:
             return self._run_in(plan, call)

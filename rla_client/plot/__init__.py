@@ -12,7 +12,7 @@ _HOMES = {
     "curves": "frames",
     "plot_saved_images": "images",
 }
-__all__ = ["curves", "plot_func", "plot_saved_images"]  # noqa: F822 - found by __getattr__
+__all__ = ["curves", "plot_func", "plot_saved_images"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401

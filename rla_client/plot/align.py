@@ -28,7 +28,7 @@ def sorted_curve(curve: Curve) -> Curve:
         return xs, ys
     order = np.argsort(xs, kind="stable")
     xs, ys = xs[order], ys[order]
-    last = np.append(np.diff(xs) > 0, True)  # noqa: FBT003
+    last = np.append(np.diff(xs) > 0, True)
     return xs[last], ys[last]
 
 
@@ -61,8 +61,8 @@ def _decayed(
     cell = np.searchsorted(grid, xs, side="left")
     inside = cell < len(grid)
     weights = np.exp(-(grid[cell[inside]] - xs[inside]) / period)
-    sums = np.bincount(cell[inside], weights * ys[inside], len(grid))
-    counts = np.bincount(cell[inside], weights, len(grid))
+    sums = np.bincount(cell[inside], weights * ys[inside], len(grid)).astype(np.float64)
+    counts = np.bincount(cell[inside], weights, len(grid)).astype(np.float64)
     fade = np.exp(-np.diff(grid) / period)
     for place in range(1, len(grid)):
         sums[place] += sums[place - 1] * fade[place - 1]

@@ -120,10 +120,10 @@ def _legend_columns(groups: dict[str, set[str]], width: float) -> int:
 
 
 def _panel(
-    axes: Any,
+    axes: Any,  # noqa: ANN401 - a matplotlib Axes
     long: pd.DataFrame,
     groups: dict[str, set[str]],
-    options: tuple[str, int, float],  # noqa: ANN401
+    options: tuple[str, int, float],
 ) -> None:
     band, resample, smooth = options
     drawn = 0

@@ -97,7 +97,7 @@ class Group:
     curves: list[Curve] = field(default_factory=list)
 
 
-def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
+def plot_func(  # noqa: C901, PLR0913, PLR0917 - RLA's signature
     data_root: str,
     task_table_name: str,
     regs: Sequence[str],
@@ -197,7 +197,8 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
 def _style(style: Mapping[str, Any]) -> Style:
     unknown = sorted(set(style) - set(Style.__dataclass_fields__))
     if unknown:
-        message = f"plot_func has no option {', '.join(unknown)}; style options: {', '.join(Style.__dataclass_fields__)}"
+        known = ", ".join(Style.__dataclass_fields__)
+        message = f"plot_func has no option {', '.join(unknown)}; style options: {known}"
         raise ArgumentError(message)
     return Style(**style)
 
@@ -219,7 +220,7 @@ def _load(
     }
 
 
-def _panels(  # noqa: PLR0913, PLR0917 - all that makes a panel
+def _panels(
     found: Sequence[Selected],
     curves: Mapping[tuple[str, str], Curve],
     metrics: Sequence[str],

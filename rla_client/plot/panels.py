@@ -66,7 +66,7 @@ def draw(
     for panel in flat[len(panels) :]:
         panel.set_visible(False)
     bound_lines = _bound_lines(flat[: len(panels)], style)
-    _font_sizes(figure, flat, style)
+    _font_sizes(flat, style)
     entries = [lines[key] for key in sorted(lines, key=curve_order)] + bound_lines
     legend = None if style.skip_legend or not entries else _add_legend(figure, flat[0], entries, style)
     if style.title:
@@ -90,11 +90,11 @@ def _legend(group: Group, style: Style) -> str:
 
 
 def _draw_group(
-    panel: Any,
+    panel: Any,  # noqa: ANN401 - a matplotlib Axes
     group: Group,
     style: Style,
     place: int,
-    target: tuple[str, Bands, Scores, str],  # noqa: ANN401
+    target: tuple[str, Bands, Scores, str],
 ) -> Any:  # noqa: ANN401
     colours = style.colors or COLOURS
     look: dict[str, Any] = {
@@ -193,7 +193,7 @@ def _bound_lines(panels: Sequence[Any], style: Style) -> list[tuple[Any, str]]:
     return made
 
 
-def _font_sizes(figure: Any, panels: Sequence[Any], style: Style) -> None:  # noqa: ANN401
+def _font_sizes(panels: Sequence[Any], style: Style) -> None:
     if not style.pretty:
         return
     for panel in panels:

@@ -44,7 +44,7 @@ def as_scores(scores: ArrayLike) -> NDArray[np.float64]:
     """
     import numpy as np
 
-    array = np.asarray(scores, dtype=np.float64)
+    array: NDArray[np.float64] = np.asarray(scores, dtype=np.float64)
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != _MATRIX_DIMENSIONS:
@@ -61,7 +61,10 @@ def pad(tasks: Sequence[Sequence[float]]) -> NDArray[np.float64]:
     import numpy as np
 
     most = max(len(task) for task in tasks)
-    return np.array([[*task, *[np.nan] * (most - len(task))] for task in tasks], dtype=np.float64).T
+    padded: NDArray[np.float64] = np.array(
+        [[*task, *[np.nan] * (most - len(task))] for task in tasks], dtype=np.float64
+    )
+    return padded.T
 
 
 def mean(scores: ArrayLike) -> float:
@@ -129,7 +132,7 @@ def performance_profile(
     values = as_scores(scores)
     values = np.nanmean(values, axis=0) if of_task_means else values[~np.isnan(values)]
     limits = np.asarray(thresholds, dtype=np.float64)
-    return np.mean(values.ravel()[None, :] > limits[:, None], axis=1)
+    return np.asarray(np.mean(values.ravel()[None, :] > limits[:, None], axis=1), dtype=np.float64)
 
 
 def bootstrap(

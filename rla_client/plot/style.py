@@ -39,7 +39,7 @@ PAPER = {
 
 @contextmanager
 def paper_style() -> Iterator[None]:
-    """matplotlib settings for a figure of ours; the user's come back after the block."""
+    """Settings of matplotlib for a figure of ours; the user's come back after the block."""
     import matplotlib as mpl
 
     with mpl.rc_context(PAPER):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -15,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from stage import Stage, cpu_seconds, pss_bytes, tree, wait_until
+from stage import REPOSITORY, Stage, cpu_seconds, pss_bytes, tree, wait_until
 
 IMPORT_BUDGET_MS, OPEN_BUDGET_MS, PSS_BUDGET_MB, IDLE_BUDGET = 60.0, 150.0, 150.0, 0.005
 IMPORT = "from rla_client import logger, exp_manager"
@@ -56,18 +58,22 @@ def client(chosen: argparse.Namespace) -> None:
 
 
 def bench_import() -> None:
-    """Import time over a bare interpreter; alternating starts, the median of differences."""
-    def start(code: str) -> float:
-        began = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).resolve().parents[2])
-        return 1000 * (time.perf_counter() - began)
+    """Import time over a bare interpreter: alternating starts, the median of the differences."""
+
+    def start(code: str) -> tuple[float, float]:
+        began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return 1000 * (time.perf_counter() - began), 1000 * cpu
 
     start(IMPORT)
     pairs = [(start("pass"), start(IMPORT)) for _ in range(10)]
-    bare, ours = (statistics.median(column) for column in zip(*pairs, strict=True))
-    over = statistics.median(with_import - without for without, with_import in pairs)
+    wall = statistics.median(ours[0] - bare[0] for bare, ours in pairs)
+    cpu = statistics.median(ours[1] - bare[1] for bare, ours in pairs)
     print(
-        f"import: {over:.1f} ms over bare Python ({ours:.1f} against {bare:.1f} ms; budget {IMPORT_BUDGET_MS:g} ms)",
+        f"import: {wall:.1f} ms over bare Python (budget {IMPORT_BUDGET_MS:g} ms), {cpu:.1f} ms of CPU; "
+        f"load of the machine {os.getloadavg()[0]:.1f}",
         flush=True,
     )
 

@@ -33,7 +33,9 @@ BACKUP_BUDGET_MS = 150.0
 DEADLINE_S = 20.0
 
 
-def timed(call: Callable[[], object], repeats: int, after: Callable[[], object] = lambda: None) -> list[float]:
+def timed(
+    call: Callable[[], object], repeats: int, after: Callable[[], object] = lambda: None
+) -> list[float]:
     """Milliseconds of each call, sorted; `after` runs between them and is not counted."""
     taken = []
     for _ in range(repeats):
@@ -84,10 +86,10 @@ class Run:
 
 def bench_figure(run: Run) -> None:
     """4 curves of 1,000 points, drawn, wrapped, and saved by matplotlib itself."""
-    import matplotlib as mpl  # noqa: PLC0415 - slow to import
+    import matplotlib as mpl
 
     mpl.use("agg")
-    import matplotlib.pyplot as plt  # noqa: PLC0415 - after the backend is chosen
+    import matplotlib.pyplot as plt
 
     values = np.random.default_rng(0).random((4, 1000)).cumsum(axis=1)
 
@@ -127,8 +129,8 @@ def bench_video(run: Run) -> None:
     copied = timed(lambda: np.copyto(buffer, video), 25)
     cold = timed(lambda: VideoRecorder.save("cold", video), 1, run.forget)
     deadline = time.monotonic() + DEADLINE_S
-    slots = handover._state.slots  # noqa: SLF001 - the bench waits for the background's end
-    while slots is not None and not slots._slots and time.monotonic() < deadline:  # noqa: SLF001 - as above
+    slots = handover._state.slots
+    while slots is not None and not slots._slots and time.monotonic() < deadline:
         time.sleep(0.01)
     warm = timed(lambda: VideoRecorder.save("warm", video), 25, run.forget)
     floor, p50 = copied[len(copied) // 2], warm[len(warm) // 2]
@@ -154,7 +156,9 @@ def bench_backup(run: Run, folder: Path) -> None:
         path = project / f"p{number % 40}" / f"s{number % 4}" / f"m{number}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(os.urandom(5000))
-    (project / ".gitignore").write_text("*.pyc\n__pycache__/\n/build\ndata/\n*.log\n!keep.log\n**/results/**\n")
+    (project / ".gitignore").write_text(
+        "*.pyc\n__pycache__/\n/build\ndata/\n*.log\n!keep.log\n**/results/**\n"
+    )
     plan = BackupPlan(project, ignore_rules=(".gitignore",))
 
     def start() -> None:
@@ -164,7 +168,9 @@ def bench_backup(run: Run, folder: Path) -> None:
 
     first = timed(start, 1, run.forget)
     later = timed(start, 10, run.forget)
-    print(f"code:  1,000 files, 5 MB    first {first[0]:.1f} ms; {told(later)} (budget {BACKUP_BUDGET_MS:.0f})")
+    print(
+        f"code:  1,000 files, 5 MB    first {first[0]:.1f} ms; {told(later)} (budget {BACKUP_BUDGET_MS:.0f})"
+    )
 
 
 def main() -> None:

@@ -121,19 +121,19 @@ def lag(base: Path, server: Sshd, finished: int) -> None:
     total = count(node.root)
     wait_until(lambda: count(server.root / "lag") >= total, 900)
     usage = psutil.Process(node.process.pid)
-    remote = server.root / "lag" / (log / "progress.csv").relative_to(node.root)
     announcer = Announcer(node.state)
     lags = []
     before, began = usage.cpu_times(), time.monotonic()
     for number in range(60):
-        row = f"{number}\n"
-        with (log / "progress.csv").open("a") as file:
-            file.write(row)
+        path = log / ("log.txt", "progress.csv")[number % 2]
+        with path.open("a") as file:
+            file.write(f"{number}\n")
             size = file.tell()
         if number % 2:
-            announcer.committed([(str(log / "progress.csv"), 0, size, False)])
+            announcer.committed([(str(path), 0, size, False)])
         written = time.monotonic()
-        wait_until(lambda size=size: remote.stat().st_size >= size, 20)
+        remote = server.root / "lag" / path.relative_to(node.root)
+        wait_until(lambda size=size, remote=remote: remote.exists() and remote.stat().st_size >= size, 20)
         lags.append((time.monotonic() - written, number % 2))
         time.sleep(0.5)
     after = usage.cpu_times()
@@ -144,12 +144,19 @@ def lag(base: Path, server: Sshd, finished: int) -> None:
     rsync_s, rsync_cpu = rsync(server, node.root, server.root / "lag")
     for told, name in ((1, "announced"), (0, "found")):
         values = sorted(value for value, was in lags if was == told)
-        print(f"lag, {name}: p50 {values[len(values) // 2]:.2f} s, p95 {values[int(len(values) * 0.95)]:.2f} s")
+        print(
+            f"lag, {name}: p50 {values[len(values) // 2]:.2f} s, p95 {values[int(len(values) * 0.95)]:.2f} s"
+        )
     print(
-        json.dumps({
-            "finished_files": total, "core_share": round(core, 4), "rss_mib": rss,
-            "rsync_rescan_s": round(rsync_s, 2), "rsync_rescan_cpu_s": round(rsync_cpu, 2),
-        })
+        json.dumps(
+            {
+                "finished_files": total,
+                "core_share": round(core, 4),
+                "rss_mib": rss,
+                "rsync_rescan_s": round(rsync_s, 2),
+                "rsync_rescan_cpu_s": round(rsync_cpu, 2),
+            }
+        )
     )
 
 

@@ -104,7 +104,7 @@ def test_memory_bounds_the_number_of_slots(stream: Path, monkeypatch: pytest.Mon
 
 
 def test_a_quarter_of_what_is_free_is_the_bound(stream: Path) -> None:
-    assert 0 < memory_room()
+    assert memory_room() > 0
     assert create_arena(stream, memory_room() // 4 + PAGE) is None
     assert ours(stream) == []
 
@@ -123,9 +123,12 @@ def test_a_short_shm_refuses_and_never_faults(tmp_path: Path) -> None:
         "assert os.listdir('/dev/shm') == ['ballast']\n"
         "assert a.create_arena(Path('/x/y'), 4096) is not None\n"
     )
-    command = "mount -t tmpfs -o size=4m tmpfs /dev/shm && exec \"$0\" -c \"$1\""
+    command = 'mount -t tmpfs -o size=4m tmpfs /dev/shm && exec "$0" -c "$1"'
     done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", command, sys.executable, code], capture_output=True, text=True, check=False
+        ["unshare", "-m", "sh", "-c", command, sys.executable, code],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 

@@ -311,9 +311,7 @@ def test_keep_best_and_keep_every(saver: CheckpointSaver, places: Places, folder
     assert [step for step, _ in list_checkpoints(folder)] == [2 + 1, 4, 6, 7]
 
 
-def test_saving_twice_at_one_step_keeps_the_second(
-    outbox: Outbox, places: Places, folder: Path
-) -> None:
+def test_saving_twice_at_one_step_keeps_the_second(outbox: Outbox, places: Places, folder: Path) -> None:
     one = CheckpointSaver(outbox, folder, max_to_keep=1)
     one.save({"n": 1}, time_step=5)
     one.save({"n": 2}, time_step=5)
@@ -324,7 +322,9 @@ def test_saving_twice_at_one_step_keeps_the_second(
     one.close()
 
 
-def test_a_signal_handler_that_saves_during_a_save(saver: CheckpointSaver, places: Places, folder: Path) -> None:
+def test_a_signal_handler_that_saves_during_a_save(
+    saver: CheckpointSaver, places: Places, folder: Path
+) -> None:
     class Nested:
         def __reduce__(self) -> Any:
             if threading.current_thread() is threading.main_thread() and not nested:

@@ -86,7 +86,17 @@ def test_the_content_is_that_of_the_call(
 
 def test_gitignore_rules_hold_as_in_git(tmp_path: Path) -> None:
     root = tmp_path / "project"
-    put(root, "a.py", "build/x.py", "src/build/y.py", "x.log", "keep.log", "src/z.log", "data/big/1.py", "src/data.py")
+    put(
+        root,
+        "a.py",
+        "build/x.py",
+        "src/build/y.py",
+        "x.log",
+        "keep.log",
+        "src/z.log",
+        "data/big/1.py",
+        "src/data.py",
+    )
     (root / ".gitignore").write_text("# comment\n/build\n*.log\n!keep.log\ndata/\n.gitignore\n")
 
     by_file = chosen(BackupPlan(root, ignore_file=root / ".gitignore"))
@@ -108,7 +118,14 @@ def test_rules_of_a_file_above_the_project_start_from_its_folder(tmp_path: Path)
 def test_data_roots_git_and_virtual_environments_are_never_copied(tmp_path: Path) -> None:
     root = tmp_path / "project"
     put(root, "a.py", ".git/config", "venv/pyvenv.cfg", "venv/lib/x.py", "pkg/__pycache__/a.pyc", "pkg/b.py")
-    put(root, "given/x.csv", "old/log/t/x.csv", "old/archive_tester/t/x.pkl", "env/conda-meta/h", "logs/log/x.py")
+    put(
+        root,
+        "given/x.csv",
+        "old/log/t/x.csv",
+        "old/archive_tester/t/x.pkl",
+        "env/conda-meta/h",
+        "logs/log/x.py",
+    )
 
     found = chosen(BackupPlan(root, data_roots=(root / "given",)))
 
@@ -116,7 +133,15 @@ def test_data_roots_git_and_virtual_environments_are_never_copied(tmp_path: Path
 
 
 def test_a_project_that_is_its_own_data_root_keeps_its_code(tmp_path: Path) -> None:
-    put(tmp_path, "a.py", "src/b.py", "log/t/progress.csv", "code/t/old.py", "results/t/x.png", "archive_tester/t/x")
+    put(
+        tmp_path,
+        "a.py",
+        "src/b.py",
+        "log/t/progress.csv",
+        "code/t/old.py",
+        "results/t/x.png",
+        "archive_tester/t/x",
+    )
 
     assert chosen(BackupPlan(tmp_path, data_roots=(tmp_path,))) == ["a.py", "src/b.py"]
 

@@ -27,7 +27,9 @@ from rla_client.environment import (
 
 def git(folder: Path, *arguments: str) -> str:
     identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-    done = subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        ["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
     return done.stdout.strip()
 
 
@@ -157,7 +159,18 @@ def test_only_variables_that_matter_and_no_secrets() -> None:
 
 
 def test_secrets_on_the_command_line_are_hidden() -> None:
-    command = ["python", "train.py", "--api-key", "k1", "--token=t1", "PASSWORD=p1", "--lr", "0.1", "author", "x"]
+    command = [
+        "python",
+        "train.py",
+        "--api-key",
+        "k1",
+        "--token=t1",
+        "PASSWORD=p1",
+        "--lr",
+        "0.1",
+        "author",
+        "x",
+    ]
 
     assert hide_in_command(command) == [
         "python", "train.py", "--api-key", HIDDEN, f"--token={HIDDEN}", f"PASSWORD={HIDDEN}", "--lr", "0.1",

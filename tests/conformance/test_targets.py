@@ -37,7 +37,11 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 
 def login(server: Sshd) -> Login:
     return Login(
-        server.address, server.address, server.port, "root", host_key=server.fingerprint(),
+        server.address,
+        server.address,
+        server.port,
+        "root",
+        host_key=server.fingerprint(),
         key_files=(server.folder / "user",),
     )
 
@@ -65,7 +69,6 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
 @pytest.fixture
 def open_ftp_target() -> Iterator[Callable[[Path], Session]]:
     from ftp_server import FtpServer
-
     from rla_agent.replicate.ftp import FtpSession
 
     servers = []
@@ -92,8 +95,15 @@ def small(path: bytes, data: bytes, expect: RemoteStat | None = None, *, unchang
 
 def upload(path: bytes, data: bytes, expect: RemoteStat | None = None, start: int = 0) -> Upload:
     return Upload(
-        path, b".rla-tmp-large", 1_700_000_001, expect, lambda: True, lambda at, count: data[at : at + count],
-        len(data), start, lambda _: None,
+        path,
+        b".rla-tmp-large",
+        1_700_000_001,
+        expect,
+        lambda: True,
+        lambda at, count: data[at : at + count],
+        len(data),
+        start,
+        lambda _: None,
     )
 
 
@@ -116,8 +126,11 @@ def test_one_bad_file_spoils_no_other(target: Opened) -> None:
     (root / "a" / "theirs").write_bytes(b"theirs")
     results = session.put_many(
         [
-            small(b"a/one", b"1"), small(b"a/theirs", b"ours!!!"), small(b"nowhere/x", b"xx"),
-            small(b"a/changed", b"333", unchanged=False), small(b"a/two", b"22"),
+            small(b"a/one", b"1"),
+            small(b"a/theirs", b"ours!!!"),
+            small(b"nowhere/x", b"xx"),
+            small(b"a/changed", b"333", unchanged=False),
+            small(b"a/two", b"22"),
         ]
     )
     kinds = [type(result) for result in results]
@@ -156,8 +169,15 @@ def test_a_shrunken_source_is_not_renamed(target: Opened) -> None:
     data = random_bytes(500_000)
     job = upload(b"big", data)
     short = Upload(
-        job.path, job.temp, job.mtime_s, None, job.unchanged, lambda at, count: data[at : at + count][: 400_000 - at],
-        len(data), 0, job.progress,
+        job.path,
+        job.temp,
+        job.mtime_s,
+        None,
+        job.unchanged,
+        lambda at, count: data[at : at + count][: 400_000 - at],
+        len(data),
+        0,
+        job.progress,
     )
     with pytest.raises(SourceChangedError):
         session.upload(short)
@@ -204,7 +224,9 @@ def test_names_cannot_leave_the_root(target: Opened, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["root"]
 
 
-@pytest.mark.parametrize("name", [b"-rf", b"=cmd", b"s3:x", "\u202eright".encode(), b"a b;c", b"*?[x]", b"n" * 255])
+@pytest.mark.parametrize(
+    "name", [b"-rf", b"=cmd", b"s3:x", "\u202eright".encode(), b"a b;c", b"*?[x]", b"n" * 255]
+)
 def test_odd_names_are_stored_as_they_are(target: Opened, name: bytes) -> None:
     session, _ = target
     (result,) = session.put_many([small(name, b"content")])

@@ -53,7 +53,7 @@ def tensors(draw: st.DrawFn, pool: list[Any]) -> Any:
         if how == "same" or base.dim() == 0:
             return base
         return {
-            "detach": lambda: base.detach(),
+            "detach": base.detach,
             "transpose": lambda: base.t() if base.dim() == 2 else base,
             "slice": lambda: base[::2],
             "reshape": lambda: base.reshape(-1),
@@ -96,7 +96,8 @@ def leaves() -> st.SearchStrategy[Any]:
     """Plain data."""
     return st.one_of(
         st.none(), st.booleans(), st.integers(-(1 << 80), 1 << 80), st.floats(), st.text(max_size=80),
-        st.binary(max_size=8), st.complex_numbers(), st.floats().map(np.float64), st.integers(0, 9).map(np.int32),
+        st.binary(max_size=8), st.complex_numbers(),
+        st.floats().map(np.float64), st.integers(0, 9).map(np.int32),
         st.just(torch.float32), st.just(torch.device("cpu")), st.just(torch.Size([1, 2])),
     )  # fmt: skip
 

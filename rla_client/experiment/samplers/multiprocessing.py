@@ -218,7 +218,7 @@ def _pack_agent(agent: Any) -> bytes:  # noqa: ANN401 - policies are the user's 
         agent = copy.deepcopy(agent).cpu()  # a CUDA context per worker would cost more than it gives
     target = CopyTarget()
     encode({"agent": agent}, target)
-    return bytes(target.content())
+    return target.to_bytes()
 
 
 def _describe(status: int) -> str:

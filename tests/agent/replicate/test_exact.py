@@ -134,7 +134,9 @@ def cuts(node: Node, master: Sshd, proxy: Proxy, count: int, seed: int) -> None:
         temp.write_bytes(random_bytes(700_001 * chance.randrange(1, 4), number))
         temp.replace(big)
         if number % 7 == 0:
-            (node.item("tmp_data") / f"inplace{number % 3}").write_bytes(random_bytes(chance.randrange(60_000), number))
+            (node.item("tmp_data") / f"inplace{number % 3}").write_bytes(
+                random_bytes(chance.randrange(60_000), number)
+            )
         registry.ask_retry(node.state)  # a long row of cuts has a long backoff
         time.sleep(0.05)
     assert proxy.cuts >= count

@@ -31,8 +31,13 @@ SENT = Record(HERE, 0, 100, 1, 2, 3, b"s", 5)
 
 
 def look(
-    local: Local = HERE, owned: Owned | None = None, record: Record | None = None, *, growing: bool = False,
-    rest_s: float = 100.0, waited_s: float = 0.0,
+    local: Local = HERE,
+    owned: Owned | None = None,
+    record: Record | None = None,
+    *,
+    growing: bool = False,
+    rest_s: float = 100.0,
+    waited_s: float = 0.0,
 ) -> Action:
     return decide(local, owned, record, growing=growing, rest_s=rest_s, waited_s=waited_s)
 
@@ -77,7 +82,9 @@ def test_a_large_backlog_on_little_is_sent_whole() -> None:
 def test_growing_logs_without_the_agents_word() -> None:
     assert look(growing=True, rest_s=0) == Whole(100, cut=True, grows=True)
     assert look(Local(7, 150, 11, 11), record=SENT, growing=True, rest_s=0) == Append(100, 150, cut=True)
-    assert look(Local(7, 150, 11, 11), record=SENT, growing=True) == Append(100, 150)  # what rests is all there is
+    assert look(Local(7, 150, 11, 11), record=SENT, growing=True) == Append(
+        100, 150
+    )  # what rests is all there is
     assert look(record=SENT, growing=True) == Nothing()
     assert look(Local(7, 100, 11, 11), record=SENT, growing=True) == Whole(100, compare=True, grows=True)
     assert look(Local(8, 150, 11, 11), record=SENT, growing=True) == Whole(150, compare=True, grows=True)
@@ -86,8 +93,14 @@ def test_growing_logs_without_the_agents_word() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        (b"progress.csv", True), (b"progress.label.csv", True), (b"log.txt", True), (b"warn.txt", True),
-        (b"events.out.tfevents.1.h.2.u", True), (b"run.json", False), (b"catalog.txt", False), (b"x.csv", False),
+        (b"progress.csv", True),
+        (b"progress.label.csv", True),
+        (b"log.txt", True),
+        (b"warn.txt", True),
+        (b"events.out.tfevents.1.h.2.u", True),
+        (b"run.json", False),
+        (b"catalog.txt", False),
+        (b"x.csv", False),
     ],
 )
 def test_names_that_grow(name: bytes, expected: bool) -> None:
@@ -96,7 +109,12 @@ def test_names_that_grow(name: bytes, expected: bool) -> None:
 
 
 def test_small_and_live_first_checkpoints_behind() -> None:
-    order = [priority("log", 10), priority("results", 10), priority("log", 1 << 20), priority("checkpoint", 10)]
+    order = [
+        priority("log", 10),
+        priority("results", 10),
+        priority("log", 1 << 20),
+        priority("checkpoint", 10),
+    ]
     assert order == sorted(order)
     assert len(set(order)) == 4
 

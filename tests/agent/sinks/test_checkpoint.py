@@ -120,10 +120,9 @@ def test_records_past_two_gigabytes_have_64_bit_headers(tmp_path: Path) -> None:
             return int(self.file.write(data))
 
     piece = bytes(64 << 20)
-    with open(tmp_path / "big.pt", "w+b") as file:
-        with TorchZip(Sparse(file)) as zipped:  # type: ignore[arg-type]
-            zipped.add("data/0", 33 * len(piece), (piece for _ in range(33)))
-            zipped.add("data/1", 3, [b"end"])
+    with open(tmp_path / "big.pt", "w+b") as file, TorchZip(Sparse(file)) as zipped:  # type: ignore[arg-type]
+        zipped.add("data/0", 33 * len(piece), (piece for _ in range(33)))
+        zipped.add("data/1", 3, [b"end"])
     with zipfile.ZipFile(tmp_path / "big.pt") as archive:
         assert archive.getinfo("archive/data/0").file_size == 33 * len(piece)
         assert archive.read("archive/data/1") == b"end"
@@ -205,8 +204,9 @@ def test_jobs_cannot_reach_what_is_not_their_own(desk: Desk, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "change",
     [
-        {"v": 2}, {"name": "../x"}, {"name": "a/b"}, {"name": ""}, {"name": 5}, {"name": "n\0"}, {"name": "x" * 5000},
-        {"token": "../../../../etc/"}, {"token": None}, {"time_step": 1.5}, {"time_step": True}, {"time_step": 1 << 70},
+        {"v": 2}, {"name": "../x"}, {"name": "a/b"}, {"name": ""}, {"name": 5}, {"name": "n\0"},
+        {"name": "x" * 5000}, {"token": "../../../../etc/"}, {"token": None},
+        {"time_step": 1.5}, {"time_step": True}, {"time_step": 1 << 70},
         {"arena": "../etc/passwd"}, {"arena": "rla-arena-0-../x"}, {"slot": -1}, {"slot": 9}, {"sizes": [-1]},
         {"sizes": "x"}, {"sizes": [1.5]}, {"skeleton_bytes": -1}, {"max_to_keep": 0}, {"max_to_keep": "1"},
         {"keep_best": ["loss", "up", 1]}, {"keep_best": 5}, {"keep_every": -2}, {"metrics": {"a": "b"}},
@@ -247,7 +247,8 @@ def test_evil_pickles_stay_bytes(desk: Desk, tmp_path: Path) -> None:
     packed = msgpack.packb(replace(job, source=source).encode())
     code = (
         "import os, sys, msgpack; from pathlib import Path\n"
-        "from rla_agent.sinks.checkpoint import run_checkpoint; from rla_client.checkpoint_job import CheckpointJob\n"
+        "from rla_agent.sinks.checkpoint import run_checkpoint\n"
+        "from rla_client.checkpoint_job import CheckpointJob\n"
         "sys.addaudithook(lambda event, _: os._exit(9) if event == 'pickle.find_class' else None)\n"
         "job = CheckpointJob.decode(msgpack.unpackb(sys.stdin.buffer.read()))\n"
         "print(run_checkpoint(job, Path(sys.argv[1]), Path(sys.argv[2], job.final_name)).outcome.value)\n"
@@ -298,7 +299,10 @@ def kill_and_replay(root: Path, repeats: int) -> int:
     desk = Desk(root, slot_bytes=8 << 20)
     storages = [rng.randbytes(3 << 20), rng.randbytes(4 << 20)]
     for repeat in range(repeats):
-        jobs = [desk.job(*storages, step=2 * repeat, slot=0), desk.job(*storages, step=2 * repeat + 1, slot=1)]
+        jobs = [
+            desk.job(*storages, step=2 * repeat, slot=0),
+            desk.job(*storages, step=2 * repeat + 1, slot=1),
+        ]
         worker = start_worker(desk, jobs)
         end = time.perf_counter() + rng.random() * 0.05
         while time.perf_counter() < end:
@@ -340,7 +344,7 @@ def test_a_writer_killed_a_thousand_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-def test_a_full_disk_raises_and_leaves_the_job_to_be_tried_again(desk: Desk, tmp_path: Path) -> None:
+def test_a_full_disk_raises_and_leaves_the_job_to_be_tried_again(desk: Desk) -> None:
     if os.geteuid() != 0:
         pytest.skip("mounting needs root")
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", desk.folder], check=True)

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy
-import pandas
+import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -31,6 +31,7 @@ from rla_client.errors import RemoteProtocolError, UnsafeNameError
 Run = Callable[..., FigureResult]
 IMAGE = {"format": "png", "cover": False, "blob": "b", "shape": [1, 2, 3, 3], "dtype": "uint8"}
 PIXELS = bytes(range(18))
+STREAM = f"test-{os.getpid()}"
 
 
 @pytest.fixture
@@ -38,7 +39,9 @@ def run(tmp_path: Path) -> Run:
     (tmp_path / "blobs").mkdir()
     (tmp_path / "results").mkdir()
 
-    def run(kind: str, fields: dict[str, Any], blob: bytes = PIXELS, python: str = sys.executable) -> FigureResult:
+    def run(
+        kind: str, fields: dict[str, Any], blob: bytes = PIXELS, python: str = sys.executable
+    ) -> FigureResult:
         (tmp_path / "blobs" / "b").write_bytes(blob)
         job = parse_figure(kind, {"name": "x.png", **fields})
         return run_figure(job, tmp_path / "blobs", tmp_path / "results", python)
@@ -94,6 +97,23 @@ def test_a_file_that_is_there_stays_unless_covered(tmp_path: Path, run: Run) -> 
     assert [entry.name for entry in path.parent.iterdir()] == ["x.png"]
 
 
+def test_a_file_that_comes_while_ours_is_drawn_stays_too(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "results" / "x.png"
+    late = tmp_path / "late"
+    late.write_text(f'#!/bin/sh\necho older > {path}\nexec {sys.executable} "$@"\n')
+    late.chmod(0o755)
+
+    assert run("image", IMAGE, python=str(late)).outcome is Outcome.KEPT
+    assert path.read_bytes() == b"older\n"
+    assert [entry.name for entry in path.parent.iterdir()] == ["x.png"]
+
+
+def test_what_is_there_is_not_drawn_in_vain(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "results" / "x.png").write_bytes(b"older")
+
+    assert run("image", {**IMAGE, "blob": "missing"}).outcome is Outcome.KEPT
+
+
 def test_a_job_done_twice_leaves_the_same_file(tmp_path: Path, run: Run) -> None:
     first = run("image", IMAGE)
     content = (tmp_path / "results" / "x.png").read_bytes()
@@ -109,9 +129,9 @@ MARKER_CALLS = [
     lambda path: Evil(subprocess.run, ["touch", str(path)]),
     lambda path: Evil(os.mkdir, str(path)),
     lambda _path: Method(Method(collections.Counter, "update"), "__globals__"),
-    lambda path: Evil(numpy.save, str(path), 1),
-    lambda path: Evil(pandas.eval, f"open({str(path)!r}, 'w')"),
-    lambda path: Evil(__import__, "os"),
+    lambda path: Evil(np.save, str(path), 1),
+    lambda path: Evil(pd.eval, f"open({str(path)!r}, 'w')"),
+    lambda _path: Evil(__import__, "os"),
 ]
 
 
@@ -127,10 +147,20 @@ def test_an_evil_pickle_does_nothing(tmp_path: Path, run: Run, call: Callable[[P
     assert list((tmp_path / "results").iterdir()) == []
 
 
-@pytest.mark.parametrize("path", ["matplotlib os.system", "matplotlib.cbook subprocess", "numpy.lib._npyio_impl os"])
+@pytest.mark.parametrize(
+    "path", ["matplotlib os.system", "matplotlib.cbook subprocess", "numpy.lib._npyio_impl os"]
+)
 def test_modules_inside_of_drawing_libraries_are_no_way_out(run: Run, path: str) -> None:
     module, name = path.split()
-    text = [b"\x80\x04\x8c", bytes([len(module)]), module.encode(), b"\x8c", bytes([len(name)]), name.encode(), b"\x93."]
+    text = [
+        b"\x80\x04\x8c",
+        bytes([len(module)]),
+        module.encode(),
+        b"\x8c",
+        bytes([len(name)]),
+        name.encode(),
+        b"\x93.",
+    ]
 
     result = run("figure", FIGURE, b"".join(text))
 
@@ -146,7 +176,7 @@ def test_the_agent_itself_loads_no_pickle(tmp_path: Path) -> None:
         from pathlib import Path
         from rla_agent.sinks.figure import parse_figure, run_figure
         found = []
-        sys.addaudithook(lambda event, arguments: found.append(event) if event == "pickle.find_class" else None)
+        sys.addaudithook(lambda event, _: found.append(event) if event == "pickle.find_class" else None)
         job = parse_figure("figure", dict(name="x.png", format="png", cover=False, blob="b"))
         result = run_figure(job, Path({str(tmp_path)!r}), Path({str(tmp_path / "results")!r}), sys.executable)
         assert result.outcome.value == "failed", result
@@ -207,7 +237,14 @@ def test_the_render_process_gets_nothing_of_the_agents(
 
     assert result.outcome is Outcome.FAILED  # the spy draws nothing
     environment, descriptors, cwd, session = json.loads(seen.read_text())
-    allowed = {*figure_sink.PASSED_ON, "HOME", "MPLBACKEND", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"}
+    allowed = {
+        *figure_sink.PASSED_ON,
+        "HOME",
+        "MPLBACKEND",
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+    }
     assert set(environment) <= allowed | {"LC_CTYPE"}
     assert "hunter2" not in json.dumps(environment)
     assert descriptors["0"] == str(tmp_path / "blobs" / "b")
@@ -308,7 +345,7 @@ class Slot:
 
 
 def test_a_slot_is_read_and_given_back(tmp_path: Path, run: Run) -> None:
-    slot = Slot("teststream", 5, PIXELS)
+    slot = Slot(STREAM, 5, PIXELS)
 
     result = run("image", {**IMAGE, "slot": [slot.name, 5]})
 
@@ -316,12 +353,12 @@ def test_a_slot_is_read_and_given_back(tmp_path: Path, run: Run) -> None:
     assert Image.open(tmp_path / "results" / "x.png").tobytes() == PIXELS
     assert slot.state == 0
     assert sweep_slots("otherstream") == 0
-    assert sweep_slots("teststream") == 1
+    assert sweep_slots(STREAM) == 1
     assert not slot.path.exists()
 
 
 def test_a_slot_used_again_is_never_written_under_the_wrong_name(tmp_path: Path, run: Run) -> None:
-    slot = Slot("teststream", 6, PIXELS)
+    slot = Slot(STREAM, 6, PIXELS)
 
     result = run("image", {**IMAGE, "slot": [slot.name, 5]})
 
@@ -329,7 +366,7 @@ def test_a_slot_used_again_is_never_written_under_the_wrong_name(tmp_path: Path,
     assert "lost" in result.reason
     assert slot.state == 1
     assert list((tmp_path / "results").iterdir()) == []
-    sweep_slots("teststream")
+    sweep_slots(STREAM)
 
 
 def test_what_a_library_prints_does_not_end_up_in_the_file(tmp_path: Path, run: Run) -> None:

@@ -55,7 +55,14 @@ def test_a_kill_while_a_file_is_made_leaves_none_or_the_whole(tmp_path: Path, bl
     (blobs / "b").write_bytes(pixels)
     results = tmp_path / "results"
     results.mkdir()
-    fields = {"name": "p/x.png", "format": "png", "cover": False, "blob": "b", "shape": SHAPE, "dtype": "uint8"}
+    fields = {
+        "name": "p/x.png",
+        "format": "png",
+        "cover": False,
+        "blob": "b",
+        "shape": SHAPE,
+        "dtype": "uint8",
+    }
     script = f"""
         import sys
         from pathlib import Path
@@ -122,7 +129,14 @@ JOBS: dict[str, Callable[[Path, Path], Any]] = {
     "image": lambda blobs, item: run_figure(
         parse_figure(
             "image",
-            {"name": "x.png", "format": "png", "cover": False, "blob": "image", "shape": SHAPE, "dtype": "uint8"},
+            {
+                "name": "x.png",
+                "format": "png",
+                "cover": False,
+                "blob": "image",
+                "shape": SHAPE,
+                "dtype": "uint8",
+            },
         ),
         blobs,
         item,

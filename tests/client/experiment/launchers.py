@@ -46,13 +46,13 @@ class Algo:
                 tabular.record("return", mean)
             if epoch >= 3:
                 tabular.record("late", float(self.policy.weights.sum()))
-            logger.log(f"return {{mean}}")
+            logger.log(f"return {mean}")
             runner.step_itr += 1
             time.sleep(self.epoch_s)
         return self.best
 
 
-@wrap_experiment({options})
+@wrap_experiment(@@)
 def search(ctxt, seed=1, epochs=12, epoch_s=0.0, noise=np.float32(0.5)):
     set_seed(seed)
     runner = LocalRunner(snapshot_config=ctxt)
@@ -69,7 +69,7 @@ def write(folder: Path, options: str = "", calls: str = "search()") -> Path:
     """Write a launcher of the random search; `calls` stands at top level, without a guard."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "launcher.py"
-    path.write_text(TRAINING.format(options=options) + calls + "\n")
+    path.write_text(TRAINING.replace("@@", options) + calls + "\n")
     return path
 
 

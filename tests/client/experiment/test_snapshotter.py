@@ -102,7 +102,7 @@ def test_tensors_share_what_they_shared_and_optimizers_keep_their_parameters():
     }
     target = CopyTarget()
     encode(state, target)
-    loaded = decode(bytes(target.content()))
+    loaded = decode(target.to_bytes())
     loaded["base"][2] = -1
     assert loaded["view"][0, 0] == -1
     assert loaded["transposed"].equal(state["transposed"])

@@ -17,7 +17,7 @@ import launchers
 from rla_client import logger as rla_logger
 from rla_client import time_step_holder, wrap_experiment
 from rla_client.errors import ArgumentError
-from rla_client.experiment import logger, tabular
+from rla_client.experiment import logger, outputs, tabular
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,8 @@ def test_signature_and_arguments():
             wrap_experiment(**wrong)
 
 
-def test_folders_and_names(tmp_path):
+def test_folders_and_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(outputs, "REUSE_WAIT_S", 0.1)  # there is no agent that could write rows out
     seen = []
 
     @wrap_experiment(name_parameters="passed", archive_launch_repo=False)

@@ -1,0 +1,201 @@
+"""A stream that goes on in the files of an earlier one: exact resume and fork.
+
+The opening frame says how much of the earlier files counts (`continues`). Everything here can be
+repeated: the opening frame in the spool is the intent, the base of segment 1, written afterwards,
+its completion. A kill in between leaves files that the next start brings to the same state.
+
+* progress.csv and progress.json are cut to a number of rows; the rows after it go to the
+  abandoned folder first.
+* The event file that was being written is cut to its size then; event files that were begun later
+  go to the abandoned folder. The continuing stream writes an event file of its own.
+* Text files keep all their lines and go on at their end.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rla_agent.opening import StreamOpening, open_folder
+from rla_agent.output import Output, read_chunks, read_header
+from rla_agent.sinks.csv_table import CsvEncoder, record_ends
+from rla_agent.sinks.jsonl import JsonEncoder
+from rla_agent.sinks.tensorboard import EventEncoder, whole_records
+from rla_client.errors import RemoteProtocolError
+from rla_client.layout import check_relative
+from rla_client.storage import write_atomic
+
+_EVENT_FILE = re.compile(r"^events\.out\.tfevents\.(\d+)\.")
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """How much of the earlier files counts.
+
+    Attributes:
+        rows: of progress.csv and progress.json; None keeps all, unless `time_step` cuts.
+        time_step: without `rows`, keep rows up to this time-step.
+        event_file: the event file to cut; None cuts none.
+        event_size: to how many bytes.
+        abandoned: folder below the log folder for what is cut off.
+    """
+
+    rows: int | None
+    time_step: float | None
+    event_file: str | None
+    event_size: int
+    abandoned: str
+
+
+def continuation_of(opening: StreamOpening) -> Continuation | None:
+    """What an opening frame says about earlier files, None for a run of its own.
+
+    Raises:
+        RemoteProtocolError: it is not what a client writes.
+    """
+    raw = opening.raw.get("continues")
+    if raw is None:
+        return None
+    try:
+        rows, step, event = raw.get("rows"), raw.get("time_step"), raw.get("event_file")
+        return Continuation(
+            None if rows is None else int(rows),
+            None if step is None else float(step),
+            None if event is None else check_relative(str(event))[0],
+            int(raw.get("event_size", 0)),
+            check_relative(str(raw.get("abandoned", "abandoned-1")))[0],
+        )
+    except (TypeError, ValueError, AttributeError) as error:
+        message = f"continuation is not what a client writes: {error}"
+        raise RemoteProtocolError(message) from error
+
+
+def continue_outputs(opening: StreamOpening, outputs: list[Output], plan: Continuation) -> None:
+    """Bring the earlier files to the point where the stream goes on, and the outputs with them.
+
+    Raises:
+        OSError: a file cannot be read or written; the next start tries again.
+    """
+    for output in outputs:
+        if isinstance(output.encoder, EventEncoder):
+            _cut_events(output, plan)
+        else:
+            _take_over(opening, output, plan)
+
+
+def _take_over(opening: StreamOpening, output: Output, plan: Continuation) -> None:
+    try:
+        descriptor = output.open_file()
+    except FileNotFoundError:
+        return
+    try:
+        size = os.fstat(descriptor).st_size
+        encoder = output.encoder
+        if isinstance(encoder, CsvEncoder):
+            content = b"".join(read_chunks(descriptor, size))
+            keep, rows = _kept_csv(content, plan)
+            _keep_tail(opening, output, content[: (record_ends(content) or [0])[0]], content[keep:], plan)
+            encoder.restore({"rows": rows, "columns": read_header(descriptor)})
+            output.size = keep
+        elif isinstance(encoder, JsonEncoder):
+            content = b"".join(read_chunks(descriptor, size))
+            keep, rows = _kept_lines(content, plan)
+            _keep_tail(opening, output, b"", content[keep:], plan)
+            encoder.restore({"rows": rows})
+            output.size = keep
+        else:
+            output.size = size
+    finally:
+        os.close(descriptor)
+
+
+def _kept_csv(content: bytes, plan: Continuation) -> tuple[int, int]:
+    """Bytes to keep and rows in them."""
+    ends = record_ends(content)
+    if not ends:
+        return 0, 0
+    total = len(ends) - 1
+    if plan.rows is not None:
+        rows = min(plan.rows, total)
+    elif plan.time_step is not None:
+        rows = sum(1 for _ in _csv_rows_until(content[: ends[-1]], plan.time_step))
+    else:
+        rows = total
+    return ends[rows], rows
+
+
+def _csv_rows_until(content: bytes, time_step: float) -> Iterator[dict[str, Any]]:
+    for row in csv.DictReader(io.StringIO(content.decode("utf-8", "replace"), newline="")):
+        try:
+            later = float(row.get("time-step") or 0) > time_step
+        except ValueError:
+            later = False
+        if later:
+            return
+        yield row
+
+
+def _kept_lines(content: bytes, plan: Continuation) -> tuple[int, int]:
+    lines = content.splitlines(keepends=True)
+    if lines and not lines[-1].endswith(b"\n"):
+        lines.pop()
+    rows = len(lines) if plan.rows is None else min(plan.rows, len(lines))
+    return sum(map(len, lines[:rows])), rows
+
+
+def _keep_tail(opening: StreamOpening, output: Output, head: bytes, tail: bytes, plan: Continuation) -> None:
+    """Keep rows that are cut off; an empty tail means that an earlier try has done it."""
+    if not tail:
+        return
+    folder = open_folder(opening.root, os.path.join(output.folder, plan.abandoned), create=True)
+    try:
+        write_atomic(f"/proc/self/fd/{folder}/{output.file_name}", head + tail)
+    finally:
+        os.close(folder)
+
+
+def _cut_events(output: Output, plan: Continuation) -> None:
+    if plan.event_file is None and plan.rows is None:
+        return
+    folder = open_folder(output.root, output.folder, create=True)
+    try:
+        limit = _begun(plan.event_file or "")
+        for name in os.listdir(folder):
+            if name == plan.event_file:
+                _truncate(folder, name, plan.event_size)
+            elif _EVENT_FILE.match(name) and _begun(name) >= limit and name != output.file_name:
+                _put_away(output, folder, name, plan)
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _begun(name: str) -> int:
+    match = _EVENT_FILE.match(name)
+    return int(match[1]) if match else 0
+
+
+def _truncate(folder: int, name: str, size: int) -> None:
+    descriptor = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if os.fstat(descriptor).st_size > size:
+            content = b"".join(read_chunks(descriptor, size))
+            os.ftruncate(descriptor, whole_records(content))
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _put_away(output: Output, folder: int, name: str, plan: Continuation) -> None:
+    log = os.path.dirname(os.path.dirname(output.folder))
+    target = open_folder(output.root, os.path.join(log, plan.abandoned, "tb"), create=True)
+    try:
+        os.rename(name, name, src_dir_fd=folder, dst_dir_fd=target)
+        os.fsync(target)
+    finally:
+        os.close(target)

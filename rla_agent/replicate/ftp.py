@@ -1,0 +1,360 @@
+"""The FTP target: only when `file_transfer_protocol: ftp` asks for it. Everything goes in the clear.
+
+Plain RFC 959 with SIZE and MDTM (MFMT where the server has it), passive mode, one connection, one file
+at a time. Weaker than SFTP in three ways: an append that is cut may end within a row until the next
+try, which goes on from the size that the server reports; modification times are the server's
+where MFMT is missing; free space is unknown. Names that FTP cannot carry (line breaks) are refused.
+"""
+
+from __future__ import annotations
+
+import calendar
+import ftplib
+import io
+import logging
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from rla_agent.replicate.connect import read_password
+from rla_agent.replicate.target import (
+    BlockedError,
+    ConflictError,
+    DeniedError,
+    FullError,
+    LinkError,
+    LoginError,
+    MissingError,
+    RemoteStat,
+    SmallFile,
+    SourceChangedError,
+    TargetError,
+    TransientError,
+    Upload,
+    check_remote,
+    parent,
+    parents,
+    same,
+)
+
+if TYPE_CHECKING:
+    from rla_client.config import RemoteSetting
+
+TIMEOUT_S: Final = 25.0
+BLOCK_BYTES: Final = 64 << 10
+log = logging.getLogger("rla_agent.replicate")
+_MDTM: Final = re.compile(r"213 (\d{14})")
+_FULL: Final = re.compile(r"^(452|552)")
+_ABSENT: Final = re.compile(r"^550")
+
+
+def open_ftp(remote: RemoteSetting) -> FtpSession:
+    """Connect and log in.
+
+    Raises:
+        LinkError: the server cannot be reached now.
+        LoginError: it refuses the user.
+    """
+    log.warning("FTP sends the password and all data in the clear; sftp needs nothing but sshd on the master")
+    password = read_password(remote)
+    link = ftplib.FTP(timeout=TIMEOUT_S, encoding="utf-8")
+    try:
+        link.connect(remote.ftp_server, remote.port or 21)
+        link.login(remote.username or "anonymous", password)
+    except ftplib.error_perm as error:
+        link.close()
+        raise LoginError(
+            "log in", b"", f"{remote.ftp_server} refused us: {error}", "check REMOTE_SETTING"
+        ) from error
+    except (OSError, EOFError, ftplib.Error) as error:
+        link.close()
+        raise LinkError("connect", b"", f"{remote.ftp_server}: {error}", "is the FTP server up?") from error
+    return FtpSession(link, remote.remote_data_root)
+
+
+class FtpSession:
+    """A `target.Session` over one FTP connection."""
+
+    def __init__(self, link: ftplib.FTP, root: str) -> None:
+        self._ftp = link
+        self._ftp.encoding = "utf-8"
+        self._root = root.rstrip("/")
+        self._mfmt = True
+        self.written_bytes = 0
+        self._ftp.voidcmd("TYPE I")
+        if self._root and self.stat(b"") is None:
+            raise BlockedError("look at", b"", f"there is no folder {root}", "make it on the master")
+
+    @property
+    def append_limit_bytes(self) -> int:
+        """See `Session`; here an append goes as one transfer."""
+        return 32 << 10
+
+    def stat(self, path: bytes) -> RemoteStat | None:
+        """See `Session`."""
+        full = self._full(path)
+        with self._converted("look at", path):
+            try:
+                size = self._ftp.size(full)
+                return RemoteStat(size or 0, self._mtime(full))
+            except ftplib.error_perm as error:
+                if not _ABSENT.match(str(error)):
+                    raise
+            return RemoteStat(0, 0, "folder") if self._is_folder(full) else None
+
+    def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
+        """See `Session`."""
+        if self.stat(path) is None:
+            raise MissingError("list", path, "not there")
+        with self._converted("list", path):
+            names = self._names(self._full(path))
+        found = []
+        for name in names:
+            state = self.stat(path + b"/" + name if path else name)
+            if state is not None:
+                found.append((name, state))
+        return found
+
+    def make_folders(self, paths: Sequence[bytes]) -> None:
+        """See `Session`."""
+        for folder in dict.fromkeys(folder for path in paths for folder in parents(check_remote(path))):
+            with self._converted("make folder", folder):
+                try:
+                    self._ftp.mkd(self._full(folder))
+                except ftplib.error_perm:
+                    found = self.stat(folder)
+                    if found is None:
+                        raise
+                    if found.kind != "folder":
+                        what = "a file of that name is in the way"
+                        raise DeniedError("make folder", folder, what, "rename it on the master") from None
+
+    def forget_folders(self) -> None:
+        """See `Session`; nothing is remembered."""
+
+    def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
+        """See `Session`."""
+        results: list[RemoteStat | Exception] = []
+        for file in files:
+            try:
+                results.append(self._put(file))
+            except LinkError:
+                raise
+            except (TargetError, SourceChangedError) as error:
+                results.append(error)
+        return results
+
+    def _put(self, file: SmallFile) -> RemoteStat:
+        def read(at: int, count: int) -> bytes:
+            return file.data[at : at + count]
+
+        folder = parent(file.path)
+        if folder and self.stat(folder) is None:
+            raise MissingError("create", file.temp, "the folder is not there")
+        size = len(file.data)
+        return self.upload(
+            Upload(
+                file.path, file.temp, file.mtime_s, file.expect, file.unchanged, read, size, 0, lambda _: None
+            )
+        )
+
+    def upload(self, job: Upload) -> RemoteStat:
+        """See `Session`."""
+        found = self.stat(job.path)
+        if found is not None and not same(found, job.expect):
+            raise ConflictError("send", job.path, found)
+        with self._converted("send", job.path):
+            self._store(job)
+        there = self.stat(job.temp)
+        if there is None or there.size != job.size or not job.unchanged():
+            self.remove(job.temp)
+            raise SourceChangedError(job.path.decode("utf-8", "backslashreplace"))
+        self._set_mtime(job.temp, job.mtime_s)
+        self.rename(job.temp, job.path)
+        after = self.stat(job.path)
+        if after is None or after.size != job.size:
+            raise TransientError("send", job.path, "the file is not there after its rename")
+        return after
+
+    def _store(self, job: Upload) -> None:
+        reader = _Reader(self, job)
+        rest = job.start or None
+        self._ftp.storbinary(f"STOR {self._full(job.temp)}", reader, BLOCK_BYTES, rest=rest)
+
+    def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
+        """See `Session`; goes on from the size that the server reports."""
+        data = b"".join(pieces)
+        found = self.stat(path)
+        if found is None:
+            raise MissingError("append to", path, "not there")
+        unknown_try = offset < found.size <= offset + len(data)
+        if not unknown_try and (found.size != offset or not same(found, expect)):
+            raise ConflictError("append to", path, found)
+        rest = data[found.size - offset :]
+        if rest:
+            with self._converted("append to", path):
+                self._ftp.storbinary(f"APPE {self._full(path)}", io.BytesIO(rest), BLOCK_BYTES)
+            self.written_bytes += len(rest)
+        return self.stat(path) or found
+
+    def extend(
+        self, path: bytes, temp: bytes, offset: int, data: bytes, expect: RemoteStat
+    ) -> RemoteStat | None:
+        """See `Session`; FTP cannot."""
+        del path, temp, offset, data, expect
+        return None
+
+    def read(self, path: bytes, offset: int, count: int) -> bytes:
+        """See `Session`."""
+        if self.stat(path) is None:
+            raise MissingError("read", path, "not there")
+        found = bytearray()
+        with self._converted("read", path):
+            data = self._ftp.transfercmd(f"RETR {self._full(path)}", rest=offset or None)
+            with data:
+                while len(found) < count and (more := data.recv(min(BLOCK_BYTES, count - len(found)))):
+                    found += more
+            try:
+                self._ftp.voidresp()
+            except ftplib.error_temp:
+                pass  # 426: we closed before the end
+        return bytes(found)
+
+    def truncate(self, path: bytes, size: int) -> None:
+        """See `Session`: read and stored anew, for FTP has nothing else."""
+        data = self.read(path, 0, size)
+        temp = path + b".cut"
+        with self._converted("cut", path):
+            self._ftp.storbinary(f"STOR {self._full(temp)}", io.BytesIO(data), BLOCK_BYTES)
+        self.rename(temp, path)
+
+    def rename(self, old: bytes, new: bytes) -> None:
+        """See `Session`."""
+        with self._converted("rename", new):
+            try:
+                self._ftp.rename(self._full(old), self._full(new))
+            except ftplib.error_perm:
+                if self.stat(old) is None or self.stat(new) is None:
+                    raise
+                self._ftp.delete(self._full(new))  # a server that does not replace
+                self._ftp.rename(self._full(old), self._full(new))
+
+    def remove(self, path: bytes) -> None:
+        """See `Session`."""
+        with self._converted("remove", path):
+            try:
+                self._ftp.delete(self._full(path))
+            except ftplib.error_perm:
+                if self.stat(path) is not None:
+                    raise
+
+    def remove_folder(self, path: bytes) -> None:
+        """See `Session`."""
+        with self._converted("remove folder", path):
+            try:
+                self._ftp.rmd(self._full(path))
+            except ftplib.error_perm:
+                if self.stat(path) is not None:
+                    raise
+
+    def free_bytes(self) -> int | None:
+        """See `Session`; FTP does not tell."""
+        return None
+
+    def link(self, old: bytes, new: bytes) -> bool:
+        """See `Session`; FTP cannot."""
+        del old, new
+        return False
+
+    def close(self) -> None:
+        """See `Session`."""
+        self._ftp.close()
+
+    def _full(self, path: bytes) -> str:
+        check_remote(path)
+        if b"\r" in path or b"\n" in path:
+            raise DeniedError("name", path, "FTP cannot carry line breaks in names", "rename the file")
+        text = path.decode("utf-8", "surrogateescape")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise DeniedError(
+                "name", path, "FTP cannot carry names that are not UTF-8", "rename the file"
+            ) from error
+        prefix = f"{self._root}/" if self._root else "./"
+        return prefix + text if text else self._root or "."
+
+    def _names(self, full: str) -> list[bytes]:
+        try:
+            here = self._ftp.pwd()
+            self._ftp.cwd(full)
+            try:
+                names = self._ftp.nlst()
+            finally:
+                self._ftp.cwd(here)
+        except ftplib.error_perm as error:
+            if _ABSENT.match(str(error)):
+                return []
+            raise
+        short = [name.rpartition("/")[2] for name in names]
+        return [name.encode("utf-8", "surrogateescape") for name in short if name not in {"", ".", ".."}]
+
+    def _is_folder(self, full: str) -> bool:
+        here = self._ftp.pwd()
+        try:
+            self._ftp.cwd(full)
+        except ftplib.error_perm:
+            return False
+        self._ftp.cwd(here)
+        return True
+
+    def _mtime(self, full: str) -> int:
+        try:
+            match = _MDTM.match(self._ftp.sendcmd(f"MDTM {full}"))
+        except ftplib.error_perm:
+            return 0
+        return calendar.timegm(time.strptime(match[1], "%Y%m%d%H%M%S")) if match else 0
+
+    def _set_mtime(self, path: bytes, mtime_s: int) -> None:
+        if not self._mfmt:
+            return
+        when = time.strftime("%Y%m%d%H%M%S", time.gmtime(mtime_s))
+        try:
+            self._ftp.sendcmd(f"MFMT {when} {self._full(path)}")
+        except ftplib.error_perm:
+            self._mfmt = False
+
+    @contextmanager
+    def _converted(self, operation: str, path: bytes) -> Iterator[None]:
+        try:
+            yield
+        except ftplib.Error as error:
+            words = str(error)
+            if _FULL.match(words):
+                raise FullError(operation, path, words, "free space on the master") from error
+            if isinstance(error, ftplib.error_perm):
+                raise DeniedError(operation, path, words, "give the folder to this user") from error
+            raise TransientError(operation, path, words) from error
+        except (OSError, EOFError) as error:
+            raise LinkError(operation, path, str(error) or type(error).__name__) from error
+
+
+class _Reader(io.RawIOBase):
+    """Gives an upload's bytes to ftplib, which asks for blocks."""
+
+    def __init__(self, session: FtpSession, job: Upload) -> None:
+        super().__init__()
+        self._session = session
+        self._job = job
+        self._at = job.start
+
+    def read(self, size: int = -1, /) -> bytes:
+        """The next block."""
+        self._job.progress(self._at)
+        count = min(size if size > 0 else BLOCK_BYTES, self._job.size - self._at)
+        data = self._job.read(self._at, count) if count > 0 else b""
+        self._at += len(data)
+        self._session.written_bytes += len(data)
+        return data

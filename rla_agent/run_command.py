@@ -1,0 +1,323 @@
+"""`rla-agent run -- CMD`: a command with an agent around it, for batch jobs and containers.
+
+Starts an agent if none serves, runs CMD in this process group, passes signals on, passes its output
+on and keeps it (rla_agent/console.py), writes its exit code or signal into run.json of the runs that
+it opened, waits until their data are durable, and ends with CMD's status (128 + n after signal n).
+The runs are found by RLA_LAUNCH, which CMD inherits and the opening frame of each run carries.
+
+Signals. The main thread waits for them with sigtimedwait. What the terminal sends reaches CMD by
+itself, as one of the same foreground group (si_code says so); everything else is sent on to CMD.
+
+As process 1 of a container it also collects orphans.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import secrets
+import shutil
+import signal
+import sys
+import termios
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rla_agent.console import READ_BYTES, ConsoleKeeper
+from rla_agent.control import ask_status, start_detached, stop_agent
+from rla_agent.drain import wait_durable
+from rla_agent.opening import open_folder
+from rla_agent.runs import RunRecord, RunState
+from rla_agent.state import AgentDatabase, Changes
+from rla_agent.stream import read_opening
+from rla_client.autostart import agent_alive
+from rla_client.config import AgentConfig
+from rla_client.errors import RlaError
+from rla_client.places import Places
+from rla_client.spool import stream_names, writer_alive
+from rla_client.storage import write_atomic
+
+LAUNCH_VARIABLE = "RLA_LAUNCH"
+FORWARDED = (
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
+    signal.SIGALRM, signal.SIGCONT, signal.SIGWINCH,
+)  # fmt: skip
+FROM_KERNEL = 0x80  # si_code of what the terminal sends to the foreground group
+LOOK_S = 1.0  # between looks for runs that the command opened
+SETTLE_S = 0.05
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a command ended: `code`, or `signal` when one killed it."""
+
+    code: int | None
+    signal: int | None
+
+    @classmethod
+    def of(cls, wait_status: int) -> Ending:
+        """From what waitpid gave."""
+        code = os.waitstatus_to_exitcode(wait_status)
+        return cls(code, None) if code >= 0 else cls(None, -code)
+
+    @property
+    def status(self) -> int:
+        """The shell's exit status."""
+        return self.code if self.code is not None else 128 + (self.signal or 0)
+
+    @property
+    def words(self) -> str:
+        """For a run's reason."""
+        if self.signal is None:
+            return f"exit code {self.code}"
+        with suppress(ValueError):
+            return f"killed by {signal.Signals(self.signal).name}"
+        return f"killed by signal {self.signal}"
+
+
+def run_command(
+    command: Sequence[str],
+    places: Places,
+    settings: AgentConfig,
+    *,
+    drain_s: float,
+    console: bool = True,
+    config: Path | None = None,
+) -> int:
+    """Run a command with an agent; returns its exit status.
+
+    Args:
+        command: program and arguments.
+        places: of the agent.
+        settings: the AGENT section.
+        drain_s: seconds to wait for its runs' data after it ended.
+        console: keep what it prints.
+        config: handed to an agent that is started.
+    """
+    program = shutil.which(command[0])
+    if program is None:
+        sys.stderr.write(f"rla-agent run: {command[0]}: command not found\n")
+        return NOT_FOUND
+    started = _ensure_agent(places, config)
+    launch = secrets.token_hex(8)
+    keeper = ConsoleKeeper(places.state, settings.console_max_bytes if console else 0)
+    try:
+        child = Child(program, command, {**os.environ, LAUNCH_VARIABLE: launch}, keeper)
+    except OSError as error:
+        sys.stderr.write(f"rla-agent run: {command[0]}: {error.strerror or error}\n")
+        ending = Ending(NOT_EXECUTABLE, None)
+    else:
+        ending = child.wait(lambda: _place_console(places, launch, keeper))
+        _settle(places, launch, ending, keeper, time.monotonic() + drain_s)
+    if started:
+        with suppress(RlaError):
+            stop_agent(places)
+    return ending.status
+
+
+def _ensure_agent(places: Places, config: Path | None) -> bool:
+    try:
+        places.create()
+        return start_detached(places, config)
+    except RlaError as error:
+        sys.stderr.write(f"rla-agent run: {error}\nrows are kept in the spool {places.spool}\n")
+        return False
+
+
+# -- the command --------------------------------------------------------------------------------
+
+
+class Child:
+    """The command's process, the threads that pass its output on, and signals."""
+
+    def __init__(
+        self, program: str, command: Sequence[str], environment: Mapping[str, str], keeper: ConsoleKeeper
+    ) -> None:
+        """Start it.
+
+        Raises:
+            OSError: it cannot be executed.
+        """
+        self._waited = {*FORWARDED, signal.SIGCHLD}
+        former = signal.pthread_sigmask(signal.SIG_BLOCK, self._waited)
+        streams = [_output_pair(descriptor) for descriptor in (1, 2)]
+        actions = [(os.POSIX_SPAWN_DUP2, ours[1], number) for number, ours in zip((1, 2), streams, strict=True)]
+        try:
+            self.pid = os.posix_spawn(
+                program, list(command), dict(environment), file_actions=actions, setsigmask=former,
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+            )  # fmt: skip
+        finally:
+            for _, inner in streams:
+                os.close(inner)
+        self._terminals = [outer for outer, _ in streams if os.isatty(outer)]
+        self._threads = [
+            threading.Thread(target=_pass_on, args=(outer, number, keeper), daemon=True)
+            for number, (outer, _) in zip((1, 2), streams, strict=True)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def wait(self, look: Any) -> Ending:  # noqa: ANN401 - a callable without arguments
+        """Pass signals on until the command ends, calling `look` each LOOK_S."""
+        next_look = time.monotonic() + LOOK_S
+        while True:
+            pending = signal.sigtimedwait(self._waited, max(0.0, next_look - time.monotonic()))
+            if pending is not None and pending.si_signo != signal.SIGCHLD:
+                self._forward(pending)
+            ended = self._collect()
+            if ended is not None:
+                break
+            if time.monotonic() >= next_look:
+                look()
+                next_look = time.monotonic() + LOOK_S
+        for thread in self._threads:
+            thread.join(SETTLE_S * 20)  # what it started may still hold the pipes
+        look()
+        return ended
+
+    def _forward(self, info: signal.struct_siginfo) -> None:
+        if info.si_signo == signal.SIGWINCH:
+            for terminal in self._terminals:
+                _copy_window_size(1, terminal)
+        elif info.si_code != FROM_KERNEL:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, info.si_signo)
+
+    def _collect(self) -> Ending | None:
+        """The command's end if it has ended; as process 1, also buries orphans."""
+        whom = -1 if os.getpid() == 1 else self.pid
+        ended: Ending | None = None
+        while True:
+            try:
+                pid, status = os.waitpid(whom, os.WNOHANG)
+            except ChildProcessError:
+                return ended
+            if pid == 0:
+                return ended
+            if pid == self.pid:
+                ended = Ending.of(status)
+
+
+def _output_pair(descriptor: int) -> tuple[int, int]:
+    """(our end, the command's end) for one of its outputs: a terminal where ours is one."""
+    if os.isatty(descriptor):
+        outer, inner = pty.openpty()
+        _copy_window_size(descriptor, inner)
+        attributes = termios.tcgetattr(inner)
+        attributes[1] &= ~termios.OPOST  # our own terminal does that
+        termios.tcsetattr(inner, termios.TCSANOW, attributes)
+        os.set_inheritable(inner, False)
+        return outer, inner
+    return os.pipe()
+
+
+def _copy_window_size(source: int, target: int) -> None:
+    with suppress(OSError):
+        size = fcntl.ioctl(source, termios.TIOCGWINSZ, b"\0" * 8)
+        fcntl.ioctl(target, termios.TIOCSWINSZ, size)
+
+
+def _pass_on(source: int, target: int, keeper: ConsoleKeeper) -> None:
+    """Copy until the end; a reader of ours that is gone does not end the command."""
+    writable = True
+    with suppress(OSError):  # EIO: the other side of a terminal is closed
+        while data := os.read(source, READ_BYTES):
+            keeper.add(data)
+            while data and writable:
+                try:
+                    data = data[os.write(target, data) :]
+                except OSError:
+                    writable = False
+    os.close(source)
+
+
+# -- its runs -----------------------------------------------------------------------------------
+
+
+def _runs_of(places: Places, launch: str) -> list[dict[str, Any]]:
+    try:
+        return [run for run in ask_status(places)["runs"] if run.get("launch") == launch]
+    except (RlaError, OSError):
+        return []
+
+
+def _place_console(places: Places, launch: str, keeper: ConsoleKeeper) -> None:
+    for run in _runs_of(places, launch):
+        keeper.place(run["root"], run["log_folder"])
+
+
+def _streams_of(places: Places, launch: str) -> list[str]:
+    """Streams in the spool that this command's runs write or wrote."""
+    found: list[str] = []
+    with suppress(OSError):
+        for name in stream_names(places.spool):
+            with suppress(RlaError, OSError):
+                if read_opening(places.spool / name)[0].raw.get("launch") == launch:
+                    found.append(name)
+    return found
+
+
+def _settle(places: Places, launch: str, ending: Ending, keeper: ConsoleKeeper, deadline: float) -> None:
+    """Wait for the data and the ends of the runs, then note how the command ended."""
+    left: set[str] = set(_streams_of(places, launch))
+    if left and not agent_alive(places):
+        with suppress(RlaError):
+            start_detached(places, None)
+    left = wait_durable(places, left, deadline)
+    while not left and time.monotonic() < deadline:
+        ended = [name for name in _streams_of(places, launch) if not writer_alive(places.spool / name)]
+        if not ended or not agent_alive(places):
+            break
+        time.sleep(SETTLE_S)
+    _place_console(places, launch, keeper)
+    keeper.finish()
+    with suppress(RlaError, OSError):
+        note_ending(places, launch, ending)
+    if left:
+        sys.stderr.write(
+            f"rla-agent run: {len(left)} streams are not durable within the limit; they wait in "
+            f"{places.spool}; later: rla-agent drain\n"
+        )
+
+
+def note_ending(places: Places, launch: str, ending: Ending) -> None:
+    """Write exit code or signal into agent.db and run.json of the launch's runs that have ended."""
+    database = AgentDatabase(places.database)
+    try:
+        plains = [run for run in database.runs() if run.get("launch") == launch]
+        for plain in plains:
+            record = ended_record(RunRecord.from_plain(plain), ending)
+            if record is None:
+                continue
+            now = time.time()
+            content = {**plain, **record.to_plain(now)}
+            database.commit(Changes(runs=[(record.run, now, record.live, content)]))
+            _write_run_file(record, content)
+    finally:
+        database.close()
+
+
+def ended_record(record: RunRecord, ending: Ending) -> RunRecord | None:
+    """The record with the command's end in it; None for a run that goes on."""
+    if record.live:
+        return None
+    reason = ending.words if record.state is RunState.KILLED else record.reason
+    return replace(record, exit_code=ending.code, signal=ending.signal, reason=reason)
+
+
+def _write_run_file(record: RunRecord, content: dict[str, Any]) -> None:
+    with suppress(OSError):
+        folder = open_folder(record.root, os.path.relpath(record.log_folder, record.root))
+        try:
+            write_atomic(f"/proc/self/fd/{folder}/run.json", json.dumps(content, indent=1).encode())
+        finally:
+            os.close(folder)

@@ -1,0 +1,218 @@
+"""The part of exp_manager that goes back to earlier runs: load, fork, resume.
+
+* `load_tester` gives a manager of an earlier run, ours or the original's, wherever its database
+  lies now.
+* `log_file_copy` (fork) puts the data of an earlier run under the current one; CSV and TensorBoard
+  go on in it.
+* `resume` goes on in the earlier run itself, exactly where a checkpoint was taken.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla_client import logger
+from rla_client.archive import join_arrays
+from rla_client.clock import time_step_holder
+from rla_client.errors import NotConfiguredError
+from rla_client.item import Item
+from rla_client.item_data import CHECKPOINT_NAME, TIME_STEP_DATA, ItemData
+from rla_client.layout import CHECKPOINT, HYPARAM_FILE_NAME, HYPARAMETER, LOG, OTHER_RESULTS, TMP_DATA
+
+if TYPE_CHECKING:
+    from rla_client.resuming import ResumePoint
+
+FORKED_KINDS = (CHECKPOINT, OTHER_RESULTS, TMP_DATA, HYPARAMETER, LOG)
+NOT_FORKED = ("run.json", "note.json", "environment.json", "console.txt", f"{HYPARAM_FILE_NAME}.*", ".rla-tmp-*")
+
+
+class ItemHistory(ItemData):
+    """Loading, forking and resuming; `ExpManager` is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.resumed_from: int | None = None
+        self._resume_state: dict[str, Any] = {}
+        self.loaded_record: list[str] = []
+        self._run_file: dict[str, Any] = {}
+
+    # -- loading ------------------------------------------------------------------------------
+
+    @classmethod
+    def load_tester(cls, record_date: str, task_table_name: str, log_root: str | os.PathLike[str]) -> Any:  # noqa: ANN401
+        """A manager of an earlier run: hyper-parameters, custom data, folders, checkpoints.
+
+        Nothing named in a file is imported or called, also for pickles of the original.
+
+        Args:
+            record_date: `YYYY/MM/DD/HH-MM-SS-ffffff`, or the whole index.
+            task_table_name: table.
+            log_root: data root, wherever it lies now.
+
+        Raises:
+            RunNotFoundError: no run answers to the date.
+        """
+        from rla_client.found_run import find_item, read_run  # noqa: PLC0415 - not at import of the package
+
+        found = read_run(find_item(log_root, task_table_name, record_date))
+        loaded = cls()
+        loaded._item = found.item
+        loaded._run_file = found.run_file
+        loaded.loaded_record = found.tracked
+        loaded.hyper_param = found.hyper_param
+        loaded.custom_data = found.custom_data
+        loaded.dl_framework = "torch"
+        for name, value in (
+            ("task_table_name", found.item.table),
+            ("data_root", found.item.root),
+            ("record_date", found.item.opened),
+            ("info", found.item.index.info),
+        ):
+            setattr(loaded, name, value)
+        return loaded
+
+    def update_log_files_location(self, root: str | os.PathLike[str]) -> None:
+        """Say that the run's database now lies at `root`."""
+        if self._item is None:
+            message = "no run is loaded or open"
+            raise NotConfiguredError(message)
+        item = self._item
+        self._item = Item(os.path.abspath(root), item.table, item.index, item.opened)
+        self.data_root = os.fspath(root)
+
+    @staticmethod
+    def log_file_finder(
+        record_date: str,
+        task_table_name: str = "train",
+        file_root: str = "../checkpoint/",
+        log_type: str = "dir",
+    ) -> tuple[str, str]:
+        """See `found_run.log_file_finder`."""
+        from rla_client.found_run import log_file_finder  # noqa: PLC0415
+
+        return log_file_finder(record_date, task_table_name, file_root, log_type)
+
+    # -- forking ------------------------------------------------------------------------------
+
+    def log_file_copy(self, source_tester: ItemHistory) -> None:
+        """Put checkpoints, results, temporary data and logs of `source_tester`'s run under this one.
+
+        Rows and events recorded from now on follow those of the source. The hyper-parameters of
+        this run stay.
+
+        Raises:
+            NotConfiguredError: no run is open, or none is loaded.
+            RlaError: the agent has not taken in what this run has recorded so far.
+        """
+        source, item, run = source_tester._item, self._item, self._run
+        if source is None or item is None or run is None:
+            message = "log_file_copy needs an open run and a loaded one"
+            raise NotConfiguredError(message)
+        from rla_client.handing_over import settle  # noqa: PLC0415
+        from rla_client.places import find_places  # noqa: PLC0415
+
+        settle(find_places(), [str(name) for name in source_tester._run_file.get("streams", ())])
+        run.hand_over(lambda: copy_item(source, item), {"rows": None})
+        parent = {"run": source.index.path, "table": source.table, "time_step": time_step_holder.get_time()}
+        run.mark("parent", parent)
+
+    # -- resuming -----------------------------------------------------------------------------
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the open run goes on where an earlier process left it."""
+        return self.resumed_from is not None
+
+    def resume(
+        self, run: str, at: int | None = None, checkpoint_name: str = CHECKPOINT_NAME
+    ) -> tuple[int, Any]:
+        """Go on in an earlier run of the configured table, exactly where a checkpoint was taken.
+
+        Rows, events, figures and checkpoints after it move to `abandoned-N/`; the clock, random
+        generators, moving averages and custom data are those of the checkpoint.
+
+        Args:
+            run: record date or index.
+            at: time-step of the checkpoint; None takes the newest.
+            checkpoint_name: its series.
+
+        Returns:
+            (time-step, content) of the checkpoint; (0, None) when the run has none and begins
+            again.
+
+        Raises:
+            NotConfiguredError: `configure` was not called.
+            RunNotFoundError: there is no such run.
+            StillWritingError: a living process writes it.
+            NoCheckpointError: `at` names none.
+            RlaError: no agent has taken in what it recorded.
+        """
+        from rla_client.resuming import prepare  # noqa: PLC0415
+
+        table, root = self._place()
+        return self._go_on(prepare(root, table, run, at, checkpoint_name))
+
+    def _place(self) -> tuple[str, str]:
+        raise NotImplementedError
+
+    def _open_continuing(self, point: ResumePoint) -> None:
+        raise NotImplementedError
+
+    def _go_on(self, point: ResumePoint) -> tuple[int, Any]:
+        from rla_client.resuming import abandon_later  # noqa: PLC0415
+        from rla_client.found_run import read_run  # noqa: PLC0415
+
+        if not self.hyper_param:
+            self.hyper_param = read_run(point.item).hyper_param
+        abandon_later(point)
+        self._open_continuing(point)
+        step = point.time_step
+        self.resumed_from = 0 if step is None else step
+        self._resume_state = point.state
+        state = point.state
+        time_step_holder.set_time(state.get("time_step", step or 0))
+        if "logger" in state:
+            logger.get_current().restore_memory(state["logger"])
+        self.custom_data = join_arrays(state.get("custom_data", {}), self._archived_arrays())
+        if step is not None:
+            self.custom_data.setdefault(TIME_STEP_DATA, step)
+        at = "the beginning" if step is None else f"{point.name}_{step}.pt"
+        logger.get_current().log(f"[RESUME] {time_step_holder.get_time()} : from {at}", echo=False)
+        logger.backup(f"resumed from {at}")
+        if step is None:
+            return 0, None
+        content = self.load_checkpoint(step, point.name)[1]
+        self._restore_random_state()
+        return step, content
+
+    def _restore_random_state(self) -> None:
+        if "random" in self._resume_state:
+            from rla_client.resume_state import restore_random_state  # noqa: PLC0415
+
+            restore_random_state(self._resume_state["random"])
+
+    def _archived_arrays(self) -> dict[str, Any]:
+        if self._item is None:
+            return {}
+        beside = Path(os.path.splitext(self._item.archive_file)[0] + ".pt")
+        if not beside.exists():
+            return {}
+        from rla_client.checkpoint_files import load_file  # noqa: PLC0415
+
+        found = load_file(beside)
+        return found if isinstance(found, dict) else {}
+
+
+def copy_item(source: Item, target: Item, kinds: Iterable[str] = FORKED_KINDS) -> None:
+    """Copy the data of one run under another, its own files excepted."""
+    ignore = shutil.ignore_patterns(*NOT_FORKED)
+    for kind in kinds:
+        folder = source.folder(kind)
+        if os.path.isdir(folder):
+            shutil.copytree(folder, target.folder(kind), ignore=ignore, dirs_exist_ok=True)
+        else:
+            logger.warn(f"the run {source.index.path} has no {kind} to copy")

@@ -1,0 +1,155 @@
+"""Exact resume: a run goes on where a checkpoint was taken, in its own files.
+
+`cut_back` moves figures and checkpoints of later time-steps to `abandoned-N/`, and says in the
+new stream's opening frame how much of the rows and events counts; the agent cuts them before it
+takes the first new record in (rla_agent/continuing.py). The clock, moving averages, random
+generators and custom data come back from the state that `save_checkpoint` stored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla_client.checkpoint_files import find_checkpoint, list_checkpoints
+from rla_client.errors import NoCheckpointError, RlaError
+from rla_client.found_run import find_item, read_run_file
+from rla_client.handing_over import settle
+from rla_client.item import Item
+from rla_client.layout import CHECKPOINT, LOG, OTHER_RESULTS, RunIndex
+from rla_client.places import find_places
+from rla_client.resume_state import RESUME_FOLDER, read_resume_state
+
+_FIGURE = re.compile(r"^(\d+)-")
+_CHECKPOINT = re.compile(r"^.+[_-](\d+)\.pt$")
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """Where a run goes on.
+
+    Attributes:
+        item: the run.
+        run: its identity in run.json.
+        time_step: of the checkpoint; None when there is no checkpoint, and the run begins again.
+        name: of the checkpoint's series.
+        state: what `save_checkpoint` stored beside it.
+        continues: for the opening frame.
+    """
+
+    item: Item
+    run: str
+    time_step: int | None
+    name: str
+    state: dict[str, Any]
+    continues: dict[str, Any]
+
+
+def find_unfinished(root: str, table: str, run_id: str) -> Item | None:
+    """The newest run of a table with this `run_id` that did not finish."""
+    best: tuple[str, Item] | None = None
+    base = Path(root, LOG, table)
+    for path in base.glob("????/??/??/*/run.json"):
+        index = RunIndex.parse(path.parent.relative_to(base).as_posix())
+        if index is None:
+            continue
+        item = Item(os.path.abspath(root), table, index, index.opened)
+        content = read_run_file(item)
+        if content.get("run_key") != run_id or content.get("state") == "finished":
+            continue
+        if best is None or index.record_date > best[0]:
+            best = (index.record_date, item)
+    return None if best is None else best[1]
+
+
+def prepare(root: str, table: str, which: str | Item, at: int | None, name: str) -> ResumePoint:
+    """Settle a run's earlier streams and find the checkpoint to go on from.
+
+    Args:
+        root: data root.
+        table: task table name.
+        which: record date, index, or the item.
+        at: time-step of a checkpoint; None takes the newest.
+        name: series of checkpoints.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        StillWritingError: a living process writes it.
+        NoCheckpointError: `at` names none.
+        RlaError: it has no run.json, or no agent takes its records in.
+    """
+    item = which if isinstance(which, Item) else find_item(root, table, which)
+    content = read_run_file(item)
+    if not content.get("run_id"):
+        message = (
+            f"{item.folder(LOG)} has no run.json, so it cannot be resumed in place; "
+            "start a new run from it with ExperimentLoader and fork_log_files()"
+        )
+        raise RlaError(message)
+    settle(find_places(), [str(stream) for stream in content.get("streams", ())])
+    folder = Path(item.folder(CHECKPOINT))
+    try:
+        step: int | None = find_checkpoint(folder, name, at)[0]
+    except NoCheckpointError:
+        if at is not None:
+            raise
+        step = None
+    marks = read_marks(folder, name, step)
+    abandoned = next_abandoned(item)
+    events = marks.get("outputs", {}).get("tensorboard", [0, 0, 0, None])
+    continues = {
+        "rows": 0 if step is None else marks.get("rows"),
+        "time_step": None if step is None else float(step),
+        "event_file": events[3],
+        "event_size": events[2],
+        "abandoned": abandoned,
+    }
+    state = {} if step is None else read_resume_state(folder, name, step) or {}
+    return ResumePoint(item, content["run_id"], step, name, state, continues)
+
+
+def read_marks(folder: Path, name: str, step: int | None) -> dict[str, Any]:
+    """How long each output was when a checkpoint was taken; empty when nobody noted it."""
+    with suppress(OSError, ValueError):
+        content = json.loads((folder / RESUME_FOLDER / f"{name}_{step}.marks.json").read_bytes())
+        if isinstance(content, dict):
+            return content
+    return {}
+
+
+def next_abandoned(item: Item) -> str:
+    """A name that no earlier resume of this run has used."""
+    number = 1
+    kinds = (LOG, CHECKPOINT, OTHER_RESULTS)
+    while any(os.path.exists(os.path.join(item.folder(kind), f"abandoned-{number}")) for kind in kinds):
+        number += 1
+    return f"abandoned-{number}"
+
+
+def abandon_later(point: ResumePoint) -> None:
+    """Move figures and checkpoints of later time-steps away; can be repeated."""
+    limit = -1 if point.time_step is None else point.time_step
+    target = str(point.continues["abandoned"])
+    for kind, pattern in ((CHECKPOINT, _CHECKPOINT), (OTHER_RESULTS, _FIGURE)):
+        root = Path(point.item.folder(kind))
+        for folder, folders, files in os.walk(root):
+            folders[:] = [entry for entry in folders if not entry.startswith(("abandoned-", "."))]
+            for file in files:
+                match = pattern.match(file)
+                if match is None or int(match[1]) <= limit:
+                    continue
+                source = Path(folder, file)
+                final = root / target / source.relative_to(root)
+                with suppress(OSError):
+                    final.parent.mkdir(parents=True, exist_ok=True)
+                    source.rename(final)
+
+
+def checkpoints_of(item: Item, name: str) -> list[int]:
+    """Time-steps of a run's checkpoints, ascending."""
+    return [step for step, _path in list_checkpoints(Path(item.folder(CHECKPOINT)), name)]

@@ -1,0 +1,336 @@
+"""Who is let in and what is refused: host keys, logins, foreign files, hostile names, links."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from replication_lab import ITEM, Node, Sshd, random_bytes, same_trees, tree, wait_until
+
+from rla_agent.replicate import Announcer, register, registry, replication_status
+from rla_agent.replicate.connect import Login, resolve_login
+from rla_agent.replicate.report import as_text
+from rla_agent.replicate.sftp import open_sftp
+from rla_agent.replicate.target import BlockedError, HostKeyError
+from rla_agent.replicate.trust import own_key, trust
+from rla_client.config import RemoteSetting
+
+MakeNode = Callable[..., Node]
+
+
+def target(node: Node) -> dict[str, object]:
+    targets = replication_status(node.state)["targets"]
+    return targets[0] if targets else {}
+
+
+def blocked(node: Node) -> bool:
+    return target(node).get("health") == "blocked"
+
+
+def nothing_pinned(master: Sshd, **more: object) -> dict[str, object]:
+    return master.remote(host_key="", known_hosts=str(master.folder / "known_hosts"), **more)
+
+
+def test_an_unknown_host_key_is_refused_with_the_words_to_mend_it(master: Sshd, make_node: MakeNode) -> None:
+    node = make_node(nothing_pinned(master))
+    node.run()
+    node.start()
+    wait_until(lambda: blocked(node), 20)
+    assert master.fingerprint() in str(target(node)["reason"])
+    assert "rla-agent trust 127.0.0.1" in str(target(node)["mend"])
+    assert "rla-agent trust" in as_text(replication_status(node.state))
+    assert tree(master.root) == {}
+    # once it is known, `retry` goes on
+    key = (master.folder / "host.pub").read_text().rsplit(" ", 1)[0]
+    (master.folder / "known_hosts").write_text(f"[127.0.0.1]:{master.port} {key}\n")
+    registry.ask_retry(node.state)
+    wait_until(lambda: same_trees(node, master.root), 20)
+
+
+def test_a_changed_host_key_is_refused(master: Sshd, make_node: MakeNode) -> None:
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(master.folder / "other")], check=True
+    )
+    key = (master.folder / "other.pub").read_text().rsplit(" ", 1)[0]
+    (master.folder / "known_hosts").write_text(f"[127.0.0.1]:{master.port} {key}\n")
+    node = make_node(nothing_pinned(master))
+    node.run()
+    node.start()
+    wait_until(lambda: blocked(node), 20)
+    assert "has changed" in str(target(node)["reason"])
+    assert "ssh-keygen -R" in str(target(node)["mend"])
+    assert tree(master.root) == {}
+
+
+def test_a_wrong_pinned_fingerprint_is_refused(master: Sshd) -> None:
+    login = Login("127.0.0.1", "127.0.0.1", master.port, "root", host_key="SHA256:" + "A" * 43)
+    with pytest.raises(HostKeyError, match="is pinned"):
+        open_sftp(login, str(master.root))
+
+
+def test_a_wrong_key_stops_after_three_tries(master: Sshd, make_node: MakeNode) -> None:
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(master.folder / "other")], check=True
+    )
+    node = make_node(master.remote(identity_file=str(master.folder / "other"), password="wrong-secret"))
+    node.run()
+    node.start()
+    wait_until(lambda: blocked(node), 60)
+    log = (master.folder / "sshd.log").read_text()
+    tries = log.count("Connection closed by authenticating") + log.count("Failed publickey")
+    time.sleep(1.0)
+    assert tries <= 3
+    assert (master.folder / "sshd.log").read_text().count("Connection from") <= 3
+    assert "refused us" in str(target(node)["reason"])
+    state = b"".join(path.read_bytes() for path in node.state.rglob("*") if path.is_file())
+    assert b"wrong-secret" not in state
+    assert "wrong-secret" not in node.log() + as_text(replication_status(node.state))
+
+
+def test_secrets_are_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    remote = RemoteSetting(ftp_server="master", password_env="RLA_TEST_PASSWORD")
+    with pytest.raises(BlockedError, match="RLA_TEST_PASSWORD"):
+        resolve_login(remote, tmp_path)
+    monkeypatch.setenv("RLA_TEST_PASSWORD", "very-secret")
+    login = resolve_login(remote, tmp_path)
+    assert login.password == "very-secret"
+    assert "very-secret" not in repr(login)
+    secrets = tmp_path / "secrets"
+    secrets.write_text("other: 1\nmaster: two words\n")
+    secrets.chmod(0o644)
+    remote = RemoteSetting(ftp_server="master", credentials_file=str(secrets))
+    with pytest.raises(BlockedError, match="open to other users"):
+        resolve_login(remote, tmp_path)
+    secrets.chmod(0o600)
+    assert resolve_login(remote, tmp_path).password == "two words"
+
+
+def test_ssh_config_aliases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text(
+        "Host lab\n  HostName 10.1.2.3\n  Port 2222\n  User ada\n  IdentityFile ~/k\n  ProxyJump gate\n"
+    )
+    login = resolve_login(RemoteSetting(ftp_server="lab"), tmp_path)
+    assert (login.address, login.port, login.user) == ("10.1.2.3", 2222, "ada")
+    assert tmp_path / "k" in login.key_files
+    assert login.proxy_command == "ssh -o BatchMode=yes -W 10.1.2.3:2222 gate"
+    assert resolve_login(RemoteSetting(ftp_server="lab", port=22, username="bob"), tmp_path).user == "bob"
+
+
+def test_trust_pins_only_what_was_accepted(master: Sshd, tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.mkdir()
+    login = Login(
+        "127.0.0.1",
+        "127.0.0.1",
+        master.port,
+        "root",
+        known_hosts=(private / "known_hosts",),
+        key_files=(private / "id_ed25519",),
+    )
+    asked: list[str] = []
+    refused = trust(login, str(master.root), private, lambda question: bool(asked.append(question)))
+    assert not refused.ready
+    assert master.fingerprint() in asked[0]
+    assert not (private / "known_hosts").exists()
+    waiting = trust(login, str(master.root), private, lambda _: True)
+    line = next(text for text in waiting.say if text.startswith("restrict ssh-ed25519 "))
+    assert not waiting.ready
+    assert line == own_key(private)
+    with (master.folder / "authorized_keys").open("a") as file:
+        file.write(line + "\n")
+    ready = trust(login, str(master.root), private, lambda _: pytest.fail("asked again"))
+    assert ready.ready
+    assert any("written, renamed and deleted" in text for text in ready.say)
+    assert tree(master.root) == {}
+    assert (private / "id_ed25519").stat().st_mode & 0o077 == 0
+
+
+def test_links_and_odd_names(node: Node, master: Sshd, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("outside")
+    folder = node.item("results")
+    node.run()
+    names = [
+        b"\xff\xfe",
+        b"new\nline",
+        "\u202e".encode(),
+        b"-rf",
+        b"=cmd|x",
+        b"..x",
+        b" ",
+        b"a\\b",
+        b"n" * 250,
+        b"s3:x",
+    ]
+    for number, name in enumerate(names):
+        (Path(os.fsdecode(os.fsencode(folder) + b"/" + name))).write_bytes(b"%d" % number)
+    (folder / "link").symlink_to(secret)
+    (folder / "folder-link").symlink_to(tmp_path)
+    os.mkfifo(folder / "pipe")
+    node.start()
+    wait_until(lambda: len(tree(master.root)) == len(names) + 1, 20)
+    there = os.fsencode(master.root / "results" / ITEM)
+    assert sorted(os.listdir(there)) == sorted(names)
+    assert "outside" not in "".join(path.read_text() for path in (master.root / "log").rglob("*.json"))
+
+
+def test_a_folder_swapped_for_a_link_leads_nowhere(node: Node, master: Sshd, tmp_path: Path) -> None:
+    from rla_agent.replicate.source import open_beneath
+
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "f").write_text("secret")
+    folder = node.item("results") / "sub"
+    folder.symlink_to(outside)
+    root = os.open(node.root, os.O_RDONLY)
+    try:
+        for path in (f"results/{ITEM}/sub/f", "../outside/f", "/etc/passwd"):
+            with pytest.raises(OSError):
+                open_beneath(root, path.encode())
+    finally:
+        os.close(root)
+
+
+def test_only_own_items_go(master: Sshd, make_node: MakeNode) -> None:
+    first = make_node(master.remote(), "first", host="node-a")
+    other = ITEM.replace("10.0.0.5", "10.0.0.6")
+    old = ITEM.replace("10.0.0.5", "10.0.0.7")
+    off = ITEM.replace("10.0.0.5", "10.0.0.8")
+    first.run()
+    first.run(other, host="node-b")
+    (first.item("log", old) / "progress.csv").write_text("a\n1\n")  # no run.json: an old RLA item
+    first.run(off)
+    register(first.state, first.root, first.config, off, is_master_node=True)
+    first.start()
+    wait_until(lambda: tree(master.root), 20)
+    wait_until(lambda: not target(first)["backlog"], 20)
+    assert list(tree(master.root)) == [f"log/{ITEM}/run.json"]
+    registry.add(first.state, first.root, first.config)
+    wait_until(lambda: len(tree(master.root)) == 3, 20)
+    assert f"log/{off}/run.json" not in tree(master.root)
+
+
+def test_a_foreign_file_is_kept_beside_ours(node: Node, master: Sshd) -> None:
+    path = node.item("results") / "note.txt"
+    path.write_text("ours")
+    node.run()
+    there = master.root / path.relative_to(node.root)
+    there.parent.mkdir(parents=True)
+    there.write_text("somebody else's")
+    node.start()
+    wait_until(lambda: there.read_text() == "ours", 20)
+    (kept,) = there.parent.glob("note.txt.kept-*")
+    assert kept.read_text() == "somebody else's"
+    wait_until(lambda: replication_status(node.state).get("kept"), 10)
+
+
+def test_an_item_moved_on_the_master_is_not_made_again(node: Node, master: Sshd) -> None:
+    log = node.run()
+    (log / "progress.csv").write_text("a\n1\n")
+    node.start()
+    wait_until(lambda: same_trees(node, master.root), 20)
+    (master.root / "log" / ITEM).rename(master.root / "moved")
+    (log / "warn.txt").write_text("new\n")
+    wait_until(lambda: replication_status(node.state)["parked_files"], 20)
+    (parked,) = [
+        entry for entry in replication_status(node.state)["parked"] if entry["path"].endswith("warn.txt")
+    ]
+    assert parked["reason"].startswith("moved on master")
+    assert "retry" in parked["mend"]
+    assert not (master.root / "log" / ITEM).exists()
+    registry.ask_retry(node.state)
+    wait_until(lambda: (master.root / "log" / ITEM / "warn.txt").exists(), 20)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_parked(node: Node, master: Sshd) -> None:
+    (master.root / "results").mkdir(mode=0o500)
+    (node.item("results") / "x").write_text("x")
+    node.run()
+    node.start()
+    wait_until(lambda: replication_status(node.state)["parked_files"] == 1, 20)
+    assert "permission" in replication_status(node.state)["parked"][0]["reason"]
+
+
+def test_pause_resume_and_announced_sizes(node: Node, master: Sshd) -> None:
+    log = node.run()
+    registry.pause(node.state)
+    node.start()
+    wait_until(lambda: target(node).get("backlog"), 20)
+    assert tree(master.root) == {}
+    assert as_text(replication_status(node.state)).startswith("replication: paused")
+    registry.resume(node.state)
+    wait_until(lambda: same_trees(node, master.root), 20)
+    announcer = Announcer(node.state)
+    path = log / "progress.csv"
+    path.write_text("a\n1\n2\n")
+    announcer.committed([(str(path), 0, 4, False)])
+    there = master.root / path.relative_to(node.root)
+    wait_until(there.exists, 20)
+    time.sleep(2.5)
+    assert there.read_text() == "a\n1\n"  # not past what is committed
+    announcer.committed([(str(path), 0, 6, False)])
+    wait_until(lambda: there.read_text() == "a\n1\n2\n", 20)
+    widened = path.with_name("new")
+    widened.write_text("a,b\n1,\n2,\n3,4\n")
+    widened.replace(path)
+    announcer.committed([(str(path), 1, path.stat().st_size, True)])
+    wait_until(lambda: there.read_text() == path.read_text(), 20)
+    announcer.close()
+
+
+def test_one_worker_per_state_folder(node: Node) -> None:
+    node.start()
+    wait_until(lambda: replication_status(node.state)["running"], 20)
+    import sys
+
+    command = [sys.executable, "-m", "rla_agent.replicate.worker", "--state", str(node.state)]
+    second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert second.returncode == 3
+    assert "already serves" in second.stderr
+
+
+def test_a_dead_worker_is_started_again(tmp_path: Path) -> None:
+    from rla_agent.replicate import ReplicatorProcess
+
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    process = ReplicatorProcess(state, tmp_path)
+    process.start(time.monotonic())
+    first = wait_until(lambda: process.pid, 10)
+    wait_until(lambda: replication_status(state)["running"], 20)
+    os.kill(first, 9)
+
+    def again() -> bool:
+        process.poll(time.monotonic())
+        return process.pid not in {None, first}
+
+    wait_until(again, 20)
+    wait_until(lambda: replication_status(state)["running"], 20)
+    process.stop()
+    assert process.pid is None
+
+
+def test_a_million_bytes_of_everything(tmp_path: Path) -> None:
+    """The folder target, without any server."""
+    master = tmp_path / "mounted"
+    node = Node(tmp_path / "n", {"file_transfer_protocol": "folder", "remote_data_root": str(master)})
+    register(node.state, node.root, node.config)
+    node.run()
+    (node.item("results") / "x").write_bytes(random_bytes(1_000_000))
+    node.start()
+    try:
+        wait_until(lambda: target(node).get("health") == "blocked", 20)  # not mounted
+        assert not master.exists()
+        master.mkdir()
+        registry.ask_retry(node.state)
+        wait_until(lambda: same_trees(node, master), 20)
+    finally:
+        node.kill()

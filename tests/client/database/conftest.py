@@ -1,0 +1,137 @@
+"""A look-alike of an RLA database that the tests write, and the original's own data where it is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import sys
+import time
+import types
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+MakeRun = Callable[..., str]
+TESTS = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLA_STATE_DIR", str(tmp_path_factory.mktemp("state")))
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    monkeypatch.delenv("RLA_DATA_ROOT", raising=False)
+
+
+@pytest.fixture
+def legacy(tmp_path: Path) -> Path:
+    """A writable copy of databases that the original wrote."""
+    source = Path(os.environ.get("RLA_LEGACY_DATA", TESTS.parent / "shared" / "legacy" / "data_root"))
+    if not source.is_dir():
+        pytest.skip(f"no data of the original at {source}; set RLA_LEGACY_DATA")
+    target = tmp_path / "legacy"
+    shutil.copytree(source, target, copy_function=shutil.copyfile)
+    for folder, _, _ in os.walk(target):
+        os.chmod(folder, 0o755)
+    return target
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """An empty data root with a name that is not easy."""
+    folder = tmp_path / "data röot"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def make_run(root: Path) -> MakeRun:
+    """Write a run as our agent does; returns its index."""
+    return lambda **options: write_run(root, **options)
+
+
+def write_run(
+    root: Path,
+    *,
+    number: int = 0,
+    table: str = "task",
+    info: str = "&lr=0.1",
+    params: dict[str, object] | None = None,
+    rows: int = 10,
+    state: str | None = "finished",
+    updated: float | None = None,
+    kinds: tuple[str, ...] = ("log", "code", "checkpoint", "archive_tester", "hyperparameter", "results", "tmp_data"),
+    spaces: bool = False,
+) -> str:
+    gap = " " if spaces else "_"
+    index = f"2026/11/21/09-30-{number:02}-123456{gap}10.0.0.5{gap}{info}"
+    values = {"lr": 0.1, "seed": number} if params is None else params
+    opened = datetime(2026, 11, 21, 9, 30, number, 123456).timestamp()
+    for kind in kinds:
+        folder = root / kind / table / index
+        (folder.parent if kind == "archive_tester" else folder).mkdir(parents=True, exist_ok=True)
+    if "log" in kinds:
+        folder = root / "log" / table / index
+        lines = [f"{step * 0.5},{step},{opened + step}" for step in range(rows)]
+        (folder / "progress.csv").write_text("\n".join(["return,time-step,timestamp", *lines]) + "\n")
+        (folder / "backup.txt").write_text("[BACKUP] 0 : key: lr, value: 0.1\n")
+        (folder / "log.txt").write_text("first line\nlast line\n")
+        if state is not None:
+            when = time.time() if updated is None else updated
+            run = {"format": 1, "run_id": f"run{number}", "host": "box", "state": state, "opened": opened}
+            run |= {"updated": when, "time_step": rows - 1, "closed": opened + 60, "last_row": opened + rows - 1}
+            (folder / "run.json").write_text(json.dumps(run))
+    if "archive_tester" in kinds:
+        content = {"hyper_param": values, "custom_data": {}, "record_date": index[:26], "info": info}
+        (root / "archive_tester" / table / f"{index}.json").write_text(json.dumps(content))
+    if "hyperparameter" in kinds:
+        (root / "hyperparameter" / table / index / "parameter.json").write_text(json.dumps(values))
+    if "checkpoint" in kinds:
+        for step in (5, 10, 100):
+            (root / "checkpoint" / table / index / f"checkpoint_{step}.pt").write_bytes(b"zip")
+    if "results" in kinds:
+        (root / "results" / table / index / "5-figure.png").write_bytes(b"png")
+    if "code" in kinds:
+        (root / "code" / table / index / "train.py").write_text(f"seed = {number}\n")
+    if "tmp_data" in kinds:
+        (root / "tmp_data" / table / index / "x.bin").write_bytes(b"1")
+    return index
+
+
+@pytest.fixture
+def old_pickle() -> Callable[..., bytes]:
+    """The bytes of an archived manager as the original's dill writes them."""
+    return write_old_pickle
+
+
+def write_old_pickle(protocol: int = 2, **state: object) -> bytes:
+    modules = {}
+    for name in ("RLA", "RLA.easy_log", "RLA.easy_log.tester", "RLA.easy_log.time_step"):
+        modules[name] = types.ModuleType(name)
+    tester = type("Tester", (), {"__module__": "RLA.easy_log.tester"})
+    holder = type("TimeStepHolder", (), {"__module__": "RLA.easy_log.time_step"})
+    modules["RLA.easy_log.tester"].Tester = tester  # type: ignore[attr-defined]
+    modules["RLA.easy_log.time_step"].TimeStepHolder = holder  # type: ignore[attr-defined]
+    manager = tester()
+    manager.__dict__.update(
+        hyper_param={"lr": 0.1, "nested": {"a": [1, 2]}},
+        hyper_param_record=["lr=0.1", "lr=0.1"],
+        custom_data={"best": deque([1.5, 2.5], maxlen=3)},
+        record_date=datetime(2021, 3, 4, 5, 6, 7, 8),
+        info="&lr=0.1&lr=0.1",
+        task_name="old_task",
+        root="/somewhere",
+        time_step_holder=holder(),
+        private_config={"REMOTE_SETTING": {"ftp_server": "h", "password": "not to be seen"}},
+    )
+    manager.__dict__.update(state)
+    sys.modules.update(modules)
+    try:
+        return pickle.dumps(manager, protocol)
+    finally:
+        for name in modules:
+            del sys.modules[name]

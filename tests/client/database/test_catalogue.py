@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rla_client.database import open as open_database
+from rla_client.database.catalogue import RACY_NS, Catalogue, run_signature, state_folder
+
+
+@pytest.fixture
+def settle(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Let the clock of the reader pass the time in which a time stamp proves nothing."""
+    ahead = [0.0]
+
+    def settle() -> None:
+        ahead[0] += RACY_NS / 1e9 + 1
+        monkeypatch.setattr("rla_client.database.runs.clock", lambda: time.time() + ahead[0])
+
+    return settle
+
+
+def test_new_grown_and_removed_runs_are_seen_at_once(
+    root: Path, make_run: Callable[..., str], settle: Callable[[], None]
+) -> None:
+    database = open_database(root)
+    first = make_run(number=1)
+    settle()
+    assert [record.index for record in database.records()] == [first]
+    second = make_run(number=2, rows=3)
+    assert [record.index for record in database.records()] == [first, second]
+    settle()
+    database.records()
+    with (root / "log" / "task" / second / "progress.csv").open("a") as file:
+        file.write("1.5,77,99.0\n")
+    assert database.records()[-1].time_step == 77
+    for kind in ("log", "code", "checkpoint", "hyperparameter", "results", "tmp_data"):
+        shutil.rmtree(root / kind / "task" / first)
+    (root / "archive_tester" / "task" / f"{first}.json").unlink()
+    assert [record.index for record in database.records()] == [second]
+
+
+def test_a_csv_that_was_cut_and_grew_to_its_old_size_is_read_again(
+    root: Path, make_run: Callable[..., str], settle: Callable[[], None]
+) -> None:
+    index = make_run(rows=10)
+    settle()
+    database = open_database(root)
+    assert database.records()[0].time_step == 9
+    path = root / "log" / "task" / index / "progress.csv"
+    before = path.stat()
+    lines = path.read_text().splitlines(keepends=True)
+    os.truncate(path, len("".join(lines[:5])))
+    with path.open("a") as file:
+        file.write("".join(lines[5:-1]) + lines[-1].replace(",9,", ",8,"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # even so
+    assert path.stat().st_size == before.st_size
+    assert database.records()[0].time_step == 8
+
+
+def test_nothing_is_read_again_when_nothing_changed(
+    root: Path, make_run: Callable[..., str], settle: Callable[[], None]
+) -> None:
+    index = make_run()
+    database = open_database(root)
+    settle()
+    database.records()
+    settle()
+    reads: list[tuple[int, int]] = []
+    database.progress = lambda done, total: reads.append((done, total))
+    database.records()
+    assert reads == []
+    now = time.time_ns()
+    assert run_signature(str(root / "log" / "task" / index), now) == ""
+    assert run_signature(str(root / "log" / "task" / index), now + 2 * RACY_NS) != ""
+
+
+@pytest.mark.parametrize("damage", ["garbage", "version", "missing"])
+def test_a_broken_catalogue_is_built_anew(root: Path, make_run: Callable[..., str], damage: str) -> None:
+    make_run()
+    database = open_database(root)
+    database.records()
+    path = state_folder(root) / "catalogue.db"
+    if damage == "garbage":
+        path.write_bytes(b"no database" * 1000)
+    elif damage == "version":
+        with sqlite3.connect(path) as connection:
+            connection.execute("PRAGMA user_version = 999")
+    else:
+        shutil.rmtree(path.parent)
+    assert len(database.records()) == 1
+
+
+def test_broken_files_are_problems_of_their_run_only(root: Path, make_run: Callable[..., str]) -> None:
+    make_run(number=1)
+    index = make_run(number=2)
+    (root / "log" / "task" / index / "run.json").write_text("{")
+    (root / "log" / "task" / index / "progress.csv").write_bytes(b"a\0\n1\n")
+    good, bad = open_database(root).records()
+    assert good.problems == ()
+    assert len(bad.problems) == 2
+    assert all(index in problem for problem in bad.problems)
+
+
+def test_a_catalogue_that_cannot_be_written_is_kept_in_memory(root: Path, make_run: Callable[..., str]) -> None:
+    make_run()
+    with Catalogue(root, Path("/proc/nowhere")) as catalogue:
+        catalogue.refresh(time.time_ns())
+        assert catalogue.count() == 1

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rla_client.database import open as open_database
+from rla_client.database.changes import changing
+from rla_client.database.foreign import import_logs
+from rla_client.errors import ArgumentError
+
+
+def run_import(root: Path, kind: str, folder: Path) -> tuple[list[str], list[str], list[str]]:
+    with changing(root, 1000.0):
+        return import_logs(root, kind, folder, "new", 1000.0)
+
+
+def write_events(folder: Path, values: dict[str, list[float]]) -> None:
+    from tensorboardX import SummaryWriter
+
+    with SummaryWriter(str(folder)) as writer:
+        for tag, series in values.items():
+            for step, value in enumerate(series):
+                writer.add_scalar(tag, value, step * 10)
+        writer.add_text("hyperparameters", "lr 0.1")
+
+
+def test_tensorboard_every_value(root: Path, tmp_path: Path) -> None:
+    values = {"loss": [0.5 * step for step in range(50)], "a/b": [float("nan"), 2.0, -3.25]}
+    write_events(tmp_path / "runs" / "one", values)
+    write_events(tmp_path / "runs" / "deep" / "two", {"x": [1.0]})
+    made, there, problems = run_import(root, "tensorboard", tmp_path / "runs")
+    assert (len(made), there, problems) == (2, [], [])
+    run = next(run for run in open_database(root) if "one" in run.index)
+    frame = run.scalars().set_index("time-step")
+    assert frame["loss"].tolist() == values["loss"]
+    assert [repr(value) for value in frame["a/b"].tolist()[:3]] == ["nan", "2.0", "-3.25"]
+    assert list(frame.index) == [step * 10 for step in range(50)]
+    assert len(list((root / "log" / "new" / run.index / "tb" / "events").iterdir())) == 1
+    assert run_import(root, "tensorboard", tmp_path / "runs") == ([], made, [])
+
+
+def test_tensorboard_of_torch(root: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path / "t")) as writer:
+        for step in range(5):
+            writer.add_scalar("new style", step * 0.25, step, new_style=True)
+            writer.add_scalar("double", step / 3, step, double_precision=True, new_style=True)
+    run_import(root, "tensorboard", tmp_path / "t")
+    frame = open_database(root).find("@last").scalars()
+    assert frame["new style"].tolist() == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert frame["double"].tolist() == [step / 3 for step in range(5)]
+
+
+def test_a_torn_event_file_gives_what_is_whole(root: Path, tmp_path: Path) -> None:
+    write_events(tmp_path / "t", {"loss": [1.0, 2.0, 3.0]})
+    (path,) = (tmp_path / "t").iterdir()
+    with path.open("rb+") as file:
+        file.truncate(path.stat().st_size - 60)
+    run_import(root, "tensorboard", tmp_path / "t")
+    assert open_database(root).find("@last").scalars()["loss"].tolist()[:2] == [1.0, 2.0]
+
+
+def test_csv_cells_are_copied_and_steps_found(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "monitor.csv").write_text('#{"t_start": 1}\nr,l,t\n1.25,10,0.5\n2,20,1.5')
+    (tmp_path / "c" / "progress.csv").write_text('time/total_timesteps,note\n100,"a, b"\n200,c\n')
+    (tmp_path / "c" / "empty.csv").write_text("")
+    made, _, problems = run_import(root, "csv", tmp_path / "c")
+    assert len(made) == 2
+    assert "empty.csv" in problems[0]
+    monitor, progress = (next(run for run in open_database(root) if name in run.index) for name in ("monitor", "progress"))
+    assert monitor.scalars()["r"].tolist() == [1.25, 2.0]
+    assert monitor.scalars()["time-step"].tolist() == [0, 1]
+    assert progress.scalars()["time-step"].tolist() == [100, 200]
+    with (Path(progress.folder("log")) / "progress.csv").open() as file:
+        assert [row["note"] for row in csv.DictReader(file)] == ["a, b", "c"]
+
+
+def test_garage(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "local" / "experiment" / "my_run"
+    folder.mkdir(parents=True)
+    (folder / "progress.csv").write_text("Iteration,TotalEnvSteps,Evaluation/AverageReturn\n0,2000,12.5\n1,4000,13\n")
+    (folder / "variant.json").write_text(json.dumps({"seed": 3, "lr": 0.01}))
+    (folder / "metadata.json").write_text(json.dumps({"githash": "abc"}))
+    os.utime(folder / "variant.json", (1e9, 1e9))
+    run_import(root, "garage", tmp_path / "data")
+    run = open_database(root).find("@last")
+    assert run.hyper_param.seed == 3
+    assert run.hyper_param.metadata.githash == "abc"
+    assert run.record.opened == pytest.approx(1e9)
+    assert run.scalars()["time-step"].tolist() == [2000, 4000]
+    assert run.scalars()["Evaluation/AverageReturn"].tolist() == [12.5, 13]
+
+
+def test_nothing_to_import_is_said(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="no garage logs"):
+        run_import(root, "garage", tmp_path)
+    with pytest.raises(ArgumentError, match="kinds"):
+        run_import(root, "wandb", tmp_path)

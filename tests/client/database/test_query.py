@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from rla_client.database import experiment_data_query, extract_valid_index, single_experiment_query
+from rla_client.errors import NoSuchTableError
+from rla_client.layout import (
+    ARCHIVE_TESTER,
+    CHECKPOINT,
+    CODE,
+    HYPARAMETER,
+    LOG,
+    OTHER_RESULTS,
+    TMP_DATA,
+)
+
+LEGACY_TABLE = "test_manger_demo_task"
+KINDS = (LOG, ARCHIVE_TESTER, OTHER_RESULTS, TMP_DATA, HYPARAMETER, CHECKPOINT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_results_are_keyed_by_date_in_both_spellings(root: Path, make_run: Callable[..., str], kind: str) -> None:
+    first, second = make_run(number=1), make_run(number=2, spaces=True)
+    found = experiment_data_query(str(root), "task", "2026/*", kind)
+    assert list(found) == [first[:26], second[:26]]
+    assert [os.path.relpath(result.dirname, root) for result in found.values()] == [
+        f"{kind}/task/{first}",
+        f"{kind}/task/{second}",
+    ]
+
+
+def test_what_the_results_hold(root: Path, make_run: Callable[..., str]) -> None:
+    index = make_run(params={"lr": 0.1, "net": {"size": 3}})
+    date = index[:26]
+    assert single_experiment_query(str(root), "task", date, CHECKPOINT).all_ckps == [
+        "checkpoint_5.pt",
+        "checkpoint_10.pt",
+        "checkpoint_100.pt",
+    ]
+    assert single_experiment_query(str(root), "task", date, HYPARAMETER).hyper_param.net.size == 3
+    figures = single_experiment_query(str(root), "task", date, OTHER_RESULTS)
+    assert [os.path.basename(path) for path in figures.location] == ["5-figure.png"]
+    assert figures.ctime == [os.path.getmtime(figures.location[0])]
+    manager = single_experiment_query(str(root), "task", date, ARCHIVE_TESTER).exp_manager
+    assert manager.hyper_param["net"]["size"] == 3
+    assert manager.record_date == datetime(2026, 11, 21, 9, 30, 0, 123456)
+
+
+def test_bad_questions_are_answered_clearly(root: Path, make_run: Callable[..., str]) -> None:
+    make_run(number=1)
+    make_run(number=2)
+    with pytest.raises(NotImplementedError, match="code"):
+        experiment_data_query(str(root), "task", "*", CODE)
+    with pytest.raises(NoSuchTableError, match=r"'nope'.*task"):
+        experiment_data_query(str(root), "nope", "*", LOG)
+    with pytest.raises(AssertionError, match="2 match"):
+        single_experiment_query(str(root), "task", "2026/11/21/09-30", LOG)
+    with pytest.raises(AssertionError, match="0 match"):
+        single_experiment_query(str(root), "task", "1999", LOG)
+    with pytest.warns(UserWarning, match="matches '1999"):
+        assert experiment_data_query(str(root), "task", "1999*", LOG) == {}
+
+
+def test_a_broken_file_is_warned_about_and_the_rest_is_given(root: Path, make_run: Callable[..., str]) -> None:
+    make_run(number=1)
+    index = make_run(number=2)
+    (root / "archive_tester" / "task" / f"{index}.json").write_text("{")
+    with pytest.warns(UserWarning, match="09-30-02"):
+        assert len(experiment_data_query(str(root), "task", "*", ARCHIVE_TESTER)) == 1
+
+
+def test_extract_valid_index() -> None:
+    assert extract_valid_index("/x/log/t/2022/06/22/16-53-36-896124 1.2.3.4 &a=1/y") == "2022/06/22/16-53-36-896124"
+    assert extract_valid_index("2022/06/22") is None
+
+
+@pytest.mark.parametrize(("kind", "count"), [(LOG, 33), (ARCHIVE_TESTER, 33), (OTHER_RESULTS, 14), (CHECKPOINT, 13)])
+def test_the_originals_data(legacy: Path, kind: str, count: int) -> None:
+    found = experiment_data_query(str(legacy), LEGACY_TABLE, "2022/0[67]/*", kind)
+    assert len(found) == count
+    assert None not in found
+    if kind == ARCHIVE_TESTER:
+        assert {result.exp_manager.hyper_param.input_size for result in found.values()} == {16}
+        assert all(result.exp_manager.record_date.year == 2022 for result in found.values())

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rla_client.database import open as open_database
+from rla_client.database.runs import match_runs, parse_since
+from rla_client.errors import AmbiguousRunError, ArgumentError, DatabaseError, NoSuchRunError, NoSuchTableError
+
+MakeRun = Callable[..., str]
+
+
+def test_one_row_a_run_with_everything(root: Path, make_run: MakeRun) -> None:
+    make_run(number=1, params={"lr": 0.1, "net": {"size": 3}, "host": "mine"})
+    make_run(number=2, params={"lr": 0.5}, state="failed", table="other/deep")
+    frame = open_database(root).runs()
+    assert list(frame["table"]) == ["task", "other/deep"]
+    assert list(frame["state"]) == ["finished", "failed"]
+    assert list(frame["time-step"]) == [9, 9]
+    assert frame.loc[0, "net.size"] == 3
+    assert frame.loc[0, "hp:host"] == "mine"
+    assert frame.loc[0, "host"] == "box"
+    assert list(frame["return"]) == [4.5, 4.5]
+    assert list(frame["duration"].round(6)) == [60.0, 60.0]
+
+
+def test_filters_tables_and_dates(root: Path, make_run: MakeRun) -> None:
+    for number, lr in enumerate([0.1, 0.1, 0.5]):
+        make_run(number=number, params={"lr": lr, "net": {"size": number}})
+    make_run(number=9, table="other")
+    database = open_database(root)
+    assert len(database.records("task", "lr == 0.1 and state == 'finished'")) == 2
+    assert [record.hyper["net"]["size"] for record in database.records(where="net.size >= 1")] == [1, 2]
+    assert len(database.records(where="`return` > 4", limit=2)) == 2
+    assert len(database.records(since="2026-11-21T09:30:02")) == 2
+    assert database.records("other", "lr == 3") == []
+    with pytest.raises(ArgumentError, match="no run has 'lrr'"):
+        database.records(where="lrr == 1")
+    with pytest.raises(NoSuchTableError):
+        database.records("nope")
+    with pytest.raises(ArgumentError, match="no date"):
+        database.records(since="yesterday")
+
+
+def test_a_run_is_found_by_a_part(root: Path, make_run: MakeRun) -> None:
+    first, second = make_run(number=1), make_run(number=2, spaces=True, info="&lr=0.1&x=a b")
+    database = open_database(root)
+    assert database.find("@last").index == second
+    assert database.find("09-30-01").index == first
+    assert database.find(second).index == second
+    assert database.find(f"task/{first}").index == first
+    with pytest.raises(AmbiguousRunError, match="2 runs fit"):
+        database.find("09-30")
+    with pytest.raises(NoSuchRunError):
+        database.find("1999")
+    assert match_runs([("a", "x"), ("b", "xx")], "x") == [("a", "x")]
+
+
+def test_a_run_gives_its_parts(root: Path, make_run: MakeRun) -> None:
+    make_run(number=1)
+    make_run(number=2)
+    database = open_database(root)
+    run, other = database.find("09-30-01"), database.find("09-30-02")
+    assert [path.name for path in run.checkpoints] == ["checkpoint_5.pt", "checkpoint_10.pt", "checkpoint_100.pt"]
+    assert [path.name for path in run.figures] == ["5-figure.png"]
+    assert list(run.scalars()["return"]) == [step * 0.5 for step in range(10)]
+    assert run.archive.hyper_param.seed == 1
+    assert run.code_diff(other).splitlines()[-2:] == ["-seed = 1", "+seed = 2"]
+    assert run.code_diff(run) == ""
+    run.hyper_param["lr"] = 99
+    assert database.find("09-30-01").hyper_param.lr == 0.1
+
+
+def test_curves_in_long_form(root: Path, make_run: MakeRun) -> None:
+    make_run(number=1)
+    index = make_run(number=2, rows=3)
+    path = root / "log" / "task" / index / "progress.csv"
+    path.write_text("return,extra,time-step\n1,,0\n,5,1\n2,6,2\n")
+    database = open_database(root)
+    frame = database.curves(database.runs(), ["return", "extra", "nope"], bound=5)
+    mine = frame[frame["index"] == index]
+    assert mine[mine["metric"] == "return"][["x", "value"]].to_numpy().tolist() == [[0, 1], [2, 2]]
+    assert mine[mine["metric"] == "extra"][["x", "value"]].to_numpy().tolist() == [[1, 5], [2, 6]]
+    assert len(frame[frame["index"] != index]) == 6
+    assert len(database.curves("@last", "return", bound=(1, 2))) == 1
+    assert len(database.curves([], "return")) == 0
+
+
+def test_curves_come_from_the_cache_only_while_it_is_right(
+    root: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = make_run(rows=5)
+    database = open_database(root)
+    monkeypatch.setattr("rla_client.database.curves.clock", lambda: time.time() + 10)
+    first = database.curves("@last", ["return", "nope"])
+    again = database.curves("@last", ["return", "nope"])
+    assert first.equals(again)
+    assert len(list(database.curve_cache()._folder.rglob("*"))) > 3
+    with (root / "log" / "task" / index / "progress.csv").open("a") as file:
+        file.write("7.5,50,1.0\n")
+    assert database.curves("@last", "return")["value"].tolist()[-1] == 7.5
+
+
+def test_a_broken_csv_is_warned_about_and_the_rest_is_given(root: Path, make_run: MakeRun) -> None:
+    make_run(number=1)
+    index = make_run(number=2)
+    (root / "log" / "task" / index / "progress.csv").write_bytes(b"a\0b,time-step\n1,2\n")
+    database = open_database(root)
+    with pytest.warns(UserWarning, match="09-30-02"):
+        assert len(database.curves(database.runs(), "return")) == 10
+
+
+def test_a_silent_running_run_is_unknown(root: Path, make_run: MakeRun) -> None:
+    make_run(number=1, state="running")
+    make_run(number=2, state="running", updated=time.time() - 181)
+    make_run(number=3, state=None)
+    assert list(open_database(root).runs()["state"]) == ["running", "unknown", None]
+
+
+def test_notebooks_show_text_from_files_escaped(root: Path, make_run: MakeRun) -> None:
+    make_run(params={"lr": "<script>alert(1)</script>"})
+    database = open_database(root)
+    for page in (database._repr_html_(), database.find("@last")._repr_html_()):
+        assert "<script>" not in page
+        assert "<table>" in page
+
+
+def test_no_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseError, match="no folder"):
+        open_database(tmp_path / "nope")
+
+
+def test_ages_and_dates() -> None:
+    assert parse_since("36h", 1_000_000.0) == 1_000_000.0 - 36 * 3600
+    assert parse_since(5, 0.0) == 5
+    assert parse_since("2026/11/21", 0.0) == parse_since("2026-11-21", 0.0)
+
+
+def test_the_originals_data(legacy: Path) -> None:
+    database = open_database(legacy)
+    assert database.tables() == ["sb3_ppo", "sb_ppo_tf", "test_manger_demo_task"]
+    frame = database.runs()
+    assert len(frame) == 39
+    assert database.find("15-03-03").hyper_param.env == "CartPole-v1"
+    assert len(database.records(where="input_size == 16")) == 37
+    assert len(database.curves(frame, "perf/mse")) == 2136

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rla_client.database.where import Where
+from rla_client.errors import ArgumentError
+
+ROW = {"lr": 0.001, "env": "Hopper-v4", "old": "0.5", "tags": ["a", "b"], "perf/mse": 0.05, "a.b": 3, "flag": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("lr == 0.001 and env == 'Hopper-v4'", True),
+        ("lr > 0.001 or not env == 'Ant-v4'", True),
+        ("old == 0.5", True),
+        ("0.1 < old <= 0.5", True),
+        ("`perf/mse` < 0.1", True),
+        ("a.b == 3", True),
+        ("'a' in tags and 'c' not in tags", True),
+        ("'Hop' in env", True),
+        ("env in ['Hopper-v4', 'x']", True),
+        ("lr in (1, 0.001)", True),
+        ("missing > 3", False),
+        ("missing is None", True),
+        ("missing == 3", False),
+        ("env > 3", False),
+        ("lr == -0.001", False),
+        ("flag == True", True),
+        ("flag", True),
+    ],
+)
+def test_filters(text: str, answer: bool) -> None:
+    assert Where(text)(ROW) is answer
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "lr = 3", "__import__('os')", "lr.__class__()", "[x for x in y]", "lr if 1 else 2", "lambda: 1", "lr[0]", "f'{lr}'", "(", "a" * 20_000],
+)
+def test_anything_else_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ArgumentError, match="example"):
+        Where(text)
+
+
+@given(st.text(max_size=40))
+def test_no_text_does_anything_but_filter_or_be_refused(text: str) -> None:
+    try:
+        test = Where(text)
+    except ArgumentError:
+        return
+    test(ROW)

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import launchers
+from environments import Counting, Drawing
+
+from rla_client import logger as rla_logger
+from rla_client.errors import ArgumentError, NotSetupError, SnapshotError
+from rla_client.experiment import (
+    LocalRunner,
+    LocalSampler,
+    MultiprocessingSampler,
+    SnapshotConfig,
+    Trainer,
+    set_seed,
+    tabular,
+    wrap_experiment,
+)
+
+
+class Algo:
+    """Records what it sampled; its state is a number that depends on every draw."""
+
+    max_path_length = 4
+
+    def __init__(self, sampler_cls=None, stop_after=None):
+        self.policy = Drawing()
+        self.sampler_cls = sampler_cls
+        self.stop_after = stop_after
+        self.memory = 0.0
+        self.seen = []
+
+    def train(self, runner):
+        for epoch in runner.step_epochs():
+            runner.step_path = runner.obtain_samples(runner.step_itr)
+            drawn = sum(float(path["observations"].sum()) for path in runner.step_path)
+            acted = sum(float(path["agent_infos"]["u"].sum()) for path in runner.step_path)
+            self.memory = self.memory / 2 + drawn + acted + np.random.rand()
+            self.seen.append((epoch, runner.step_itr))
+            tabular.record("memory", self.memory)
+            runner.step_itr += 1
+            if epoch == self.stop_after:
+                raise InterruptedError
+        return self.memory
+
+
+def runner_in(folder, algo, mode="all", gap=1, **setup):
+    runner = LocalRunner(SnapshotConfig(str(folder), mode, gap))
+    runner.setup(algo, Counting(length=6), **setup)
+    return runner
+
+
+def test_before_setup():
+    runner = Trainer(SnapshotConfig("nowhere", "last", 1))
+    for call in (
+        lambda: runner.train(1),
+        lambda: runner.save(0),
+        lambda: runner.obtain_samples(0),
+        lambda: runner.resume(),
+        lambda: next(iter(runner.step_epochs())),
+        lambda: runner.get_env_copy(),
+    ):
+        with pytest.raises(NotSetupError):
+            call()
+    with pytest.raises(ArgumentError, match="train"):
+        runner.setup(object(), Counting())
+    with pytest.raises(ArgumentError, match="n_workers"):
+        runner.setup(Algo(), Counting(), n_workers=0)
+    runner.setup(Algo(), Counting())
+    with pytest.raises(ArgumentError, match="batch_size"):
+        runner.train(1)
+
+
+def test_training_counts_and_gives_the_algorithms_result(tmp_path):
+    set_seed(1)
+    algo = Algo()
+    runner = runner_in(tmp_path, algo, "last")
+    result = runner.train(n_epochs=3, batch_size=10, store_paths=True)
+    assert result == algo.memory
+    assert algo.seen == [(0, 0), (1, 1), (2, 2)]
+    assert runner.total_env_steps == 3 * 12
+    assert [path["rewards"].shape for path in runner.step_path] == [(4,)] * 3
+    assert runner.obtain_episodes(0, 5).n_steps == 8
+    assert runner.get_env_copy() is not runner._env
+    assert [entry.name for entry in tmp_path.iterdir()] == ["params.pkl"]
+
+
+@pytest.mark.parametrize("sampler", [LocalSampler, MultiprocessingSampler])
+def test_restored_training_goes_on_with_the_same_numbers(tmp_path, sampler):
+    set_seed(1)
+    whole = runner_in(tmp_path / "whole", Algo(sampler), n_workers=2).train(6, 16)
+    set_seed(1)
+    with pytest.raises(InterruptedError):
+        runner_in(tmp_path / "cut", Algo(sampler, stop_after=3), n_workers=2).train(6, 16)
+    set_seed(77)  # a process that goes on elsewhere has other states
+    runner = LocalRunner(SnapshotConfig(str(tmp_path / "cut"), "all", 1))
+    arguments = runner.restore(tmp_path / "cut", 1)
+    assert (arguments.n_epochs, arguments.batch_size, arguments.start_epoch) == (6, 16, 2)
+    np.random.rand()
+    runner._algo.stop_after = None
+    assert runner.resume() == whole
+    assert runner._algo.seen == [(epoch, epoch) for epoch in range(6)]
+
+
+def test_more_epochs_than_at_first(tmp_path):
+    set_seed(1)
+    whole = runner_in(tmp_path / "whole", Algo()).train(5, 8)
+    set_seed(1)
+    runner_in(tmp_path / "short", Algo()).train(3, 8)
+    runner = LocalRunner(SnapshotConfig(str(tmp_path / "short"), "all", 1))
+    runner.restore(tmp_path / "short")
+    assert runner.resume(n_epochs=5) == whole
+
+
+def test_foreign_snapshots_are_refused(tmp_path):
+    runner = runner_in(tmp_path, Algo(), "last")
+    runner._snapshotter.save_itr_params(0, {"algo": 1})
+    with pytest.raises(SnapshotError, match="not made by"):
+        runner.restore(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        runner.restore(tmp_path / "nowhere")
+
+
+def test_a_launcher_that_restores_itself_goes_on_in_its_folder(agent, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    @wrap_experiment(archive_launch_repo=False, snapshot_mode="all")
+    def first(ctxt, stop=None):
+        set_seed(1)
+        runner = LocalRunner(ctxt)
+        runner.setup(Algo(stop_after=stop), Counting(length=6))
+        runner.train(5, 8)
+
+    @wrap_experiment(archive_launch_repo=False, snapshot_mode="all")
+    def second(ctxt, source):
+        runner = LocalRunner(ctxt)
+        runner.restore(source, 1)
+        runner._algo.stop_after = None
+        runner.resume()
+        assert rla_logger.flush(10)
+        return Path(ctxt.log_dir)
+
+    first({"log_dir": "whole"})
+    with pytest.raises(InterruptedError):
+        first({"log_dir": "cut"}, stop=3)
+    folder = second({"log_dir": "cut", "use_existing_dir": True}, source="cut")
+    elsewhere = second({"log_dir": "elsewhere"}, source="cut")
+    whole = launchers.rows(tmp_path / "whole")
+    assert len(whole) == 5
+    assert launchers.rows(folder) == whole
+    assert launchers.rows(elsewhere) == whole[2:]
+
+
+def test_an_experiment_as_an_item_of_a_database(agent, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = {"LOG_USED": ["log", "csv", "tensorboard"], "BACKUP_CONFIG": {"backup_code_dir": []}}
+
+    @wrap_experiment(task_table_name="table", data_root=tmp_path / "db", rla_config=config, name_parameters="passed")
+    def experiment(ctxt, seed=1, epochs=3):
+        set_seed(seed)
+        runner = LocalRunner(ctxt)
+        runner.setup(Algo(), Counting(length=6))
+        runner.train(epochs, 8)
+        assert rla_logger.flush(10)
+        return Path(ctxt.log_dir), Path(ctxt.snapshot_dir)
+
+    log, snapshots = experiment(seed=4)
+    assert log.relative_to(tmp_path / "db").parts[:2] == ("log", "table")
+    assert log.name.endswith("&seed=4")
+    assert snapshots.relative_to(tmp_path / "db").parts[0] == "checkpoint"
+    assert (snapshots / "params.pkl").is_file()
+    assert [row["time-step"] for row in launchers.rows(log)] == ["8", "16", "24"]
+    assert (log / "variant.json").is_file()
+    code = tmp_path / "db" / "code" / log.relative_to(tmp_path / "db" / "log")
+    assert (code / "launch_manifest.json").is_file()
+    assert experiment(seed=5)[0] != log
+
+
+@pytest.mark.soak
+def test_an_epoch_costs_less_than_a_millisecond(tmp_path):
+    class Empty(Algo):
+        def train(self, runner):
+            begin = time.perf_counter()
+            for _ in runner.step_epochs():
+                pass
+            return time.perf_counter() - begin
+
+    runner = runner_in(tmp_path, Empty(), "none")
+    assert runner.train(1000, 8) / 1000 < 0.001

@@ -1,0 +1,100 @@
+"""Shared-memory slots: filled while warm and free, given back by the agent, never mixed up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from rla_agent.sinks.files import Outcome
+from rla_agent.sinks.media import sweep_slots
+from rla_client import handover, media_slots
+from rla_client.recorders import VideoRecorder
+
+STREAM = f"test-{os.getpid()}"
+
+
+def moving() -> np.ndarray[Any, Any]:
+    """40 frames of 128 x 128, 1.9 MB: frame t is grey of value 5 t."""
+    levels = (np.arange(40) * 5).astype(np.uint8)
+    return np.broadcast_to(levels[:, None, None, None], (40, 128, 128, 3)).copy()
+
+
+def levels_of(path: Path) -> list[int]:
+    with Image.open(path) as gif:
+        found = []
+        for number in range(gif.n_frames):
+            gif.seek(number)
+            found.append(int(np.asarray(gif.convert("L")).mean()))
+    return found
+
+
+def test_large_videos_go_through_warm_shared_memory(run: Any, wait_until: Callable[..., Any]) -> None:
+    video = moving()
+    assert run.outbox.stream_folder is not None
+    stream = run.outbox.stream_folder.name
+    VideoRecorder.prepare(video.shape)
+    wait_until(lambda: handover._state.slots is not None and len(handover._state.slots._slots) == 1)
+
+    VideoRecorder.save("a.gif", video)
+    wait_until(lambda: len(handover._state.slots._slots) == 2)  # a second one, while the first is busy
+    VideoRecorder.save("b.gif", video)
+    VideoRecorder.save("c.gif", video)  # both are busy
+    sources = ["slot" if "slot" in fields else "blob" for _, fields in run.jobs]
+    assert sources == ["slot", "slot", "blob"]
+    video[:] = 0
+    assert [result.outcome for result in run.work()] == [Outcome.WRITTEN] * 3
+    VideoRecorder.save("d.gif", video)  # given back
+    assert "slot" in run.jobs[-1][1]
+
+    for name in "abc":
+        assert levels_of(run.results / f"7-{name}.gif") == [5 * number for number in range(40)]
+    assert sweep_slots(stream) == 2
+    assert not [name for name in os.listdir("/dev/shm") if stream in name]
+
+
+def test_a_replay_after_the_slot_was_used_again_writes_nothing_wrong(
+    run: Any, wait_until: Callable[..., Any]
+) -> None:
+    video = moving()
+    VideoRecorder.prepare(video.shape)
+    wait_until(lambda: handover._state.slots is not None and handover._state.slots._slots)
+    VideoRecorder.save("a.gif", video)
+    run.work()
+    VideoRecorder.save("b.gif", video)
+    (run.results / "7-a.gif").unlink()
+
+    first, second = run.work()
+
+    assert (first.outcome, second.outcome) == (Outcome.FAILED, Outcome.WRITTEN)
+    assert run.files == ["7-b.gif"]
+
+
+def test_a_forked_child_does_not_use_its_parents_slots() -> None:
+    slots = media_slots.MediaSlots(STREAM)
+    thread = slots.prepare(2 << 20)
+    assert thread is not None
+    thread.join(10)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if slots.fill(1 << 20, lambda _memory: None) is None else 1)
+    _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert slots.fill(1 << 20, lambda _memory: None) is not None
+    assert sweep_slots(STREAM) == 1
+
+
+def test_short_shared_memory_means_blobs() -> None:
+    slots = media_slots.MediaSlots(STREAM)
+    room = os.statvfs("/dev/shm")
+    thread = slots.prepare(room.f_bavail * room.f_frsize // 4 + 1)
+    assert thread is not None
+    thread.join(10)
+
+    assert slots.fill(1 << 20, lambda _memory: None) is None
+    assert sweep_slots(STREAM) == 0

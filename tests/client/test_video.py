@@ -1,0 +1,123 @@
+"""Videos at once and frame by frame, from the user's arrays to the frames of the file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from rla_agent.sinks.files import Outcome
+from rla_client import video as video_module
+from rla_client.clock import time_step_holder
+from rla_client.errors import ArgumentError
+from rla_client.recorders import VideoRecorder
+from rla_client.render import ffmpeg_path
+
+
+def frames_of(path: Path, width: int, height: int) -> np.ndarray[Any, Any]:
+    command = [ffmpeg_path(), "-v", "error", "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    raw = subprocess.run(command, check=True, capture_output=True).stdout
+    return np.frombuffer(raw, np.uint8).reshape(-1, height, width, 3)
+
+
+def moving(count: int, height: int, width: int) -> np.ndarray[Any, Any]:
+    """Frame t is grey of value 10 t."""
+    levels = (np.arange(count) * 10 % 250).astype(np.uint8)
+    return np.broadcast_to(levels[:, None, None, None], (count, height, width, 3)).copy()
+
+
+def levels_of(frames: np.ndarray[Any, Any]) -> list[int]:
+    return [round(float(frame[: len(frame) // 2].mean()) / 10) * 10 for frame in frames]
+
+
+@pytest.mark.parametrize("kind", ["array", "list", "channels first", "float", "torch", "grey"])
+def test_an_mp4_has_the_frames_in_order(run: Any, kind: str) -> None:
+    video = moving(12, 32, 48)
+    given: Any = {
+        "array": video,
+        "list": list(video),
+        "channels first": video.transpose(0, 3, 1, 2),
+        "float": video / 255.0,
+        "torch": torch.from_numpy(video),
+        "grey": video[..., 0],
+    }[kind]
+
+    path = VideoRecorder.save("v", given, fps=12)
+
+    (result,) = run.work()
+    assert (result.outcome, path) == (Outcome.WRITTEN, str(run.results / "7-v.mp4")), result
+    assert levels_of(frames_of(Path(path), 48, 32)) == levels_of(video)
+
+
+def test_odd_sizes_are_padded(run: Any) -> None:
+    path = VideoRecorder.save("v", moving(5, 31, 47))
+    run.work()
+
+    assert levels_of(frames_of(Path(path), 48, 32)[:, :30, :46]) == levels_of(moving(5, 31, 47))
+
+
+def test_a_gif_has_its_frames_and_pace(run: Any) -> None:
+    path = VideoRecorder.save("v.gif", moving(5, 31, 47), fps=10)
+    run.work()
+
+    with Image.open(path) as gif:
+        assert (gif.n_frames, gif.size, gif.info["duration"]) == (5, (47, 31), 100)
+
+
+def test_frame_by_frame(run: Any) -> None:
+    video = moving(8, 32, 32)
+    with VideoRecorder("v", fps=8) as recorder:
+        time_step_holder.set_time(99)
+        for frame in video:
+            recorder.add(frame)
+            frame[:] = 0
+        assert run.jobs == []
+    assert recorder.close() == recorder.path == str(run.results / "7-v.mp4")
+    run.work()
+
+    assert levels_of(frames_of(Path(recorder.path), 32, 32)) == levels_of(moving(8, 32, 32))
+
+
+def test_without_ffmpeg_a_gif_is_written(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    monkeypatch.setenv("PATH", "/nowhere")
+    video_module._has_ffmpeg.cache_clear()
+    try:
+        paths = [VideoRecorder.save(name, moving(3, 16, 16)) for name in ("a.mp4", "b", "c.gif")]
+    finally:
+        video_module._has_ffmpeg.cache_clear()
+
+    assert [os.path.basename(path) for path in paths] == ["7-a.gif", "7-b.gif", "7-c.gif"]
+    assert [result.outcome for result in run.work()] == [Outcome.WRITTEN] * 3
+    assert len(run.warnings) == 1
+
+
+@pytest.mark.usefixtures("run")
+def test_frames_that_do_not_fit_raise() -> None:
+    with pytest.raises(ArgumentError, match="frame 1"):
+        VideoRecorder.save("v", [np.zeros((2, 2)), np.zeros((3, 2))])
+    with pytest.raises(ArgumentError, match="fps"):
+        VideoRecorder.save("v", moving(2, 4, 4), fps=0)
+    with pytest.raises(ArgumentError):
+        VideoRecorder.save("v", [])
+    recorder = VideoRecorder("v")
+    recorder.add(np.zeros((2, 2)))
+    with pytest.raises(ArgumentError, match="frame 1"):
+        recorder.add(np.zeros((2, 3)))
+    recorder.close()
+    with pytest.raises(ArgumentError, match="closed"):
+        recorder.add(np.zeros((2, 2)))
+
+
+def test_a_video_without_frames_is_no_file_and_no_blob(run: Any) -> None:
+    with VideoRecorder("v"):
+        pass
+
+    assert (run.jobs, run.files) == ([], [])
