@@ -1,7 +1,8 @@
 """`rla-agent`: the command of the service.
 
-Exit codes: 0 done · 1 failed · 2 wrong usage · 3 the agent runs already, or does not run ·
-4 the state folder cannot be used · 5 the configuration has faults.
+Exit codes: 0 done · 1 failed, or doctor found something · 2 wrong usage · 3 the agent runs already,
+or does not run · 4 the state folder cannot be used · 5 the configuration has faults. `run` ends with
+the status of its command.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ import typer
 
 from rla_agent.control import ask_status, start_detached, stop_agent
 from rla_agent.lock import describe_holder
+from rla_agent.service import SERVICE_VARIABLE
+from rla_agent.status import absent_status
 from rla_client.autostart import agent_alive
-from rla_client.config import load_config
-from rla_client.errors import AgentNotRunningError, ConfigError, PlaceError, RlaError
-from rla_client.places import find_places
+from rla_client.config import AgentConfig, load_config
+from rla_client.errors import AgentNotRunningError, AgentRunningError, ConfigError, PlaceError, RlaError
+from rla_client.places import Places, find_places
+from rla_client.spool import spool_bytes
 
-EXIT_FAILED, EXIT_STATE, EXIT_PLACE, EXIT_CONFIG = 1, 3, 4, 5
+EXIT_FAILED, EXIT_USAGE, EXIT_STATE, EXIT_PLACE, EXIT_CONFIG = 1, 2, 3, 4, 5
 
 app = typer.Typer(
     name="rla-agent",
@@ -34,6 +38,7 @@ app = typer.Typer(
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="rla_config.yaml whose AGENT section is used.")
 ]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON; its fields are stable.")]
 
 
 def fail(error: object, code: int = EXIT_FAILED) -> NoReturn:
@@ -44,34 +49,44 @@ def fail(error: object, code: int = EXIT_FAILED) -> NoReturn:
 
 def fail_as(error: RlaError) -> NoReturn:
     """End with the exit code that belongs to an error."""
-    if isinstance(error, ConfigError):
-        fail(error, EXIT_CONFIG)
-    if isinstance(error, PlaceError):
-        fail(error, EXIT_PLACE)
-    if isinstance(error, AgentNotRunningError):
-        fail(error, EXIT_STATE)
-    fail(error)
+    codes = (
+        (ConfigError, EXIT_CONFIG),
+        (PlaceError, EXIT_PLACE),
+        (AgentNotRunningError, EXIT_STATE),
+        (AgentRunningError, EXIT_STATE),
+    )
+    fail(error, next((code for kind, code in codes if isinstance(error, kind)), EXIT_FAILED))
+
+
+def settings_of(config: Path | None) -> AgentConfig:
+    """The AGENT section of a file, the defaults without one; ends with all its faults otherwise."""
+    try:
+        return load_config(config).agent if config is not None else AgentConfig()
+    except ConfigError as error:
+        fail_as(error)
+
+
+# -- start and stop -----------------------------------------------------------------------------
 
 
 @app.command()
 def start(
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return once it serves, also if one runs already.")
-    ] = False,  # noqa: FBT002 - an option
+    ] = False,
     config: ConfigOption = None,
 ) -> None:
     """Start the agent, in the foreground or in the background."""
     places = find_places()
+    settings_of(config)
     try:
-        if config is not None:
-            load_config(config)
         places.create()
         places.stopped_marker.unlink(missing_ok=True)
         if detach:
             fresh = start_detached(places, config)
             typer.echo(f"agent {'started' if fresh else 'runs already'}: {describe_holder(places)}")
             return
-        if agent_alive(places):
+        if agent_alive(places) and not os.environ.get(SERVICE_VARIABLE):
             fail(f"an agent already serves this folder: {describe_holder(places)}", EXIT_STATE)
     except RlaError as error:
         fail_as(error)
@@ -94,8 +109,10 @@ def stop() -> None:
         was = stop_agent(places)
     except RlaError as error:
         fail_as(error)
+    except OSError as error:
+        fail(f"cannot use the state folder {places.state}: {error}", EXIT_PLACE)
     if not was:
-        fail(f"no agent was running for {places.state}", EXIT_STATE)
+        fail(f"no agent was running for {places.state}; clients start none until: rla-agent start", EXIT_STATE)
     typer.echo("agent stopped; clients start no new one until: rla-agent start")
 
 
@@ -103,37 +120,192 @@ def stop() -> None:
 def restart(config: ConfigOption = None) -> None:
     """Stop the agent if it runs, and start it in the background."""
     places = find_places()
+    settings_of(config)
     try:
+        places.create()
         stop_agent(places)
         places.stopped_marker.unlink(missing_ok=True)
         start_detached(places, config)
     except RlaError as error:
         fail_as(error)
+    except OSError as error:
+        fail(f"cannot use the state folder {places.state}: {error}", EXIT_PLACE)
     typer.echo(f"agent restarted: {describe_holder(places)}")
+
+
+# -- looking ------------------------------------------------------------------------------------
 
 
 @app.command()
 def status(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print everything as JSON; its fields are stable.")
-    ] = False,  # noqa: FBT002 - an option
+    as_json: JsonOption = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew each second.")] = False,
 ) -> None:
     """Show the agent, its runs, and what needs attention."""
     places = find_places()
-    try:
-        found = ask_status(places)
-    except RlaError as error:
-        if as_json:
-            state = "not running" if isinstance(error, AgentNotRunningError) else "not answering"
-            not_there = {"agent": {"pid": None, "state": state}, "problems": [{"what": str(error), "mend": ""}]}
-            typer.echo(json.dumps(not_there))
-        fail_as(error)
+    if watch and not as_json:
+        from rla_agent.status_view import watch_status  # noqa: PLC0415 - rich is slow to import
+
+        watch_status(lambda: status_or_absent(places)[0])
+        return
+    found, error = status_or_absent(places)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
-        return
-    from rla_agent.status_view import show_status  # noqa: PLC0415 - rich is slow to import
+    elif error is None:
+        from rla_agent.status_view import show_status  # noqa: PLC0415
 
-    show_status(found)
+        show_status(found)
+    if error is not None:
+        fail_as(error)
+
+
+def status_or_absent(places: Places) -> tuple[dict[str, Any], RlaError | None]:
+    """The agent's status, or one of the same shape that says why there is none."""
+    try:
+        return ask_status(places), None
+    except RlaError as error:
+        state = "not running" if isinstance(error, AgentNotRunningError) else "not answering"
+        try:
+            waiting = spool_bytes(places.spool)
+        except OSError:
+            waiting = 0
+        return absent_status(places, str(error), state=state, spool_bytes=waiting), error
+
+
+@app.command()
+def logs(
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 50,
+) -> None:
+    """Print the agent's own log."""
+    from rla_agent.logs import follow_log, last_lines  # noqa: PLC0415 - only here
+
+    path = find_places().log
+    if not path.exists() and not follow:
+        fail(f"there is no log yet: {path}", EXIT_STATE)
+    try:
+        for line in last_lines(path, lines):
+            typer.echo(line)
+        if follow:
+            for line in follow_log(path):
+                typer.echo(line)
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+    except OSError as error:
+        fail(f"cannot read {path}: {error.strerror or error}", EXIT_PLACE)
+
+
+@app.command("check-config")
+def check_config(
+    path: Annotated[Path, typer.Argument(help="The file.")] = Path("rla_config.yaml"),
+) -> None:
+    """Say all that is wrong in an rla_config.yaml, with line and key."""
+    try:
+        load_config(path)
+    except ConfigError as error:
+        fail_as(error)
+    typer.echo(f"{path}: no faults")
+
+
+@app.command()
+def doctor(
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Examine everything that the agent depends on; each finding says how to mend it."""
+    from rla_agent.doctor import Surroundings, examine, report  # noqa: PLC0415 - only here
+
+    findings = examine(Surroundings.here(config))
+    if as_json:
+        typer.echo(json.dumps({"format": 1, "findings": [finding.to_plain() for finding in findings]}, indent=2))
+    else:
+        typer.echo(report(findings))
+    if any(finding.level != "note" for finding in findings):
+        raise typer.Exit(EXIT_FAILED)
+
+
+# -- work ---------------------------------------------------------------------------------------
+
+
+@app.command()
+def drain(
+    spool: Annotated[
+        Path | None,
+        typer.Option("--spool", help="A spool or state folder, also one copied from another machine."),
+    ] = None,
+    data_root: Annotated[
+        list[str] | None,
+        typer.Option("--data-root", metavar="OLD=NEW", help="A data root lies elsewhere now; repeatable."),
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Take in a spool once and return when it is durable; beside a serving agent, wait for that."""
+    from rla_agent.drain_command import drain_spool  # noqa: PLC0415 - loads the sinks
+
+    settings = settings_of(config)
+    try:
+        lines, code = drain_spool(find_places(), spool, data_root or [], settings)
+    except RlaError as error:
+        fail_as(error)
+    except OSError as error:
+        fail(error, EXIT_PLACE)
+    typer.echo("\n".join(lines))
+    raise typer.Exit(code)
+
+
+@app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The command and its arguments.")],
+    drain_s: Annotated[
+        float, typer.Option("--drain", min=0, help="Seconds to wait for its data after it ended.")
+    ] = 60.0,
+    console: Annotated[
+        bool, typer.Option(help="Keep what it prints in console.txt in the log folder of its runs.")
+    ] = True,
+    config: ConfigOption = None,
+) -> None:
+    """Run a command with an agent around it: for batch jobs and containers."""
+    from rla_agent.run_command import run_command  # noqa: PLC0415 - only here
+
+    settings = settings_of(config)
+    code = run_command(command, find_places(), settings, drain_s=drain_s, console=console, config=config)
+    raise typer.Exit(code)
+
+
+@app.command("install-service")
+def install_service(
+    user: Annotated[bool, typer.Option("--user", help="A unit of your own (the default).")] = False,
+    system: Annotated[
+        bool, typer.Option("--system", help="A hardened system unit that runs as one user; needs root.")
+    ] = False,
+    data_root: Annotated[
+        list[Path] | None,
+        typer.Option("--data-root", help="A folder that the service may write (--system); repeatable."),
+    ] = None,
+    for_user: Annotated[
+        str, typer.Option("--for-user", help="Whom the system unit serves; default: who called sudo.")
+    ] = "",
+    destination: Annotated[
+        Path | None, typer.Option("--destination", help="Write the files below this folder instead.")
+    ] = None,
+) -> None:
+    """Write a systemd unit and print the commands that enable it; enables nothing."""
+    from rla_agent.unit_files import install_system_unit, install_user_unit  # noqa: PLC0415 - only here
+
+    if user and system:
+        fail("choose one of --user and --system", EXIT_USAGE)
+    if data_root and not system:
+        fail("--data-root is for --system; a user unit may write wherever you may", EXIT_USAGE)
+    try:
+        if system:
+            lines = install_system_unit(data_root or [], for_user, destination)
+        else:
+            lines = install_user_unit(destination)
+    except RlaError as error:
+        fail_as(error)
+    except OSError as error:
+        fail(error)
+    typer.echo("\n".join(lines))
 
 
 def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - typer's

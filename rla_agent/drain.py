@@ -163,7 +163,7 @@ class _Drain(Volume):
     ) -> None:
         self.failed = threading.Event()
         self.done: list[str] = []
-        self._targets = targets
+        self._ends = targets
         super().__init__("drain", places, settings, self.failed.set, self.done.append, roots.adjust)
 
     def waiting(self) -> dict[str, str]:
@@ -173,7 +173,7 @@ class _Drain(Volume):
             errors = [output.error for output in stream.outputs if output.error]
             if stream.parked:
                 found[stream.name] = stream.parked
-            elif stream.writer_gone or self._durable(stream) < self._targets[stream.name]:
+            elif stream.writer_gone or self._durable(stream) < self._ends[stream.name]:
                 found[stream.name] = "; ".join(errors) or "not done yet"
         return found
 

@@ -25,7 +25,7 @@ import termios
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ FORWARDED = (
 FROM_KERNEL = 0x80  # si_code of what the terminal sends to the foreground group
 LOOK_S = 1.0  # between looks for runs that the command opened
 SETTLE_S = 0.05
+RUN_FILE_WAIT_S = 5.0
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
@@ -83,6 +84,15 @@ class Ending:
         return f"killed by signal {self.signal}"
 
 
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One command that was run: its RLA_LAUNCH, process and end."""
+
+    name: str
+    pid: int
+    ending: Ending
+
+
 def run_command(
     command: Sequence[str],
     places: Places,
@@ -104,8 +114,9 @@ def run_command(
     """
     program = shutil.which(command[0])
     if program is None:
-        sys.stderr.write(f"rla-agent run: {command[0]}: command not found\n")
-        return NOT_FOUND
+        there = "/" in command[0] and os.path.exists(command[0])
+        sys.stderr.write(f"rla-agent run: {command[0]}: {'cannot be executed' if there else 'not found'}\n")
+        return NOT_EXECUTABLE if there else NOT_FOUND
     started = _ensure_agent(places, config)
     launch = secrets.token_hex(8)
     keeper = ConsoleKeeper(places.state, settings.console_max_bytes if console else 0)
@@ -116,7 +127,7 @@ def run_command(
         ending = Ending(NOT_EXECUTABLE, None)
     else:
         ending = child.wait(lambda: _place_console(places, launch, keeper))
-        _settle(places, launch, ending, keeper, time.monotonic() + drain_s)
+        _settle(places, Launch(launch, child.pid, ending), keeper, time.monotonic() + drain_s)
     if started:
         with suppress(RlaError):
             stop_agent(places)
@@ -266,22 +277,23 @@ def _streams_of(places: Places, launch: str) -> list[str]:
     return found
 
 
-def _settle(places: Places, launch: str, ending: Ending, keeper: ConsoleKeeper, deadline: float) -> None:
+def _settle(places: Places, launch: Launch, keeper: ConsoleKeeper, deadline: float) -> None:
     """Wait for the data and the ends of the runs, then note how the command ended."""
-    left: set[str] = set(_streams_of(places, launch))
+    left: set[str] = set(_streams_of(places, launch.name))
     if left and not agent_alive(places):
         with suppress(RlaError):
             start_detached(places, None)
     left = wait_durable(places, left, deadline)
     while not left and time.monotonic() < deadline:
-        ended = [name for name in _streams_of(places, launch) if not writer_alive(places.spool / name)]
+        ended = [name for name in _streams_of(places, launch.name) if not writer_alive(places.spool / name)]
         if not ended or not agent_alive(places):
             break
         time.sleep(SETTLE_S)
-    _place_console(places, launch, keeper)
-    keeper.finish()
     with suppress(RlaError, OSError):
-        note_ending(places, launch, ending)
+        records = note_ending(places, launch)
+        for record in records:
+            keeper.place(record.root, record.log_folder)
+    keeper.finish()
     if left:
         sys.stderr.write(
             f"rla-agent run: {len(left)} streams are not durable within the limit; they wait in "
@@ -289,29 +301,48 @@ def _settle(places: Places, launch: str, ending: Ending, keeper: ConsoleKeeper, 
         )
 
 
-def note_ending(places: Places, launch: str, ending: Ending) -> None:
-    """Write exit code or signal into agent.db and run.json of the launch's runs that have ended."""
-    database = AgentDatabase(places.database)
-    try:
-        plains = [run for run in database.runs() if run.get("launch") == launch]
+def note_ending(places: Places, launch: Launch) -> list[RunRecord]:
+    """Write exit code or signal into agent.db and run.json of the launch's runs that have ended.
+
+    Returns:
+        All runs of the launch.
+    """
+    records: list[RunRecord] = []
+    with closing(AgentDatabase(places.database)) as database:
+        plains = [run for run in database.runs() if run.get("launch") == launch.name]
         for plain in plains:
-            record = ended_record(RunRecord.from_plain(plain), ending)
+            record = ended_record(RunRecord.from_plain(plain), launch)
+            records.append(record or RunRecord.from_plain(plain))
             if record is None:
                 continue
+            _await_run_file(record)
             now = time.time()
             content = {**plain, **record.to_plain(now)}
             database.commit(Changes(runs=[(record.run, now, record.live, content)]))
             _write_run_file(record, content)
-    finally:
-        database.close()
+    return records
 
 
-def ended_record(record: RunRecord, ending: Ending) -> RunRecord | None:
+def ended_record(record: RunRecord, launch: Launch) -> RunRecord | None:
     """The record with the command's end in it; None for a run that goes on."""
     if record.live:
         return None
-    reason = ending.words if record.state is RunState.KILLED else record.reason
+    ending, reason = launch.ending, record.reason
+    if record.state is RunState.KILLED:
+        own = record.pid == launch.pid
+        reason = ending.words if own else f"{record.reason}; the command that started it: {ending.words}"
     return replace(record, exit_code=ending.code, signal=ending.signal, reason=reason)
+
+
+def _await_run_file(record: RunRecord) -> None:
+    """Let the agent write its last run.json of this run first, or it would replace ours."""
+    deadline = time.monotonic() + RUN_FILE_WAIT_S
+    path = Path(record.log_folder, "run.json")
+    while time.monotonic() < deadline and path.parent.is_dir():
+        with suppress(OSError, ValueError):
+            if json.loads(path.read_bytes())["state"] == record.state.value:
+                return
+        time.sleep(SETTLE_S)
 
 
 def _write_run_file(record: RunRecord, content: dict[str, Any]) -> None:

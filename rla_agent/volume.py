@@ -392,7 +392,7 @@ class Volume(threading.Thread):
         waiting: list[Flush] = []
         for flush in self._flushes:
             stream = self.streams.get(flush.stream)
-            if stream is None and flush.stream in self._waiting_streams:
+            if stream is None and (flush.stream in self._waiting_streams or flush.stream in self._late):
                 waiting.append(flush)
             elif stream is None:
                 flush.answer(self._database.is_done(flush.stream))

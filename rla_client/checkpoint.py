@@ -220,7 +220,8 @@ class CheckpointSaver:
         if pool is None or not self._outbox.agent_alive():
             return 0
         captured = capture(content)
-        offsets, needed = storage_offsets(len(captured.skeleton), captured.sizes)
+        sizes = captured.sizes
+        offsets, needed = storage_offsets(len(captured.skeleton), sizes)
         claimed = self._claim(pool, needed)
         if claimed is None:
             return needed
@@ -232,8 +233,7 @@ class CheckpointSaver:
         except BaseException:
             arena.mark(slot, SLOT_FREE, 0)  # no frame names it
             raise
-        sizes = tuple(captured.sizes)
-        source = ArenaSource(arena.name, slot, self._number, len(captured.skeleton), sizes)
+        source = ArenaSource(arena.name, slot, self._number, len(captured.skeleton), tuple(sizes))
         try:
             self._send(CheckpointJob(stamp, source, self._retention, sys.byteorder))
         except BaseException:
@@ -257,7 +257,7 @@ class CheckpointSaver:
     @staticmethod
     def _fill(arena: Arena, slot: int, captured: Captured, offsets: list[int]) -> None:
         base = arena.slot_address(slot)
-        if any(storage.on_device for storage in captured.storages):
+        if captured.on_device:
             pin_memory(arena)
         ctypes.memmove(base, captured.skeleton, len(captured.skeleton))
         copy_storages(captured.storages, [base + offset for offset in offsets])

@@ -38,6 +38,7 @@ from rla_client.layout import (
     check_table_name,
     make_info,
 )
+from rla_client.measuring import Measuring
 from rla_client.ranks import join_rank_zero, publish
 from rla_client.recording import Logger, Row
 from rla_client.run import Run, disabled, make_opening, open_run, rank
@@ -52,7 +53,7 @@ RESUME_MODES = ("never", "allow", "must")
 _ALIASES = {"task_name": "task_table_name", "private_config_path": "rla_config", "log_root": "data_root"}
 
 
-class ExpManager(ItemHistory):
+class ExpManager(Measuring, ItemHistory):
     """The experiment of this process. `rla_client.exp_manager` is the one that everybody uses."""
 
     def __init__(self) -> None:

@@ -29,8 +29,7 @@ def copy_storages(storages: Sequence[Storage], addresses: Sequence[int]) -> None
     jobs: list[_Job] = []
     devices: dict[str, Any] = {}
     total = 0
-    for storage, to in zip(storages, addresses, strict=True):
-        address, nbytes, owner = storage
+    for (address, nbytes, owner), to in zip(storages, addresses, strict=True):
         if address:
             jobs.append((to, address, nbytes))
             total += nbytes

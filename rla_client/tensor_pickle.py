@@ -38,9 +38,14 @@ class Captured:
     storages: list[Storage]
 
     @property
+    def on_device(self) -> bool:
+        """True when some bytes are not in this process's memory."""
+        return any(address == 0 and nbytes for address, nbytes, _ in self.storages)
+
+    @property
     def sizes(self) -> list[int]:
         """Bytes of each storage."""
-        return [storage.nbytes for storage in self.storages]
+        return [nbytes for _, nbytes, _ in self.storages]
 
 
 class _ArrayBytes:

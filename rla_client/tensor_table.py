@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from rla_client.errors import ArgumentError
 
@@ -34,23 +34,8 @@ _QUANTIZED_STORAGE_CLASSES = {
     "quint2x4": "QUInt2x4Storage",
 }
 _COMPLEX_STORAGE_CLASSES = {"complex64": "ComplexFloatStorage", "complex128": "ComplexDoubleStorage"}
-TWO_TYPES = (
-    "two tensors to save see the same memory as different types, which a .pt file cannot hold; "
-    "save a .clone() of one of them"
-)
-
-
-class Storage(NamedTuple):
-    """Bytes to copy. `owner` keeps them alive; on a device, `address` is 0 and `owner` is asked."""
-
-    address: int
-    nbytes: int
-    owner: Any
-
-    @property
-    def on_device(self) -> bool:
-        """True when the bytes are not in this process's memory."""
-        return self.address == 0 and self.nbytes > 0
+# address (0 on a device), bytes, and what keeps them alive; on a device that is the storage itself
+Storage = tuple[int, int, Any]
 
 
 class Reference:
@@ -139,14 +124,21 @@ def _array_kinds(torch: Any, numpy: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 class Table:
-    """The storages met so far. Shared by both picklers."""
+    """The storages met so far, in the order of their keys. Shared by both picklers.
 
-    __slots__ = ("names", "references", "storages")
+    Attributes:
+        storages: what to copy.
+        numbers: key of the storage at (address, bytes).
+        kinds: class of torch under which the storage of a key was met first.
+    """
+
+    __slots__ = ("kinds", "names", "numbers", "storages")
 
     def __init__(self) -> None:
         self.names = torch_names()
         self.storages: list[Storage] = []
-        self.references: dict[tuple[int, int], Reference] = {}
+        self.numbers: dict[tuple[int, int], int] = {}
+        self.kinds: list[Any] = []
 
     def refer(self, storage: Any, kind: Any, itemsize: int) -> Reference:  # noqa: ANN401
         """Note a storage and return what stands for it.
@@ -154,22 +146,34 @@ class Table:
         Raises:
             ArgumentError: the same bytes are saved as two types, which `.pt` files cannot say.
         """
-        address = storage.data_ptr()
+        on_cpu = storage.device.type == "cpu"
         nbytes = storage.nbytes()
-        found = self.references.get((address, nbytes)) if nbytes else None  # empty ones share nothing
-        if found is None:
-            on_cpu = storage.device.type == "cpu"
-            location = "cpu" if on_cpu else self.names.location_tag(storage)
-            found = Reference(("storage", kind, str(len(self.storages)), location, nbytes // itemsize))
-            self.storages.append(Storage(address if on_cpu else 0, nbytes, storage))
-            self.references[address, nbytes] = found
-        elif found.identity[1] is not kind:
-            raise ArgumentError(TWO_TYPES)
-        return found
+        number = self.note(storage.data_ptr(), nbytes, kind, storage, on_cpu=on_cpu)
+        location = "cpu" if on_cpu else self.names.location_tag(storage)
+        return Reference(("storage", kind, str(number), location, nbytes // itemsize))
 
-    def note_array(self, array: Any) -> int:  # noqa: ANN401
-        """Add a contiguous array's bytes as a storage of their own and return its number."""
-        self.storages.append(Storage(array.ctypes.data if array.nbytes else 0, array.nbytes, array))
+    def note(self, address: int, nbytes: int, kind: Any, owner: Any, *, on_cpu: bool = True) -> int:  # noqa: ANN401
+        """Key of the storage at an address; empty ones share nothing.
+
+        Raises:
+            ArgumentError: as for `refer`.
+        """
+        number = self.numbers.get((address, nbytes)) if nbytes else None
+        if number is None:
+            number = self.numbers[address, nbytes] = len(self.storages)
+            self.storages.append((address if on_cpu else 0, nbytes, owner))
+            self.kinds.append(kind)
+        elif self.kinds[number] is not kind:
+            raise ArgumentError(
+                "two tensors to save see the same memory as different types, which a .pt file cannot hold; "
+                "save a .clone() of one of them"
+            )
+        return number
+
+    def note_array(self, array: Any, kind: Any) -> int:  # noqa: ANN401
+        """Add a contiguous array's bytes as a storage of their own and return its key."""
+        self.storages.append((array.ctypes.data if array.nbytes else 0, array.nbytes, array))
+        self.kinds.append(kind)
         return len(self.storages) - 1
 
 
@@ -188,15 +192,15 @@ def is_plain(tensor: Any, names: TorchNames) -> bool:  # noqa: ANN401
 def array_arguments(array: Any, table: Table) -> tuple[Any, ...] | None:  # noqa: ANN401
     """Arguments of `_rebuild_tensor_v2` for an array's bytes; None when torch has no such dtype."""
     names = table.names
-    kind_name = names.array_kinds.get(array.dtype.str)
-    if kind_name is None or array.dtype.metadata:
+    kind = names.array_kinds.get(array.dtype.str)
+    if kind is None or array.dtype.metadata:
         return None
     flags = array.flags
     if not (flags.c_contiguous or flags.f_contiguous):
         array = array.copy(order="C")
     itemsize = array.itemsize
     count = array.nbytes // itemsize
-    key = str(table.note_array(array))
-    reference = Reference(("storage", kind_name, key, "cpu", count))
+    key = str(table.note_array(array, kind))
+    reference = Reference(("storage", kind, key, "cpu", count))
     strides = tuple(stride // itemsize for stride in array.strides)
     return reference, 0, tuple(array.shape), strides, False, OrderedDict()

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -123,10 +124,8 @@ def _children(pid: int) -> list[int]:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 class Proxy:
@@ -183,7 +182,7 @@ class Proxy:
     ) -> None:
         try:
             while data := await reader.read(1 << 16 if not self.bytes_per_s else 256):
-                while self.hole:
+                while self.hole:  # noqa: ASYNC110 - set by another thread
                     await asyncio.sleep(0.02)
                 if budget[0] >= 0 and len(data) >= budget[0]:
                     writer.write(data[: budget[0]])
@@ -298,7 +297,7 @@ def tree(root: Path, skip: tuple[str, ...] = ()) -> dict[str, str]:
         for name in names:
             path = os.path.join(folder, name)
             relative = os.fsdecode(os.path.relpath(path, os.fsencode(root)))
-            if any(part in relative for part in skip):
+            if relative.startswith(".rla-fleet") or any(part in relative for part in skip):
                 continue
             try:
                 with open(path, "rb") as file:
@@ -314,6 +313,18 @@ def items_only(found: dict[str, str]) -> dict[str, str]:
 
 def same_trees(node: Node, master: Path) -> bool:
     return items_only(tree(node.root)) == items_only(tree(master))
+
+
+def wait_same(node: Node, master: Path, timeout_s: float) -> None:
+    """Wait until the trees are equal; else say where they differ."""
+    try:
+        wait_until(lambda: same_trees(node, master), timeout_s)
+    except AssertionError:
+        here, there = items_only(tree(node.root)), items_only(tree(master))
+        missing = sorted(here.keys() - there.keys())
+        extra = sorted(there.keys() - here.keys())
+        other = sorted(path for path in here.keys() & there.keys() if here[path] != there[path])
+        raise AssertionError(f"trees differ: missing {missing}, extra {extra}, other content {other}") from None
 
 
 def random_bytes(size: int, seed: int = 0) -> bytes:

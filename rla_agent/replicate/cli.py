@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from rla_agent.replicate import registry, report, settings, transfer
+from rla_agent.replicate import fleet, registry, report, settings, transfer
 from rla_agent.replicate.connect import resolve_login
 from rla_agent.replicate.hints import Announcer
 from rla_agent.replicate.ledger import ledger_path
@@ -80,6 +80,28 @@ def resume() -> None:
 def retry() -> None:
     """Try again what is parked, and masters that were given up."""
     registry.ask_retry(find_places().state)
+
+
+@replicate_app.command("fleet")
+def fleet_command(config: ConfigOption = Path("rla_config.yaml")) -> None:
+    """All machines that replicate to this master, with their live runs and backlog."""
+    try:
+        typer.echo(fleet_status(config))
+    except RlaError as error:
+        raise _fail(error) from None
+
+
+def fleet_status(config: Path) -> str:
+    """What the machines have left on the config's master, for `status --fleet`.
+
+    Raises:
+        RlaError: the master cannot be reached, or the config has faults.
+    """
+    session = settings.target(load_config(config), registry.folder(find_places().state)).open()
+    try:
+        return fleet.as_text(fleet.read(session))
+    finally:
+        session.close()
 
 
 @replicate_app.command("add")

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rla_agent import __version__
 from rla_agent.replicate import fleet, plan
 from rla_agent.replicate.ledger import CLEAN, GONE, PARKED, Attempt, Due, Key, Ledger, Temp
 from rla_agent.replicate.link import Batch, Confirmed, Link, Outcome, jobs_without_result
@@ -250,8 +249,8 @@ class Database:
         urgent_only = number == 0 and self.link.connections > 1
         prios = (plan.URGENT, plan.SOON if urgent_only else plan.LAST)
         jobs = self._jobs(self.ledger.due(self.number, now, prios, BATCH_FILES + len(self._flying)), now)
-        fleet = self._fleet_due(now)
-        if not jobs and not self._orphans and not fleet:
+        status = self._fleet_due(now)
+        if not jobs and not self._orphans and not status:
             return
         remove, self._orphans = self._orphans[:1000], self._orphans[1000:]
         self.ledger.add_temps(
@@ -266,9 +265,8 @@ class Database:
             self._flying[job.due.key] = job
             self.ledger.attempt(job.due, _attempt(job, local))
         self.ledger.commit()
-        batch = Batch(
-            self.number, self.descriptor, tuple(job for job, _ in jobs), tuple(t.temp for t in remove)
-        )
+        removed = tuple(temp.temp for temp in remove)
+        batch = Batch(self.number, self.descriptor, tuple(job for job, _ in jobs), removed, status)
         self.link.give(number, batch)
 
     def _jobs(self, due: list[Due], now: float) -> list[tuple[Job, Local]]:
@@ -333,7 +331,7 @@ class Database:
             run = self.scanner.run(item)
             if run is not None and run.live:
                 runs.append({"item": item, "state": run.state, "time_step": run.time_step})
-        content = fleet.compose(self.host, __version__, runs, self.ledger.backlog(self.number))
+        content = fleet.compose(self.host, fleet.version(), runs, self.ledger.backlog(self.number))
         self._fleet = (now, content)
         return content if runs or content != last else b""
 

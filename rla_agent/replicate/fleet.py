@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
 from rla_agent.replicate.report import printable
@@ -23,6 +24,14 @@ EVERY_S: Final = 30.0
 MAX_BYTES: Final = 256 << 10
 MAX_RUNS: Final = 200
 _HOST: Final = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def version() -> str:
+    """This release."""
+    try:
+        return metadata.version("rla-agent")
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def compose(host: str, version: str, runs: Iterable[dict[str, Any]], backlog: dict[str, int]) -> bytes:

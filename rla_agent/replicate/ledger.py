@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS files(
   acked INTEGER, crc INTEGER, head_crc INTEGER, tail_crc INTEGER, sha256 BLOB, remote_mtime INTEGER,
   sent_at REAL, PRIMARY KEY(folder, name)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS folders_item ON folders(db, item);
-CREATE INDEX IF NOT EXISTS files_due ON files(db, prio, pending) WHERE state = 1;
+CREATE INDEX IF NOT EXISTS files_due ON files(db, prio, pending, not_before) WHERE state = 1;
 CREATE INDEX IF NOT EXISTS files_parked ON files(db) WHERE state = 2;
 CREATE TABLE IF NOT EXISTS temps(
   db INTEGER, temp BLOB, folder INTEGER, name BLOB, ino INTEGER, size INTEGER, mtime_ns INTEGER,
@@ -128,7 +128,7 @@ class Ledger:
                     os.replace(f"{path}{suffix}", f"{path}.damaged{suffix}")
             self._db = _open(path)
         self._folders: dict[tuple[int, bytes], int] = {}
-        self._db.execute("UPDATE files SET not_before = 0 WHERE state = ?", (DIRTY,))
+        self._db.execute("UPDATE files SET not_before = 0 WHERE state = 1 AND not_before <> 0")
 
     def close(self) -> None:
         """Commit and close."""
@@ -359,8 +359,8 @@ class Ledger:
         """Whatever the master has of a file is not right."""
         with self._change() as db:
             db.execute(
-                "UPDATE files SET state = 1, not_before = 0, tries = 0, crc = 0, sha256 = NULL, generation = -1 "
-                "WHERE folder = ? AND name = ?",
+                "UPDATE files SET state = 1, not_before = 0, tries = 0, crc = 0, sha256 = NULL, "
+                "generation = -1 WHERE folder = ? AND name = ?",
                 (key.folder, key.name),
             )
 

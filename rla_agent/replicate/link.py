@@ -7,6 +7,7 @@ an `Outcome` on the shared queue. A session is opened at the first batch and clo
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -25,6 +26,7 @@ from rla_agent.replicate.target import (
     TransientError,
 )
 
+log = logging.getLogger("rla_agent.replicate")
 IDLE_CLOSE_S: Final = 60.0
 JOIN_S: Final = 5.0
 NOTE_BYTES: Final = 1 << 20  # confirmed bytes of a large file between two notes in the ledger
@@ -163,7 +165,7 @@ class Link:
             for temp in batch.remove:
                 session.remove(temp)
             if batch.fleet:
-                fleet.leave(session, self.host, batch.fleet)
+                self._leave_status(session, batch.fleet)
             Sender(session, batch.root, _Meter(self, batch.db)).send_all(batch.jobs, results)
         except (LinkError, BlockedError) as caught:
             error = caught
@@ -179,6 +181,14 @@ class Link:
         if number not in self._sessions:
             self._sessions[number] = self.open_session()
         return self._sessions[number]
+
+    def _leave_status(self, session: Session, content: bytes) -> None:
+        try:
+            fleet.leave(session, self.host, content)
+        except LinkError:
+            raise
+        except TargetError as error:  # files matter more; the next one may go through
+            log.debug("no status file on the master: %s", error)
 
     def passed(self, confirmed: Confirmed | None, count: int) -> None:
         """`count` more bytes are on the master; waits where there is a rate limit.

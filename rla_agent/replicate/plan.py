@@ -129,7 +129,7 @@ def record_kind(name: bytes) -> RecordKind:
     return "events" if b"tfevents" in name else "lines"
 
 
-def decide(
+def decide(  # noqa: PLR0911 - one return per case
     local: Local, owned: Owned | None, record: Record | None, *, growing: bool, rest_s: float, waited_s: float
 ) -> Action:
     """What to do about a file.

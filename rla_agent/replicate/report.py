@@ -122,8 +122,8 @@ def as_text(status: dict[str, Any]) -> str:
     if status["parked_files"]:
         lines.append(f"parked: {status['parked_files']} file(s)")
     for parked in status["parked"]:
-        lines += [f"  {printable(parked['path'])}", f"    {parked['reason']}"]
-        lines += [f"    → {parked['mend']}"] if parked["mend"] else []
+        mend = [f"    → {parked['mend']}"] if parked["mend"] else []
+        lines.extend([f"  {printable(parked['path'])}", f"    {parked['reason']}", *mend])
     lines += [f"kept beside ours on the master: {printable(name)}" for name in status.get("kept", [])]
     return "\n".join(lines)
 
@@ -133,8 +133,10 @@ def _target_lines(target: dict[str, Any]) -> list[str]:
     for name in ("reason", "mend", "problem"):
         if target.get(name):
             lines.append(f"    {'→ ' if name == 'mend' else ''}{target[name]}")
-    for kind, count in sorted(target["backlog"].items()):
-        lines.append(f"    waiting {kind}: {count['files']} file(s), {size_text(count['bytes'])}")
+    lines += [
+        f"    waiting {kind}: {count['files']} file(s), {size_text(count['bytes'])}"
+        for kind, count in sorted(target["backlog"].items())
+    ]
     if target.get("last_success"):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(target["last_success"]))
         lines.append(f"    last success {when}; {size_text(int(target.get('rate_bytes_s', 0)))}/s")

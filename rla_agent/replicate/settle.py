@@ -32,7 +32,8 @@ def settle(ledger: Ledger, number: int, root: bytes, descriptor: int, item: str)
     Args:
         ledger: with a row for each file.
         number: of the database.
-        root: the data root; descriptor: of it.
+        root: the data root.
+        descriptor: of the data root.
         item: `table/YYYY/MM/DD/name`.
 
     Returns:

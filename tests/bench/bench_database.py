@@ -31,7 +31,11 @@ def make_runs(root: Path, count: int) -> list[Path]:
         opened = begin + timedelta(minutes=7 * number)
         seed, lr = number % 5, (0.1, 0.01, 0.001)[number % 3]
         index = f"{opened:%Y/%m/%d}/{opened:%H-%M-%S-%f}_10.0.0.5_&seed={seed}&lr={lr}"
-        params = {f"key_{place}": place * 0.5 for place in range(HYPER - 3)} | {"seed": seed, "lr": lr, "env": "Hopper-v4"}
+        params = {f"key_{place}": place * 0.5 for place in range(HYPER - 3)} | {
+            "seed": seed,
+            "lr": lr,
+            "env": "Hopper-v4",
+        }
         text = "".join(f"{key}: {value}\n" for key, value in params.items())
         for kind in ("log", "hyperparameter", "code"):
             folder = root / kind / "bench" / index
@@ -40,7 +44,13 @@ def make_runs(root: Path, count: int) -> list[Path]:
         folder = root / "log" / "bench" / index
         rows = "".join(f"{step * 0.25},{step},{opened.timestamp() + step}\n" for step in range(50))
         (folder / "progress.csv").write_text("return,time-step,timestamp\n" + rows)
-        run = {"format": 1, "state": "finished", "opened": opened.timestamp(), "updated": opened.timestamp(), "time_step": 49}
+        run = {
+            "format": 1,
+            "state": "finished",
+            "opened": opened.timestamp(),
+            "updated": opened.timestamp(),
+            "time_step": 49,
+        }
         (folder / "run.json").write_text(json.dumps(run))
         folders.append(folder)
     return folders
@@ -48,7 +58,15 @@ def make_runs(root: Path, count: int) -> list[Path]:
 
 def rla(root: Path, state: Path, *words: str) -> tuple[float, str]:
     environment = {**os.environ, "RLA_STATE_DIR": str(state)}
-    command = [sys.executable, "-m", "rla_client.database.cli", words[0], "--data-root", str(root), *words[1:]]
+    command = [
+        sys.executable,
+        "-m",
+        "rla_client.database.cli",
+        words[0],
+        "--data-root",
+        str(root),
+        *words[1:],
+    ]
     begin = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     return time.perf_counter() - begin, done.stdout
@@ -71,7 +89,10 @@ def bench_listing(root: Path, state: Path, count: int) -> None:
     for folder in folders[:20]:
         with (folder / "progress.csv").open("a") as file:
             file.write("99.5,777,2000000000.0\n")
-    make_new = [root / "log" / "bench" / f"2026/03/03/11-22-33-{number:06}_10.0.0.5_&new={number}" for number in range(5)]
+    make_new = [
+        root / "log" / "bench" / f"2026/03/03/11-22-33-{number:06}_10.0.0.5_&new={number}"
+        for number in range(5)
+    ]
     for folder in make_new:
         folder.mkdir(parents=True)
         (folder / "progress.csv").write_text("return,time-step,timestamp\n1.0,5,1.0\n")
@@ -85,7 +106,12 @@ def bench_listing(root: Path, state: Path, count: int) -> None:
     head = path.read_text().splitlines(keepends=True)
     os.truncate(path, len("".join(head[:40])))
     with path.open("a") as file:
-        file.write("".join(line.replace(line.split(",")[1], "9" * len(line.split(",")[1]), 1) if False else line for line in head[40:-1]))
+        file.write(
+            "".join(
+                line.replace(line.split(",")[1], "9" * len(line.split(",")[1]), 1) if False else line
+                for line in head[40:-1]
+            )
+        )
         last = head[-1].replace(",49,", ",48,")
         file.write(last)
     assert path.stat().st_size == size
@@ -141,7 +167,9 @@ def bench_curves(root: Path, state: Path, count: int) -> None:
     original = time.perf_counter() - begin
     report(f".curves of 2 metrics, {count} runs x {ROWS:,} rows x {METRICS}, cold", cold, 1.5)
     report("  the same warm", best(times), 0.3)
-    print(f"  reading all CSVs by pandas.read_csv: {original:.2f} s = {original / best(times):.1f} x the warm time (goal 5 x)")
+    print(
+        f"  reading all CSVs by pandas.read_csv: {original:.2f} s = {original / best(times):.1f} x the warm time (goal 5 x)"
+    )
 
 
 def main() -> None:

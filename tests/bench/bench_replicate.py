@@ -8,6 +8,7 @@ Ratios are speeds, ours over rsync's (the budget: large ≥ 0.5, small ≥ 0.4).
 
 from __future__ import annotations
 
+# ruff: noqa: E402 - the paths come first
 import argparse
 import json
 import os

@@ -77,7 +77,7 @@ KINDS = {
 
 
 def through(captured: Captured) -> Any:
-    memory = [ctypes.create_string_buffer(max(storage.nbytes, 1)) for storage in captured.storages]
+    memory = [ctypes.create_string_buffer(max(size, 1)) for size in captured.sizes]
     addresses = [ctypes.addressof(buffer) for buffer in memory]
     copy_storages(captured.storages, addresses)
     return restore(captured.skeleton, lambda key: addresses[key])

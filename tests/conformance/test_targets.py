@@ -69,6 +69,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
 @pytest.fixture
 def open_ftp_target() -> Iterator[Callable[[Path], Session]]:
     from ftp_server import FtpServer
+
     from rla_agent.replicate.ftp import FtpSession
 
     servers = []

@@ -103,7 +103,7 @@ def test_what_had_returned_survives_the_kill_of_the_trainer(
 ) -> None:
     results = train("kill")
 
-    wait_until(lambda: complete(results), 60)
+    wait_until(lambda: complete(results), 20)
     check_all(results)
 
 
@@ -112,13 +112,13 @@ def test_an_agent_killed_in_between_and_started_again_finishes_all(
 ) -> None:
     agent = new_agent().start()
     results = train("exit")
-    for _ in range(4):
+    for _ in range(2):
         count = len(list(results.iterdir()))
         agent.kill()
         agent.start()
-        wait_until(lambda count=count: complete(results) or len(list(results.iterdir())) > count, 60)
+        wait_until(lambda count=count: complete(results) or len(list(results.iterdir())) > count, 20)
 
-    wait_until(lambda: complete(results), 60)
+    wait_until(lambda: complete(results), 20)
     visible = {path.name for path in results.iterdir() if not path.name.startswith(".")}
     assert visible == EXPECTED
     for path in results.iterdir():
@@ -135,5 +135,5 @@ def test_without_an_agent_figures_wait_in_the_spool(
 
     new_agent().start()
 
-    wait_until(lambda: complete(results), 60)
+    wait_until(lambda: complete(results), 20)
     check_all(results)

@@ -9,6 +9,7 @@ cut for a minute in the middle, and at the end every file is on the master with 
 
 from __future__ import annotations
 
+# ruff: noqa: E402, T201 - the paths come first; a script
 import argparse
 import os
 import shutil

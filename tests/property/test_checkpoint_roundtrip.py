@@ -40,8 +40,9 @@ ARRAY_DTYPES = ["f4", "f8", "f2", "i8", "i4", "u1", "?", "c8", "u4", "<U3", ">f4
 
 def bits(tensor: Any) -> bytes:
     """The values of a tensor as bytes, whatever its strides."""
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    return plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
+    plain = tensor.detach().resolve_conj().resolve_neg().reshape(-1)
+    flat = torch.empty(plain.numel(), dtype=plain.dtype).copy_(plain)
+    return flat.view(torch.uint8).numpy().tobytes() if plain.numel() else b""
 
 
 @st.composite
@@ -163,6 +164,15 @@ def assert_same_tensor(one: Any, other: Any, seen: dict[int, int]) -> None:
         assert seen.setdefault(-ours.data_ptr(), theirs.data_ptr()) == theirs.data_ptr()
 
 
+def needs_numpy(value: Any) -> bool:
+    """True for what plain `weights_only=True` refuses, from torch.save as well as from us."""
+    if isinstance(value, dict):
+        return any(map(needs_numpy, value.values()))
+    if isinstance(value, list | tuple) and not isinstance(value, torch.Size):
+        return any(map(needs_numpy, value))
+    return isinstance(value, np.ndarray | np.generic) or (isinstance(value, bytes) and not value)
+
+
 def write(captured: Captured, arena: Arena, stream: Path, folder: Path) -> Path:
     """What save and the agent do, in one process."""
     offsets, needed = storage_offsets(len(captured.skeleton), captured.sizes)
@@ -183,13 +193,13 @@ def write(captured: Captured, arena: Arena, stream: Path, folder: Path) -> Path:
     return final
 
 
-@pytest.mark.parametrize("take", [capture, capture_generally])
-def test_random_state_dicts_come_back_bit_for_bit(take: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("take", "examples"), [(capture, 200), (capture_generally, 60)])
+def test_random_state_dicts_come_back_bit_for_bit(take: Any, examples: int, tmp_path: Path) -> None:
     stream = tmp_path / "spool" / "stream"
     arena = create_arena(stream, 1 << 20)
     assert arena is not None
 
-    @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     @given(contents())
     def one(content: Any) -> None:
         original = torch.load(_saved(content), weights_only=False)
@@ -198,6 +208,8 @@ def test_random_state_dicts_come_back_bit_for_bit(take: Any, tmp_path: Path) -> 
         assert_same(content, load_file(final), {})
         for mmap in (False, True):
             assert_same(content, torch.load(final, weights_only=False, mmap=mmap), {})
+            if not needs_numpy(content):
+                assert_same(content, torch.load(final, weights_only=True, mmap=mmap), {})
         base = arena.slot_address(0)
         offsets, _ = storage_offsets(len(captured.skeleton), captured.sizes)
         assert_same(content, restore(captured.skeleton, lambda key: base + offsets[key]), {})

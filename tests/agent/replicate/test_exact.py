@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from replication_lab import ITEM, Node, Proxy, Sshd, random_bytes, same_trees, tree, wait_until
+from replication_lab import ITEM, Node, Proxy, Sshd, random_bytes, same_trees, tree, wait_same, wait_until
 
 from rla_agent.replicate import Announcer, registry, replication_status
 
@@ -55,16 +55,18 @@ def test_all_kinds_arrive_once_and_a_restart_sends_nothing(node: Node, master: S
     size = finished_item(node)
     node.start()
     wait_until(lambda: same_trees(node, master.root), 30, "the master's tree being equal")
+    wait_until(lambda: list((master.root / "log").rglob("SHA256SUMS")), 20, "the sums")
+    wait_until(lambda: same_trees(node, master.root), 10)
     arrived = time.time()
     wait_until(lambda: noted(node, arrived), 10)
-    assert written(node) <= 1.05 * size + 35 * 100
-    before = {path: os.stat(path).st_mtime_ns for path in master.root.rglob("*")}
+    assert written(node) <= 1.05 * size + 35 * 100 + 8000  # requests' heads, the sums, the status file
+    before = {path: os.stat(path).st_mtime_ns for path in (master.root / "log").rglob("*")}
     assert node.stop() == 0
     node.start()
     began = time.time()
     wait_until(lambda: noted(node, began + 3), 20)
     assert sent_files(node) == 0
-    assert before == {path: os.stat(path).st_mtime_ns for path in master.root.rglob("*")}
+    assert before == {path: os.stat(path).st_mtime_ns for path in (master.root / "log").rglob("*")}
     assert not list(master.root.rglob(".rla-tmp*"))
 
 
@@ -143,7 +145,7 @@ def cuts(node: Node, master: Sshd, proxy: Proxy, count: int, seed: int) -> None:
     proxy.cut_after = None
     node.run(state="finished")
     registry.ask_retry(node.state)
-    wait_until(lambda: same_trees(node, master.root), 90, "the master's tree being equal")
+    wait_same(node, master.root, 90)
     stop.set()
     watcher.join()
     assert partial == []
@@ -158,7 +160,7 @@ def test_cuts_at_random_bytes(proxy: Proxy, master: Sshd, make_node: MakeNode) -
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_a_thousand_cuts(proxy: Proxy, master: Sshd, make_node: MakeNode) -> None:
-    cuts(make_node(master.remote(port=proxy.port)), master, proxy, 1000, 2)
+    cuts(make_node(master.remote(port=proxy.port)), master, proxy, int(os.environ.get("RLA_SOAK_CUTS", "1000")), 2)
 
 
 def test_a_large_file_goes_on_after_a_cut(proxy: Proxy, master: Sshd, make_node: MakeNode) -> None:
@@ -299,3 +301,73 @@ def test_a_kilobyte_a_second(proxy: Proxy, master: Sshd, make_node: MakeNode) ->
     (log / "progress.csv").write_text("a\n" + "1\n" * 50_000)
     node.start()
     wait_until(lambda: same_trees(node, master.root), 600, "the master's tree being equal")
+
+
+def test_an_ended_run_carries_sums_that_check(node: Node, master: Sshd) -> None:
+    log = node.run()
+    (log / "progress.csv").write_text("a\n1\n")
+    (log / "log.txt").write_text("0123456789" * 1000 + "\n")
+    (node.item("results") / "odd\nname").write_bytes(b"odd")
+    (node.item("checkpoint") / "c_1.pt").write_bytes(random_bytes(300_000))
+    node.start()
+    wait_until(lambda: same_trees(node, master.root), 20)
+    for number in range(3):
+        with (log / "progress.csv").open("a") as file:
+            file.write(f"{number}\n")
+        wait_until(lambda: same_trees(node, master.root), 20)
+    # rewritten in place behind our back, same size, in the middle: only reading all of it shows that
+    with (log / "log.txt").open("r+b") as file:
+        file.seek(5000)
+        file.write(b"XXXX")
+        file.seek(0, os.SEEK_END)
+        file.write(b"more\n")
+    wait_until(lambda: (master.root / "log" / ITEM / "log.txt").stat().st_size == 10_006, 20)
+    node.run(state="finished")
+    there = master.root / "log" / ITEM
+    wait_until((there / "SHA256SUMS").exists, 30, "the sums on the master")
+    wait_until(lambda: same_trees(node, master.root), 20)
+    checked = subprocess.run(
+        ["sha256sum", "-c", "SHA256SUMS"], cwd=there, capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert checked.stdout.count(": OK") == 5
+
+
+def test_superseded_checkpoints_go_only_where_mirror_is_asked_for(master: Sshd, make_node: MakeNode) -> None:
+    nodes = {}
+    for retention in ("keep", "mirror"):
+        root = master.root / retention
+        root.mkdir()
+        nodes[retention] = make_node(
+            master.remote(remote_data_root=str(root)), retention, agent={"replicate_retention": retention}
+        )
+    for node in nodes.values():
+        node.run()
+        for name in ("c_1.pt", "c_2.pt", "mine.bin"):
+            (node.item("checkpoint") / name).write_bytes(b"x" * 100)
+        node.start()
+    for retention, node in nodes.items():
+        wait_until(lambda node=node, retention=retention: same_trees(node, master.root / retention), 20)
+        for name in ("c_1.pt", "mine.bin"):
+            (node.item("checkpoint") / name).unlink()
+    there = {retention: master.root / retention / "checkpoint" / ITEM for retention in nodes}
+    wait_until(lambda: not (there["mirror"] / "c_1.pt").exists(), 20, "the superseded checkpoint going")
+    assert sorted(path.name for path in there["mirror"].iterdir()) == ["c_2.pt", "mine.bin"]
+    assert sorted(path.name for path in there["keep"].iterdir()) == ["c_1.pt", "c_2.pt", "mine.bin"]
+
+
+def test_each_machine_leaves_its_status_on_the_master(node: Node, master: Sshd) -> None:
+    from rla_agent.replicate import fleet
+    from rla_agent.replicate.folder import FolderSession
+
+    node.run()
+    node.start()
+    session = FolderSession(str(master.root))
+    (machine,) = wait_until(lambda: fleet.read(session), 20, "the status file")
+    assert machine["host"] == node.host
+    assert machine["age_s"] < 60
+    (master.root / ".rla-fleet" / "evil.json").write_text('{"host": "\\u001b[2J", "runs": [3]}')
+    (master.root / ".rla-fleet" / "broken.json").write_text("{")
+    text = fleet.as_text(fleet.read(session))
+    assert node.host in text
+    assert "\x1b" not in text

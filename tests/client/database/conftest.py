@@ -64,7 +64,15 @@ def write_run(
     rows: int = 10,
     state: str | None = "finished",
     updated: float | None = None,
-    kinds: tuple[str, ...] = ("log", "code", "checkpoint", "archive_tester", "hyperparameter", "results", "tmp_data"),
+    kinds: tuple[str, ...] = (
+        "log",
+        "code",
+        "checkpoint",
+        "archive_tester",
+        "hyperparameter",
+        "results",
+        "tmp_data",
+    ),
     spaces: bool = False,
 ) -> str:
     gap = " " if spaces else "_"
@@ -83,7 +91,12 @@ def write_run(
         if state is not None:
             when = time.time() if updated is None else updated
             run = {"format": 1, "run_id": f"run{number}", "host": "box", "state": state, "opened": opened}
-            run |= {"updated": when, "time_step": rows - 1, "closed": opened + 60, "last_row": opened + rows - 1}
+            run |= {
+                "updated": when,
+                "time_step": rows - 1,
+                "closed": opened + 60,
+                "last_row": opened + rows - 1,
+            }
             (folder / "run.json").write_text(json.dumps(run))
     if "archive_tester" in kinds:
         content = {"hyper_param": values, "custom_data": {}, "record_date": index[:26], "info": info}

@@ -53,7 +53,9 @@ def test_small_runs_go_and_long_ones_stay(root: Path, make_run: Callable[..., st
     empty = make_run(number=3, rows=0)
     (root / "log" / "task" / empty / "progress.csv").unlink()
     assert DeleteLogTool(str(root), "task", "2026/*", small(9)).delete_small_timestep_log(skip_ask=True) == 14
-    assert [path.name for path in (root / "log" / "task" / "2026" / "11" / "21").iterdir()] == [long.rsplit("/", 1)[1]]
+    assert [path.name for path in (root / "log" / "task" / "2026" / "11" / "21").iterdir()] == [
+        long.rsplit("/", 1)[1]
+    ]
 
 
 def test_archive_copies_and_the_archive_can_be_deleted(root: Path, make_run: Callable[..., str]) -> None:
@@ -61,7 +63,10 @@ def test_archive_copies_and_the_archive_can_be_deleted(root: Path, make_run: Cal
     assert ArchiveLogTool(str(root), "task", "2026/*").archive_log(skip_ask=True) == 7
     assert ArchiveLogTool(str(root), "task", "2026/*").archive_log(skip_ask=True) == 7
     assert (root / "arc" / "archive_tester" / "task" / f"{index}.json").is_file()
-    assert DeleteLogTool(str(root / "arc"), "task", "2026/*", everything()).delete_related_log(skip_ask=True) == 7
+    assert (
+        DeleteLogTool(str(root / "arc"), "task", "2026/*", everything()).delete_related_log(skip_ask=True)
+        == 7
+    )
     assert (root / "log" / "task" / index / "progress.csv").is_file()
 
 
@@ -73,7 +78,9 @@ def test_migrate_copies_to_another_table(root: Path, make_run: Callable[..., str
     assert copied.read_bytes() == b"zip"
 
 
-def test_live_runs_are_left_out(root: Path, make_run: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_live_runs_are_left_out(
+    root: Path, make_run: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
     live = make_run(number=1, state="running")
     make_run(number=2, state="running", updated=1.0)  # nobody has written this one for long
     assert DeleteLogTool(str(root), "task", "2026/*", everything()).delete_related_log(skip_ask=True) == 7
@@ -92,7 +99,10 @@ def test_the_question_is_heard(
 
 
 def test_view_and_gen_json(
-    root: Path, make_run: Callable[..., str], capsys: pytest.CaptureFixture[str], old_pickle: Callable[..., bytes]
+    root: Path,
+    make_run: Callable[..., str],
+    capsys: pytest.CaptureFixture[str],
+    old_pickle: Callable[..., bytes],
 ) -> None:
     index = make_run(kinds=("log",))
     assert ViewLogTool(str(root), "task", "2026/*").view_log(skip_ask=True) == 1
@@ -116,9 +126,20 @@ def test_wrong_arguments_are_refused(root: Path) -> None:
 def test_the_originals_data(legacy: Path) -> None:
     glob = "2022/07/27/14-3*"
     assert ArchiveLogTool(str(legacy), LEGACY_TABLE, glob).archive_log(skip_ask=True) == 35
-    assert DeleteLogTool(str(legacy / "arc"), LEGACY_TABLE, glob, everything()).delete_related_log(skip_ask=True) == 35
+    assert (
+        DeleteLogTool(str(legacy / "arc"), LEGACY_TABLE, glob, everything()).delete_related_log(skip_ask=True)
+        == 35
+    )
     tool = MigrateLogTool(str(legacy), LEGACY_TABLE, glob, LEGACY_TABLE + "_v2")
     assert tool.migrate_log(skip_ask=True) == 35
-    assert DeleteLogTool(str(legacy), LEGACY_TABLE + "_v2", glob, everything()).delete_related_log(skip_ask=True) == 35
-    assert DeleteLogTool(str(legacy), LEGACY_TABLE, glob, small(1)).delete_small_timestep_log(skip_ask=True) == 11
-    assert DeleteLogTool(str(legacy), LEGACY_TABLE, glob, everything()).delete_related_log(skip_ask=True) == 24
+    assert (
+        DeleteLogTool(str(legacy), LEGACY_TABLE + "_v2", glob, everything()).delete_related_log(skip_ask=True)
+        == 35
+    )
+    assert (
+        DeleteLogTool(str(legacy), LEGACY_TABLE, glob, small(1)).delete_small_timestep_log(skip_ask=True)
+        == 11
+    )
+    assert (
+        DeleteLogTool(str(legacy), LEGACY_TABLE, glob, everything()).delete_related_log(skip_ask=True) == 24
+    )

@@ -107,7 +107,9 @@ def test_broken_files_are_problems_of_their_run_only(root: Path, make_run: Calla
     assert all(index in problem for problem in bad.problems)
 
 
-def test_a_catalogue_that_cannot_be_written_is_kept_in_memory(root: Path, make_run: Callable[..., str]) -> None:
+def test_a_catalogue_that_cannot_be_written_is_kept_in_memory(
+    root: Path, make_run: Callable[..., str]
+) -> None:
     make_run()
     with Catalogue(root, Path("/proc/nowhere")) as catalogue:
         catalogue.refresh(time.time_ns())

@@ -81,8 +81,18 @@ def test_a_live_run_is_refused(root: Path, make_run: Callable[..., str]) -> None
 
 
 def rla(root: Path, *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "rla_client.database.cli", words[0], "--data-root", str(root), *words[1:]]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
+    command = [
+        sys.executable,
+        "-m",
+        "rla_client.database.cli",
+        words[0],
+        "--data-root",
+        str(root),
+        *words[1:],
+    ]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
+    )
 
 
 @pytest.mark.parametrize("command", ["rm", "archive", "migrate"])
@@ -103,13 +113,30 @@ def test_killed_at_any_system_call_nothing_is_half(tmp_path: Path, command: str)
         root.mkdir()
         indices = [look_alike.write_run(root, number=number) for number in range(2)]
         before = tree(root)
-        line = [sys.executable, "-m", "rla_client.database.cli", words[0], "-d", str(root), *words[1:], "-t", "task", "-y"]
+        line = [
+            sys.executable,
+            "-m",
+            "rla_client.database.cli",
+            words[0],
+            "-d",
+            str(root),
+            *words[1:],
+            "-t",
+            "task",
+            "-y",
+        ]
         inject = f"inject=rename,renameat,renameat2:signal=KILL:when={call}"
-        subprocess.run(["strace", "-f", "-qq", "-o", "/dev/null", "-e", inject, *line], capture_output=True, check=False)
+        subprocess.run(
+            ["strace", "-f", "-qq", "-o", "/dev/null", "-e", inject, *line], capture_output=True, check=False
+        )
         with changing(root, time.time()):
             pass
         after = tree(root)
-        assert not [name for name in os.listdir(root / ".rla") if name == "copies" and os.listdir(root / ".rla" / name)]
+        assert not [
+            name
+            for name in os.listdir(root / ".rla")
+            if name == "copies" and os.listdir(root / ".rla" / name)
+        ]
         if command == "rm":
             removed = len(before) - len(after)
             assert removed in {0, len(before)}
@@ -139,7 +166,9 @@ def test_two_commands_at_once_both_finish(root: Path, make_run: Callable[..., st
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
     files = tree(root)
-    assert len([name for name in files if name.startswith("arc/")]) == len([name for name in files if "/other/" in name])
+    assert len([name for name in files if name.startswith("arc/")]) == len(
+        [name for name in files if "/other/" in name]
+    )
     assert len(files) % 3 == 0
 
 

@@ -21,7 +21,13 @@ def rla(*words: str, cwd: Path | None = None, columns: int | None = None) -> sub
     environment.setdefault("PYTHONPATH", str(Path(__file__).resolve().parents[3]))
     command = [sys.executable, "-m", "rla_client.database.cli", *words]
     return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, check=False
+        command,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        check=False,
     )
 
 
@@ -52,7 +58,11 @@ def test_ls_sorts_filters_and_chooses_columns(root: Path, make_run: MakeRun) -> 
     for number, lr in enumerate([0.5, 0.1, 0.3]):
         make_run(number=number, params={"lr": lr}, rows=number + 1)
     done = rla("ls", "task", "-d", str(root), "-c", "lr,step,return", "--sort", "-lr", "-w", "lr > 0.2")
-    assert [line.split() for line in done.stdout.splitlines()] == [["lr", "step", "return"], ["0.5", "0", "0"], ["0.3", "2", "1"]]
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["lr", "step", "return"],
+        ["0.5", "0", "0"],
+        ["0.3", "2", "1"],
+    ]
     assert len(rla("ls", "-d", str(root), "-n", "2").stdout.splitlines()) == 3
     assert "no runs" in rla("ls", "-d", str(root), "-w", "lr == 77").stdout
 
@@ -79,7 +89,15 @@ def test_show_tells_everything_in_time(root: Path, make_run: MakeRun) -> None:
         done = rla("show", "-d", str(root))
         times.append(time.perf_counter() - begin)
     text = done.stdout
-    for piece in ("finished", "time-step  99", "hyper-parameters", "return", "checkpoint_100.pt", "█", "49.5"):
+    for piece in (
+        "finished",
+        "time-step  99",
+        "hyper-parameters",
+        "return",
+        "checkpoint_100.pt",
+        "█",
+        "49.5",
+    ):
         assert piece in text
     assert "\x1b" not in text
     assert "\u202e" not in text
@@ -99,7 +117,9 @@ def test_show_and_ls_import_no_pandas(root: Path, make_run: MakeRun) -> None:
             "print(sorted({'pandas', 'numpy', 'matplotlib', 'torch', 'zmq'} & set(sys.modules)), file=sys.stderr)"
         )
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True
+        )
         heavy = done.stderr.strip().splitlines()[-1]
         assert "pandas" not in heavy
         assert "matplotlib" not in heavy
@@ -118,7 +138,11 @@ def test_diff_compare_tail_tag_note(root: Path, make_run: MakeRun) -> None:
         ["2026/11/21/09-30-02-123456", "0.2", "4.5"],
     ]
     assert rla("tail", "-n", "1", "-d", str(root)).stdout == "last line\n"
-    assert rla("tail", "-n", "2", "--file", "progress", "-d", str(root)).stdout.splitlines()[-1].startswith("4.5,9,")
+    assert (
+        rla("tail", "-n", "2", "--file", "progress", "-d", str(root))
+        .stdout.splitlines()[-1]
+        .startswith("4.5,9,")
+    )
     assert "best" in rla("tag", "@last", "best", "two", "-d", str(root)).stdout
     rla("tag", "@last", "two", "--remove", "-d", str(root))
     rla("note", "@last", "what a run", "-d", str(root))
@@ -158,7 +182,10 @@ def test_archive_and_migrate(root: Path, make_run: MakeRun) -> None:
     assert "copied 7 item(s) to arc/" in rla("archive", "@last", "-y", "-d", str(root)).stdout
     assert "7 were there already" in rla("archive", "@last", "-y", "-d", str(root)).stdout
     assert "09-30-00" in rla("ls", "--archived", "-d", str(root)).stdout
-    assert "copied 7 item(s) to table new/one" in rla("migrate", "new/one", "-t", "task", "-y", "-d", str(root)).stdout
+    assert (
+        "copied 7 item(s) to table new/one"
+        in rla("migrate", "new/one", "-t", "task", "-y", "-d", str(root)).stdout
+    )
     assert "09-30-00" in rla("ls", "new/one", "-d", str(root)).stdout
     assert rla("migrate", "../x", "-t", "task", "-y", "-d", str(root)).returncode == 1
 
@@ -207,7 +234,29 @@ def test_on_a_terminal_states_have_colours(root: Path, make_run: MakeRun) -> Non
     os.close(master)
 
 
-@pytest.mark.parametrize("command", ["", "ls", "show", "tail", "diff", "compare", "plot", "tag", "note", "rm", "archive", "migrate", "export", "du", "fsck", "tb", "trash", "import"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "",
+        "ls",
+        "show",
+        "tail",
+        "diff",
+        "compare",
+        "plot",
+        "tag",
+        "note",
+        "rm",
+        "archive",
+        "migrate",
+        "export",
+        "du",
+        "fsck",
+        "tb",
+        "trash",
+        "import",
+    ],
+)
 def test_help_reads_well(command: str) -> None:
     done = rla(*([command] if command else []), "--help")
     assert done.returncode == 0

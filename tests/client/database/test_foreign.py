@@ -74,7 +74,9 @@ def test_csv_cells_are_copied_and_steps_found(root: Path, tmp_path: Path) -> Non
     made, _, problems = run_import(root, "csv", tmp_path / "c")
     assert len(made) == 2
     assert "empty.csv" in problems[0]
-    monitor, progress = (next(run for run in open_database(root) if name in run.index) for name in ("monitor", "progress"))
+    monitor, progress = (
+        next(run for run in open_database(root) if name in run.index) for name in ("monitor", "progress")
+    )
     assert monitor.scalars()["r"].tolist() == [1.25, 2.0]
     assert monitor.scalars()["time-step"].tolist() == [0, 1]
     assert progress.scalars()["time-step"].tolist() == [100, 200]
@@ -85,7 +87,9 @@ def test_csv_cells_are_copied_and_steps_found(root: Path, tmp_path: Path) -> Non
 def test_garage(root: Path, tmp_path: Path) -> None:
     folder = tmp_path / "data" / "local" / "experiment" / "my_run"
     folder.mkdir(parents=True)
-    (folder / "progress.csv").write_text("Iteration,TotalEnvSteps,Evaluation/AverageReturn\n0,2000,12.5\n1,4000,13\n")
+    (folder / "progress.csv").write_text(
+        "Iteration,TotalEnvSteps,Evaluation/AverageReturn\n0,2000,12.5\n1,4000,13\n"
+    )
     (folder / "variant.json").write_text(json.dumps({"seed": 3, "lr": 0.01}))
     (folder / "metadata.json").write_text(json.dumps({"githash": "abc"}))
     os.utime(folder / "variant.json", (1e9, 1e9))

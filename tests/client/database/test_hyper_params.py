@@ -32,7 +32,14 @@ def test_the_fast_yaml_reader_agrees_with_the_full_one(values: dict[str, object]
 def test_yaml_as_omegaconf_writes_it() -> None:
     from omegaconf import OmegaConf
 
-    values = {"lr": 1e-05, "big": 1e20, "a": {"b": [1, "x y", None]}, "on": "yes", "time": "12:30:45", "n": -3}
+    values = {
+        "lr": 1e-05,
+        "big": 1e20,
+        "a": {"b": [1, "x y", None]},
+        "on": "yes",
+        "time": "12:30:45",
+        "n": -3,
+    }
     assert parse_yaml(OmegaConf.to_yaml(OmegaConf.create(values))) == values
 
 
@@ -47,14 +54,18 @@ def test_attributes_items_and_dots_reach_the_same_value() -> None:
         HyperParams().dotted("a.b")
 
 
-@pytest.mark.parametrize(("name", "content"), [("parameter.json", "{"), ("parameter.yaml", "a: [1"), ("parameter.json", "[1]")])
+@pytest.mark.parametrize(
+    ("name", "content"), [("parameter.json", "{"), ("parameter.yaml", "a: [1"), ("parameter.json", "[1]")]
+)
 def test_a_broken_parameter_file_is_named(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(BrokenFileError, match=name):
         read_parameter_file(tmp_path)
 
 
-def test_where_hyper_parameters_come_from(root: Path, make_run: Callable[..., str], old_pickle: Callable[..., bytes]) -> None:
+def test_where_hyper_parameters_come_from(
+    root: Path, make_run: Callable[..., str], old_pickle: Callable[..., bytes]
+) -> None:
     index = make_run(kinds=("log",), info="&seed=3&env=CartPole-v1")
     assert read_hyper_params(root, "task", index)[0] == {"seed": 3, "env": "CartPole-v1", "lr": 0.1}
     archive = root / "archive_tester" / "task" / f"{index}.pkl"
@@ -69,7 +80,9 @@ def test_where_hyper_parameters_come_from(root: Path, make_run: Callable[..., st
     assert "parameter.yaml" in problems[0]
 
 
-def test_an_old_archive_has_new_names_and_no_password(tmp_path: Path, old_pickle: Callable[..., bytes]) -> None:
+def test_an_old_archive_has_new_names_and_no_password(
+    tmp_path: Path, old_pickle: Callable[..., bytes]
+) -> None:
     path = tmp_path / "x.pkl"
     path.write_bytes(old_pickle())
     found = read_archive((str(path),))
@@ -81,4 +94,7 @@ def test_an_old_archive_has_new_names_and_no_password(tmp_path: Path, old_pickle
 def test_tracked_parameters_keep_order_and_repeats() -> None:
     index = "2022/07/27/14-31-04-861007_172.16.0.33_&input_size=16&input_size=16&name=a=b"
     assert tracked(index) == [("input_size", 16), ("input_size", 16), ("name", "a=b")]
-    assert tracked("2022/03/03/15-03-03-761940 11.0.91.89 &info=default exp info&seed=0")[0][1] == "default exp info"
+    assert (
+        tracked("2022/03/03/15-03-03-761940 11.0.91.89 &info=default exp info&seed=0")[0][1]
+        == "default exp info"
+    )

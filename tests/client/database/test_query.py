@@ -24,7 +24,9 @@ KINDS = (LOG, ARCHIVE_TESTER, OTHER_RESULTS, TMP_DATA, HYPARAMETER, CHECKPOINT)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_results_are_keyed_by_date_in_both_spellings(root: Path, make_run: Callable[..., str], kind: str) -> None:
+def test_results_are_keyed_by_date_in_both_spellings(
+    root: Path, make_run: Callable[..., str], kind: str
+) -> None:
     first, second = make_run(number=1), make_run(number=2, spaces=True)
     found = experiment_data_query(str(root), "task", "2026/*", kind)
     assert list(found) == [first[:26], second[:26]]
@@ -66,7 +68,9 @@ def test_bad_questions_are_answered_clearly(root: Path, make_run: Callable[..., 
         assert experiment_data_query(str(root), "task", "1999*", LOG) == {}
 
 
-def test_a_broken_file_is_warned_about_and_the_rest_is_given(root: Path, make_run: Callable[..., str]) -> None:
+def test_a_broken_file_is_warned_about_and_the_rest_is_given(
+    root: Path, make_run: Callable[..., str]
+) -> None:
     make_run(number=1)
     index = make_run(number=2)
     (root / "archive_tester" / "task" / f"{index}.json").write_text("{")
@@ -75,11 +79,16 @@ def test_a_broken_file_is_warned_about_and_the_rest_is_given(root: Path, make_ru
 
 
 def test_extract_valid_index() -> None:
-    assert extract_valid_index("/x/log/t/2022/06/22/16-53-36-896124 1.2.3.4 &a=1/y") == "2022/06/22/16-53-36-896124"
+    assert (
+        extract_valid_index("/x/log/t/2022/06/22/16-53-36-896124 1.2.3.4 &a=1/y")
+        == "2022/06/22/16-53-36-896124"
+    )
     assert extract_valid_index("2022/06/22") is None
 
 
-@pytest.mark.parametrize(("kind", "count"), [(LOG, 33), (ARCHIVE_TESTER, 33), (OTHER_RESULTS, 14), (CHECKPOINT, 13)])
+@pytest.mark.parametrize(
+    ("kind", "count"), [(LOG, 33), (ARCHIVE_TESTER, 33), (OTHER_RESULTS, 14), (CHECKPOINT, 13)]
+)
 def test_the_originals_data(legacy: Path, kind: str, count: int) -> None:
     found = experiment_data_query(str(legacy), LEGACY_TABLE, "2022/0[67]/*", kind)
     assert len(found) == count

@@ -8,7 +8,13 @@ import pytest
 
 from rla_client.database import open as open_database
 from rla_client.database.runs import match_runs, parse_since
-from rla_client.errors import AmbiguousRunError, ArgumentError, DatabaseError, NoSuchRunError, NoSuchTableError
+from rla_client.errors import (
+    AmbiguousRunError,
+    ArgumentError,
+    DatabaseError,
+    NoSuchRunError,
+    NoSuchTableError,
+)
 
 MakeRun = Callable[..., str]
 
@@ -64,7 +70,11 @@ def test_a_run_gives_its_parts(root: Path, make_run: MakeRun) -> None:
     make_run(number=2)
     database = open_database(root)
     run, other = database.find("09-30-01"), database.find("09-30-02")
-    assert [path.name for path in run.checkpoints] == ["checkpoint_5.pt", "checkpoint_10.pt", "checkpoint_100.pt"]
+    assert [path.name for path in run.checkpoints] == [
+        "checkpoint_5.pt",
+        "checkpoint_10.pt",
+        "checkpoint_100.pt",
+    ]
     assert [path.name for path in run.figures] == ["5-figure.png"]
     assert list(run.scalars()["return"]) == [step * 0.5 for step in range(10)]
     assert run.archive.hyper_param.seed == 1
@@ -117,7 +127,8 @@ def test_a_silent_running_run_is_unknown(root: Path, make_run: MakeRun) -> None:
     make_run(number=1, state="running")
     make_run(number=2, state="running", updated=time.time() - 181)
     make_run(number=3, state=None)
-    assert list(open_database(root).runs()["state"]) == ["running", "unknown", None]
+    states = [record.shown_state(time.time()) for record in open_database(root).records()]
+    assert states == ["running", "unknown", None]
 
 
 def test_notebooks_show_text_from_files_escaped(root: Path, make_run: MakeRun) -> None:

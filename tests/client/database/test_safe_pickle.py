@@ -52,7 +52,9 @@ class Evil:
         return os.system, (f"touch {os.environ['EVIL_MARK']}",)
 
 
-def test_nothing_named_in_a_file_is_imported_or_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_named_in_a_file_is_imported_or_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mark = tmp_path / "mark"
     monkeypatch.setenv("EVIL_MARK", str(mark))
     imported = b"cantigravity\nsomething\n(tR."  # importing `antigravity` would start a browser
@@ -71,7 +73,9 @@ assert "antigravity" not in sys.modules
 assert set(sys.modules) - before <= {"encodings.raw_unicode_escape"}, set(sys.modules) - before
 """
     done = subprocess.run(
-        [sys.executable, "-c", script, str(file), str(tmp_path / "import.pkl")], capture_output=True, text=True
+        [sys.executable, "-c", script, str(file), str(tmp_path / "import.pkl")],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert not mark.exists()

@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from rla_client.database.where import Where
 from rla_client.errors import ArgumentError
 
-ROW = {"lr": 0.001, "env": "Hopper-v4", "old": "0.5", "tags": ["a", "b"], "perf/mse": 0.05, "a.b": 3, "flag": True}
+ROW = {
+    "lr": 0.001,
+    "env": "Hopper-v4",
+    "old": "0.5",
+    "tags": ["a", "b"],
+    "perf/mse": 0.05,
+    "a.b": 3,
+    "flag": True,
+}
 
 
 @pytest.mark.parametrize(
@@ -38,7 +46,19 @@ def test_filters(text: str, answer: bool) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "lr = 3", "__import__('os')", "lr.__class__()", "[x for x in y]", "lr if 1 else 2", "lambda: 1", "lr[0]", "f'{lr}'", "(", "a" * 20_000],
+    [
+        "",
+        "lr = 3",
+        "__import__('os')",
+        "lr.__class__()",
+        "[x for x in y]",
+        "lr if 1 else 2",
+        "lambda: 1",
+        "lr[0]",
+        "f'{lr}'",
+        "(",
+        "a" * 20_000,
+    ],
 )
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ArgumentError, match="example"):

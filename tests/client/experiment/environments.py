@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -15,18 +16,18 @@ class Counting(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1, 100, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, length=5, step_s=0.0):
+    def __init__(self, length: Any = 5, step_s: Any = 0.0) -> None:
         self.length = length
         self.step_s = step_s
         self.steps = 0
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, *, seed: Any = None, options: str = None):
         super().reset(seed=seed)
         self.steps = 0
         self.drawn = self.np_random.random()
         return self._observation(), {"drawn": self.drawn}
 
-    def step(self, action):
+    def step(self, action: Any):
         end = time.perf_counter() + self.step_s
         while time.perf_counter() < end:
             pass  # computing, not waiting
@@ -40,13 +41,13 @@ class Counting(gymnasium.Env):
 class Crashing(Counting):
     """Raises at the third step of all, or ends its process, as long as `marker` is not there."""
 
-    def __init__(self, marker, *, how):
+    def __init__(self, marker: Any, *, how: str) -> None:
         super().__init__()
         self.marker = str(marker)
         self.how = how
         self.total = 0
 
-    def step(self, action):
+    def step(self, action: Any):
         self.total += 1
         if self.total == 3 and (self.how == "always" or not os.path.exists(self.marker)):
             with open(self.marker, "w"):
@@ -60,10 +61,10 @@ class Crashing(Counting):
 class Alternating:
     """A policy that knows how often it was asked."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.asked = 0
 
-    def get_action(self, observation):
+    def get_action(self, observation: Any):
         self.asked += 1
         return self.asked % 2, {"asked": self.asked}
 
@@ -71,5 +72,5 @@ class Alternating:
 class Drawing:
     """A policy that draws from numpy's global generator."""
 
-    def get_action(self, observation):
+    def get_action(self, observation: Any):
         return int(np.random.randint(2)), {"u": np.random.rand()}

@@ -73,7 +73,7 @@ def write(folder: Path, options: str = "", calls: str = "search()") -> Path:
     return path
 
 
-def start(path: Path, *arguments: str, **options) -> subprocess.Popen[str]:
+def start(path: Path, *arguments: str, **options: str) -> subprocess.Popen[str]:
     """Start a launcher in its folder."""
     return subprocess.Popen(
         [sys.executable, str(path), *arguments],

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rla_client.errors import ArgumentError
@@ -17,7 +19,7 @@ from rla_client.experiment.context import check_mode, snapshot_names
         ("none", 1, {0: ()}),
     ],
 )
-def test_what_each_mode_writes(mode, gap, written):
+def test_what_each_mode_writes(mode: str, gap: Any, written: Any) -> None:
     check_mode(mode, gap)
     assert {itr: snapshot_names(mode, gap, itr) for itr in written} == written
 
@@ -25,6 +27,6 @@ def test_what_each_mode_writes(mode, gap, written):
 @pytest.mark.parametrize(
     ("mode", "gap"), [("last", 2), ("gap_overwrite", 1), ("some", 1), ("gap", 0), ("gap", 1.5), ("gap", True)]
 )
-def test_what_cannot_be_meant(mode, gap):
+def test_what_cannot_be_meant(mode: str, gap: Any) -> None:
     with pytest.raises(ArgumentError):
         check_mode(mode, gap)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def draw():
     return random.random(), float(np.random.rand()), float(torch.rand(())), torch.randn(3).tolist()
 
 
-def test_same_seed_same_numbers():
+def test_same_seed_same_numbers() -> None:
     deterministic.set_seed(7)
     first = draw()
     deterministic.set_seed(7)
@@ -36,7 +37,7 @@ def test_same_seed_same_numbers():
     assert not torch.backends.cudnn.benchmark
 
 
-def test_captured_states_come_back_in_the_middle_of_a_sequence():
+def test_captured_states_come_back_in_the_middle_of_a_sequence() -> None:
     deterministic.set_seed(np.int64(3))
     draw()
     random.gauss(0, 1)  # leaves a second number waiting inside python's generator
@@ -50,13 +51,18 @@ def test_captured_states_come_back_in_the_middle_of_a_sequence():
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "3", None])
-def test_what_is_no_seed(seed):
+def test_what_is_no_seed(seed: Any) -> None:
     with pytest.raises(ArgumentError):
         deterministic.set_seed(seed)
 
 
-def test_derived_seeds_depend_on_every_part_and_on_nothing_else():
-    seeds = {deterministic.derive_seed(seed, worker, epoch) for seed in range(3) for worker in range(4) for epoch in range(5)}
+def test_derived_seeds_depend_on_every_part_and_on_nothing_else() -> None:
+    seeds = {
+        deterministic.derive_seed(seed, worker, epoch)
+        for seed in range(3)
+        for worker in range(4)
+        for epoch in range(5)
+    }
     assert len(seeds) == 60
     assert deterministic.derive_seed(1, 2, 3) == deterministic.derive_seed(1, 2, 3)
     assert deterministic.limits()

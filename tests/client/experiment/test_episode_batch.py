@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from rla_client.errors import ArgumentError
 from rla_client.experiment.episode_batch import EpisodeBatch, StepType, stack
 
 
-def batch(*lengths, end=StepType.TERMINAL):
+def batch(*lengths: Any, end: Any = StepType.TERMINAL):
     parts = []
     for number, length in enumerate(lengths):
         types = [StepType.MID] * (length - 1) + [end]
@@ -29,7 +31,7 @@ def batch(*lengths, end=StepType.TERMINAL):
     return EpisodeBatch.concatenate(parts)
 
 
-def test_shapes_and_derived_values():
+def test_shapes_and_derived_values() -> None:
     found = batch(3, 1, 2)
     assert found.n_steps == 6
     assert len(found) == 3
@@ -40,7 +42,7 @@ def test_shapes_and_derived_values():
     assert batch(2, end=StepType.TIMEOUT).dones.tolist() == [False, True]
 
 
-def test_split_and_paths_give_the_episodes_back():
+def test_split_and_paths_give_the_episodes_back() -> None:
     found = batch(3, 1, 2)
     again = EpisodeBatch.concatenate(list(found.split()))
     for name in ("observations", "last_observations", "rewards", "step_types", "lengths"):
@@ -52,16 +54,21 @@ def test_split_and_paths_give_the_episodes_back():
     assert paths[1]["episode_infos"]["seed"].tolist() == [1]
 
 
-def test_rows_that_do_not_fit_are_refused():
+def test_rows_that_do_not_fit_are_refused() -> None:
     good = batch(3)
     with pytest.raises(ArgumentError, match="rewards"):
         EpisodeBatch(
-            good.observations, good.last_observations, good.actions, good.rewards[:2], good.step_types, good.lengths
+            good.observations,
+            good.last_observations,
+            good.actions,
+            good.rewards[:2],
+            good.step_types,
+            good.lengths,
         )
     with pytest.raises(ArgumentError):
         EpisodeBatch.concatenate([])
 
 
-def test_values_of_different_shapes_become_objects():
+def test_values_of_different_shapes_become_objects() -> None:
     assert stack([np.zeros(2), np.zeros(3)]).dtype == object
     assert stack([{"a": 1}, {"b": 2}]).shape == (2,)

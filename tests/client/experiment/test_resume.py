@@ -20,7 +20,7 @@ from rla_client.experiment.settle import settle
 
 
 @pytest.fixture(autouse=True)
-def own_folder(agent, tmp_path, monkeypatch):
+def own_folder(agent: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name, value in launchers.FIXED_HASH.items():
         monkeypatch.setenv(name, value)
@@ -47,7 +47,9 @@ def events(folder: Path) -> list[tuple[int, dict[str, float]]]:
     (path,) = folder.rglob("events.out.tfevents.*")
     found = []
     for event in EventFileLoader(str(path)).Load():
-        values = {value.tag: value.tensor.float_val[0] for value in event.summary.value if value.tensor.float_val}
+        values = {
+            value.tag: value.tensor.float_val[0] for value in event.summary.value if value.tensor.float_val
+        }
         if values:
             values.pop("timestamp", None)
             found.append((event.step, values))
@@ -79,7 +81,7 @@ def last_policy(folder: Path, name: str) -> tuple[object, ...]:
     return saved["algo"].policy.weights.tobytes(), saved["algo"].best, saved["rng"]["numpy"][1].tobytes()
 
 
-def test_two_runs_with_one_seed_are_equal(tmp_path):
+def test_two_runs_with_one_seed_are_equal(tmp_path: Path) -> None:
     launchers.run(launchers.write(tmp_path / "two", calls="search()\nsearch()\nsearch(seed=2)"))
     base = tmp_path / "two" / "data" / "local" / "experiment"
     for folder in base.iterdir():
@@ -92,17 +94,17 @@ def test_two_runs_with_one_seed_are_equal(tmp_path):
 @pytest.mark.parametrize(
     "options", ["snapshot_mode='gap', snapshot_gap=4", "snapshot_mode='gap_and_last', snapshot_gap=3"]
 )
-def test_killed_and_resumed_equals_uninterrupted(tmp_path, options):
+def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path, options: str) -> None:
     killed_and_resumed(tmp_path, options, random.randint(0, 10))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("epoch", range(12))
-def test_killed_and_resumed_at_every_epoch(tmp_path, epoch):
+def test_killed_and_resumed_at_every_epoch(tmp_path: Path, epoch: int) -> None:
     killed_and_resumed(tmp_path, "snapshot_mode='last'", epoch)
 
 
-def killed_and_resumed(tmp_path, options, epoch):
+def killed_and_resumed(tmp_path: Path, options: str, epoch: int) -> None:
     whole = uninterrupted(tmp_path)
     path = launchers.write(tmp_path / "killed", options, calls="search(epoch_s=0.02)")
     kill_at(path, epoch)
@@ -120,13 +122,17 @@ def killed_and_resumed(tmp_path, options, epoch):
     assert "epoch #11 | return" in text
 
 
-def test_killed_twice_and_resumed_from_an_early_epoch(tmp_path):
+def test_killed_twice_and_resumed_from_an_early_epoch(tmp_path: Path) -> None:
     whole = uninterrupted(tmp_path)
     path = launchers.write(tmp_path / "killed", "snapshot_mode='all'", calls="search(epoch_s=0.05)")
     kill_at(path, 8)
     folder = only(tmp_path / "killed")
     resuming = subprocess.Popen(
-        [sys.executable, "-c", f"from rla_client.experiment import commands; commands.resume({str(folder)!r}, 4)"],
+        [
+            sys.executable,
+            "-c",
+            f"from rla_client.experiment import commands; commands.resume({str(folder)!r}, 4)",
+        ],
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -145,7 +151,7 @@ def test_killed_twice_and_resumed_from_an_early_epoch(tmp_path):
     assert events(folder) == whole["events"]
 
 
-def test_killed_before_the_first_snapshot_begins_again(tmp_path):
+def test_killed_before_the_first_snapshot_begins_again(tmp_path: Path) -> None:
     whole = uninterrupted(tmp_path)
     path = launchers.write(tmp_path / "killed", "snapshot_mode='none'", calls="search(epoch_s=0.05)")
     kill_at(path, 2)
@@ -155,7 +161,7 @@ def test_killed_before_the_first_snapshot_begins_again(tmp_path):
     assert launchers.rows(folder) == whole["rows"]
 
 
-def test_only_the_wanted_one_of_several_runs_is_resumed(tmp_path):
+def test_only_the_wanted_one_of_several_runs_is_resumed(tmp_path: Path) -> None:
     calls = "for seed in (1, 2, 3):\n    search(seed=seed, epoch_s=0.05 if seed == 2 else 0.0)"
     path = launchers.write(tmp_path / "sweep", "name_parameters='passed'", calls)
     process = launchers.start(path)
@@ -178,7 +184,7 @@ def test_only_the_wanted_one_of_several_runs_is_resumed(tmp_path):
     assert launchers.rows(second) == launchers.rows(only(tmp_path / "whole"))
 
 
-def test_a_live_run_is_not_resumed(tmp_path):
+def test_a_live_run_is_not_resumed(tmp_path: Path) -> None:
     path = launchers.write(tmp_path / "live", calls="search(epochs=10**6, epoch_s=0.05)")
     process = launchers.start(path)
     for line in process.stdout:
@@ -192,7 +198,7 @@ def test_a_live_run_is_not_resumed(tmp_path):
         process.communicate(timeout=20)
 
 
-def test_code_comes_back_and_a_rerun_repeats_the_curve(tmp_path):
+def test_code_comes_back_and_a_rerun_repeats_the_curve(tmp_path: Path) -> None:
     project = tmp_path / "project"
     path = launchers.write(project, calls="import helper\nsearch(epochs=helper.EPOCHS)")
     (project / "helper.py").write_text("EPOCHS = 4\n")
@@ -217,7 +223,7 @@ def test_code_comes_back_and_a_rerun_repeats_the_curve(tmp_path):
     assert compared.differences == ()
 
 
-def test_a_damaged_archive_is_noticed(tmp_path):
+def test_a_damaged_archive_is_noticed(tmp_path: Path) -> None:
     launchers.run(launchers.write(tmp_path / "one", calls="search(epochs=1)"))
     folder = only(tmp_path / "one")
     manifest = folder / "launch_manifest.json"
@@ -227,3 +233,38 @@ def test_a_damaged_archive_is_noticed(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(LaunchError, match="launch record"):
         commands.resume(tmp_path / "empty")
+
+
+def rla(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """One of the commands, registered on an app of its own."""
+    program = (
+        "import typer\nfrom rla_client.experiment.cli import register\n"
+        "app = typer.Typer()\nregister(app)\napp()"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_an_item_of_a_database_is_resumed_and_repeated_by_its_index(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    path = launchers.write(project, "prefix='task', snapshot_mode='last'", calls="search(epoch_s=0.03)")
+    (project / "rla_config.yaml").write_text("BACKUP_CONFIG:\n  backup_code_dir: [launcher.py]\n")
+    kill_at(path, 5)
+    (log,) = (entry.parent for entry in (project / "log" / "task" / "search").rglob("variant.json"))
+    resumed = rla("resume", "@last", "--data-root", ".", cwd=project)
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    settle(log)
+    assert launchers.rows(log) == uninterrupted(tmp_path)["rows"]
+    assert len(list((project / "log" / "task" / "search").rglob("variant.json"))) == 1
+    repeated = rla("rerun", str(log), str(tmp_path / "again"), cwd=project)
+    assert repeated.returncode == 0, repeated.stdout + repeated.stderr
+    assert "equal: 12 rows" in repeated.stdout
+    restored = rla("restore-code", "@last", str(tmp_path / "code"), "--data-root", ".", cwd=project)
+    assert restored.returncode == 0, restored.stderr
+    assert (tmp_path / "code" / "launcher.py").read_bytes() == path.read_bytes()

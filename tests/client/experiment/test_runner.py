@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,20 +31,21 @@ class Algo:
 
     max_path_length = 4
 
-    def __init__(self, sampler_cls=None, stop_after=None):
+    def __init__(self, sampler_cls: Any = None, stop_after: Any = None) -> None:
         self.policy = Drawing()
         self.sampler_cls = sampler_cls
         self.stop_after = stop_after
         self.memory = 0.0
         self.seen = []
 
-    def train(self, runner):
+    def train(self, runner: Any):
         for epoch in runner.step_epochs():
             runner.step_path = runner.obtain_samples(runner.step_itr)
             drawn = sum(float(path["observations"].sum()) for path in runner.step_path)
             acted = sum(float(path["agent_infos"]["u"].sum()) for path in runner.step_path)
             self.memory = self.memory / 2 + drawn + acted + np.random.rand()
             self.seen.append((epoch, runner.step_itr))
+            self.drawn = [*getattr(self, "drawn", []), drawn]
             tabular.record("memory", self.memory)
             runner.step_itr += 1
             if epoch == self.stop_after:
@@ -51,13 +53,13 @@ class Algo:
         return self.memory
 
 
-def runner_in(folder, algo, mode="all", gap=1, **setup):
+def runner_in(folder: Path, algo: Any, mode: str = "all", gap: Any = 1, **setup: Any):
     runner = LocalRunner(SnapshotConfig(str(folder), mode, gap))
     runner.setup(algo, Counting(length=6), **setup)
     return runner
 
 
-def test_before_setup():
+def test_before_setup() -> None:
     runner = Trainer(SnapshotConfig("nowhere", "last", 1))
     for call in (
         lambda: runner.train(1),
@@ -78,13 +80,14 @@ def test_before_setup():
         runner.train(1)
 
 
-def test_training_counts_and_gives_the_algorithms_result(tmp_path):
+def test_training_counts_and_gives_the_algorithms_result(tmp_path: Path) -> None:
     set_seed(1)
     algo = Algo()
     runner = runner_in(tmp_path, algo, "last")
     result = runner.train(n_epochs=3, batch_size=10, store_paths=True)
     assert result == algo.memory
     assert algo.seen == [(0, 0), (1, 1), (2, 2)]
+    assert len(set(algo.drawn)) == 3  # each epoch samples with seeds of its own
     assert runner.total_env_steps == 3 * 12
     assert [path["rewards"].shape for path in runner.step_path] == [(4,)] * 3
     assert runner.obtain_episodes(0, 5).n_steps == 8
@@ -93,7 +96,7 @@ def test_training_counts_and_gives_the_algorithms_result(tmp_path):
 
 
 @pytest.mark.parametrize("sampler", [LocalSampler, MultiprocessingSampler])
-def test_restored_training_goes_on_with_the_same_numbers(tmp_path, sampler):
+def test_restored_training_goes_on_with_the_same_numbers(tmp_path: Path, sampler: Any) -> None:
     set_seed(1)
     whole = runner_in(tmp_path / "whole", Algo(sampler), n_workers=2).train(6, 16)
     set_seed(1)
@@ -109,7 +112,7 @@ def test_restored_training_goes_on_with_the_same_numbers(tmp_path, sampler):
     assert runner._algo.seen == [(epoch, epoch) for epoch in range(6)]
 
 
-def test_more_epochs_than_at_first(tmp_path):
+def test_more_epochs_than_at_first(tmp_path: Path) -> None:
     set_seed(1)
     whole = runner_in(tmp_path / "whole", Algo()).train(5, 8)
     set_seed(1)
@@ -119,7 +122,7 @@ def test_more_epochs_than_at_first(tmp_path):
     assert runner.resume(n_epochs=5) == whole
 
 
-def test_foreign_snapshots_are_refused(tmp_path):
+def test_foreign_snapshots_are_refused(tmp_path: Path) -> None:
     runner = runner_in(tmp_path, Algo(), "last")
     runner._snapshotter.save_itr_params(0, {"algo": 1})
     with pytest.raises(SnapshotError, match="not made by"):
@@ -128,18 +131,20 @@ def test_foreign_snapshots_are_refused(tmp_path):
         runner.restore(tmp_path / "nowhere")
 
 
-def test_a_launcher_that_restores_itself_goes_on_in_its_folder(agent, tmp_path, monkeypatch):
+def test_a_launcher_that_restores_itself_goes_on_in_its_folder(
+    agent: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
 
     @wrap_experiment(archive_launch_repo=False, snapshot_mode="all")
-    def first(ctxt, stop=None):
+    def first(ctxt: Any, stop: Any = None) -> None:
         set_seed(1)
         runner = LocalRunner(ctxt)
         runner.setup(Algo(stop_after=stop), Counting(length=6))
         runner.train(5, 8)
 
     @wrap_experiment(archive_launch_repo=False, snapshot_mode="all")
-    def second(ctxt, source):
+    def second(ctxt: Any, source: Any):
         runner = LocalRunner(ctxt)
         runner.restore(source, 1)
         runner._algo.stop_after = None
@@ -158,12 +163,16 @@ def test_a_launcher_that_restores_itself_goes_on_in_its_folder(agent, tmp_path, 
     assert launchers.rows(elsewhere) == whole[2:]
 
 
-def test_an_experiment_as_an_item_of_a_database(agent, tmp_path, monkeypatch):
+def test_an_experiment_as_an_item_of_a_database(
+    agent: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     config = {"LOG_USED": ["log", "csv", "tensorboard"], "BACKUP_CONFIG": {"backup_code_dir": []}}
 
-    @wrap_experiment(task_table_name="table", data_root=tmp_path / "db", rla_config=config, name_parameters="passed")
-    def experiment(ctxt, seed=1, epochs=3):
+    @wrap_experiment(
+        task_table_name="table", data_root=tmp_path / "db", rla_config=config, name_parameters="passed"
+    )
+    def experiment(ctxt: Any, seed: Any = 1, epochs: Any = 3):
         set_seed(seed)
         runner = LocalRunner(ctxt)
         runner.setup(Algo(), Counting(length=6))
@@ -184,9 +193,9 @@ def test_an_experiment_as_an_item_of_a_database(agent, tmp_path, monkeypatch):
 
 
 @pytest.mark.soak
-def test_an_epoch_costs_less_than_a_millisecond(tmp_path):
+def test_an_epoch_costs_less_than_a_millisecond(tmp_path: Path) -> None:
     class Empty(Algo):
-        def train(self, runner):
+        def train(self, runner: Any):
             begin = time.perf_counter()
             for _ in runner.step_epochs():
                 pass

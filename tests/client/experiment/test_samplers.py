@@ -5,7 +5,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -24,7 +26,7 @@ from rla_client.experiment.samplers import (
 )
 
 
-def factory(**changes):
+def factory(**changes: Any):
     return WorkerFactory(**{"seed": 5, "n_workers": 2, **changes})
 
 
@@ -32,7 +34,7 @@ def factory(**changes):
 def multi():
     made = []
 
-    def make(env, policy, **changes):
+    def make(env: Any, policy: Any, **changes: Any):
         made.append(MultiprocessingSampler(policy, env, worker_factory=factory(**changes)))
         return made[-1]
 
@@ -41,12 +43,12 @@ def multi():
         sampler.shutdown_worker()
 
 
-def same(one, two):
+def same(one: Any, two: Any):
     names = ("observations", "actions", "rewards", "lengths", "step_types")
     return all(np.array_equal(getattr(one, name), getattr(two, name)) for name in names)
 
 
-def test_local_sampler_gives_whole_episodes_and_repeats_an_iteration():
+def test_local_sampler_gives_whole_episodes_and_repeats_an_iteration() -> None:
     sampler = LocalSampler(Alternating(), Counting(), worker_factory=factory())
     first = sampler.obtain_samples(0, 12)
     assert first.lengths.tolist() == [5, 5, 5, 5]
@@ -61,17 +63,19 @@ def test_local_sampler_gives_whole_episodes_and_repeats_an_iteration():
     assert len(set(first.episode_infos["drawn"])) == 4
 
 
-def test_a_limit_of_steps_is_a_timeout():
-    sampler = LocalSampler(Alternating(), Counting(), worker_factory=factory(n_workers=1, max_episode_length=3))
+def test_a_limit_of_steps_is_a_timeout() -> None:
+    sampler = LocalSampler(
+        Alternating(), Counting(), worker_factory=factory(n_workers=1, max_episode_length=3)
+    )
     assert sampler.obtain_samples(0, 3).step_types.tolist() == [0, 1, StepType.TIMEOUT]
 
 
-def test_a_plain_function_is_a_policy():
+def test_a_plain_function_is_a_policy() -> None:
     sampler = LocalSampler(lambda observation: 1, Counting(), worker_factory=factory(n_workers=1))
     assert sampler.obtain_samples(0, 1).actions.tolist() == [1] * 5
 
 
-def test_fragments():
+def test_fragments() -> None:
     made = factory(
         n_workers=1, worker_class=FragmentWorker, worker_args={"n_envs": 3, "timesteps_per_call": 4}
     )
@@ -84,7 +88,7 @@ def test_fragments():
     assert np.array_equal(sampler.obtain_samples(0, 20).observations, found.observations)
 
 
-def test_processes_sample_the_same_whenever_they_are_asked(multi):
+def test_processes_sample_the_same_whenever_they_are_asked(multi: Any) -> None:
     one = multi(Counting(), Drawing())
     first = one.obtain_samples(3, 20)
     assert first.n_steps == 20
@@ -97,7 +101,7 @@ def test_processes_sample_the_same_whenever_they_are_asked(multi):
     assert not np.array_equal(first.agent_infos["u"][:10], first.agent_infos["u"][10:])
 
 
-def test_processes_get_the_new_policy(multi):
+def test_processes_get_the_new_policy(multi: Any) -> None:
     sampler = multi(Counting(), Alternating())
     policy = Alternating()
     policy.asked = 100
@@ -105,7 +109,9 @@ def test_processes_get_the_new_policy(multi):
 
 
 @pytest.mark.parametrize("how", ["raise", "exit"])
-def test_a_crash_is_reported_and_sampling_goes_on(multi, tmp_path, caplog, how):
+def test_a_crash_is_reported_and_sampling_goes_on(
+    multi: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
     sampler = multi(Crashing(tmp_path / "crashed", how=how), Alternating(), n_workers=1)
     found = sampler.obtain_samples(0, 10)
     assert found.n_steps == 10
@@ -113,13 +119,15 @@ def test_a_crash_is_reported_and_sampling_goes_on(multi, tmp_path, caplog, how):
     assert sampler.obtain_samples(1, 10).n_steps == 10
 
 
-def test_an_environment_that_always_crashes_ends_the_sampling_with_its_traceback(multi, tmp_path):
+def test_an_environment_that_always_crashes_ends_the_sampling_with_its_traceback(
+    multi: Any, tmp_path: Path
+) -> None:
     sampler = multi(Crashing(tmp_path / "crashed", how="always"), Alternating(), n_workers=1)
     with pytest.raises(WorkerError, match="fell over"):
         sampler.obtain_samples(0, 10)
 
 
-def test_shutdown_reaps_and_happens_once(multi):
+def test_shutdown_reaps_and_happens_once(multi: Any) -> None:
     sampler = multi(Counting(), Alternating())
     sampler.obtain_samples(0, 2)
     pids = [process.pid for process in sampler._processes]
@@ -145,7 +153,7 @@ finally:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_no_worker_outlives_the_trainer(tmp_path, wait_until, number):
+def test_no_worker_outlives_the_trainer(tmp_path: Path, wait_until: Callable[..., Any], number: int) -> None:
     command = [sys.executable, "-c", TRAINER.format(folder=str(Path(__file__).parent))]
     trainer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     pids = [int(word) for word in trainer.stdout.readline().split()]
@@ -157,14 +165,16 @@ def test_no_worker_outlives_the_trainer(tmp_path, wait_until, number):
     wait_until(lambda: not any(psutil.pid_exists(pid) and _runs(pid) for pid in pids), 10)
 
 
-def _runs(pid):
+def _runs(pid: Any):
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE or psutil.Process(pid).ppid() == os.getpid()
+        return (
+            psutil.Process(pid).status() != psutil.STATUS_ZOMBIE or psutil.Process(pid).ppid() == os.getpid()
+        )
     except psutil.NoSuchProcess:
         return False
 
 
-def test_what_cannot_be_meant():
+def test_what_cannot_be_meant() -> None:
     with pytest.raises(ArgumentError):
         WorkerFactory(seed=1, n_workers=0)
     with pytest.raises(ArgumentError):
@@ -172,8 +182,8 @@ def test_what_cannot_be_meant():
 
 
 @pytest.mark.soak
-def test_two_processes_sample_faster_than_one(multi):
-    def rate(sampler):
+def test_two_processes_sample_faster_than_one(multi: Any) -> None:
+    def rate(sampler: Any):
         sampler.obtain_samples(0, 200)
         begin = time.perf_counter()
         steps = sampler.obtain_samples(1, 3000).n_steps

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 
 import cloudpickle
 import numpy as np
@@ -13,7 +14,7 @@ from rla_client.experiment.snapshot_codec import CopyTarget, decode, encode, rea
 from rla_client.experiment.snapshotter import Snapshotter
 
 
-def test_round_trip_and_footer(tmp_path):
+def test_round_trip_and_footer(tmp_path: Path) -> None:
     shots = Snapshotter(tmp_path / "shots", "gap_and_last", 2)
     for itr in range(5):
         shots.save_itr_params(itr, {"itr": itr, "w": np.full(3, itr)}, {"rows": itr + 1})
@@ -27,7 +28,7 @@ def test_round_trip_and_footer(tmp_path):
         assert cloudpickle.load(file)["itr"] == 2  # a plain cloudpickle file for everybody else
 
 
-def test_the_state_is_that_of_the_call(tmp_path):
+def test_the_state_is_that_of_the_call(tmp_path: Path) -> None:
     shots = Snapshotter(tmp_path, "last", 1)
     weights, tensor = np.zeros(100_000), torch.zeros(100_000)
     shots.save_itr_params(0, {"w": weights, "t": tensor})
@@ -38,14 +39,14 @@ def test_the_state_is_that_of_the_call(tmp_path):
     assert loaded["t"].sum() == 0
 
 
-def test_last_of_more_than_ten_is_the_highest_number(tmp_path):
+def test_last_of_more_than_ten_is_the_highest_number(tmp_path: Path) -> None:
     shots = Snapshotter(tmp_path, "all", 1)
     for itr in range(12):
         shots.save_itr_params(itr, {"itr": itr})
     assert shots.load()["itr"] == 11
 
 
-def test_what_cannot_be_loaded(tmp_path):
+def test_what_cannot_be_loaded(tmp_path: Path) -> None:
     shots = Snapshotter(tmp_path, "all", 1)
     with pytest.raises(FileNotFoundError):
         shots.load()
@@ -64,7 +65,7 @@ def test_what_cannot_be_loaded(tmp_path):
         shots.load(itr=4)
 
 
-def test_unpicklable_state_names_the_culprit_and_later_snapshots_work(tmp_path):
+def test_unpicklable_state_names_the_culprit_and_later_snapshots_work(tmp_path: Path) -> None:
     shots = Snapshotter(tmp_path, "last", 1)
     for _ in range(3):  # more often than there are buffers
         with pytest.raises(SnapshotError, match="algo"):
@@ -73,7 +74,7 @@ def test_unpicklable_state_names_the_culprit_and_later_snapshots_work(tmp_path):
     assert shots.load() == {"algo": 5}
 
 
-def test_a_disk_that_refuses_is_a_warning(tmp_path, caplog):
+def test_a_disk_that_refuses_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("in the way")
     shots = Snapshotter(tmp_path / "file" / "shots", "last", 1)
     for itr in range(5):
@@ -82,7 +83,7 @@ def test_a_disk_that_refuses_is_a_warning(tmp_path, caplog):
     assert "was not written" in caplog.text
 
 
-def test_tensors_share_what_they_shared_and_optimizers_keep_their_parameters():
+def test_tensors_share_what_they_shared_and_optimizers_keep_their_parameters() -> None:
     net = torch.nn.Linear(4, 4)
     optimizer = torch.optim.Adam(net.parameters())
     net(torch.ones(4)).sum().backward()
@@ -116,12 +117,12 @@ def test_tensors_share_what_they_shared_and_optimizers_keep_their_parameters():
     assert all(a.equal(b) for a, b in zip(net.parameters(), loaded["net"].parameters(), strict=True))
 
 
-def test_nothing_is_visible_before_it_is_whole(tmp_path):
+def test_nothing_is_visible_before_it_is_whole(tmp_path: Path) -> None:
     shots = Snapshotter(tmp_path, "last", 1)
     seen = []
     stop = threading.Event()
 
-    def look():
+    def look() -> None:
         while not stop.is_set():
             try:
                 with open(tmp_path / "params.pkl", "rb") as file:

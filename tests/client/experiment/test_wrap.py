@@ -6,12 +6,18 @@ import os
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from rla_client.places import Places
+
 sys.path.insert(0, str(Path(__file__).parent))
+from typing import NoReturn
+
 import launchers
 
 from rla_client import logger as rla_logger
@@ -21,15 +27,15 @@ from rla_client.experiment import logger, outputs, tabular
 
 
 @pytest.fixture(autouse=True)
-def own_folder(places, tmp_path, monkeypatch):
+def own_folder(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RLA_AGENT_AUTOSTART", "0")
     places.stopped_marker.touch()  # no agent but the test's own
 
 
-def test_signature_and_arguments():
+def test_signature_and_arguments() -> None:
     @wrap_experiment
-    def experiment(ctxt, seed: int = 1, *, lr=0.1) -> float:
+    def experiment(ctxt: Any, seed: int = 1, *, lr: Any = 0.1) -> float:
         """What it does."""
         return seed * lr
 
@@ -51,12 +57,12 @@ def test_signature_and_arguments():
             wrap_experiment(**wrong)
 
 
-def test_folders_and_names(tmp_path, monkeypatch):
+def test_folders_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outputs, "REUSE_WAIT_S", 0.1)  # there is no agent that could write rows out
     seen = []
 
     @wrap_experiment(name_parameters="passed", archive_launch_repo=False)
-    def named(ctxt, seed=1, lr=0.1):
+    def named(ctxt: Any, seed: Any = 1, lr: Any = 0.1) -> None:
         seen.append(ctxt.snapshot_dir)
 
     named(lr=1, seed=3)
@@ -83,9 +89,11 @@ def test_folders_and_names(tmp_path, monkeypatch):
     assert json.loads((Path(seen[8]) / "variant.json").read_text())["seed"] == "long" * 200
 
 
-def test_records_of_the_launch(tmp_path):
+def test_records_of_the_launch(tmp_path: Path) -> None:
     @wrap_experiment
-    def experiment(ctxt, seed=np.int64(3), rate=np.float32(0.5), what=object(), **more):
+    def experiment(
+        ctxt: Any, seed: Any = np.int64(3), rate: Any = np.float32(0.5), what: Any = object(), **more: Any
+    ):
         return ctxt
 
     context = experiment(extra=[1, 2])
@@ -101,9 +109,9 @@ def test_records_of_the_launch(tmp_path):
     assert (context.snapshot_mode, context.snapshot_gap) == ("last", 1)
 
 
-def test_what_is_logged_goes_to_the_innermost_experiment(agent, tmp_path):
+def test_what_is_logged_goes_to_the_innermost_experiment(agent: object, tmp_path: Path) -> None:
     @wrap_experiment(archive_launch_repo=False)
-    def inner(ctxt, value=1):
+    def inner(ctxt: Any, value: Any = 1):
         tabular.record("inner", value)
         logger.log("inner text")
         logger.log(tabular)
@@ -111,7 +119,7 @@ def test_what_is_logged_goes_to_the_innermost_experiment(agent, tmp_path):
         return Path(ctxt.log_dir)
 
     @wrap_experiment(archive_launch_repo=False)
-    def outer(ctxt):
+    def outer(ctxt: Any):
         tabular.record("TotalEnvSteps", 50)
         tabular.record("outer", 1)
         time_step_holder.set_time(7)
@@ -134,11 +142,13 @@ def test_what_is_logged_goes_to_the_innermost_experiment(agent, tmp_path):
     assert list(first.rglob("events.out.tfevents.*"))
 
 
-def test_an_exception_ends_the_run_as_failed_and_leaves_nothing_open(agent, wait_until):
+def test_an_exception_ends_the_run_as_failed_and_leaves_nothing_open(
+    agent: object, wait_until: Callable[..., Any]
+) -> None:
     folders = []
 
     @wrap_experiment(archive_launch_repo=False)
-    def failing(ctxt):
+    def failing(ctxt: Any) -> NoReturn:
         folders.append(Path(ctxt.log_dir))
         tabular.record("a", 1)
         logger.log(tabular)
@@ -165,12 +175,12 @@ def test_an_exception_ends_the_run_as_failed_and_leaves_nothing_open(agent, wait
     assert launchers.rows(folders[0]) == [{"a": "1", "time-step": "1"}]
 
 
-def test_an_existing_folder_goes_on_with_its_csv(agent, wait_until):
+def test_an_existing_folder_goes_on_with_its_csv(agent: object, wait_until: Callable[..., Any]) -> None:
     @wrap_experiment(archive_launch_repo=False, log_dir="run", use_existing_dir=True)
-    def part(ctxt, value):
+    def part(ctxt: Any, value: Any):
         tabular.record("value", value)
         if value == 2:
-            tabular.record("more", "a,\n\"b\"")
+            tabular.record("more", 'a,\n"b"')
         logger.log(tabular)
         logger.dump_all(value)
         assert rla_logger.flush(10)
@@ -183,7 +193,7 @@ def test_an_existing_folder_goes_on_with_its_csv(agent, wait_until):
     assert len(list(folder.rglob("events.out.tfevents.*"))) == 1
 
 
-def test_several_processes_at_once_get_folders_of_their_own(tmp_path):
+def test_several_processes_at_once_get_folders_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "many.py"
     path.write_text(
         "from rla_client.experiment import wrap_experiment\n"
@@ -192,24 +202,33 @@ def test_several_processes_at_once_get_folders_of_their_own(tmp_path):
         "for _ in range(5):\n    race()\n"
     )
     started = [launchers.start(path) for _ in range(4)]
-    folders = [line for process in started for line in process.communicate(timeout=60)[0].split() if "race" in line]
+    folders = [
+        line for process in started for line in process.communicate(timeout=60)[0].split() if "race" in line
+    ]
     assert len(folders) == 20
     names = {os.path.basename(folder) for folder in folders}
     assert names == {"race", *(f"race_{number}" for number in range(1, 20))}
 
 
-def test_metadata_and_archive_of_a_repository(tmp_path):
+def test_metadata_and_archive_of_a_repository(tmp_path: Path) -> None:
     repository = tmp_path / "project"
     path = launchers.write(repository / "scripts", calls="search(epochs=1)")
     (repository / ".gitignore").write_text("ignored/\n")
-    for name, content in {"a.py": b"a = 1\n", "ignored/x": b"x", "big.bin": bytes(8 << 20), "b c\n.txt": b"b"}.items():
+    for name, content in {
+        "a.py": b"a = 1\n",
+        "ignored/x": b"x",
+        "big.bin": bytes(8 << 20),
+        "b c\n.txt": b"b",
+    }.items():
         (repository / name).parent.mkdir(exist_ok=True)
         (repository / name).write_bytes(content)
     (repository / "link").symlink_to("a.py")
 
-    def git(*arguments):
+    def git(*arguments: Any):
         identity = ["-c", "user.name=n", "-c", "user.email=e@x"]
-        return subprocess.run(["git", *identity, *arguments], cwd=repository, check=True, capture_output=True, text=True)
+        return subprocess.run(
+            ["git", *identity, *arguments], cwd=repository, check=True, capture_output=True, text=True
+        )
 
     git("init", "-q")
     git("add", "a.py", "scripts")
@@ -219,7 +238,9 @@ def test_metadata_and_archive_of_a_repository(tmp_path):
     git("commit", "-q", "-m", "second")
     commit = git("rev-parse", "HEAD").stdout.strip()
     launchers.run(path)
-    first, second = (repository / "scripts" / "data" / "local" / "experiment" / name for name in ("search", "search_1"))
+    first, second = (
+        repository / "scripts" / "data" / "local" / "experiment" / name for name in ("search", "search_1")
+    )
     one, two = (json.loads((folder / "metadata.json").read_text()) for folder in (first, second))
     assert one["githash"].endswith("-dirty")
     assert two["githash"] == commit

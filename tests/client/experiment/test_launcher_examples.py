@@ -1,0 +1,77 @@
+"""The launchers in examples/ run as they are, and torch training resumes bit by bit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import launchers
+
+from rla_client.experiment import commands
+from rla_client.experiment.settle import settle
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def own_folder(agent: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # small nets: threads only cost
+
+
+def start(name: str, *arguments: Any):
+    return subprocess.Popen(
+        [sys.executable, str(EXAMPLES / name), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_the_smallest_launcher(tmp_path: Path) -> None:
+    process = start("garage_style.py")
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    folder = tmp_path / "data" / "local" / "experiment" / "random_search_seed=3"
+    settle(folder)
+    found = launchers.rows(folder)
+    assert len(found) == 20
+    assert float(found[-1]["perf/best"]) > float(found[0]["perf/best"])
+    assert sorted(path.name for path in folder.glob("*.pkl")) == [f"itr_{n}.pkl" for n in (0, 10, 15, 5)]
+
+
+def test_torch_training_killed_and_resumed_has_the_same_weights(tmp_path: Path) -> None:
+    arguments = ("--epochs", "5", "--batch-size", "60")
+    whole = start("reinforce_launcher.py", *arguments)
+    output, _ = whole.communicate(timeout=90)
+    assert whole.returncode == 0, output
+    killed = start("reinforce_launcher.py", *arguments)
+    for line in killed.stdout:
+        if "epoch #2 | EpochTime" in line:
+            break
+    killed.kill()
+    killed.communicate(timeout=20)
+    first, second = sorted((tmp_path / "data" / "local" / "experiment").iterdir())
+    assert commands.resume(second) == 0
+    settle(first)
+    settle(second)
+    assert len(launchers.rows(first)) == 5
+    assert launchers.rows(first) == launchers.rows(second)
+    assert weights(first) == weights(second)
+
+
+def weights(folder: Path):
+    with open(folder / "params.pkl", "rb") as file:
+        saved = cloudpickle.load(file)
+    moments = saved["algo"]._optimizer.state_dict()["state"]
+    return (
+        [value.tolist() for value in saved["algo"].policy.state_dict().values()],
+        [(one["exp_avg"].tolist(), float(one["step"])) for one in moments.values()],
+        saved["rng"]["torch"],
+    )

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from rla_client.errors import ArgumentError, NoSuchTableError
+from rla_client.plot import plot_func
+
+BOTH = ["2026/11/21/*", "2026/11/22/*"]
+LEGACY_TABLE = "test_manger_demo_task"
+
+
+def test_one_curve_a_setting_with_mean_and_bands(seeds: Path) -> None:
+    bands, scores = plot_func(str(seeds), "task", BOTH, ["lr"], ["return"], shaded_std=True)
+    assert set(bands) == {f"lr={lr}{suffix}" for lr in ("0.1", "0.01") for suffix in ("-se", "-ss", "-sr")}
+    _, mean, error = bands["lr=0.1-se"]
+    assert mean.tolist() == [step + 1 for step in range(11)]
+    std = math.sqrt(2 / 3)
+    assert error.tolist() == pytest.approx([std / math.sqrt(3)] * 11)
+    assert scores["lr=0.01-err"] == pytest.approx([21, std / math.sqrt(3)])
+    assert scores["lr=0.01-std"] == pytest.approx([21, std])
+    assert scores["lr=0.01-range"] == [20, 22]
+
+
+def test_regs_as_groups_and_missing_split_keys(seeds: Path) -> None:
+    bands, scores = plot_func(str(seeds), "task", BOTH, [], ["return"], regs2legends=["slow", "fast"])
+    assert set(bands) == {"0-se", "0-sr", "1-se", "1-sr"}
+    assert scores["fast-err"][0] == 21
+    bands, _ = plot_func(str(seeds), "task", BOTH, ["nope", "net.size"], ["return"])
+    assert set(bands) == {"nope=NF.net.size=64-se", "nope=NF.net.size=64-sr"}
+
+
+def test_several_metrics_in_panels_or_in_one(seeds: Path) -> None:
+    bands, _ = plot_func(str(seeds), "task", BOTH, ["lr"], ["return", "loss"])
+    assert "return/lr=0.1-se" in bands
+    assert bands["lr=0.1-se"] is bands["loss/lr=0.1-se"]
+    bands, _ = plot_func(str(seeds), "task", BOTH, ["lr"], ["return", "loss"], split_by_metrics=False)
+    assert "lr=0.1 eval:loss-se" in bands
+    assert "lr=0.1 eval:return-se" in bands
+
+
+@pytest.mark.parametrize("allowed", [["0.1"], [0.1], ["1e-1"], 0.1])
+def test_hyper_parameter_filter_takes_text_and_numbers(seeds: Path, allowed: object) -> None:
+    bands, _ = plot_func(str(seeds), "task", BOTH, ["lr"], ["return"], hp_filter_dict={"lr": allowed})  # type: ignore[dict-item]
+    assert set(bands) == {"lr=0.1-se", "lr=0.1-sr"}
+
+
+def test_scale_bound_and_legend_function(seeds: Path) -> None:
+    bands, scores = plot_func(
+        str(seeds), "task", BOTH[:1], ["lr"], ["return"], x_bound=50, scale_dict={"return": lambda y: y * 100},
+        key_to_legend_fn=lambda values, keys, name, _: f"rate {values['lr']} {name} {len(keys)}",
+    )  # fmt: skip
+    assert set(bands) == {"rate 0.1 return 1-se", "rate 0.1 return 1-sr"}
+    assert scores["rate 0.1 return 1-err"][0] == 600
+
+
+@pytest.mark.parametrize(
+    "style",
+    [
+        {"pretty": True, "resample": 20, "use_marker": True, "legend_ncol": 2},
+        {"vary_len_plot": True, "log": True, "tiling": "vertical"},
+        {"average_group": False, "skip_legend": True, "title": "t"},
+        {"legend_outside": False, "show_number": False, "colors": ["red"], "ylim": (0, 5), "xlim": (0, 50)},
+        {
+            "bound_line": [(3, "k", "--", "goal")],
+            "rescale_idx": 1000,
+            "tiling": "horizontal",
+            "figsize": (4, 2),
+        },
+        {"smooth_step": 5.0, "resample": 30, "markers": ["o"], "use_marker": True},
+    ],
+)
+def test_every_style_draws_and_saves(seeds: Path, style: dict[str, object]) -> None:
+    for name in ("deep/a.png", "a.pdf"):
+        plot_func(str(seeds), "task", BOTH, ["lr"], ["return", "loss"], save_name=name, **style)
+        assert (seeds / "results" / "easy_plot" / name).stat().st_size > 1000
+    assert not list(seeds.rglob("progress-*"))
+
+
+def test_wrong_wishes_are_refused_in_words(seeds: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"nothing to plot: 6 run"):
+        plot_func(str(seeds), "task", BOTH, ["lr"], ["nope"])
+    with pytest.raises(ArgumentError, match="style options"):
+        plot_func(str(seeds), "task", BOTH, ["lr"], ["return"], colour="red")
+    with pytest.raises(ArgumentError, match="resample"):
+        plot_func(str(seeds), "task", BOTH, ["lr"], ["return"], vary_len_plot=True, resample=5)
+    with pytest.raises(ArgumentError, match="belongs to one"):
+        plot_func(str(seeds), "task", ["2026/*", "2026/11/*"], ["lr"], ["return"])
+    with pytest.raises(ArgumentError, match="one legend"):
+        plot_func(str(seeds), "task", BOTH, [], ["return"], regs2legends=["a"])
+    with pytest.raises(NoSuchTableError):
+        plot_func(str(seeds), "nope", BOTH, ["lr"], ["return"])
+    with pytest.raises(ArgumentError):
+        plot_func(str(seeds), "task", BOTH, ["lr"], ["return"], save_name="../../x.png")
+
+
+def test_the_originals_data(legacy: Path) -> None:
+    bands, scores = plot_func(
+        str(legacy),
+        LEGACY_TABLE,
+        ["2022/07/27/*", "2022/06/2*"],
+        ["learning_rate"],
+        ["perf/mse"],
+        save_name="x.png",
+    )
+    assert set(bands) == {"learning_rate=0.0001-se", "learning_rate=0.0001-sr"}
+    assert 0 < scores["learning_rate=0.0001-err"][0] < 1

@@ -1,0 +1,116 @@
+"""Fixtures of the crash tests: an agent that starts fast and dies often, trainers, and a seed that is told."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from crash.oracle import Trainer
+from rla_agent.control import ask_status
+from rla_client.errors import RlaError
+from rla_client.places import Places
+from rla_client.spool import stream_names
+
+
+class BareAgent:
+    """`python -m rla_agent.daemon`, without the command line in between."""
+
+    def __init__(self, places: Places, log: Path) -> None:
+        self.places = places
+        self.log = log
+        self.process: subprocess.Popen[bytes] | None = None
+        self.started = 0.0
+
+    def spawn(self, *command: str, config: Path | None = None) -> BareAgent:
+        """Start it, under `command` if given, and return at once."""
+        arguments = () if config is None else ("--config", str(config))
+        with self.log.open("ab") as log:
+            self.started = time.monotonic()
+            self.process = subprocess.Popen(
+                [*command, sys.executable, "-m", "rla_agent.daemon", "--background", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": os.getcwd()},
+            )
+        return self
+
+    def serves(self) -> bool:
+        """Whether it answers; fails when it has ended by itself."""
+        assert self.process is not None
+        assert self.process.poll() is None, f"the agent ended with {self.process.returncode}: {self.tail()}"
+        try:
+            return bool(ask_status(self.places, 0.2))
+        except RlaError:
+            return False
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        os.kill(self.process.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+        if self.process is not None:
+            self.process.wait()
+
+    def drain(self, wait_until: Callable[..., object], deadline_s: float = 30.0) -> None:
+        """Wait until every stream was taken in to its end and is gone."""
+
+        def empty() -> bool:
+            assert self.process is not None
+            assert self.process.poll() is None, f"the agent ended: {self.tail()}"
+            return not stream_names(self.places.spool)
+
+        wait_until(empty, deadline_s, what=f"an empty spool; agent: {self.tail()}")
+
+    def tail(self) -> str:
+        """The end of its log and output."""
+        texts = [path.read_text(errors="replace")[-3000:] for path in (self.places.log, self.log) if path.exists()]
+        return "\n".join(texts)
+
+
+@pytest.fixture
+def bare_agent(places: Places, tmp_path: Path) -> Iterator[BareAgent]:
+    """An agent that is not started yet; killed at the end."""
+    agent = BareAgent(places, tmp_path / "bare-agent.log")
+    yield agent
+    if agent.process is not None and agent.process.poll() is None:
+        agent.signal(signal.SIGCONT)
+    agent.kill()
+
+
+@pytest.fixture
+def trainer(places: Places, tmp_path: Path) -> Iterator[Callable[..., Trainer]]:
+    """`trainer(name, *arguments)` starts a workload; killed at the end. No agent is started by it."""
+    places.stopped_marker.touch()
+    made: list[Trainer] = []
+
+    def start(name: str, *arguments: str, command: tuple[str, ...] = ()) -> Trainer:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        made.append(Trainer(folder, *arguments, command=command))
+        return made[-1]
+
+    yield start
+    for one in made:
+        if one.process.poll() is None:
+            one.kill()
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    """Randomness whose seed is shown when a test fails; set RLA_TEST_SEED to repeat it."""
+    seed = int(os.environ.get("RLA_TEST_SEED", time.time_ns() % 1_000_000))
+    print(f"RLA_TEST_SEED={seed}")  # noqa: T201 - pytest shows it on failure
+    return random.Random(seed)

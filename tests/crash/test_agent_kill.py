@@ -1,0 +1,82 @@
+"""The agent is killed at random instants: nothing that returned is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+
+from crash.conftest import BareAgent
+from crash.oracle import Trainer, check_folder, uncommitted
+from rla_client.places import Places
+
+MOST_ROWS_AHEAD = 1000  # a kill comes after up to so many more rows, wherever the agent is then
+
+
+def forget_database(places: Places) -> None:
+    """Delete agent.db and all that belongs to it."""
+    for ending in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{places.database}{ending}")
+
+
+def kill_often(
+    agent: BareAgent,
+    train: Callable[..., Trainer],
+    chance: random.Random,
+    wait_until: Callable[..., object],
+    *,
+    kills: int,
+    pace: tuple[str, ...],
+    name: str = "run",
+) -> None:
+    """Kill the agent `kills` times under two streams, also with agent.db deleted; then compare."""
+    trainer = train(name, "--worker", "--segment-bytes", str(256 << 10), *pace)
+    with_uncommitted, slowest_s = 0, 0.0
+    for number in range(kills):
+        agent.spawn()
+        ahead = trainer.told + chance.randrange(MOST_ROWS_AHEAD)
+        if number % 5 == 0:
+            wait_until(agent.serves, what=f"a serving agent; {agent.tail()}")
+            slowest_s = max(slowest_s, time.monotonic() - agent.started)
+        wait_until(lambda ahead=ahead: trainer.told >= ahead)
+        agent.kill()
+        with_uncommitted += uncommitted(agent.places)
+        if number % 4 == 3:
+            forget_database(agent.places)
+    trainer.stop()
+    agent.spawn()
+    agent.drain(wait_until, 120)
+    rows = check_folder(trainer)
+    print(f"{kills} kills, {with_uncommitted} with uncommitted rows, {rows} rows, slowest start {slowest_s:.2f} s")
+    assert with_uncommitted >= 0.3 * kills
+
+
+def test_nothing_is_lost_or_doubled(
+    bare_agent: BareAgent,
+    trainer: Callable[..., Trainer],
+    chance: random.Random,
+    wait_until: Callable[..., object],
+) -> None:
+    kill_often(
+        bare_agent, trainer, chance, wait_until, kills=30, pace=("--burst", "100", "--pause", "0.1")
+    )
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_nothing_is_lost_or_doubled_in_a_thousand_kills(
+    bare_agent: BareAgent,
+    trainer: Callable[..., Trainer],
+    chance: random.Random,
+    wait_until: Callable[..., object],
+) -> None:
+    for number in range(20):
+        kill_often(
+            bare_agent, trainer, chance, wait_until, kills=50, pace=("--burst", "2000", "--pause", "0.05"), name=str(number)
+        )
+        bare_agent.kill()

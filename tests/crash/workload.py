@@ -1,0 +1,124 @@
+"""A training process for the crash tests: logs at full speed and tells its parent what returned.
+
+    python workload.py FOLDER PIPE [options]
+
+After each call of the logger that returned, six bytes go through the pipe (descriptor PIPE): stream,
+kind, sequence number. So the parent knows what must never be lost, whatever happens to this process.
+Stream 0 is this process, stream 1 a forked worker. Rows hold numbers, text that needs quoting, and
+keys that come late; every TEXT_EVERY rows a line of text goes out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import signal
+import struct
+import sys
+import time
+from types import FrameType
+
+TOLD = struct.Struct("<BBI")
+ROW, TEXT = 0, 1
+TEXT_EVERY = 50
+LATE_EVERY = 400
+MAX_LATE_KEYS = 12
+BACK_TO_1970_S = 86400.0
+
+
+def row_of(stream: int, seq: int) -> dict[str, object]:
+    """What row `seq` of a stream holds."""
+    row: dict[str, object] = {"seq": seq, "stream": stream, "perf/value": seq * 0.5}
+    if seq % 7 == 0:
+        row["note"] = f'a, "{seq}"\nb'
+    if seq % LATE_EVERY == 0 and 0 < seq // LATE_EVERY <= MAX_LATE_KEYS:
+        row[f"late/{seq // LATE_EVERY:02d}"] = seq
+    return row
+
+
+def text_of(stream: int, seq: int) -> str:
+    """The line of text before row `seq`."""
+    return f"text {stream} {seq} end"
+
+
+class Stop:
+    """Whether the parent asked for an orderly end (SIGUSR1, or SIGTERM of the worker)."""
+
+    asked = False
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> None:
+        Stop.asked = True
+
+
+def main() -> None:
+    """Log until told to stop."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder")
+    parser.add_argument("pipe", type=int)
+    parser.add_argument("--rows", type=int, default=1 << 30)
+    parser.add_argument("--burst", type=int, default=0, help="rows between pauses")
+    parser.add_argument("--pause", type=float, default=0.0)
+    parser.add_argument("--worker", action="store_true", help="fork a second stream")
+    parser.add_argument("--segment-bytes", type=int, default=8 << 20)
+    parser.add_argument("--sinks", default="csv,json,log,tensorboard")
+    parser.add_argument("--jump-clock", action="store_true", help="the wall clock goes a day back and forth")
+    options = parser.parse_args()
+
+    from rla_client import logger, spool
+
+    spool.SEGMENT_MAX_BYTES = options.segment_bytes  # type: ignore[misc]
+    if options.jump_clock:
+        jump_clock()
+    signal.signal(signal.SIGUSR1, Stop())
+    logger.configure(options.folder, options.sinks.split(","))
+    logger.set_level(logger.INFO)
+    worker = 0
+    if options.worker:
+        worker = os.fork()
+        if worker == 0:
+            signal.signal(signal.SIGTERM, Stop())
+            log(1, options)
+            sys.exit(0)
+    log(0, options)
+    if worker:
+        os.kill(worker, signal.SIGTERM)
+        os.waitpid(worker, 0)
+    logger.reset()
+
+
+def log(stream: int, options: argparse.Namespace) -> None:
+    """Log rows 0, 1, 2, … and tell after each."""
+    from rla_client import logger
+
+    pipe, parent = options.pipe, os.getppid()
+    for seq in range(options.rows):
+        if Stop.asked or os.getppid() != parent:
+            return
+        if seq % TEXT_EVERY == 0:
+            logger.info(text_of(stream, seq))
+            os.write(pipe, TOLD.pack(stream, TEXT, seq))
+        logger.set_time(seq)
+        for key, value in row_of(stream, seq).items():
+            logger.record_tabular(key, value)
+        logger.dump_tabular()
+        os.write(pipe, TOLD.pack(stream, ROW, seq))
+        if options.burst and seq % options.burst == 0:
+            with contextlib.suppress(InterruptedError):
+                select.select([], [], [], options.pause)
+
+
+def jump_clock() -> None:
+    """Make the wall clock of this process jump by a day every few hundred calls."""
+    real, calls = time.time, [0]
+
+    def jumping() -> float:
+        calls[0] += 1
+        return real() + (-BACK_TO_1970_S, 0.0, BACK_TO_1970_S)[calls[0] // 300 % 3]
+
+    time.time = jumping
+
+
+if __name__ == "__main__":
+    main()
