@@ -14,9 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pwd
-import shutil
 import struct
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +77,8 @@ def start_agent(places: Places, config_path: Path | None = None) -> bool:
 
 
 def _runs(command: list[str], environment: dict[str, str]) -> bool:
+    import subprocess  # noqa: PLC0415 - not at import of the package
+
     try:
         subprocess.run(
             command,
@@ -120,6 +120,8 @@ class Unit:
 
 def installed_unit() -> Unit | None:
     """The unit that serves this user, None without one; units serve the default places only."""
+    import shutil  # noqa: PLC0415 - not at import of the package
+
     if STATE_VARIABLE in os.environ or shutil.which("systemctl") is None:
         return None
     if unit_file() is not None:

@@ -8,7 +8,6 @@ which rule.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -248,6 +247,8 @@ def quote(node: yaml.Node) -> str:
 
 def near(node: yaml.Node, words: tuple[str, ...]) -> str:
     """`; did you mean 'x'?` where one of `words` is close to the node's text."""
+    import difflib  # noqa: PLC0415 - not at import of the package
+
     by_fold = {word.casefold(): word for word in words}
     close = difflib.get_close_matches(str(node.value).casefold(), list(by_fold), n=1, cutoff=0.6)
     return f"; did you mean {by_fold[close[0]]!r}?" if close else ""

@@ -8,7 +8,6 @@ records are put into the new stream, so that nothing is lost and nobody waits.
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -61,6 +60,8 @@ def withdraw(places: Places, stream: Path) -> list[Frame] | None:
     Returns:
         Its frames without the opening ones; None when an agent serves and will take it in.
     """
+    import shutil  # noqa: PLC0415 - not at import of the package
+
     if agent_alive(places):
         return None
     hidden = stream.with_name(f"{TEMP_PREFIX}{stream.name}")

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from rla_client.layout import CHECKPOINT, HYPARAM_FILE_NAME, HYPARAMETER, LOG, O
 if TYPE_CHECKING:
     from rla_client.resuming import ResumePoint
 
+BEFORE_FORK = "before-fork"
 FORKED_KINDS = (CHECKPOINT, OTHER_RESULTS, TMP_DATA, HYPARAMETER, LOG)
 NOT_FORKED = ("run.json", "note.json", "environment.json", "console.txt", f"{HYPARAM_FILE_NAME}.*", ".rla-tmp-*")
 
@@ -209,10 +209,22 @@ class ItemHistory(ItemData):
 
 def copy_item(source: Item, target: Item, kinds: Iterable[str] = FORKED_KINDS) -> None:
     """Copy the data of one run under another, its own files excepted."""
+    import shutil  # noqa: PLC0415 - not at import of the package
+
     ignore = shutil.ignore_patterns(*NOT_FORKED)
     for kind in kinds:
         folder = source.folder(kind)
         if os.path.isdir(folder):
+            _keep_own(Path(folder), Path(target.folder(kind)))
             shutil.copytree(folder, target.folder(kind), ignore=ignore, dirs_exist_ok=True)
         else:
             logger.warn(f"the run {source.index.path} has no {kind} to copy")
+
+
+def _keep_own(source: Path, target: Path) -> None:
+    """Move what this run has written itself and the copy would replace to `before-fork/`."""
+    for file in source.iterdir():
+        own = target / file.name
+        if file.is_file() and own.is_file() and own.stat().st_size and not file.name.startswith(HYPARAM_FILE_NAME):
+            (target / BEFORE_FORK).mkdir(exist_ok=True)
+            own.rename(target / BEFORE_FORK / file.name)

@@ -13,7 +13,6 @@ call is safe from any thread, and none raises because of the agent, the disk or 
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -22,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.clock import time_step_holder
 from rla_client.errors import ArgumentError
-from rla_client.readers import read_csv, read_json, read_tb
 from rla_client.recording import (
     BACKUP,
     DEBUG,
@@ -49,6 +47,8 @@ from rla_client.trackers import (
 
 if TYPE_CHECKING:
     import tensorboardX
+
+    from rla_client.readers import read_csv, read_json, read_tb
 
 __all__ = [
     "BACKUP",
@@ -94,6 +94,8 @@ __all__ = [
     "timestep",
     "warn",
 ]
+
+_READERS = frozenset({"read_csv", "read_json", "read_tb"})  # of rla_client.readers, loaded at first use
 
 _DEFAULT = Logger(None, ("stdout",))
 _current = joined_logger() or _DEFAULT
@@ -290,7 +292,11 @@ def _default_folder(folder: str | os.PathLike[str] | None) -> str:
     if folder is not None:
         return os.fspath(folder)
     stamp = datetime.now().strftime("openai-%Y-%m-%d-%H-%M-%S-%f")  # noqa: DTZ005 - local, as baselines
-    return os.environ.get("OPENAI_LOGDIR") or os.path.join(tempfile.gettempdir(), stamp)
+    if os.environ.get("OPENAI_LOGDIR"):
+        return os.environ["OPENAI_LOGDIR"]
+    import tempfile  # noqa: PLC0415 - not at import of the package
+
+    return os.path.join(tempfile.gettempdir(), stamp)
 
 
 def _sinks(format_strs: Iterable[str] | None) -> tuple[str, ...]:
@@ -438,3 +444,12 @@ def log_from_tf_summary(summary: Any) -> None:  # noqa: ANN401 - a tensorflow ob
 def time_tracker_block(name: str) -> AbstractContextManager[Any]:
     """`open_time_tracker(name)` as a context manager."""
     return open_time_tracker(name)
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a function of rla_client.readers
+    if name in _READERS:
+        from rla_client import readers  # noqa: PLC0415
+
+        return getattr(readers, name)
+    message = f"module 'rla_client.logger' has no attribute {name!r}"
+    raise AttributeError(message)

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
 from rla_client.clock import TimeStepHolder, time_step_holder
-from rla_client.config import Config, load_config
 from rla_client.errors import ArgumentError, NotConfiguredError
 from rla_client.item import Item, create_item, local_address, parameter_file, write_parameters
 from rla_client.item_history import ItemHistory
@@ -46,6 +45,7 @@ from rla_client.trackers import clear_time
 from rla_client.values import plain_hyper_param
 
 if TYPE_CHECKING:
+    from rla_client.config import Config
     from rla_client.resuming import ResumePoint
 
 RUN_ID_VARIABLE, RESUME_VARIABLE = "RLA_RUN_ID", "RLA_RESUME"
@@ -116,6 +116,8 @@ class ExpManager(Measuring, ItemHistory):
             ArgumentError: an argument is missing or wrong.
             ConfigError: the configuration has faults; all are listed.
         """
+        from rla_client.config import load_config  # noqa: PLC0415 - not at import of the package
+
         given = {"task_table_name": task_table_name, "rla_config": rla_config, "data_root": data_root}
         _take_older_names(given, older_names)
         missing = [name for name, value in given.items() if value is None]

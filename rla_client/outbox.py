@@ -21,7 +21,6 @@ pending bytes are sent only while they are exactly what the segment holds.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -30,12 +29,11 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
 from rla_client.autostart import agent_alive, start_agent
-from rla_client.config import AgentConfig
 from rla_client.errors import PlaceError, RemoteProtocolError, SpoolError
 from rla_client.places import Places
 from rla_client.protocol import (
@@ -48,6 +46,9 @@ from rla_client.protocol import (
 )
 from rla_client.spool import BLOBS_NAME, QUOTA_CHECK_BYTES, SegmentWriter, why_full
 
+if TYPE_CHECKING:
+    from rla_client.config import AgentConfig
+
 SEND_INTERVAL_S = 0.005  # ten or more rows share a message at high rates
 REFUSED_PAUSE_S = 0.010  # a refused send costs 2.3 us; at most a hundred a second
 PENDING_MAX_BYTES = 1 << 20  # beyond, the agent reads the file, which is as fast
@@ -59,7 +60,6 @@ START_INTERVAL_S = 60.0
 FLUSH_ASK_AGAIN_S = 0.25
 SEND_QUEUE_MESSAGES = 64
 
-_log = logging.getLogger("rla_client")
 _outboxes: weakref.WeakSet[Outbox] = weakref.WeakSet()
 _inherited: list[object] = []  # sockets of the parent: never closed, never collected, in the child
 
@@ -336,8 +336,10 @@ class Outbox:
     def _warn(self, what: str, message: str, *arguments: object) -> None:
         now = time.monotonic()
         if now - self._warned.get(what, float("-inf")) >= WARN_INTERVAL_S:
+            import logging  # noqa: PLC0415 - not at import of the package
+
             self._warned[what] = now
-            _log.warning(message, *arguments)
+            logging.getLogger("rla_client").warning(message, *arguments)
 
     # -- messages -----------------------------------------------------------------------------
 

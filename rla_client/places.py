@@ -10,7 +10,6 @@ belong to the caller.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import os
@@ -166,6 +165,8 @@ def network_file_system(path: Path) -> str | None:
 
 
 def _file_system_type(path: Path) -> int:
+    import ctypes  # noqa: PLC0415 - not at import of the package
+
     libc = ctypes.CDLL(None, use_errno=True)
     buffer = ctypes.create_string_buffer(256)
     probe = path

@@ -12,14 +12,16 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rla_client.config import Config
 from rla_client.outbox import Outbox
 from rla_client.places import find_places
 from rla_client.recording import Logger
 from rla_client.run import Run, worker_opening
 from rla_client.storage import write_atomic
+
+if TYPE_CHECKING:
+    from rla_client.config import Config
 
 JOB_VARIABLES = (
     "TORCHELASTIC_RUN_ID",

@@ -14,22 +14,19 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import getpass
 import json
 import os
 import socket
 import sys
 import threading
 import time
-import uuid
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla_client.autostart import shares_our_life
-from rla_client.config import AgentConfig
 from rla_client.errors import ArgumentError
 from rla_client.handing_over import HANDED_OVER, settle, withdraw
 from rla_client.layout import check_relative
@@ -37,6 +34,9 @@ from rla_client.outbox import Outbox
 from rla_client.places import find_places
 from rla_client.protocol import FrameKind, pack
 from rla_client.recording import Logger, Row
+
+if TYPE_CHECKING:
+    from rla_client.config import AgentConfig
 
 RUN_VARIABLE = "RLA_RUN"
 MODE_VARIABLE = "RLA_MODE"
@@ -178,7 +178,7 @@ def make_opening(
     real = os.path.realpath(root)
     found = os.stat(real)
     return {
-        "run": uuid.uuid4().hex,
+        "run": os.urandom(16).hex(),
         "epoch": time.time_ns(),
         "opened": time.time(),
         "root": real,
@@ -210,6 +210,8 @@ def _writer_fields(*, primary: bool, label: str) -> dict[str, Any]:
 
 
 def _user() -> str:
+    import getpass  # noqa: PLC0415 - not at import of the package
+
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
@@ -253,6 +255,8 @@ def open_plain_run(
     Raises:
         ArgumentError: the folder cannot be made.
     """
+    from rla_client.config import AgentConfig  # noqa: PLC0415 - not at import of the package
+
     settings = AgentConfig()
     if disabled() or rank() > 0:
         return Run(Logger(folder, (), callback=callback, comm=comm), None, settings)
@@ -311,6 +315,8 @@ def joined_logger() -> Logger | None:
         return Logger(folder, ())
 
     def join(lock: threading.RLock) -> Outbox | None:  # type: ignore[valid-type]
+        from rla_client.config import AgentConfig  # noqa: PLC0415 - not at import of the package
+
         own = worker_opening(opening)
         if own is None:
             return None

@@ -33,8 +33,6 @@ import errno
 import fcntl
 import os
 import re
-import secrets
-import shutil
 import struct
 import time
 from collections.abc import Callable
@@ -60,7 +58,7 @@ OpeningFrame = Callable[[int, int], bytes]  # (segment number, rows before it) â
 
 def new_stream_name() -> str:
     """Unique over machines and reboots, sorts by time, safe as a folder name."""
-    return f"{time.time_ns():016x}-{os.getpid()}-{secrets.token_hex(4)}"
+    return f"{time.time_ns():016x}-{os.getpid()}-{os.urandom(4).hex()}"
 
 
 def segment_path(folder: str | os.PathLike[str], number: int) -> Path:
@@ -195,6 +193,8 @@ class SegmentWriter:
             message = f"cannot write to the spool {spool}: {error.strerror or error}"
             raise SpoolError(message) from error
         except BaseException:
+            import shutil  # noqa: PLC0415 - not at import of the package
+
             self.abandon()  # interrupted: nobody will ever write to this stream
             for folder in (hidden, self.folder):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -322,7 +322,7 @@ class SegmentWriter:
     def _write_opening(self, folder: Path) -> _NextSegment:
         number = self.number + 1
         frame = self._opening_frame(number, self.rows)
-        hidden = folder / f"{TEMP_PREFIX}{number}-{secrets.token_hex(4)}"
+        hidden = folder / f"{TEMP_PREFIX}{number}-{os.urandom(4).hex()}"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         descriptor = os.open(hidden, flags, 0o600)
         try:

@@ -7,7 +7,6 @@ a power cut: temp file in the same folder, write, fsync, replace, fsync of the f
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -57,7 +56,7 @@ def atomic_file(
 
 def temp_path(final: str | os.PathLike[str]) -> Path:
     """A fresh hidden name in the folder of `final`, short whatever the length of that name."""
-    return Path(final).parent / f"{TEMP_PREFIX}{secrets.token_hex(8)}"
+    return Path(final).parent / f"{TEMP_PREFIX}{os.urandom(8).hex()}"
 
 
 def fsync_folder(path: str | os.PathLike[str]) -> None:

@@ -324,7 +324,8 @@ def wait_same(node: Node, master: Path, timeout_s: float) -> None:
         missing = sorted(here.keys() - there.keys())
         extra = sorted(there.keys() - here.keys())
         other = sorted(path for path in here.keys() & there.keys() if here[path] != there[path])
-        raise AssertionError(f"trees differ: missing {missing}, extra {extra}, other content {other}") from None
+        differ = f"missing {missing}, extra {extra}, other content {other}"
+        raise AssertionError(f"trees differ: {differ}") from None
 
 
 def random_bytes(size: int, seed: int = 0) -> bytes:

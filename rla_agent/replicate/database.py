@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate import fleet, plan
-from rla_agent.replicate.ledger import CLEAN, GONE, PARKED, Attempt, Due, Key, Ledger, Temp
+from rla_agent.replicate.ledger import CLEAN, GONE, PARKED, Ledger
+from rla_agent.replicate.ledger_rows import Attempt, Due, Key, Temp
 from rla_agent.replicate.link import Batch, Confirmed, Link, Outcome, jobs_without_result
 from rla_agent.replicate.plan import Append, Health, Local, Nothing, Owned, Wait, Whole
 from rla_agent.replicate.scan import Folder, ScanError, Scanner
@@ -308,7 +309,7 @@ class Database:
 
     def _decide(self, due: Due, full: bytes, local: Local, now: float) -> plan.Action:
         growing = plan.is_growing(due.kind, due.key.name)
-        owned: Owned | None = self.committed.lookup(full)
+        owned: Owned | None = self.committed.lookup(full) if growing else None  # outputs are of these names
         rest = plan.OVERDUE_S if due.key in self._ready else time.time() - local.mtime_ns / 1e9
         return plan.decide(local, owned, due.record, growing=growing, rest_s=rest, waited_s=now - due.seen)
 

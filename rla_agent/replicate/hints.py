@@ -14,7 +14,7 @@ import json
 import os
 import socket
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,6 @@ from rla_agent.replicate.plan import Owned
 
 SOCKET_NAME: Final = "hints.sock"
 MAX_MESSAGE_BYTES: Final = 60 << 10
-BATCH_OUTPUTS: Final = 64  # in one message: 64 paths of 600 bytes fit
 MAX_REMEMBERED: Final = 50_000  # outputs in memory; agent.db has the rest
 _QUERY: Final = "SELECT generation, size, final FROM outputs WHERE path = ? ORDER BY generation DESC LIMIT 1"
 
@@ -64,15 +63,11 @@ class Announcer:
 
     def committed(self, outputs: Iterable[tuple[str, int, int, bool]]) -> None:
         """Append-only outputs have grown: (absolute path, generation, committed bytes, final)."""
-        rows = list(outputs)
-        for at in range(0, len(rows), BATCH_OUTPUTS):
-            self._send({"outputs": rows[at : at + BATCH_OUTPUTS]})
+        self._send_rows("outputs", list(outputs))
 
     def placed(self, paths: Iterable[str]) -> None:
         """Whole files were put in place (absolute paths)."""
-        rows = list(paths)
-        for at in range(0, len(rows), BATCH_OUTPUTS):
-            self._send({"files": rows[at : at + BATCH_OUTPUTS]})
+        self._send_rows("files", list(paths))
 
     def now(self, folders: Iterable[str]) -> None:
         """Look at these item folders at once; none: at everything."""
@@ -81,6 +76,15 @@ class Announcer:
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
+
+    def _send_rows(self, name: str, rows: Sequence[object]) -> None:
+        """In few messages: the kernel queues no more than about ten for a busy reader."""
+        data = json.dumps({name: rows}).encode()
+        if len(data) > MAX_MESSAGE_BYTES and len(rows) > 1:
+            self._send_rows(name, rows[: len(rows) // 2])
+            self._send_rows(name, rows[len(rows) // 2 :])
+        elif rows:
+            self._send({name: rows})
 
     def _send(self, message: dict[str, object]) -> None:
         data = json.dumps(message).encode()

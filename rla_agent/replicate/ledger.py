@@ -20,10 +20,10 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rla_agent.replicate.ledger_rows import Attempt, Due, ItemFile, Key, Temp, due_of, record_of
 from rla_agent.replicate.plan import Local, Record
 from rla_client.layout import FOLDER_KINDS
 
@@ -52,62 +52,6 @@ CREATE TABLE IF NOT EXISTS items(db INTEGER, path BLOB, state TEXT, PRIMARY KEY(
 """
 _LOCAL: Final = "ino, size, mtime_ns, ctime_ns"
 _RECORD: Final = f"{_LOCAL}, generation, acked, crc, head_crc, tail_crc, sha256, remote_mtime"
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A file of the ledger."""
-
-    folder: int
-    name: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """What an earlier try, whose outcome is unknown, may have left under the final name.
-
-    `mtime_s` None: an append; any size from the record's up to this one may be there.
-    """
-
-    size: int
-    mtime_s: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Due:
-    """A file to look at. `path` is relative to the data root; `seen`: when it was first found changed."""
-
-    key: Key
-    path: bytes
-    kind: str
-    item: bytes
-    item_made: bool
-    pending: int
-    tries: int
-    kept: int
-    seen: float
-    attempts: tuple[Attempt, ...]
-    record: Record | None
-
-
-@dataclass(frozen=True, slots=True)
-class ItemFile:
-    """A file of an item. `waiting`: not all of it is on the master."""
-
-    key: Key
-    path: bytes
-    waiting: bool
-    record: Record | None
-
-
-@dataclass(frozen=True, slots=True)
-class Temp:
-    """A temp name on the master and how much of which version of a file it holds."""
-
-    temp: bytes
-    key: Key
-    local: Local
-    acked: int
 
 
 def ledger_path(state: Path) -> Path:
@@ -202,9 +146,9 @@ class Ledger:
             "ORDER BY f.prio, f.pending LIMIT ?",
             (db, *prios, now, limit),
         )
-        return [_due(row) for row in rows]
+        return [due_of(row) for row in rows]
 
-    def any_due(self, db: int) -> bool:
+    def anydue_of(self, db: int) -> bool:
         """Whether anything waits."""
         return (
             self._db.execute("SELECT 1 FROM files WHERE db = ? AND state = 1 LIMIT 1", (db,)).fetchone()
@@ -223,7 +167,7 @@ class Ledger:
             f"SELECT {_RECORD} FROM files WHERE folder = ? AND name = ?",  # noqa: S608 - constants
             (key.folder, key.name),
         ).fetchone()
-        return None if row is None else _record(row)
+        return None if row is None else record_of(row)
 
     def sent(self, key: Key, record: Record, now: float) -> None:
         """The master has the file as `record` says."""
@@ -353,7 +297,7 @@ class Ledger:
             "(?, ?, ?, ?, ?, ?)",
             (db, *items),
         )
-        return [ItemFile(Key(r[0], r[1]), r[2] + b"/" + r[1], bool(r[3]), _record(r[4:])) for r in rows]
+        return [ItemFile(Key(r[0], r[1]), r[2] + b"/" + r[1], bool(r[3]), record_of(r[4:])) for r in rows]
 
     def send_anew(self, key: Key) -> None:
         """Whatever the master has of a file is not right."""
@@ -402,36 +346,3 @@ def _open(path: Path) -> sqlite3.Connection:
     db.execute("INSERT OR IGNORE INTO meta VALUES('created', ?)", (time.time(),))
     os.chmod(path, 0o600)
     return db
-
-
-def _due(row: tuple[object, ...]) -> Due:
-    folder, name, path, kind, item, made, pending, tries, kept, seen, attempts = row[:11]
-    assert isinstance(folder, int) and isinstance(name, bytes) and isinstance(path, bytes)  # noqa: PT018
-    assert isinstance(item, bytes) and isinstance(pending, int) and isinstance(tries, int)  # noqa: PT018
-    assert isinstance(kept, int) and isinstance(seen, float)  # noqa: PT018
-    return Due(
-        Key(folder, name),
-        path + b"/" + name,
-        str(kind),
-        item,
-        bool(made),
-        pending,
-        tries,
-        kept,
-        seen,
-        _attempts(attempts),
-        _record(row[11:]),
-    )
-
-
-def _attempts(text: object) -> tuple[Attempt, ...]:
-    return tuple(Attempt(*pair) for pair in json.loads(text)) if isinstance(text, str) else ()
-
-
-def _record(row: tuple[object, ...]) -> Record | None:
-    if row[5] is None or row[0] is None:
-        return None
-    numbers = [value for value in row if isinstance(value, int)]
-    sha = row[9] if isinstance(row[9], bytes) else None
-    generation, acked, crc, head_crc, tail_crc, remote_mtime_s = numbers[4:]
-    return Record(Local(*numbers[:4]), generation, acked, crc, head_crc, tail_crc, sha, remote_mtime_s)

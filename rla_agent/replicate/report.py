@@ -130,9 +130,11 @@ def as_text(status: dict[str, Any]) -> str:
 
 def _target_lines(target: dict[str, Any]) -> list[str]:
     lines = [f"  {printable(target['data_root'])} → {target['target']}: {target.get('health', 'unknown')}"]
-    for name in ("reason", "mend", "problem"):
-        if target.get(name):
-            lines.append(f"    {'→ ' if name == 'mend' else ''}{target[name]}")
+    lines += [
+        f"    {'→ ' if name == 'mend' else ''}{target[name]}"
+        for name in ("reason", "mend", "problem")
+        if target.get(name)
+    ]
     lines += [
         f"    waiting {kind}: {count['files']} file(s), {size_text(count['bytes'])}"
         for kind, count in sorted(target["backlog"].items())

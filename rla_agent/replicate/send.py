@@ -36,7 +36,7 @@ from rla_agent.replicate.target import (
 )
 
 if TYPE_CHECKING:
-    from rla_agent.replicate.ledger import Due, Key
+    from rla_agent.replicate.ledger_rows import Due, Key
 
 APPEND_BYTES: Final = 8 << 20  # of one job; the rest goes in the next one
 PAGED_BYTES: Final = 64 << 10  # a catch-up of more goes in larger pieces, for the round trips' sake,

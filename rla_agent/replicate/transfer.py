@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from rla_agent.replicate.ledger import Due, Key
+from rla_agent.replicate.ledger_rows import Due, Key
 from rla_agent.replicate.plan import Whole
 from rla_agent.replicate.scan import Scanner, Scope
 from rla_agent.replicate.send import Failed, Job, Sender, Sent

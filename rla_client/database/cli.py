@@ -22,6 +22,7 @@ from rla_client.errors import RlaError
 
 COMMAND_MODULES = (
     "rla_client.database.cli_view",
+    "rla_client.database.cli_tail",
     "rla_client.database.cli_change",
     "rla_client.database.cli_output",
     "rla_client.database.cli_project",  # init, push, pull, verify

@@ -75,6 +75,7 @@ def plot(
     database = open_database(data_root)
     try:
         from rla_client.plot.frames import curves
+        from rla_client.plot.style import paper_style
     except ImportError as error:  # pragma: no cover - matplotlib is an extra
         message = "plots need matplotlib: pip install matplotlib"
         raise DatabaseError(message) from error
@@ -90,7 +91,8 @@ def plot(
         width=width, ylabel=ylabel,
     )  # fmt: skip
     out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out)
+    with paper_style():  # fonts as text in PDF and SVG
+        figure.savefig(out)
     say(f"{out}: {len(records)} run(s)")
 
 

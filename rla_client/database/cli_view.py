@@ -1,10 +1,9 @@
-"""`rla ls`, `show`, `tail`, `diff`, `compare`: looking at runs."""
+"""`rla ls`, `show`, `diff`, `compare`: looking at runs."""
 
 from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,29 +27,20 @@ from rla_client.database.cli_options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rla_client.database.records import Record
     from rla_client.database.runs import Run
 
 TERMINAL_LIMIT = 50  # rows of `ls` on a terminal; a pipe gets all
 LIGHT_COLUMNS = frozenset({"time", "run", "state", "step", "time-step", "took", "host", "table"})
-FOLLOW_S = 0.5
 LIKELY_METRICS = ("return", "reward", "rew", "score", "success", "loss")
-_TAIL_FILES = {
-    "log": "log.txt",
-    "progress": "progress.csv",
-    "warn": "warn.txt",
-    "backup": "backup.txt",
-    "console": "console.txt",
-}
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("ls")(ls)
     app.command()(show)
-    app.command()(tail)
     app.command()(diff)
     app.command()(compare)
 
@@ -102,7 +92,7 @@ def ls(
 
 
 def _sorted(records: list[Record], sort: str, now: float) -> list[Record]:
-    from rla_client.database.runs import RowView
+    from rla_client.database.rows import RowView
 
     if sort == "time":
         return records
@@ -123,7 +113,7 @@ def _listing(
 ) -> tuple[list[str], list[list[object]]]:
     """Column names and rows of `ls`."""
     from rla_client.database.records import tracked_texts
-    from rla_client.database.runs import RowView
+    from rla_client.database.rows import RowView
     from rla_client.database.terminal import duration_text, plain
 
     if columns is not None:
@@ -293,72 +283,6 @@ def _likely_metric(names: Sequence[str]) -> list[str]:
             if word in name.lower():
                 return [name]
     return candidates[:1]
-
-
-def tail(
-    run: RunArgument = "@last",
-    what: Annotated[str, typer.Option("--file", help="log, progress, warn, backup or console.")] = "log",
-    lines: Annotated[int, typer.Option("--lines", "-n", help="Last so many lines.")] = 20,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on while the run is live.")] = False,
-    table: TableOption = None,
-    data_root: DataRoot = None,
-) -> None:
-    """Print the end of a run's text log or table."""
-    from rla_client.errors import ArgumentError, DatabaseError
-    from rla_client.layout import LOG
-
-    if what not in _TAIL_FILES:
-        message = f"--file is one of {', '.join(_TAIL_FILES)}, not {what!r}"
-        raise ArgumentError(message)
-    database = open_database(data_root)
-    found = database.find(run, table)
-    path = Path(found.folder(LOG), _TAIL_FILES[what])
-    if not path.exists():
-        there = [name for name, file in _TAIL_FILES.items() if Path(found.folder(LOG), file).exists()]
-        message = f"{found.index} has no {path.name}; it has: {', '.join(there) or 'no log'}"
-        raise DatabaseError(message)
-    offset = _print_end(path, lines)
-    if follow:
-        _follow(path, offset, lambda: database.find(found.index, found.table).state in {"running", "stalled"})
-
-
-def _print_end(path: Path, lines: int) -> int:
-    """Print the last lines; returns the offset after them."""
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        block, start = b"", size
-        while start > 0 and block.count(b"\n") <= lines:
-            step = min(start, 1 << 16)
-            start -= step
-            file.seek(start)
-            block = file.read(step) + block
-    shown = block.splitlines()[-lines:] if lines > 0 else []
-    for line in shown:
-        say(_clean_line(line))
-    return size
-
-
-def _clean_line(line: bytes) -> str:
-    from rla_client.database.terminal import clean
-
-    return "\t".join(clean(part) for part in line.decode("utf-8", "replace").rstrip("\r\n").split("\t"))
-
-
-def _follow(path: Path, offset: int, live: Callable[[], bool]) -> None:
-    while True:
-        going = live()
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(offset if size >= offset else 0)  # cut by a resume: from the start
-            block = file.read()
-        whole = block.rfind(b"\n") + 1
-        for line in block[:whole].splitlines():
-            say(_clean_line(line))
-        sys.stdout.flush()
-        offset = (offset if size >= offset else 0) + whole
-        if not going:
-            return
-        time.sleep(FOLLOW_S)
 
 
 def diff(

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rla_client.database.safe_pickle import Placeholder, read_pickle, to_plain
+from rla_client.database.pickle_values import to_plain
+from rla_client.database.safe_pickle import Placeholder, read_pickle
 from rla_client.errors import BrokenFileError, DatabaseError
 from rla_client.layout import ARCHIVE_TESTER, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RunIndex
 

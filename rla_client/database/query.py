@@ -204,7 +204,20 @@ def _archive_result(item: Item) -> ArchiveQueryResult:
     if content is None:
         raise BrokenFileError(item.paths[0], "it is no archived manager")
     parsed = RunIndex.parse(item.index)
-    return ArchiveQueryResult(_without_ending(item.paths[0]), archived_manager(content, parsed))
+    return ArchiveQueryResult(
+        _without_ending(item.paths[0]), archived_manager(with_arrays(item, content), parsed)
+    )
+
+
+def with_arrays(item: Item, content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The content of an archive of ours with the arrays of its custom data put back."""
+    path = next((path for path in item.paths if path.endswith(".json")), None)
+    plain = content.get("custom_data")
+    if path is None or not isinstance(plain, dict) or not plain:
+        return content
+    from rla_client.archive import load_custom_data
+
+    return {**content, "custom_data": load_custom_data(path, plain)}
 
 
 def _without_ending(path: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +18,9 @@ from rla_client.database.catalogue import Catalogue, state_folder
 from rla_client.database.csv_table import TIME_STEP
 from rla_client.database.curve_cache import CurveCache
 from rla_client.database.hyper_params import wrap
-from rla_client.database.query import archived_manager, checkpoint_names, files_below
+from rla_client.database.query import archived_manager, checkpoint_names, files_below, with_arrays
 from rla_client.database.records import PROGRESS_FILE, Record, clock
+from rla_client.database.rows import FIELDS, RowView
 from rla_client.database.tree import Item, archived_root, check_data_root, check_table, find_tables, run_items
 from rla_client.database.where import Where
 from rla_client.errors import AmbiguousRunError, ArgumentError, DatabaseError, NoSuchRunError
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
     from rla_client.database.hyper_params import HyperParams
 
 LAST = "@last"
-FIELDS = (
-    "index", "run", "table", "time", "host", "state", "time_step", "duration", "tags", "note", "kinds",
-    "problems",
-)  # fmt: skip
 Since = str | float | datetime | None
 MAX_CANDIDATES_SHOWN = 8
 
@@ -287,7 +284,9 @@ class Run:
         for item in self.items:
             if item.kind == ARCHIVE_TESTER:
                 content = read_archive(item.paths)
-                return None if content is None else archived_manager(content, RunIndex.parse(self.index))
+                if content is None:
+                    return None
+                return archived_manager(with_arrays(item, content), RunIndex.parse(self.index))
         return None
 
     def code_diff(self, other: Run) -> str:
@@ -300,47 +299,6 @@ class Run:
         from rla_client.database.html import run_html
 
         return run_html(self)
-
-
-class RowView(Mapping[str, Any]):
-    """A record by field, hyper-parameter and metric names, for filters and sorting."""
-
-    __slots__ = ("_now", "_record")
-
-    def __init__(self, record: Record, now: float) -> None:
-        self._record = record
-        self._now = now
-
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401
-        record = self._record
-        if name in _FIELD_OF:
-            return _FIELD_OF[name](record, self._now)
-        try:
-            return record.hyper.dotted(name)
-        except KeyError:
-            return record.metrics[name]
-
-    def __iter__(self) -> Any:  # noqa: ANN401
-        return iter({**dict.fromkeys(FIELDS), **self._record.hyper.flat(), **self._record.metrics})
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-
-_FIELD_OF: dict[str, Callable[[Record, float], Any]] = {
-    "index": lambda record, _: record.index,
-    "run": lambda record, _: record.date,
-    "table": lambda record, _: record.table,
-    "time": lambda record, _: record.opened,
-    "host": lambda record, _: record.host,
-    "state": lambda record, now: record.shown_state(now),
-    "time_step": lambda record, _: record.time_step,
-    "duration": lambda record, _: record.duration_s,
-    "tags": lambda record, _: list(record.tags),
-    "note": lambda record, _: record.note,
-    "kinds": lambda record, _: list(record.kinds),
-    "problems": lambda record, _: list(record.problems),
-}
 
 
 def match_runs(names: Sequence[tuple[str, str]], reference: str) -> list[tuple[str, str]]:

@@ -18,7 +18,6 @@ finds in its context that it shall go on from a snapshot, and does.
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,12 +26,12 @@ from typing import Any
 from rla_client.errors import ArgumentError, NotSetupError, SnapshotError
 from rla_client.experiment import dowel
 from rla_client.experiment.context import ExperimentContext, ResumeFrom, SnapshotConfig
-from rla_client.experiment.deterministic import capture_rng, get_seed, restore_rng
+from rla_client.experiment.deterministic import capture_rng, restore_rng
 from rla_client.experiment.environments import EnvOfSpec, copy_env, env_to_save
 from rla_client.experiment.episode_batch import EpisodeBatch
 from rla_client.experiment.outputs import current_outputs
-from rla_client.experiment.samplers import DefaultWorker, LocalSampler, Sampler, WorkerFactory
-from rla_client.experiment.samplers.factory import physical_cores
+from rla_client.experiment.sampler_setup import describe_setup, make_sampler
+from rla_client.experiment.samplers import Sampler
 from rla_client.experiment.snapshotter import Snapshotter
 from rla_client.experiment.training_state import FORMAT_VERSION, SetupArgs, TrainArgs, TrainStats
 
@@ -116,21 +115,8 @@ class LocalRunner:
         if not callable(getattr(algo, "train", None)):
             message = f"algo needs a method train(runner); {type(algo).__name__} has none"
             raise ArgumentError(message)
-        chosen = sampler_cls or getattr(algo, "sampler_cls", None) or LocalSampler
-        if n_workers is None:
-            n_workers = 1 if issubclass(chosen, LocalSampler) else physical_cores()
-        if n_workers < 1:
-            message = f"n_workers is at least 1, got {n_workers}"
-            raise ArgumentError(message)
-        seed = get_seed()
-        self._setup_args = SetupArgs(
-            sampler_cls=chosen,
-            sampler_args=dict(sampler_args or {}),
-            seed=secrets.randbits(32) if seed is None else seed,
-            n_workers=n_workers,
-            worker_class=worker_class or getattr(algo, "worker_cls", None) or DefaultWorker,
-            worker_args=dict(worker_args or {}),
-            max_episode_length=_episode_limit(algo),
+        self._setup_args = describe_setup(
+            algo, sampler_cls, sampler_args, n_workers, worker_class, worker_args
         )
         self._algo, self._env = algo, env
 
@@ -154,18 +140,7 @@ class LocalRunner:
         if isinstance(given, Sampler):
             self._sampler, self._own_sampler = given, False
         else:
-            factory = WorkerFactory(
-                seed=setup.seed,
-                n_workers=setup.n_workers,
-                max_episode_length=setup.max_episode_length,
-                worker_class=setup.worker_class,
-                worker_args=setup.worker_args,
-            )
-            sampler_cls = setup.sampler_cls or LocalSampler
-            self._sampler = sampler_cls.from_worker_factory(
-                factory, self._policy(), self._env, **setup.sampler_args
-            )
-            self._own_sampler = True
+            self._sampler, self._own_sampler = make_sampler(setup, self._policy(), self._env), True
         if self._env_states:
             self._sampler.restore_env_states(self._env_states)
             self._env_states = []
@@ -407,11 +382,3 @@ class LocalRunner:
 
 
 Trainer = LocalRunner
-
-
-def _episode_limit(algo: Any) -> int | None:  # noqa: ANN401
-    for name in ("max_episode_length", "max_path_length"):
-        value = getattr(algo, name, None)
-        if value is not None:
-            return int(value)
-    return None

@@ -256,6 +256,9 @@ class _Call:
         try:
             result = self._function(context, **self._parameters)
         except BaseException as error:
+            if isinstance(error, SystemExit) and error.code in {None, 0}:
+                outputs.close("finished", "")
+                raise
             outputs.close("failed", f"{type(error).__name__}: {error}")
             raise
         outputs.close("finished", "")

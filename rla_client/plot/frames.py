@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rla_client.database.runs import Database
 
+DPI = 300
 _PANEL_HEIGHT = 0.72  # of the width
 _LEGEND_ROW_INCHES = 0.16
 BAND_NAMES = {
@@ -72,7 +73,7 @@ def curves(  # noqa: PLR0913 - a plot has many knobs, all but two by name
     with paper_style():
         rows = -(-len(groups) // _legend_columns(groups, width)) if legend and len(groups) > 1 else 0
         height = width * _PANEL_HEIGHT * len(metrics) + rows * _LEGEND_ROW_INCHES
-        figure = matplotlib.figure.Figure(figsize=(width, height), layout="constrained")
+        figure = matplotlib.figure.Figure(figsize=(width, height), layout="constrained", dpi=DPI)
         panels = figure.subplots(len(metrics), 1, squeeze=False)[:, 0]
         for axes, name in zip(panels, metrics, strict=True):
             _panel(axes, long[long["metric"] == name], groups, (band, resample, smooth))
@@ -116,7 +117,7 @@ def _text(value: object) -> str:
 
 def _legend_columns(groups: dict[str, set[str]], width: float) -> int:
     longest = max(map(len, groups)) + 5
-    return max(1, min(len(groups), int(width * 17 / longest)))  # about 17 characters of 7 points an inch
+    return max(1, min(len(groups), int(width * 14 / longest)))  # about 14 characters of 7 points an inch
 
 
 def _panel(

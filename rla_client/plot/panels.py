@@ -214,6 +214,6 @@ def _add_legend(figure: Any, panel: Any, entries: Sequence[tuple[Any, str]], sty
         return panel.legend(handles, labels, fontsize=size, ncols=style.legend_ncol or 1)
     inches = figure.get_figwidth()
     letters = max(map(len, labels)) + 5
-    fitting = int(inches * (8 if style.pretty else 17) / letters)
+    fitting = int(inches * (7 if style.pretty else 14) / letters)
     columns = style.legend_ncol or max(1, min(len(labels), fitting))
     return figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=size)

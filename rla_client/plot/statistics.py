@@ -61,10 +61,10 @@ def pad(tasks: Sequence[Sequence[float]]) -> NDArray[np.float64]:
     import numpy as np
 
     most = max(len(task) for task in tasks)
-    padded: NDArray[np.float64] = np.array(
-        [[*task, *[np.nan] * (most - len(task))] for task in tasks], dtype=np.float64
-    )
-    return padded.T
+    padded = np.full((most, len(tasks)), np.nan)
+    for place, task in enumerate(tasks):
+        padded[: len(task), place] = task
+    return padded
 
 
 def mean(scores: ArrayLike) -> float:

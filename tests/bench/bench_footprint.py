@@ -9,13 +9,13 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from stage import REPOSITORY, Stage, cpu_seconds, pss_bytes, tree, wait_until
 
@@ -29,6 +29,7 @@ def client(chosen: argparse.Namespace) -> None:
     """Open runs, write rows into each, stay alive until stdin closes."""
     from rla_client import exp_manager
     from rla_client.run import open_plain_run
+    from rla_client.storage import write_atomic
 
     folder = Path(chosen.client)
     opened = []
@@ -52,17 +53,20 @@ def client(chosen: argparse.Namespace) -> None:
             for key in METRICS:
                 run.logger.record(key, row * 0.5)
             run.logger.dump()
-    done = all(run.outbox is not None and run.outbox.flush(60) for run in runs)
-    Path(chosen.result).write_text(json.dumps({"open": opened, "done": done}))
+    done = all(run.outbox is not None and run.outbox.flush(120) for run in runs)
+    write_atomic(chosen.result, json.dumps({"open": opened, "done": done}).encode())
     sys.stdin.read()
 
 
 def bench_import() -> None:
     """Import time over a bare interpreter: alternating starts, the median of the differences."""
 
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": tempfile.mkdtemp(prefix="rla-bench-")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as installed: compiled once
+
     def start(code: str) -> tuple[float, float]:
         began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
+        subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY, env=environment)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         return 1000 * (time.perf_counter() - began), 1000 * cpu
@@ -76,6 +80,7 @@ def bench_import() -> None:
         f"load of the machine {os.getloadavg()[0]:.1f}",
         flush=True,
     )
+    shutil.rmtree(environment["PYTHONPYCACHEPREFIX"], ignore_errors=True)
 
 
 def idle_share(pid: int, seconds: float) -> float:
@@ -87,31 +92,43 @@ def idle_share(pid: int, seconds: float) -> float:
     return used / (time.monotonic() - began)
 
 
-def bench_runs(count: int, idle_s: float) -> None:
+def bench_runs(count: int, processes: int, idle_s: float) -> None:
     """Memory and idle CPU with no run and with many live ones."""
-    with Stage() as stage, tempfile.NamedTemporaryFile("r") as result:
+    with Stage("AGENT:\n  autostart: false\n") as stage:
         pid = stage.agent()
         time.sleep(1)
         empty = pss_bytes(pid) / 1e6
         alone = idle_share(pid, idle_s)
-        command = [sys.executable, sys.argv[0], "--client", str(stage.folder), "--result", result.name]
-        child = subprocess.Popen(
-            [*command, "--runs", str(count)], env=stage.environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
-        )
-        wait_until(lambda: Path(result.name).read_text() or child.poll() is not None, 120, what="the runs")
-        found: dict[str, Any] = json.loads(result.read())
-        time.sleep(2)
-        full = pss_bytes(pid) / 1e6
-        quiet = idle_share(pid, idle_s)
-        child.communicate()
-        opened = found["open"]
+        children, results = [], []
+        for number in range(processes):
+            results.append(stage.folder / f"result-{number}.json")
+            command = [sys.executable, sys.argv[0], "--client", str(stage.folder), "--result", str(results[-1])]
+            children.append(
+                subprocess.Popen(
+                    [*command, "--runs", str(count // processes)],
+                    env=stage.environment,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                )
+            )
+        try:
+            wait_until(lambda: all(path.exists() for path in results), 240, what="the runs")
+            found = [json.loads(path.read_text()) for path in results]
+            time.sleep(2)
+            full = pss_bytes(pid) / 1e6
+            quiet = idle_share(pid, idle_s)
+        finally:
+            for child in children:
+                child.communicate()
+        opened = [one for part in found for one in part["open"]]
+        done = all(part["done"] for part in found)
         print(
             f"opening a run: configure to log_files_gen, median {statistics.median(opened):.1f} ms, "
             f"max {max(opened):.1f} ms (budget {OPEN_BUDGET_MS:g} ms)"
         )
         print(
             f"memory: {empty:.1f} MB PSS without runs, {full:.1f} MB with {count} live runs of {ROWS:,} rows "
-            f"(budget {PSS_BUDGET_MB:g} MB); all durable: {found['done']}"
+            f"(budget {PSS_BUDGET_MB:g} MB); all durable: {done}"
         )
         print(
             f"idle: {100 * alone:.2f} % of a core without runs, {100 * quiet:.2f} % with {count} quiet live runs "
@@ -124,6 +141,7 @@ def main() -> None:
     """Measure all of it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--idle-s", type=float, default=20.0)
     for name in ("--client", "--result"):
         parser.add_argument(name, help=argparse.SUPPRESS)
@@ -132,7 +150,7 @@ def main() -> None:
         client(chosen)
         return
     bench_import()
-    bench_runs(chosen.runs, chosen.idle_s)
+    bench_runs(chosen.runs, chosen.processes, chosen.idle_s)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ class Stage:
             "RLA_RUNTIME_DIR": str(self.runtime),
             "PYTHONPATH": str(REPOSITORY),
         }
-        for name in ("RLA_RUN", "RLA_MODE"):
+        for name in ("RLA_RUN", "RLA_MODE", "PYTHONDONTWRITEBYTECODE"):
             self.environment.pop(name, None)
 
     def __enter__(self) -> Stage:

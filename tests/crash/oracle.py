@@ -241,3 +241,14 @@ def uncommitted(places: Places) -> bool:
             if (number, segment_path(folder, number).stat().st_size) > known.get(name, (0, 0)):
                 return True
     return False
+
+
+def csv_seqs(path: Path) -> list[int]:
+    """The sequence numbers in a CSV, where gaps are allowed; a last line without its end is left out."""
+    content = path.read_text(encoding="utf-8")
+    content = content[: content.rfind("\n") + 1]
+    if content.count('"') % 2:
+        content = content[: content.rfind('"')]
+        content = content[: content.rfind("\n", 0, content.rfind('a, ""')) + 1]
+    rows = list(csv.DictReader(io.StringIO(content, newline="")))
+    return [int(row["seq"]) for row in rows if row["seq"]]

@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument("--worker", action="store_true", help="fork a second stream")
     parser.add_argument("--segment-bytes", type=int, default=8 << 20)
     parser.add_argument("--sinks", default="csv,json,log,tensorboard")
+    parser.add_argument("--times", help="file for the durations of dump_tabular, one a line, in seconds")
     parser.add_argument("--jump-clock", action="store_true", help="the wall clock goes a day back and forth")
     options = parser.parse_args()
 
@@ -93,20 +94,26 @@ def log(stream: int, options: argparse.Namespace) -> None:
     from rla_client import logger
 
     pipe, parent = options.pipe, os.getppid()
+    times: list[float] = []
     for seq in range(options.rows):
         if Stop.asked or os.getppid() != parent:
-            return
+            break
         if seq % TEXT_EVERY == 0:
             logger.info(text_of(stream, seq))
             os.write(pipe, TOLD.pack(stream, TEXT, seq))
         logger.set_time(seq)
         for key, value in row_of(stream, seq).items():
             logger.record_tabular(key, value)
+        began = time.perf_counter()
         logger.dump_tabular()
+        times.append(time.perf_counter() - began)
         os.write(pipe, TOLD.pack(stream, ROW, seq))
         if options.burst and seq % options.burst == 0:
             with contextlib.suppress(InterruptedError):
                 select.select([], [], [], options.pause)
+    if options.times:
+        with open(options.times, "w", encoding="ascii") as file:
+            file.writelines(f"{one}\n" for one in times)
 
 
 def jump_clock() -> None:

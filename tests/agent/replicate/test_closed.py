@@ -209,7 +209,7 @@ def test_only_own_items_go(master: Sshd, make_node: MakeNode) -> None:
     first.run(off)
     register(first.state, first.root, first.config, off, is_master_node=True)
     first.start()
-    wait_until(lambda: tree(master.root), 20)
+    wait_until(lambda: len(tree(master.root)), 20)
     wait_until(lambda: not target(first)["backlog"], 20)
     assert list(tree(master.root)) == [f"log/{ITEM}/run.json"]
     registry.add(first.state, first.root, first.config)

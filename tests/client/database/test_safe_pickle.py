@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.database.safe_pickle import Placeholder, parse_pickle, read_pickle, to_plain
+from rla_client.database.pickle_values import to_plain
+from rla_client.database.safe_pickle import Placeholder, parse_pickle, read_pickle
 from rla_client.errors import BrokenFileError
 
 plain = st.recursive(
@@ -65,7 +66,8 @@ def test_nothing_named_in_a_file_is_imported_or_called(
 import sys
 seen = []
 sys.addaudithook(lambda event, args: seen.append((event, args)) if event in {"pickle.find_class", "os.system"} else None)
-from rla_client.database.safe_pickle import read_pickle, to_plain
+from rla_client.database.pickle_values import to_plain
+from rla_client.database.safe_pickle import read_pickle
 before = set(sys.modules)
 print(to_plain(read_pickle(sys.argv[1])), to_plain(read_pickle(sys.argv[2])))
 assert not seen, seen

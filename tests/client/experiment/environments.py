@@ -1,5 +1,7 @@
 """Environments and policies of these tests; worker processes import them by name."""
 
+# ruff: noqa: ARG002, NPY002, RUF013
+# (signatures are gymnasium's; the global generator is meant)
 from __future__ import annotations
 
 import os
@@ -21,20 +23,20 @@ class Counting(gymnasium.Env):
         self.step_s = step_s
         self.steps = 0
 
-    def reset(self, *, seed: Any = None, options: str = None):
+    def reset(self, *, seed: Any = None, options: str = None) -> Any:
         super().reset(seed=seed)
         self.steps = 0
         self.drawn = self.np_random.random()
         return self._observation(), {"drawn": self.drawn}
 
-    def step(self, action: Any):
+    def step(self, action: Any) -> Any:
         end = time.perf_counter() + self.step_s
         while time.perf_counter() < end:
             pass  # computing, not waiting
         self.steps += 1
         return self._observation(), 1.0, self.steps >= self.length, False, {"step": self.steps}
 
-    def _observation(self):
+    def _observation(self) -> Any:
         return np.array([self.drawn, self.steps], dtype=np.float32)
 
 
@@ -47,7 +49,7 @@ class Crashing(Counting):
         self.how = how
         self.total = 0
 
-    def step(self, action: Any):
+    def step(self, action: Any) -> Any:
         self.total += 1
         if self.total == 3 and (self.how == "always" or not os.path.exists(self.marker)):
             with open(self.marker, "w"):
@@ -64,7 +66,7 @@ class Alternating:
     def __init__(self) -> None:
         self.asked = 0
 
-    def get_action(self, observation: Any):
+    def get_action(self, observation: Any) -> Any:
         self.asked += 1
         return self.asked % 2, {"asked": self.asked}
 
@@ -72,5 +74,5 @@ class Alternating:
 class Drawing:
     """A policy that draws from numpy's global generator."""
 
-    def get_action(self, observation: Any):
+    def get_action(self, observation: Any) -> Any:
         return int(np.random.randint(2)), {"u": np.random.rand()}

@@ -1,3 +1,5 @@
+# ruff: noqa: NPY002
+# (the global generator is what set_seed seeds)
 from __future__ import annotations
 
 import random
@@ -12,7 +14,7 @@ from rla_client.experiment import deterministic
 
 
 @pytest.fixture(autouse=True)
-def torch_settings_come_back():
+def torch_settings_come_back() -> Any:
     state = deterministic.capture_rng()
     yield
     deterministic.restore_rng({**state, "seed": None})
@@ -20,7 +22,7 @@ def torch_settings_come_back():
     torch.backends.cudnn.deterministic = False
 
 
-def draw():
+def draw() -> Any:
     return random.random(), float(np.random.rand()), float(torch.rand(())), torch.randn(3).tolist()
 
 

@@ -9,7 +9,7 @@ from rla_client.errors import ArgumentError
 from rla_client.experiment.episode_batch import EpisodeBatch, StepType, stack
 
 
-def batch(*lengths: Any, end: Any = StepType.TERMINAL):
+def batch(*lengths: Any, end: Any = StepType.TERMINAL) -> Any:
     parts = []
     for number, length in enumerate(lengths):
         types = [StepType.MID] * (length - 1) + [end]

@@ -1,5 +1,7 @@
 """The launchers in examples/ run as they are, and torch training resumes bit by bit."""
 
+# ruff: noqa: ARG001
+# (the agent fixture acts by being there)
 from __future__ import annotations
 
 import subprocess
@@ -25,7 +27,7 @@ def own_folder(agent: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # small nets: threads only cost
 
 
-def start(name: str, *arguments: Any):
+def start(name: str, *arguments: Any) -> Any:
     return subprocess.Popen(
         [sys.executable, str(EXAMPLES / name), *arguments],
         stdout=subprocess.PIPE,
@@ -66,7 +68,7 @@ def test_torch_training_killed_and_resumed_has_the_same_weights(tmp_path: Path) 
     assert weights(first) == weights(second)
 
 
-def weights(folder: Path):
+def weights(folder: Path) -> Any:
     with open(folder / "params.pkl", "rb") as file:
         saved = cloudpickle.load(file)
     moments = saved["algo"]._optimizer.state_dict()["state"]

@@ -1,3 +1,5 @@
+# ruff: noqa: ARG001, NPY002, PLW0108
+# (set_seed seeds the global generator; fixtures act)
 from __future__ import annotations
 
 import sys
@@ -38,7 +40,7 @@ class Algo:
         self.memory = 0.0
         self.seen = []
 
-    def train(self, runner: Any):
+    def train(self, runner: Any) -> Any:
         for epoch in runner.step_epochs():
             runner.step_path = runner.obtain_samples(runner.step_itr)
             drawn = sum(float(path["observations"].sum()) for path in runner.step_path)
@@ -53,7 +55,7 @@ class Algo:
         return self.memory
 
 
-def runner_in(folder: Path, algo: Any, mode: str = "all", gap: Any = 1, **setup: Any):
+def runner_in(folder: Path, algo: Any, mode: str = "all", gap: Any = 1, **setup: Any) -> Any:
     runner = LocalRunner(SnapshotConfig(str(folder), mode, gap))
     runner.setup(algo, Counting(length=6), **setup)
     return runner
@@ -144,7 +146,7 @@ def test_a_launcher_that_restores_itself_goes_on_in_its_folder(
         runner.train(5, 8)
 
     @wrap_experiment(archive_launch_repo=False, snapshot_mode="all")
-    def second(ctxt: Any, source: Any):
+    def second(ctxt: Any, source: Any) -> Any:
         runner = LocalRunner(ctxt)
         runner.restore(source, 1)
         runner._algo.stop_after = None
@@ -172,7 +174,7 @@ def test_an_experiment_as_an_item_of_a_database(
     @wrap_experiment(
         task_table_name="table", data_root=tmp_path / "db", rla_config=config, name_parameters="passed"
     )
-    def experiment(ctxt: Any, seed: Any = 1, epochs: Any = 3):
+    def experiment(ctxt: Any, seed: Any = 1, epochs: Any = 3) -> Any:
         set_seed(seed)
         runner = LocalRunner(ctxt)
         runner.setup(Algo(), Counting(length=6))
@@ -195,7 +197,7 @@ def test_an_experiment_as_an_item_of_a_database(
 @pytest.mark.soak
 def test_an_epoch_costs_less_than_a_millisecond(tmp_path: Path) -> None:
     class Empty(Algo):
-        def train(self, runner: Any):
+        def train(self, runner: Any) -> Any:
             begin = time.perf_counter()
             for _ in runner.step_epochs():
                 pass

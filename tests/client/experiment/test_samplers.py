@@ -1,3 +1,5 @@
+# ruff: noqa: ARG001, ARG005
+# (policies that look at nothing)
 from __future__ import annotations
 
 import os
@@ -26,15 +28,15 @@ from rla_client.experiment.samplers import (
 )
 
 
-def factory(**changes: Any):
+def factory(**changes: Any) -> Any:
     return WorkerFactory(**{"seed": 5, "n_workers": 2, **changes})
 
 
 @pytest.fixture
-def multi():
+def multi() -> Any:
     made = []
 
-    def make(env: Any, policy: Any, **changes: Any):
+    def make(env: Any, policy: Any, **changes: Any) -> Any:
         made.append(MultiprocessingSampler(policy, env, worker_factory=factory(**changes)))
         return made[-1]
 
@@ -43,7 +45,7 @@ def multi():
         sampler.shutdown_worker()
 
 
-def same(one: Any, two: Any):
+def same(one: Any, two: Any) -> Any:
     names = ("observations", "actions", "rewards", "lengths", "step_types")
     return all(np.array_equal(getattr(one, name), getattr(two, name)) for name in names)
 
@@ -165,7 +167,7 @@ def test_no_worker_outlives_the_trainer(tmp_path: Path, wait_until: Callable[...
     wait_until(lambda: not any(psutil.pid_exists(pid) and _runs(pid) for pid in pids), 10)
 
 
-def _runs(pid: Any):
+def _runs(pid: Any) -> Any:
     try:
         return (
             psutil.Process(pid).status() != psutil.STATUS_ZOMBIE or psutil.Process(pid).ppid() == os.getpid()
@@ -183,7 +185,7 @@ def test_what_cannot_be_meant() -> None:
 
 @pytest.mark.soak
 def test_two_processes_sample_faster_than_one(multi: Any) -> None:
-    def rate(sampler: Any):
+    def rate(sampler: Any) -> Any:
         sampler.obtain_samples(0, 200)
         begin = time.perf_counter()
         steps = sampler.obtain_samples(1, 3000).n_steps

@@ -1,3 +1,5 @@
+# ruff: noqa: ARG001, B008
+# (signatures and defaults of experiments are what is tested)
 from __future__ import annotations
 
 import inspect
@@ -93,7 +95,7 @@ def test_records_of_the_launch(tmp_path: Path) -> None:
     @wrap_experiment
     def experiment(
         ctxt: Any, seed: Any = np.int64(3), rate: Any = np.float32(0.5), what: Any = object(), **more: Any
-    ):
+    ) -> Any:
         return ctxt
 
     context = experiment(extra=[1, 2])
@@ -111,7 +113,7 @@ def test_records_of_the_launch(tmp_path: Path) -> None:
 
 def test_what_is_logged_goes_to_the_innermost_experiment(agent: object, tmp_path: Path) -> None:
     @wrap_experiment(archive_launch_repo=False)
-    def inner(ctxt: Any, value: Any = 1):
+    def inner(ctxt: Any, value: Any = 1) -> Any:
         tabular.record("inner", value)
         logger.log("inner text")
         logger.log(tabular)
@@ -119,7 +121,7 @@ def test_what_is_logged_goes_to_the_innermost_experiment(agent: object, tmp_path
         return Path(ctxt.log_dir)
 
     @wrap_experiment(archive_launch_repo=False)
-    def outer(ctxt: Any):
+    def outer(ctxt: Any) -> Any:
         tabular.record("TotalEnvSteps", 50)
         tabular.record("outer", 1)
         time_step_holder.set_time(7)
@@ -163,7 +165,7 @@ def test_an_exception_ends_the_run_as_failed_and_leaves_nothing_open(
     tabular.record("late", 1)
     tabular.clear()
 
-    def state():
+    def state() -> Any:
         try:
             return json.loads((folders[0] / "run.json").read_text())
         except FileNotFoundError:
@@ -177,7 +179,7 @@ def test_an_exception_ends_the_run_as_failed_and_leaves_nothing_open(
 
 def test_an_existing_folder_goes_on_with_its_csv(agent: object, wait_until: Callable[..., Any]) -> None:
     @wrap_experiment(archive_launch_repo=False, log_dir="run", use_existing_dir=True)
-    def part(ctxt: Any, value: Any):
+    def part(ctxt: Any, value: Any) -> Any:
         tabular.record("value", value)
         if value == 2:
             tabular.record("more", 'a,\n"b"')
@@ -224,7 +226,7 @@ def test_metadata_and_archive_of_a_repository(tmp_path: Path) -> None:
         (repository / name).write_bytes(content)
     (repository / "link").symlink_to("a.py")
 
-    def git(*arguments: Any):
+    def git(*arguments: Any) -> Any:
         identity = ["-c", "user.name=n", "-c", "user.email=e@x"]
         return subprocess.run(
             ["git", *identity, *arguments], cwd=repository, check=True, capture_output=True, text=True

@@ -1,0 +1,66 @@
+"""From what `LocalRunner.setup` is told to the sampler: defaults first, then the object."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from rla_client.errors import ArgumentError
+from rla_client.experiment.deterministic import get_seed
+from rla_client.experiment.samplers import DefaultWorker, LocalSampler, Sampler, WorkerFactory
+from rla_client.experiment.samplers.factory import physical_cores
+from rla_client.experiment.training_state import SetupArgs
+
+
+def describe_setup(
+    algo: Any,  # noqa: ANN401 - the user's own
+    sampler_cls: type[Sampler] | None,
+    sampler_args: dict[str, Any] | None,
+    n_workers: int | None,
+    worker_class: type[Any] | None,
+    worker_args: dict[str, Any] | None,
+) -> SetupArgs:
+    """Fill in what was left open; see LocalRunner.setup.
+
+    Without a seed the samplers get a random one, which snapshots keep.
+
+    Raises:
+        ArgumentError: n_workers is below 1.
+    """
+    chosen = sampler_cls or getattr(algo, "sampler_cls", None) or LocalSampler
+    if n_workers is None:
+        n_workers = 1 if issubclass(chosen, LocalSampler) else physical_cores()
+    if n_workers < 1:
+        message = f"n_workers is at least 1, got {n_workers}"
+        raise ArgumentError(message)
+    seed = get_seed()
+    return SetupArgs(
+        sampler_cls=chosen,
+        sampler_args=dict(sampler_args or {}),
+        seed=secrets.randbits(32) if seed is None else seed,
+        n_workers=n_workers,
+        worker_class=worker_class or getattr(algo, "worker_cls", None) or DefaultWorker,
+        worker_args=dict(worker_args or {}),
+        max_episode_length=_episode_limit(algo),
+    )
+
+
+def make_sampler(setup: SetupArgs, policy: object, env: object) -> Sampler:
+    """The described sampler."""
+    factory = WorkerFactory(
+        seed=setup.seed,
+        n_workers=setup.n_workers,
+        max_episode_length=setup.max_episode_length,
+        worker_class=setup.worker_class,
+        worker_args=setup.worker_args,
+    )
+    sampler_cls: type[Sampler] = setup.sampler_cls or LocalSampler
+    return sampler_cls.from_worker_factory(factory, policy, env, **setup.sampler_args)
+
+
+def _episode_limit(algo: Any) -> int | None:  # noqa: ANN401
+    for name in ("max_episode_length", "max_path_length"):
+        value = getattr(algo, name, None)
+        if value is not None:
+            return int(value)
+    return None

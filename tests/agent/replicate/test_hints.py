@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+from hypothesis import given, strategies
+
+from rla_agent.replicate.hints import Announcer, Committed, Hint, Listener, parse
+from rla_agent.replicate.plan import Owned
+from rla_agent.state import AgentDatabase
+
+
+def state_folder(tmp_path: Path) -> Path:
+    state = tmp_path / ("deep" * 30)  # longer than sun_path holds
+    (state / "replicate").mkdir(parents=True)
+    return state
+
+
+def test_hints_arrive_also_in_a_deep_folder(tmp_path: Path) -> None:
+    state = state_folder(tmp_path)
+    announcer = Announcer(state)
+    announcer.now(["/nobody/listens"])
+    listener = Listener(state)
+    announcer.committed([("/d/log/progress.csv", 1, 77, True), ("/d/\udcff", 0, 1, False)])
+    announcer.placed(["/d/run.json"])
+    announcer.now([])
+    assert listener.receive() == [
+        Hint(outputs=((b"/d/log/progress.csv", Owned(1, 77, True)), (b"/d/\xff", Owned(0, 1, False)))),
+        Hint(files=(b"/d/run.json",)),
+        Hint(),
+    ]
+    announcer.committed((f"/d/{number}", 0, 1, False) for number in range(1000))
+    assert sum(len(hint.outputs) for hint in listener.receive()) == 1000
+    announcer.close()
+    listener.close()
+
+
+@given(
+    strategies.binary(max_size=200)
+    | strategies.recursive(
+        strategies.none() | strategies.integers() | strategies.text(), strategies.lists, max_leaves=5
+    ).map(lambda value: json.dumps({"outputs": value, "files": value, "now": value}).encode())
+)
+def test_any_message_is_survived(message: bytes) -> None:
+    assert isinstance(parse(message), Hint)
+
+
+def test_agent_db_is_the_truth_that_lost_hints_leave(tmp_path: Path) -> None:
+    state = state_folder(tmp_path)
+    committed = Committed(state)
+    assert committed.lookup(b"/d/progress.csv") is None
+    AgentDatabase(state / "agent.db")
+    db = sqlite3.connect(state / "agent.db")
+    db.execute(
+        "INSERT INTO outputs(stream, name, path, generation, size, number, offset, state) "
+        "VALUES('s', 'csv', '/d/progress.csv', 2, 500, 0, 0, '')"
+    )
+    db.commit()
+    assert committed.lookup(b"/d/progress.csv") == Owned(2, 500, False)
+    committed.hint(b"/d/progress.csv", Owned(2, 600, False))
+    assert committed.lookup(b"/d/progress.csv") == Owned(2, 600, False)
+    committed.hint(b"/d/progress.csv", Owned(2, 550, False))  # overtaken on the way
+    assert committed.lookup(b"/d/progress.csv") == Owned(2, 600, False)
+    db.execute("UPDATE outputs SET generation = 3, size = 400")
+    db.commit()
+    assert committed.lookup(b"/d/progress.csv") == Owned(3, 400, False)
+    db.execute("DROP TABLE outputs")
+    db.commit()
+    assert committed.lookup(b"/d/progress.csv") == Owned(2, 600, False)
+    committed.close()
+    db.close()

@@ -1,0 +1,287 @@
+"""Resume, fork and load, each through real processes and a real agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from rla_client.places import Places
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+EXAMPLE = REPOSITORY / "examples" / "resume.py"
+CONFIG = "{'LOG_USED': ['csv', 'json', 'log', 'tensorboard'], 'BACKUP_CONFIG': {'backup_code_dir': ['nothing']}}"
+HEAD = f"""
+import sys
+import numpy as np
+from rla_client import exp_manager, logger, time_step_holder
+root = sys.argv[1]
+def open_run(**kw):
+    exp_manager.configure('t', {CONFIG}, root, code_root=root, **kw)
+    exp_manager.set_hyper_param(lr=0.1, deep={{'a': 1, 'b': 2}})
+def step(i):
+    time_step_holder.set_time(i)
+    logger.record_tabular('x', float(np.random.rand()))
+    logger.ma_record_tabular('x3', float(i), 3)
+    logger.dump_tabular()
+"""
+
+
+def run_code(code: str, *arguments: object, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run a training script."""
+    done = subprocess.run(
+        [sys.executable, "-c", HEAD + textwrap.dedent(code), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def run_example(data: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(EXAMPLE), "--data-root", str(data), "--steps", "300", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def only(data: Path, pattern: str) -> Path:
+    found = list(data.glob(pattern))
+    assert len(found) == 1, found
+    return found[0]
+
+
+def item(data: Path, kind: str = "log", table: str = "t") -> Path:
+    return only(data, f"{kind}/{table}/*/*/*/*")
+
+
+def state_of(folder: Path) -> str:
+    path = folder / "run.json"
+    return json.loads(path.read_text())["state"] if path.exists() else ""
+
+
+def rows(path: Path) -> pd.DataFrame:
+    return pd.read_csv(path).drop(columns="timestamp")
+
+
+def tb_steps(folder: Path, tag: str) -> list[int]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    reader = EventAccumulator(str(folder / "tb" / "events"))
+    reader.Reload()
+    return [event.step for event in reader.Scalars(tag)]
+
+
+@pytest.mark.parametrize("ending", ["SIGKILL", "SIGTERM"])
+def test_killed_and_run_again_equals_uninterrupted(
+    agent: Any, tmp_path: Path, wait_until: Callable[..., Any], ending: str
+) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert run_example(whole).returncode == 0
+    if ending == "SIGKILL":
+        assert run_example(broken, "--kill-at", "173").returncode == -signal.SIGKILL
+    else:
+        process = subprocess.Popen(
+            [sys.executable, str(EXAMPLE), "--data-root", str(broken), "--steps", "300"],
+            stdout=subprocess.PIPE, text=True,
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "time-step" in line and int(line.split("|")[2]) >= 120:
+                break
+        process.terminate()
+        process.communicate()
+    again = run_example(broken)
+    assert again.returncode == 0, again.stderr
+    first, second = (item(data, table="resume_example") for data in (whole, broken))
+    wait_until(lambda: state_of(first) == state_of(second) == "finished")
+    pd.testing.assert_frame_equal(rows(first / "progress.csv"), rows(second / "progress.csv"), check_exact=True)
+    assert tb_steps(second, "loss/mse") == list(range(1, 301))
+    assert agent.alive
+
+
+def test_resume_at_an_older_checkpoint(agent: Any, tmp_path: Path, wait_until: Callable[..., Any]) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    run_code(
+        """
+        import torch
+        open_run(); exp_manager.log_files_gen(); exp_manager.new_saver(10)
+        np.random.seed(7)
+        for i in range(1, 41):
+            step(i)
+            exp_manager.add_custom_data('seen', i)
+            if i % 10 == 0:
+                exp_manager.save_checkpoint({'w': torch.full((3,), float(i))})
+                open(f'{exp_manager.results_dir}/{i}-curve.txt', 'w').write('x')
+        exp_manager.flush(20)
+        """,
+        data,
+    )
+    folder = item(data)
+    before = rows(folder / "progress.csv")
+    index = "/".join(folder.parts[-4:])
+    done = run_code(
+        """
+        open_run()
+        at, content = exp_manager.resume(sys.argv[2], at=20)
+        assert at == 20 and float(content['w'][0]) == 20.0, (at, content)
+        assert exp_manager.get_custom_data('seen') == list(range(1, 21))
+        assert time_step_holder.get_time() == 20
+        for i in range(21, 51):
+            step(i)
+        exp_manager.flush(20)
+        """,
+        data,
+        index,
+    )
+    assert "\n" not in done.stdout.strip()
+    after = rows(folder / "progress.csv")
+    assert list(after["time-step"]) == list(range(1, 51))
+    pd.testing.assert_frame_equal(after[:40], before, check_exact=True)  # same random numbers again
+    assert tb_steps(folder, "x") == list(range(1, 51))
+    lines = [json.loads(line)["time-step"] for line in (folder / "progress.json").read_text().splitlines()]
+    assert lines == list(range(1, 51))
+    abandoned = folder / "abandoned-1"
+    assert list(pd.read_csv(abandoned / "progress.csv")["time-step"]) == list(range(21, 41))
+    assert sorted(os.listdir(item(data, "checkpoint") / "abandoned-1")) == ["checkpoint_30.pt", "checkpoint_40.pt"]
+    assert sorted(os.listdir(item(data, "results") / "abandoned-1")) == ["30-curve.txt", "40-curve.txt"]
+    assert "[RESUME] 20" in (folder / "log.txt").read_text()
+    wait_until(lambda: state_of(folder) == "finished")
+    assert json.loads((folder / "run.json").read_text())["rows"] == 50
+
+
+def test_agent_killed_while_it_cuts(
+    new_agent: Callable[..., Any], tmp_path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cut is an intent: whenever the agent is killed, the next one completes it."""
+    agent = new_agent().start()
+    data = tmp_path / "data"
+    data.mkdir()
+    run_code(
+        """
+        open_run(run_id='r', resume='allow'); exp_manager.log_files_gen(); np.random.seed(1)
+        for i in range(1, 3001):
+            step(i)
+            if i == 2000:
+                exp_manager.save_checkpoint({'i': i})
+        exp_manager.flush(20)
+        exp_manager._run.outbox.close('failed', 'on purpose')
+        import os; os._exit(1)
+        """,
+        data,
+        check=False,
+    )
+    folder = item(data)
+    before = rows(folder / "progress.csv")
+    wait_until(lambda: state_of(folder) == "failed")
+    agent.kill()
+    (agent.places.state / "stopped").touch()  # no autostart: the new stream waits in the spool
+    run_code(
+        """
+        open_run(run_id='r', resume='allow'); exp_manager.log_files_gen()
+        assert exp_manager.resumed_from == 2000
+        for i in range(2001, 3001):
+            step(i)
+        import os; os._exit(0)
+        """,
+        data,
+    )
+    for delay in range(6):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rla_agent.daemon", "--background"], stdin=subprocess.DEVNULL
+        )
+        wait_until(lambda: agent.places.control_socket.exists() and (folder / "abandoned-1").exists(), 20)
+        if delay:
+            wait_until(lambda: (folder / "progress.csv").stat().st_size > 0, 20)
+        process.kill()
+        process.wait()
+    agent.start()
+    wait_until(lambda: state_of(folder) == "killed")
+    pd.testing.assert_frame_equal(rows(folder / "progress.csv"), before, check_exact=True)
+    assert tb_steps(folder, "x") == list(range(1, 3001))
+
+
+def test_fork_goes_on_in_the_copied_files(agent: Any, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    run_code(
+        """
+        import torch
+        open_run(); exp_manager.log_files_gen(); exp_manager.new_saver(2)
+        for i in range(1, 11): step(i)
+        exp_manager.save_checkpoint({'w': torch.ones(2)}, related_variable={'lr_now': 0.5})
+        exp_manager.flush(20)
+        """,
+        data,
+    )
+    source = item(data)
+    date = "/".join(source.parts[-4:])[:26]
+    out = run_code(
+        """
+        from rla_client import ExperimentLoader, fork_log_file_fn
+        open_run()
+        exp_manager.set_hyper_param(lr=9, other=3)
+        exp_manager.log_files_gen()
+        logger.record_tabular('early', 1); logger.dump_tabular()
+        loader = ExperimentLoader(); loader.config('t', sys.argv[2], root)
+        loader.fork_log_files()
+        at, content, values = loader.load_from_record_date(variable_list=['lr_now'])
+        assert at == 10 and values == {'lr_now': 0.5}, (at, values)
+        merged = loader.import_hyper_parameters(hp_to_overwrite=['lr'], sync_timestep=True)
+        assert merged.lr == 9 and merged.deep == {'a': 1, 'b': 2} and merged.other == 3, merged
+        assert time_step_holder.get_time() == 10
+        for i in range(11, 21): step(i)
+        exp_manager.flush(20)
+        print(exp_manager.log_dir)
+        """,
+        data,
+        date,
+    )
+    forked = Path(out.stdout.strip().splitlines()[-1])
+    table = pd.read_csv(forked / "progress.csv")
+    assert list(table["time-step"]) == list(range(1, 21))
+    assert list(pd.read_csv(forked / "before-fork" / "progress.csv")["early"]) == [1.0]
+    assert set(range(1, 21)) <= set(tb_steps(forked, "x"))
+    assert len(pd.read_csv(source / "progress.csv")) == 10
+
+
+def test_a_living_run_is_not_resumed(agent: Any, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    code = """
+        open_run(run_id='r', resume='allow'); exp_manager.log_files_gen(); step(1); exp_manager.flush(20)
+        print('up', flush=True); sys.stdin.read()
+    """
+    first = subprocess.Popen(
+        [sys.executable, "-c", HEAD + textwrap.dedent(code), str(data)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )
+    assert first.stdout is not None
+    for line in first.stdout:
+        if line == "up\n":
+            break
+    second = run_code("open_run(run_id='r', resume='must'); exp_manager.log_files_gen()", data, check=False)
+    first.communicate("")
+    assert second.returncode != 0
+    assert "still being written" in second.stderr
+
+
+def test_must_resume_without_a_run_says_so(places: Places, tmp_path: Path) -> None:
+    done = run_code("open_run(run_id='none', resume='must'); exp_manager.log_files_gen()", tmp_path, check=False)
+    assert "no unfinished run 'none'" in done.stderr
+    assert not list(tmp_path.glob("log/t/*/*/*/*"))
