@@ -341,9 +341,7 @@ def reset() -> None:
     run, _plain_run = _plain_run, None
     if run is not None:
         run.close("finished", "")
-    if _current is not _DEFAULT:
-        set_current(None)
-        log("Reset logger")
+    set_current(None)
 
 
 def get_dir() -> str | None:

@@ -161,10 +161,11 @@ def make_private(folder: Path) -> None:
 
 def network_file_system(path: Path) -> str | None:
     """Name of the network file system that `path` lies on, None for a local one."""
-    return NETWORK_FILE_SYSTEMS.get(_file_system_type(path))
+    return NETWORK_FILE_SYSTEMS.get(file_system_type(path))
 
 
-def _file_system_type(path: Path) -> int:
+def file_system_type(path: Path) -> int:
+    """Magic number of the file system that `path`, or the nearest folder above it that exists, lies on."""
     import ctypes  # noqa: PLC0415 - not at import of the package
 
     libc = ctypes.CDLL(None, use_errno=True)

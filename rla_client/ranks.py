@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,34 +35,64 @@ JOB_VARIABLES = (
     "OMPI_MCA_ess_base_jobid",
     "PMI_JOBID",
 )
+FOLDER = ".rla-jobs"
 FRESH_S = 86400.0  # an older description is of a former job with the same name
 
 
-def job_file(root: str, table: str) -> Path | None:
-    """Where the ranks of this job meet; None outside of a job."""
+_opened: dict[tuple[str, str], int] = {}  # how many runs this process opened: all ranks open as many
+
+
+def job_file(root: str, table: str, number: int) -> Path | None:
+    """Where the ranks of this job meet for their run `number` in a table; None outside of a job."""
     key = [f"{name}={os.environ[name]}" for name in JOB_VARIABLES if name in os.environ]
     if not key:
         return None
-    digest = hashlib.sha256("\n".join([*key, table, str(os.getppid()) if len(key) == 1 else ""]).encode())
-    return Path(root) / ".rla-jobs" / f"{digest.hexdigest()[:24]}.json"
+    text = "\n".join([*key, _launcher(), table, str(number)])
+    return Path(root) / FOLDER / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+
+
+def _launcher() -> str:
+    """What tells this job from another one of the same name, where all ranks share one parent."""
+    if os.environ.get("LOCAL_WORLD_SIZE", "") != os.environ.get("WORLD_SIZE", "-"):
+        return ""
+    parent = os.getppid()
+    try:
+        started = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        started = ""
+    return f"{socket.gethostname()} {parent} {started}"
+
+
+def _next_number(root: str, table: str) -> int:
+    place = os.path.abspath(root), table
+    _opened[place] = _opened.get(place, 0) + 1
+    return _opened[place]
 
 
 def publish(root: str, table: str, opening: dict[str, Any], sinks: tuple[str, ...]) -> None:
     """Let other ranks of this job join the run. Does nothing outside of a job."""
-    path = job_file(root, table)
+    path = job_file(root, table, _next_number(root, table))
     if path is None or os.environ.get("WORLD_SIZE", "2") == "1":
         return
     try:
         path.parent.mkdir(exist_ok=True)
         content = json.dumps({"opening": opening, "sinks": sinks, "time": time.time()})
         write_atomic(path, content.encode(), mode=0o600, durable=False)
+        _sweep(path.parent)
     except OSError:
         return  # the other ranks then drop their records; rank 0 goes on
 
 
-def read_published(root: str, table: str, since: float) -> dict[str, Any] | None:
-    """The description that rank 0 of this job published after `since`, None when there is none yet."""
-    path = job_file(root, table)
+def _sweep(folder: Path) -> None:
+    """Drop descriptions of jobs that nobody can join any more."""
+    for old in folder.glob("*.json"):
+        with suppress(OSError):
+            if time.time() - old.stat().st_mtime > FRESH_S:
+                old.unlink()
+
+
+def read_published(path: Path | None, since: float) -> dict[str, Any] | None:
+    """The description that rank 0 put at `path` after `since`, None when there is none yet."""
     if path is None:
         return None
     try:
@@ -73,10 +105,12 @@ def read_published(root: str, table: str, since: float) -> dict[str, Any] | None
 def join_rank_zero(config: Config, root: str, table: str) -> Run:
     """A run of this rank whose records join rank 0's run as soon as that is there."""
     began = time.time()
+    path = job_file(root, table, _next_number(root, table))
 
     def opening() -> dict[str, Any] | None:
-        found = read_published(root, table, began)
+        found = read_published(path, began)
         return None if found is None else worker_opening(found["opening"])
 
     outbox = Outbox(find_places(), {"pid": -1}, config.agent, as_worker=opening, waits_for_opening=True)
-    return Run(Logger(None, config.log_used, outbox), None, config.agent)
+    sinks = set(config.log_used) - {"stdout"}  # rank 0 prints
+    return Run(Logger(None, sinks, outbox), None, config.agent)

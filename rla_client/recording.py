@@ -171,7 +171,7 @@ class Logger:
         """Write what is pending as one row. See `logger.dump_tabular`."""
         with self.lock:
             row = self.pending
-            if not row:
+            if not row and self.comm is None:  # ranks with nothing to say still take part in the mean
                 return {}
             self.pending = {}
             excluded = self.excluded

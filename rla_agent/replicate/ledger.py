@@ -148,7 +148,7 @@ class Ledger:
         )
         return [due_of(row) for row in rows]
 
-    def anydue_of(self, db: int) -> bool:
+    def any_due(self, db: int) -> bool:
         """Whether anything waits."""
         return (
             self._db.execute("SELECT 1 FROM files WHERE db = ? AND state = 1 LIMIT 1", (db,)).fetchone()

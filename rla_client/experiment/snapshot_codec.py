@@ -133,6 +133,13 @@ def rebuild_tensor(storage: Any, dtype: Any, place: tuple[Any, ...], requires_gr
     return tensor.requires_grad_(requires_grad) if requires_grad else tensor
 
 
+def rebuild_parameter(storage: Any, dtype: Any, place: tuple[Any, ...], requires_grad: bool) -> Any:  # noqa: ANN401
+    """Named by snapshots: a parameter, likewise."""
+    import torch  # noqa: PLC0415
+
+    return torch.nn.Parameter(rebuild_tensor(storage, dtype, place, False), requires_grad)
+
+
 def rebuild_typed_storage(storage: Any, dtype: Any) -> Any:  # noqa: ANN401
     """Named by snapshots: torch's typed view of a storage."""
     import torch  # noqa: PLC0415
@@ -190,7 +197,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
     def _reduce_storage(self, torch: Any, obj: Any) -> tuple[Any, ...] | None:  # noqa: ANN401
         if type(obj) is torch.Tensor:
-            return self._reduce_tensor(torch, obj)
+            return self._reduce_tensor(torch, obj, rebuild_tensor)
+        if type(obj) is torch.nn.Parameter:
+            return self._reduce_tensor(torch, obj, rebuild_parameter)
         if type(obj) is torch.storage.TypedStorage:
             storage = obj._untyped_storage  # noqa: SLF001 - `untyped()` and `device` warn
             if storage.device.type == "cpu":
@@ -201,14 +210,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             return rebuild_storage, (pickle.PickleBuffer(flat),)
         return None
 
-    def _reduce_tensor(self, torch: Any, obj: Any) -> tuple[Any, ...] | None:  # noqa: ANN401
+    def _reduce_tensor(self, torch: Any, obj: Any, rebuild: Any) -> tuple[Any, ...] | None:  # noqa: ANN401
         plain = obj.layout is torch.strided and obj.device.type == "cpu" and not obj.is_quantized
         if not plain or obj.is_conj() or obj.is_neg() or obj._backward_hooks or obj.__dict__:  # noqa: SLF001
             return None
         storage = obj.untyped_storage()
         self.kept.append(storage)
         place = (obj.storage_offset(), obj.size(), obj.stride())
-        return rebuild_tensor, (storage, obj.dtype, (place[0], tuple(place[1]), place[2]), obj.requires_grad)
+        return rebuild, (storage, obj.dtype, (place[0], tuple(place[1]), place[2]), obj.requires_grad)
 
 
 def _why(state: dict[str, Any], error: Exception) -> str:

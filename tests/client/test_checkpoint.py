@@ -129,10 +129,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def outbox(places: Places) -> Iterator[Outbox]:
+def outbox(places: Places, wait_until: Callable[..., Any]) -> Iterator[Outbox]:
     made = Outbox(places, {"pid": os.getpid()}, AgentConfig(autostart=False))
     yield made
     made.close("finished", "")
+    wait_until(lambda: not any(thread.name == "rla-blob-sync" for thread in threading.enumerate()), 30)
 
 
 @pytest.fixture
@@ -366,13 +367,14 @@ def test_an_exception_in_the_middle_of_the_copy_gives_the_slot_back(
     try:
         with lock_held(places):
             for delay in range(1, 40):
-                signal.setitimer(signal.ITIMER_REAL, delay * 0.0005)
-                try:
-                    saver.save(big, time_step=delay)
+                try:  # two of them: the alarm may come in the inner one's end
+                    try:
+                        signal.setitimer(signal.ITIMER_REAL, delay * 0.0005)
+                        saver.save(big, time_step=delay)
+                    finally:
+                        signal.setitimer(signal.ITIMER_REAL, 0)
                 except KeyboardInterrupt:
                     interrupted += 1
-                finally:
-                    signal.setitimer(signal.ITIMER_REAL, 0)
                 for job, blobs in jobs_of(places):
                     release(job, blobs)
     finally:

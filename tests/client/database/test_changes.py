@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -95,9 +95,22 @@ def rla(root: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("command", ["rm", "archive", "migrate"])
-def test_killed_at_any_system_call_nothing_is_half(tmp_path: Path, command: str) -> None:
-    """SIGKILL at the k-th rename, for every k, then the next command: each item whole, in one place."""
+COMMANDS = ("rm", "archive", "migrate")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_killed_at_some_renames_nothing_is_half(tmp_path: Path, command: str) -> None:
+    kill_at_renames(tmp_path, command, (2, 8, 15))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("command", COMMANDS)
+def test_killed_at_every_rename_nothing_is_half(tmp_path: Path, command: str) -> None:
+    kill_at_renames(tmp_path, command, range(1, 40))
+
+
+def kill_at_renames(tmp_path: Path, command: str, calls: Iterable[int]) -> None:
+    """SIGKILL at the k-th rename, then the next command: each item whole, in one place."""
     if not any(os.access(Path(folder, "strace"), os.X_OK) for folder in os.environ["PATH"].split(":")):
         pytest.skip("strace is not installed")
     from importlib.util import module_from_spec, spec_from_file_location
@@ -108,7 +121,7 @@ def test_killed_at_any_system_call_nothing_is_half(tmp_path: Path, command: str)
     look_alike = module_from_spec(spec)
     spec.loader.exec_module(look_alike)
     words = {"rm": ["rm"], "archive": ["archive"], "migrate": ["migrate", "other"]}[command]
-    for call in range(1, 24, 3):
+    for call in calls:
         root = tmp_path / f"db {call}"
         root.mkdir()
         indices = [look_alike.write_run(root, number=number) for number in range(2)]

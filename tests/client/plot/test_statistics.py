@@ -41,9 +41,9 @@ def test_comparisons_and_profiles_equal_rliable() -> None:
 
 
 def test_intervals_equal_rliable_within_monte_carlo_error() -> None:
-    iqm = statistics.bootstrap(X, statistics.interquartile_mean, repetitions=20_000)
+    iqm = statistics.bootstrap(X, statistics.interquartile_mean, repetitions=8000)
     assert (iqm.low, iqm.high) == pytest.approx((0.495, 0.71), abs=0.008)
-    mean = statistics.bootstrap(X, statistics.mean, repetitions=20_000)
+    mean = statistics.bootstrap(X, statistics.mean, repetitions=8000)
     assert (mean.low, mean.high) == pytest.approx((0.5072, 0.69825), abs=0.008)
     better = statistics.improvement_interval(X, Y, repetitions=4000)
     assert (better.low, better.high) == pytest.approx((0.5457, 0.8583), abs=0.02)
@@ -52,12 +52,12 @@ def test_intervals_equal_rliable_within_monte_carlo_error() -> None:
 def test_a_95_percent_interval_holds_the_truth_about_95_times_in_100() -> None:
     random = np.random.default_rng(3)
     hits = 0
-    for trial in range(200):
+    for trial in range(100):
         found = statistics.bootstrap(
             random.normal(2.0, 1.0, (30, 2)), statistics.mean, repetitions=300, seed=trial
         )
         hits += found.low <= 2.0 <= found.high
-    assert 176 <= hits <= 199
+    assert 86 <= hits <= 100
 
 
 def test_unequal_numbers_of_runs() -> None:

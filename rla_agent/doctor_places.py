@@ -1,0 +1,199 @@
+"""Doctor's checks of configuration, folders, disks, spool and database."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from rla_agent.doctor import Check, Finding, Surroundings
+from rla_agent.stream import read_opening
+from rla_client.errors import RlaError
+from rla_client.places import (
+    MAX_SOCKET_PATH_BYTES,
+    RUNTIME_VARIABLE,
+    STATE_VARIABLE,
+    file_system_type,
+    network_file_system,
+)
+from rla_client.spool import spool_bytes, stream_names, writer_alive
+
+TMPFS = 0x01021994
+RAMFS = 0x858458F6
+FULL_PART = 0.8  # of spool_max_bytes
+ROOT_FREE_BYTES = 100 << 20
+FREE_INODES = 1000
+ENTRIES_LOOKED_AT = 10_000
+
+
+def check_config(around: Surroundings) -> Iterator[Finding]:
+    """Every fault of the configuration."""
+    for fault in around.config_faults:
+        yield Finding("config", "fault", f"{around.config_path}: {fault}", "correct that line, then: rla-agent check-config")
+
+
+def check_folders(around: Surroundings) -> Iterator[Finding]:
+    """State and runtime folders: ours, private, writable."""
+    for name, folder in (("state", around.places.state), ("runtime", around.places.sockets)):
+        try:
+            found = folder.lstat()
+        except FileNotFoundError:
+            yield from _missing(name, folder)
+            continue
+        except OSError as error:
+            yield Finding(f"{name}-permissions", "fault", f"{folder}: {error.strerror}", _own(around, folder))
+            continue
+        if not stat.S_ISDIR(found.st_mode):
+            yield Finding(f"{name}-permissions", "fault", f"{folder} is no folder", f"rm {folder}")
+        elif found.st_uid != os.geteuid():
+            what = f"{folder} belongs to uid {found.st_uid}"
+            yield Finding(f"{name}-permissions", "fault", what, _own(around, folder))
+        elif stat.S_IMODE(found.st_mode) != 0o700:  # noqa: PLR2004 - rwx for the owner alone
+            what = f"{folder} has mode {stat.S_IMODE(found.st_mode):o} instead of 700"
+            yield Finding(f"{name}-permissions", "fault", what, f"chmod 700 {folder}")
+
+
+def _missing(name: str, folder: Path) -> Iterator[Finding]:
+    parent = next(parent for parent in folder.parents if parent.exists())
+    if not os.access(parent, os.W_OK | os.X_OK):
+        variable = STATE_VARIABLE if name == "state" else RUNTIME_VARIABLE
+        mend = f"set {variable} to a folder that you may write"
+        yield Finding(f"{name}-permissions", "fault", f"{folder} cannot be made: {parent} is not yours", mend)
+
+
+def _own(around: Surroundings, folder: Path) -> str:
+    return f"sudo chown -R {around.user} {folder}"
+
+
+def check_owners(around: Surroundings) -> Iterator[Finding]:
+    """Files in the state folder that belong to somebody else, as a rule after a call with sudo."""
+    state = around.places.state
+    looked = 0
+    for folder, folders, files in os.walk(state):
+        for name in (*folders, *files):
+            looked += 1
+            path = os.path.join(folder, name)
+            try:
+                owner = os.lstat(path).st_uid
+            except OSError:
+                continue
+            if owner != os.geteuid():
+                yield Finding("state-owner", "fault", f"{path} belongs to uid {owner}", _own(around, state))
+                return
+            if looked > ENTRIES_LOOKED_AT:
+                return
+
+
+def check_state_disk(around: Surroundings) -> Iterator[Finding]:
+    """What the state folder lies on, and how much room there is."""
+    state = around.places.state
+    network = network_file_system(state)
+    if network is not None:
+        level = "warning" if network == "FUSE" else "fault"
+        what = f"the state folder {state} is on {network}, where locks cannot be trusted"
+        yield Finding("state-network", level, what, f"set {STATE_VARIABLE} to a folder on a local disk")
+    elif file_system_type(state) in {TMPFS, RAMFS}:
+        what = f"the state folder {state} is in memory: a reboot loses rows that are not taken in yet"
+        yield Finding("state-volatile", "warning", what, f"set {STATE_VARIABLE} to a folder on a disk")
+    if not state.exists():
+        return
+    disk = os.statvfs(state)
+    least = around.config.agent.min_free_fraction
+    if disk.f_bavail < disk.f_blocks * least:
+        what = f"the disk of {state} has {disk.f_bavail * disk.f_frsize >> 20} MiB free, less than {least:.0%}: rows are lost"
+        yield Finding("state-space", "fault", what, "free space there, or lower AGENT.min_free_fraction")
+    if disk.f_files and disk.f_favail < FREE_INODES:
+        what = f"the disk of {state} has {disk.f_favail} inodes left"
+        yield Finding("state-space", "fault", what, "delete small files there")
+
+
+def check_roots(around: Surroundings) -> Iterator[Finding]:
+    """The data roots of the runs that the agent knows."""
+    runs = around.status["runs"] if around.status else []
+    for root in sorted({run["root"] for run in runs if run["live"]}):
+        if not os.path.isdir(root):
+            yield Finding("root-missing", "warning", f"the data root {root} is not here", "mount it, then: rla-agent restart")
+            continue
+        if not os.access(root, os.W_OK):
+            yield Finding("root-permissions", "fault", f"the data root {root} cannot be written", f"chmod u+w {root}")
+        free = shutil.disk_usage(root).free
+        if free < ROOT_FREE_BYTES:
+            what = f"the disk of the data root {root} has {free >> 20} MiB free"
+            yield Finding("root-space", "warning", what, "free space there; rows wait in the spool until then")
+
+
+def check_socket(around: Surroundings) -> Iterator[Finding]:
+    """A path that fits, and sockets where a living agent has bound them."""
+    path = around.places.runtime / "control.sock"
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
+        what = f"the socket path {path} is longer than {MAX_SOCKET_PATH_BYTES} bytes"
+        yield Finding("socket-path", "fault", what, f"set {RUNTIME_VARIABLE} to a shorter folder")
+    if not around.alive:
+        return
+    gone = [path for path in (around.places.data_socket, around.places.control_socket) if not path.exists()]
+    if gone:
+        what = f"the agent's socket {gone[0]} was deleted under it; rows arrive late, status and flush do not work"
+        yield Finding("socket-missing", "fault", what, "rla-agent restart")
+    elif around.status is None:
+        what = f"the agent (pid {around.agent_pid}) does not answer"
+        mend = f"look at it: rla-agent logs; then: kill -9 {around.agent_pid} && rla-agent start --detach (loses nothing)"
+        yield Finding("agent-silent", "fault", what, mend)
+
+
+def check_spool(around: Surroundings) -> Iterator[Finding]:
+    """What waits in the spool, and whether it can be read."""
+    spool = around.places.spool
+    try:
+        names, used = stream_names(spool), spool_bytes(spool)
+    except OSError:
+        return
+    limit = around.config.agent.spool_max_bytes
+    if used > FULL_PART * limit:
+        what = f"the spool holds {used >> 20} MiB of {limit >> 20} MiB; beyond, new rows are lost"
+        yield Finding("spool-full", "warning", what, "see what it waits for: rla-agent status; or raise AGENT.spool_max_bytes")
+    for name in names:
+        try:
+            read_opening(spool / name)
+        except FileNotFoundError:
+            continue
+        except (RlaError, OSError) as error:
+            yield Finding("spool-damaged", "fault", str(error), f"move it away: mv {spool / name} ~/")
+    waiting = [name for name in names if not writer_alive(spool / name)]
+    if waiting and not around.alive:
+        what = f"{len(waiting)} streams of ended processes wait in {spool}, and no agent runs"
+        yield Finding("spool-waiting", "warning", what, "rla-agent start --detach, or once: rla-agent drain")
+
+
+def check_database(around: Surroundings) -> Iterator[Finding]:
+    """agent.db is whole."""
+    path = around.places.database
+    if path.exists():
+        try:
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)) as database:
+                answer = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+        except sqlite3.Error as error:
+            answer = str(error)
+        if answer != "ok":
+            what = f"{path} is damaged ({answer})"
+            mend = "rla-agent restart: a new one is made, positions come from the spool"
+            yield Finding("database", "fault", what, mend)
+    aside = path.with_name(path.name + ".broken")
+    if aside.exists():
+        what = f"{aside} is a database that was found damaged; it is not used any more"
+        yield Finding("database-aside", "note", what, f"check that disk; then: rm {aside}")
+
+
+PLACE_CHECKS: tuple[Check, ...] = (
+    check_config,
+    check_folders,
+    check_owners,
+    check_state_disk,
+    check_roots,
+    check_socket,
+    check_spool,
+    check_database,
+)

@@ -1,0 +1,110 @@
+"""Custom data and checkpoints through exp_manager, in one process with a real agent."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rla_client import logger, time_step_holder
+from rla_client.errors import ArgumentError, NotConfiguredError
+from rla_client.manager import ExpManager
+
+CONFIG = {"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": []}}
+
+
+@pytest.fixture
+def manager(agent: Any, tmp_path: Path) -> Iterator[ExpManager]:
+    made = ExpManager()
+    made.configure("t", CONFIG, tmp_path / "data", code_root=tmp_path)
+    made.log_files_gen()
+    time_step_holder.set_time(0)
+    yield made
+    made.close()
+    time_step_holder.set_time(0)
+
+
+def test_custom_data_grows_replaces_and_forgets() -> None:
+    manager = ExpManager()
+    for value in range(5):
+        manager.add_custom_data("list", value)
+        manager.add_custom_data("last3", value, dtype=deque, max_len=3)
+        manager.add_custom_data("number", value, dtype=int)
+    assert manager.get_custom_data("list") == [0, 1, 2, 3, 4]
+    assert manager.get_custom_data("last3") == deque([2, 3, 4], maxlen=3)
+    assert manager.get_custom_data("number") == 4
+    manager.add_custom_data("list", 7, mode="replace")
+    assert manager.get_custom_data("list") == 7
+    manager.clear_custom_data("list")
+    assert manager.get_custom_data("list") is None
+    assert manager.get_custom_data("never") is None
+
+
+def test_wrong_custom_data_says_what_is_wrong() -> None:
+    manager = ExpManager()
+    with pytest.raises(ArgumentError, match="max_len"):
+        manager.add_custom_data("d", 1, dtype=deque)
+    with pytest.raises(ArgumentError, match="append"):
+        manager.add_custom_data("d", 1, mode="prepend")
+    with pytest.raises(ArgumentError, match="no custom data"):
+        manager.print_custom_data("none")
+
+
+def test_print_custom_data_records_the_mean(manager: ExpManager) -> None:
+    for value in (1.0, 2.0, 6.0):
+        manager.add_custom_data("r", value)
+    manager.print_custom_data("r", prefix="mean/")
+    assert logger.dump_tabular()["mean/r"] == 3.0
+
+
+def test_checkpoints_are_kept_per_name(manager: ExpManager) -> None:
+    manager.new_saver(max_to_keep=2)
+    for step in range(1, 5):
+        time_step_holder.set_time(step)
+        manager.save_checkpoint({"w": torch.full((2,), float(step))}, related_variable={"step": step})
+        manager.save_checkpoint({"w": torch.zeros(1)}, checkpoint_name="other")
+    manager.save_checkpoint({"w": torch.full((2,), 40.0)})  # again at the same time-step: the new one stays
+    assert manager.flush(20)
+    names = sorted(path.name for path in Path(str(manager.checkpoint_dir)).glob("*.pt"))
+    assert names == ["checkpoint_3.pt", "checkpoint_4.pt", "other_3.pt", "other_4.pt"]
+    step, content = manager.load_checkpoint()
+    assert step == 4
+    assert torch.equal(content["w"], torch.full((2,), 40.0))
+    assert manager.load_checkpoint(3)[1]["w"][0] == 3.0
+    loaded = ExpManager.load_tester(
+        str(manager.record_date.strftime("%Y/%m/%d/%H-%M-%S-%f")), "t", manager.data_root or ""  # type: ignore[union-attr]
+    )
+    assert loaded.get_custom_data("step") == 4
+    assert loaded.load_checkpoint(checkpoint_name="other")[0] == 4
+
+
+def test_keep_best_and_every(manager: ExpManager) -> None:
+    manager.new_saver(max_to_keep=1)
+    manager.keep_best("loss", "min", 1)
+    manager.keep_every(4)
+    for step, loss in enumerate([5.0, 1.0, 3.0, 4.0, 2.0, 6.0], start=1):
+        time_step_holder.set_time(step)
+        logger.record_tabular("loss", loss)
+        logger.dump_tabular()
+        manager.save_checkpoint({"s": step})
+    assert manager.flush(20)
+    names = sorted(path.name for path in Path(str(manager.checkpoint_dir)).glob("*.pt"))
+    assert names == ["checkpoint_2.pt", "checkpoint_4.pt", "checkpoint_6.pt"]
+
+
+def test_saving_without_a_run_says_what_to_call() -> None:
+    with pytest.raises(NotConfiguredError, match="log_files_gen"):
+        ExpManager().save_checkpoint({"a": 1})
+
+
+def test_time_record_and_fph(manager: ExpManager) -> None:
+    manager.time_record("rollout")
+    assert manager.time_record_end("rollout") >= 0
+    assert logger.getkvs()["time_used/rollout"] >= 0
+    manager.update_fph(1)
+    manager.update_fph(10)
+    assert logger.getkvs() == {}

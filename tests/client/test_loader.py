@@ -1,0 +1,63 @@
+"""Loading earlier runs: argument orders, moved databases, runs of the original."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rla_client.errors import ArgumentError
+from rla_client.found_run import RunNotFoundError, find_item, log_file_finder
+from rla_client.loader import ExperimentLoader, _in_order, _overwrite
+from rla_client.manager import ExpManager
+
+LEGACY = Path(
+    os.environ.get("RLA_LEGACY_DATA", Path(__file__).resolve().parents[3] / "shared" / "legacy" / "data_root")
+)
+DATE = "2022/11/24/18-46-30-917022"
+
+
+def test_both_argument_orders_are_told_apart_by_the_date() -> None:
+    assert _in_order("table", DATE, "root") == ("root", "table", DATE)
+    assert _in_order("root", "table", DATE) == ("root", "table", DATE)
+    with pytest.raises(ArgumentError, match="record date"):
+        _in_order("a", "b", "c")
+
+
+def test_dotted_names_overwrite_one_entry() -> None:
+    target = {"opt": {"lr": 1, "eps": 2}, "seed": 3}
+    _overwrite(target, {"opt": {"lr": 9}, "seed": 4}, "opt.lr")
+    assert target == {"opt": {"lr": 9, "eps": 2}, "seed": 3}
+    with pytest.raises(ArgumentError, match="lack"):
+        _overwrite(target, {"opt": {}}, "opt.momentum")
+
+
+def test_without_a_run_a_fresh_start() -> None:
+    loader = ExperimentLoader()
+    assert not loader.is_valid_config
+    assert loader.load_from_record_date() == (0, {}, {})
+    loader.fork_log_files()
+
+
+def test_an_unknown_date_names_the_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "log/t/2026/01/02/03-04-05-000006_noip_&").mkdir(parents=True)
+    with pytest.raises(RunNotFoundError, match="2026/01/02/03-04-05-000006"):
+        find_item(tmp_path, "t", "2026/01/02/00-00-00-000000")
+    item = find_item(tmp_path, "t", "2026/01/02/03-04-05-000006")
+    assert item.folder("log").endswith("03-04-05-000006_noip_&/")
+    folder, name = log_file_finder("2026/01/02/03-04-05-000006", "t", str(tmp_path / "log"))
+    assert (folder, name) == (str(tmp_path / "log/t/2026/01/02"), "03-04-05-000006_noip_&")
+
+
+@pytest.mark.skipif(not LEGACY.is_dir(), reason=f"no legacy database at {LEGACY} (RLA_LEGACY_DATA)")
+def test_archives_of_the_original_load() -> None:
+    found = 0
+    for path in sorted(LEGACY.glob("archive_tester/*/*/*/*/*.pkl")):
+        table = path.relative_to(LEGACY / "archive_tester").parts[0]
+        index = "/".join(path.with_suffix("").parts[-4:])
+        loaded = ExpManager.load_tester(index, table, LEGACY)
+        assert loaded.hyper_param, path
+        assert loaded.data_root == str(LEGACY)
+        found += 1
+    assert found

@@ -1,0 +1,90 @@
+"""A frozen agent, a jumping clock, SIGTERM, a second agent."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from crash.conftest import BareAgent
+from crash.oracle import Trainer, check_folder, csv_seqs
+from rla_client.places import Places
+
+PACE = ("--burst", "40", "--pause", "0.02", "--segment-bytes", "131072")
+DRAINED_WITHIN_S = 20.0
+REPLAYED_PER_S = 50_000
+
+
+def test_agent_frozen_while_the_clock_jumps(
+    bare_agent: BareAgent, trainer: Callable[..., Trainer], wait_until: Callable[..., object]
+) -> None:
+    bare_agent.spawn()
+    wait_until(bare_agent.serves)
+    one = trainer("run", "--jump-clock", "--worker", *PACE)
+    for _ in range(3):
+        bare_agent.signal(signal.SIGSTOP)
+        target = one.told + 2500
+        wait_until(lambda target=target: one.told > target)
+        bare_agent.signal(signal.SIGCONT)
+        target = one.told + 500
+        wait_until(lambda target=target: one.told > target)
+    one.stop()
+    bare_agent.drain(wait_until)
+    check_folder(one)
+    assert len(list((one.folder / "tb").glob("*/*"))) == 2
+
+
+def test_sigterm_takes_in_what_is_there(
+    bare_agent: BareAgent, trainer: Callable[..., Trainer], wait_until: Callable[..., object]
+) -> None:
+    bare_agent.spawn()
+    wait_until(bare_agent.serves)
+    one = trainer("run", "--burst", "400", "--pause", "0.02")
+    wait_until(lambda: one.told > 5000)
+    told = one.told
+    began = time.monotonic()
+    bare_agent.signal(signal.SIGTERM)
+    process = bare_agent.process
+    assert process is not None
+    assert process.wait(DRAINED_WITHIN_S + 2) == 0
+    seconds = time.monotonic() - began
+    there = csv_seqs(one.folder / "progress.csv")
+    print(f"drained in {seconds:.1f} s under a trainer that went on; {told} were told, {len(there)} are there")
+    assert seconds <= DRAINED_WITHIN_S
+    assert len(there) >= told
+    one.stop()
+    bare_agent.spawn()
+    bare_agent.drain(wait_until)
+    check_folder(one)
+
+
+def test_second_agent_names_the_holder(places: Places, bare_agent: BareAgent, wait_until: Callable[..., object]) -> None:
+    bare_agent.spawn()
+    wait_until(bare_agent.serves)
+    assert bare_agent.process is not None
+    for command in (["rla_agent.daemon"], ["rla_agent", "start"]):
+        second = subprocess.run(
+            [sys.executable, "-m", *command], capture_output=True, text=True, timeout=30, check=False
+        )
+        assert second.returncode == 3, second.stderr
+        assert str(bare_agent.process.pid) in second.stderr, second.stderr
+    assert bare_agent.serves()
+
+
+def test_replay_is_fast(
+    bare_agent: BareAgent, trainer: Callable[..., Trainer], wait_until: Callable[..., object], tmp_path: Path
+) -> None:
+    one = trainer("run", "--rows", "60000", "--sinks", "csv,tensorboard")
+    one.ended()
+    bare_agent.spawn()
+    wait_until(bare_agent.serves)
+    began = time.monotonic()
+    path: Path = one.folder / "tb"
+    bare_agent.drain(wait_until, 60)
+    seconds = time.monotonic() - began
+    print(f"60,000 rows of up to 6 keys replayed in {seconds:.2f} s after serving: {60_000 / seconds:,.0f} rows/s")
+    assert path.is_dir()
+    assert check_folder(one, ("csv", "tensorboard")) == 60_000

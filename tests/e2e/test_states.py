@@ -1,0 +1,203 @@
+"""How a run ends, as the agent sees it: real training processes that end in every way there is."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KNOWN_WITHIN_S = 2.0
+TRAINING = """
+import os, sys, time
+from rla_client import exp_manager, logger
+
+def main(root, rows, pause, end):
+    exp_manager.set_hyper_param(lr=0.1)
+    exp_manager.configure("table", rla_config={"LOG_USED": ["csv", "tensorboard", "log"]}, data_root=root, code_root=root)
+    exp_manager.log_files_gen()
+    print(exp_manager.log_dir, flush=True)
+    for number in range(rows):
+        logger.record_tabular("number", number)
+        logger.dump_tabular()
+        print(number, flush=True)
+        time.sleep(pause)
+    if end == "wait":
+        time.sleep(60)
+    elif end == "row after a pause":
+        sys.stdin.readline()
+        logger.record_tabular("number", rows)
+        logger.dump_tabular()
+        time.sleep(60)
+    elif end == "exception":
+        raise ValueError("no more reward")
+    elif end == "_exit":
+        os._exit(3)
+    elif end.isdigit():
+        sys.exit(int(end))
+
+main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4])
+"""
+
+
+class Training:
+    """A training process; `rows` are those whose dump had returned when it told so."""
+
+    def __init__(self, folder: Path, rows: int, end: str, pause_s: float = 0.0) -> None:
+        script = folder / "training.py"
+        script.write_text(TRAINING)
+        root = folder / "data"
+        root.mkdir(exist_ok=True)
+        arguments = [sys.executable, str(script), str(root), str(rows), str(pause_s), end]
+        self.process = subprocess.Popen(
+            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+        )
+        assert self.process.stdout is not None
+        self._lines = self.process.stdout
+        self.log = Path(next(line.strip() for line in self._lines if line.startswith("/")))
+
+    def await_rows(self, count: int) -> None:
+        for line in self._lines:
+            if line.strip() == str(count - 1):
+                return
+        pytest.fail("the training process ended early")
+
+    def end(self, number: signal.Signals | None = None) -> float:
+        """Send a signal, wait for the end; the monotonic time of the end."""
+        if number is not None:
+            self.process.send_signal(number)
+        self.process.wait(20)
+        return time.monotonic()
+
+    def record(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self.log / "run.json").read_bytes())
+        except FileNotFoundError:
+            return {"state": "no run.json"}
+        return found
+
+    def state(self) -> str:
+        return str(self.record()["state"])
+
+
+@pytest.fixture
+def training(tmp_path: Path, agent: Any) -> Iterator[Callable[..., Training]]:
+    del agent
+    yield from _trainings(tmp_path)
+
+
+def _trainings(folder: Path) -> Iterator[Callable[..., Training]]:
+    made: list[Training] = []
+
+    def make(rows: int, end: str, pause_s: float = 0.0) -> Training:
+        made.append(Training(folder, rows, end, pause_s))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.process.kill()
+        one.process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("end", "number", "state", "reason"),
+    [
+        ("wait", signal.SIGINT, "failed", "KeyboardInterrupt"),
+        ("exception", None, "failed", "ValueError: no more reward"),
+        ("wait", signal.SIGTERM, "killed", "without closing"),
+        ("wait", signal.SIGKILL, "killed", "without closing"),
+        ("_exit", None, "killed", "without closing"),
+        ("0", None, "finished", ""),
+        ("return", None, "finished", ""),
+    ],
+)
+def test_every_end_leaves_a_complete_item(
+    training: Callable[..., Training],
+    wait_until: Callable[..., Any],
+    end: str,
+    number: signal.Signals | None,
+    state: str,
+    reason: str,
+) -> None:
+    run = training(200, end)
+    run.await_rows(200)
+    ended = run.end(number)
+    wait_until(lambda: run.state() not in {"running", "no run.json"}, KNOWN_WITHIN_S, what="the end in run.json")
+    assert time.monotonic() - ended <= KNOWN_WITHIN_S
+    record = run.record()
+    assert record["state"] == state
+    assert reason in record["reason"]
+    assert record["closed"] is not None
+    assert record["rows"] == 200
+    wait_until(lambda: len(stored(run.log)) == 200, 2)
+    assert stored(run.log) == list(range(200))
+    assert steps_in_tensorboard(run.log) == 200
+    assert (run.log / "log.txt").read_text().count("| number") == 200
+    assert {"backup.txt", "warn.txt", "run.json", "parameter.yaml"} <= set(os.listdir(run.log))
+
+
+def stored(log: Path) -> list[int]:
+    try:
+        with (log / "progress.csv").open() as file:
+            return [int(row["number"]) for row in csv.DictReader(file)]
+    except FileNotFoundError:
+        return []
+
+
+def steps_in_tensorboard(log: Path) -> int:
+    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+    from tensorboardX.proto import event_pb2
+
+    (file,) = (log / "tb" / "events").iterdir()
+    events = [event_pb2.Event.FromString(raw) for raw in RawEventFileLoader(str(file)).Load()]
+    return sum(any(value.tag == "number" for value in event.summary.value) for event in events)
+
+
+def test_stalled_and_back(tmp_path: Path, new_agent: Callable[..., Any], wait_until: Callable[..., Any]) -> None:
+    config = tmp_path / "agent.yaml"
+    config.write_text("AGENT:\n  stall_s: 1\n")
+    agent = new_agent("--config", str(config)).start()
+    for make in _trainings(tmp_path):
+        run = make(3, "row after a pause")
+        wait_until(lambda: run.state() == "running", 2)
+        wait_until(lambda: run.state() == "stalled", 1 + KNOWN_WITHIN_S)
+        shown = {found["run_id"]: found for found in agent.status()["runs"]}[run.record()["run_id"]]
+        assert (shown["state"], shown["live"]) == ("stalled", True)
+        assert shown["silent_s"] >= 1
+        run.process.stdin.write("go\n")
+        wait_until(lambda: run.state() == "running", KNOWN_WITHIN_S)
+        assert run.record()["reason"] == ""
+
+
+def test_removed_is_never_made_again(
+    training: Callable[..., Training], agent: Any, wait_until: Callable[..., Any]
+) -> None:
+    run = training(100_000, "wait", 0.002)
+    run.await_rows(100)
+    wait_until(lambda: len(stored(run.log)) > 50, 5)
+    run_id = run.record()["run_id"]
+    shutil.rmtree(run.log)
+    wait_until(lambda: _states(agent).get(run_id) == "removed", KNOWN_WITHIN_S)
+    run.await_rows(1000)  # the training goes on, its rows are dropped
+    assert run.process.poll() is None
+    assert not run.log.exists()
+    ended = run.end(signal.SIGKILL)
+    wait_until(lambda: not list(agent.places.spool.iterdir()), 5, what="the end of the stream")
+    assert time.monotonic() - ended < 5
+    assert not run.log.exists()
+    assert _states(agent)[run_id] == "removed"
+    agent.restart()
+    assert not run.log.exists()
+
+
+def _states(agent: Any) -> dict[str, str]:
+    return {run["run_id"]: run["state"] for run in agent.status()["runs"]}
