@@ -112,7 +112,9 @@ def stop() -> None:
     except OSError as error:
         fail(f"cannot use the state folder {places.state}: {error}", EXIT_PLACE)
     if not was:
-        fail(f"no agent was running for {places.state}; clients start none until: rla-agent start", EXIT_STATE)
+        fail(
+            f"no agent was running for {places.state}; clients start none until: rla-agent start", EXIT_STATE
+        )
     typer.echo("agent stopped; clients start no new one until: rla-agent start")
 
 
@@ -217,7 +219,9 @@ def doctor(
 
     findings = examine(Surroundings.here(config))
     if as_json:
-        typer.echo(json.dumps({"format": 1, "findings": [finding.to_plain() for finding in findings]}, indent=2))
+        typer.echo(
+            json.dumps({"format": 1, "findings": [finding.to_plain() for finding in findings]}, indent=2)
+        )
     else:
         typer.echo(report(findings))
     if any(finding.level != "note" for finding in findings):

@@ -184,7 +184,7 @@ class Daemon:
                 volume.put(Flush(name, number, offset, bool(header.get("m")), answer))
 
     def _answerer(self, peer: bytes, stream: str) -> Callable[[bool], None]:
-        def answer(done: bool) -> None:  # noqa: FBT001 - one meaning
+        def answer(done: bool) -> None:
             self._wire.answer_later(peer, {"s": stream, "done": done})
 
         return answer
@@ -205,9 +205,7 @@ class Daemon:
 
     def _rows(self) -> dict[str, int]:
         """Rows of each run that is taken in now."""
-        return {
-            run.run: run.rows for volume in self._volumes.values() for run in list(volume.runs.values())
-        }
+        return {run.run: run.rows for volume in self._volumes.values() for run in list(volume.runs.values())}
 
     def status(self) -> dict[str, Any]:
         """Plain data of `rla-agent status --json`."""

@@ -33,7 +33,12 @@ ENTRIES_LOOKED_AT = 10_000
 def check_config(around: Surroundings) -> Iterator[Finding]:
     """Every fault of the configuration."""
     for fault in around.config_faults:
-        yield Finding("config", "fault", f"{around.config_path}: {fault}", "correct that line, then: rla-agent check-config")
+        yield Finding(
+            "config",
+            "fault",
+            f"{around.config_path}: {fault}",
+            "correct that line, then: rla-agent check-config",
+        )
 
 
 def check_folders(around: Surroundings) -> Iterator[Finding]:
@@ -116,14 +121,23 @@ def check_roots(around: Surroundings) -> Iterator[Finding]:
     runs = around.status["runs"] if around.status else []
     for root in sorted({run["root"] for run in runs if run["live"]}):
         if not os.path.isdir(root):
-            yield Finding("root-missing", "warning", f"the data root {root} is not here", "mount it, then: rla-agent restart")
+            yield Finding(
+                "root-missing",
+                "warning",
+                f"the data root {root} is not here",
+                "mount it, then: rla-agent restart",
+            )
             continue
         if not os.access(root, os.W_OK):
-            yield Finding("root-permissions", "fault", f"the data root {root} cannot be written", f"chmod u+w {root}")
+            yield Finding(
+                "root-permissions", "fault", f"the data root {root} cannot be written", f"chmod u+w {root}"
+            )
         free = shutil.disk_usage(root).free
         if free < ROOT_FREE_BYTES:
             what = f"the disk of the data root {root} has {free >> 20} MiB free"
-            yield Finding("root-space", "warning", what, "free space there; rows wait in the spool until then")
+            yield Finding(
+                "root-space", "warning", what, "free space there; rows wait in the spool until then"
+            )
 
 
 def check_socket(around: Surroundings) -> Iterator[Finding]:
@@ -154,7 +168,12 @@ def check_spool(around: Surroundings) -> Iterator[Finding]:
     limit = around.config.agent.spool_max_bytes
     if used > FULL_PART * limit:
         what = f"the spool holds {used >> 20} MiB of {limit >> 20} MiB; beyond, new rows are lost"
-        yield Finding("spool-full", "warning", what, "see what it waits for: rla-agent status; or raise AGENT.spool_max_bytes")
+        yield Finding(
+            "spool-full",
+            "warning",
+            what,
+            "see what it waits for: rla-agent status; or raise AGENT.spool_max_bytes",
+        )
     for name in names:
         try:
             read_opening(spool / name)

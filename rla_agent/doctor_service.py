@@ -56,7 +56,9 @@ def check_versions(around: Surroundings) -> Iterator[Finding]:
             continue
         if tuple(int(part) for part in re.findall(r"\d+", found)[:3]) < least:
             wanted = ".".join(map(str, least))
-            yield Finding(f"version-{name}", "warning", f"{name} {found}: {why}", f"pip install '{name}>={wanted}'")
+            yield Finding(
+                f"version-{name}", "warning", f"{name} {found}: {why}", f"pip install '{name}>={wanted}'"
+            )
 
 
 def check_limits(around: Surroundings) -> Iterator[Finding]:
@@ -68,14 +70,21 @@ def check_limits(around: Surroundings) -> Iterator[Finding]:
         hard = resource.RLIM_INFINITY
     if hard != resource.RLIM_INFINITY and hard < LEAST_FILES:
         what = f"the agent may open {hard} files, three a client"
-        yield Finding("limit-files", "warning", what, f"ulimit -Hn {LEAST_FILES} or more before it starts; LimitNOFILE= in a unit")
+        yield Finding(
+            "limit-files",
+            "warning",
+            what,
+            f"ulimit -Hn {LEAST_FILES} or more before it starts; LimitNOFILE= in a unit",
+        )
     watches = _number(around.system / "proc/sys/fs/inotify/max_user_watches")
     if watches is not None and watches < LEAST_WATCHES:
         what = f"{watches} inotify watches: new files of users reach the master up to 60 s late"
         yield Finding("limit-watches", "note", what, "sysctl fs.inotify.max_user_watches=65536")
     memory = around.system / "dev/shm"
     if memory.is_dir() and (total := shutil.disk_usage(memory).total) < LEAST_SHM_BYTES:
-        what = f"/dev/shm holds {total >> 20} MiB: checkpoints stop the training for as long as the disk takes"
+        what = (
+            f"/dev/shm holds {total >> 20} MiB: checkpoints stop the training for as long as the disk takes"
+        )
         yield Finding("limit-shm", "warning", what, "give the container more: docker run --shm-size=8g")
 
 
@@ -99,7 +108,9 @@ def check_clock(around: Surroundings) -> Iterator[Finding]:
     newest, path = max(ahead, default=(0.0, around.places.state))
     if newest > around.now + CLOCK_SLACK_S:
         what = f"{path} was written {newest - around.now:.0f} s in the future: the clock went back"
-        yield Finding("clock", "warning", what, f"timedatectl set-ntp true; when the clock is right: touch {path}")
+        yield Finding(
+            "clock", "warning", what, f"timedatectl set-ntp true; when the clock is right: touch {path}"
+        )
 
 
 # -- unit ---------------------------------------------------------------------------------------
@@ -113,7 +124,9 @@ def check_unit(around: Surroundings) -> Iterator[Finding]:
         yield from _interpreter(own, text, "rla-agent install-service")
         if text != user_unit():
             what = f"{own} is not what this version would write"
-            yield Finding("unit-stale", "warning", what, "rla-agent install-service && systemctl --user daemon-reload")
+            yield Finding(
+                "unit-stale", "warning", what, "rla-agent install-service && systemctl --user daemon-reload"
+            )
         if around.user and not (around.system / "var/lib/systemd/linger" / around.user).exists():
             what = "the user unit ends when you log out"
             yield Finding("unit-linger", "warning", what, f"loginctl enable-linger {around.user}")
@@ -150,7 +163,9 @@ def _interpreter(path: Path, text: str, mend: str) -> Iterator[Finding]:
     starts = re.findall(r"^ExecStart=(.+)$", text, re.MULTILINE)
     program = shlex.split(starts[-1])[0] if starts else ""
     if not os.access(program, os.X_OK):
-        yield Finding("unit-interpreter", "fault", f"{path} starts {program!r}, which is not there any more", mend)
+        yield Finding(
+            "unit-interpreter", "fault", f"{path} starts {program!r}, which is not there any more", mend
+        )
 
 
 # -- what the agent sees ------------------------------------------------------------------------
@@ -165,7 +180,9 @@ def check_environment(around: Surroundings) -> Iterator[Finding]:
     if seen is None or not around.config.send_log_file:
         return
     if remote.password_env and remote.password_env not in seen:
-        what = f"the agent's environment has no {remote.password_env}, which REMOTE_SETTING.password_env names"
+        what = (
+            f"the agent's environment has no {remote.password_env}, which REMOTE_SETTING.password_env names"
+        )
         yield Finding("service-password", "fault", what, _set_for(around, remote.password_env))
     own_key = remote.identity_file or remote.password or remote.password_env or remote.credentials_file
     if remote.file_transfer_protocol != "sftp" or own_key:
@@ -173,10 +190,17 @@ def check_environment(around: Surroundings) -> Iterator[Finding]:
     agent_socket = seen.get("SSH_AUTH_SOCK")
     if agent_socket and not os.path.exists(agent_socket):
         what = f"the agent knows an ssh-agent at {agent_socket}, which is gone (you logged out)"
-        yield Finding("service-ssh-agent", "warning", what, "set REMOTE_SETTING.identity_file, or: rla-agent restart")
+        yield Finding(
+            "service-ssh-agent", "warning", what, "set REMOTE_SETTING.identity_file, or: rla-agent restart"
+        )
     elif not agent_socket and around.environment.get("SSH_AUTH_SOCK"):
         what = "this shell has an ssh-agent, the agent's environment has none"
-        yield Finding("service-ssh-agent", "warning", what, "set REMOTE_SETTING.identity_file to a key without passphrase")
+        yield Finding(
+            "service-ssh-agent",
+            "warning",
+            what,
+            "set REMOTE_SETTING.identity_file to a key without passphrase",
+        )
 
 
 def _credentials(around: Surroundings, name: str) -> Iterator[Finding]:
@@ -185,10 +209,14 @@ def _credentials(around: Surroundings, name: str) -> Iterator[Finding]:
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError as error:
-        yield Finding("credentials", "fault", f"{path}: {error.strerror}", f"write the password into {path}, mode 600")
+        yield Finding(
+            "credentials", "fault", f"{path}: {error.strerror}", f"write the password into {path}, mode 600"
+        )
         return
     if mode & 0o077:
-        yield Finding("credentials", "fault", f"{path} can be read by others (mode {mode:o})", f"chmod 600 {path}")
+        yield Finding(
+            "credentials", "fault", f"{path} can be read by others (mode {mode:o})", f"chmod 600 {path}"
+        )
 
 
 def _set_for(around: Surroundings, variable: str) -> str:
@@ -199,7 +227,7 @@ def _set_for(around: Surroundings, variable: str) -> str:
 
 
 def check_shared_memory_at_logout(around: Surroundings) -> Iterator[Finding]:
-    """logind removes the shared memory of users who log out, and with it checkpoints that wait."""
+    """Logind removes the shared memory of users who log out, and with it checkpoints that wait."""
     booted = (around.system / "run/systemd/system").is_dir()
     lingers = (around.system / "var/lib/systemd/linger" / around.user).exists()
     if not booted or os.getuid() < FIRST_LOGIN_UID or lingers:

@@ -217,7 +217,9 @@ def _drain_volume(volume: _Drain, spool: Path, names: list[str], result: Drained
 # -- beside a serving agent ---------------------------------------------------------------------
 
 
-def wait_durable(places: Places, names: Iterable[str], deadline: float | None, *, media: bool = True) -> set[str]:
+def wait_durable(
+    places: Places, names: Iterable[str], deadline: float | None, *, media: bool = True
+) -> set[str]:
     """Wait until the serving agent has made durable what these streams hold now.
 
     Args:

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from rla_agent.opening import StreamOpening
 from rla_agent.state import AgentDatabase, Changes, JobRow
 from rla_agent.stream import Stream
 from rla_client.errors import RlaError
+from rla_client.layout import component_problem
 from rla_client.places import Places
 from rla_client.protocol import unpack
 from rla_client.spool import BLOBS_NAME
@@ -108,6 +110,7 @@ class JobDesk:
             self._pending.setdefault(row.stream, []).append(_Pending(row))
         self._storing = []
         for name in list(self._pending):
+            drop_blobs(self._places, [job.row for job in self._pending[name] if job.done])
             left = [job for job in self._pending[name] if not job.done]
             if not left:
                 del self._pending[name]
@@ -154,6 +157,16 @@ class JobDesk:
     def _is_media(self, kind: str) -> bool:
         known = self._kinds.get(kind)
         return known is not None and known.media
+
+
+def drop_blobs(places: Places, rows: Iterable[JobRow]) -> None:
+    """Remove the payloads of jobs whose rows are gone; before that, a replay would need them."""
+    for row in rows:
+        fields = unpack(row.fields)
+        blob = fields.get("blob") if isinstance(fields, dict) else None
+        if isinstance(blob, str) and component_problem(blob) is None:
+            with suppress(OSError):
+                (places.spool / row.stream / BLOBS_NAME / blob).unlink()
 
 
 def sizes(stream: Stream) -> dict[str, tuple[int, int, int]]:

@@ -160,7 +160,9 @@ class Child:
         self._waited = {*FORWARDED, signal.SIGCHLD}
         former = signal.pthread_sigmask(signal.SIG_BLOCK, self._waited)
         streams = [_output_pair(descriptor) for descriptor in (1, 2)]
-        actions = [(os.POSIX_SPAWN_DUP2, ours[1], number) for number, ours in zip((1, 2), streams, strict=True)]
+        actions = [
+            (os.POSIX_SPAWN_DUP2, ours[1], number) for number, ours in zip((1, 2), streams, strict=True)
+        ]
         try:
             self.pid = os.posix_spawn(
                 program, list(command), dict(environment), file_actions=actions, setsigmask=former,

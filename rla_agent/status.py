@@ -22,11 +22,17 @@ RATE_WINDOW_S = 10.0
 SLOW_COMMIT_S = 5.0  # beyond, a disk is worth a line under "needs attention"
 
 MENDS = (
-    (("no space", "quota", "is full", "mib free"), "free space on that disk; rows wait in the spool until then"),
+    (
+        ("no space", "quota", "is full", "mib free"),
+        "free space on that disk; rows wait in the spool until then",
+    ),
     (("read-only",), "remount it writable, or name it: rla-agent install-service --system --data-root DIR"),
     (("permission", "not permitted"), "give this user the right to write there"),
     (("input/output error",), "check that disk (dmesg, smartctl); rows wait in the spool"),
-    (("another folder here",), "run an agent where the training process runs, or mount the folder alike there"),
+    (
+        ("another folder here",),
+        "run an agent where the training process runs, or mount the folder alike there",
+    ),
     (
         ("is not here",),
         "mount it, or for a system service: rla-agent install-service --system --data-root DIR; then: "

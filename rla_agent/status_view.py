@@ -30,7 +30,9 @@ def show_status(status: dict[str, Any], console: Console | None = None) -> None:
 
 def watch_status(ask: Callable[[], dict[str, Any]]) -> None:
     """Show what `ask` gives, anew each second, until Ctrl-C."""
-    with Live(render_status(ask()), console=Console(highlight=False), auto_refresh=False, screen=False) as live:
+    with Live(
+        render_status(ask()), console=Console(highlight=False), auto_refresh=False, screen=False
+    ) as live:
         try:
             while True:
                 time.sleep(WATCH_INTERVAL_S)

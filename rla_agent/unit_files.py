@@ -98,7 +98,11 @@ def drop_in(state: str, roots: Sequence[str], interpreter: str = sys.executable)
         interpreter: that has the package.
     """
     writable = [state, *roots]
-    lines = ["# Written by: rla-agent install-service --system", *(ROOT_MARK + root for root in roots), "[Service]"]
+    lines = [
+        "# Written by: rla-agent install-service --system",
+        *(ROOT_MARK + root for root in roots),
+        "[Service]",
+    ]
     lines += ["ExecStart=", *exec_lines(interpreter)]
     lines += [f"ReadWritePaths={quote('-' + path)}" for path in writable]
     hidden = [path for path in writable if (path + "/").startswith(HIDDEN_BY_PRIVATE_TMP)]

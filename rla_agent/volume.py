@@ -27,6 +27,7 @@ from typing import Any
 from rla_agent.commit import Committer
 from rla_agent.ingest import Position
 from rla_agent.jobs import JobDesk
+from rla_agent.leftovers import sweep_after
 from rla_agent.opening import StreamOpening, same_root
 from rla_agent.output import ItemGoneError, OpenFiles
 from rla_agent.recovery import recover
@@ -428,6 +429,7 @@ class Volume(threading.Thread):
             self.faults.pop(stream.name, None)
             del self.streams[stream.name]
             self._on_done(stream.name)
+            self._pool.submit(sweep_after, self._places, stream.name, stream.opening.root)
             waiting, self._waiting_streams = self._waiting_streams, {}
             for item in waiting.values():
                 self.put(item)

@@ -145,7 +145,9 @@ def clean_environment() -> dict[str, str]:
 
 def shares_our_life() -> bool:
     """Whether the agent would end together with this process: a container or a batch job."""
-    if any(name in os.environ for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "KUBERNETES_SERVICE_HOST")):
+    if any(
+        name in os.environ for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "KUBERNETES_SERVICE_HOST")
+    ):
         return True
     return os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv")
 

@@ -15,6 +15,7 @@ import importlib.machinery
 import os
 import runpy
 import sys
+import warnings
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -219,6 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from rla_client import compat  # noqa: PLC0415 - run as __main__, the module is also imported by name
 
     compat.install()
+    warnings.filterwarnings("ignore", message=".* is the older name of .*")
     sys.argv = words
     sys.path[0] = os.path.dirname(os.path.abspath(words[0]))
     runpy.run_path(words[0], run_name="__main__")

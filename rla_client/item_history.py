@@ -112,7 +112,7 @@ class ItemHistory(ItemData):
         if source is None or item is None or run is None:
             message = "log_file_copy needs an open run and a loaded one"
             raise NotConfiguredError(message)
-        from rla_client.handing_over import settle  # noqa: PLC0415
+        from rla_client.stream_handover import settle  # noqa: PLC0415
         from rla_client.places import find_places  # noqa: PLC0415
 
         settle(find_places(), [str(name) for name in source_tester._run_file.get("streams", ())])

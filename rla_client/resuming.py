@@ -19,7 +19,7 @@ from typing import Any
 from rla_client.checkpoint_files import find_checkpoint, list_checkpoints
 from rla_client.errors import NoCheckpointError, RlaError
 from rla_client.found_run import find_item, read_run_file
-from rla_client.handing_over import settle
+from rla_client.stream_handover import settle
 from rla_client.item import Item
 from rla_client.layout import CHECKPOINT, LOG, OTHER_RESULTS, RunIndex
 from rla_client.places import find_places

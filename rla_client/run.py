@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.autostart import shares_our_life
 from rla_client.errors import ArgumentError
-from rla_client.handing_over import HANDED_OVER, settle, withdraw
+from rla_client.stream_handover import HANDED_OVER, settle, withdraw
 from rla_client.layout import check_relative
 from rla_client.outbox import Outbox
 from rla_client.places import find_places

@@ -34,7 +34,7 @@ ConfigOption = Annotated[Path, typer.Option("--config", help="the project's rla_
 RootOption = Annotated[Path, typer.Option("--data-root", help="the local data root")]
 TableOption = Annotated[str, typer.Option(help="glob for task tables")]
 IndexOption = Annotated[str, typer.Option(help="glob for YYYY/MM/DD/name")]
-SinceOption = Annotated[str, typer.Option(help="from this date on, YYYY/MM/DD[/HH-MM-SS-ffffff]")]
+SinceOption = Annotated[str, typer.Option(help="from this date on, YYYY/MM/DD or YYYY/MM/DD/HH-MM-SS-ffffff")]
 UntilOption = Annotated[str, typer.Option(help="up to this date")]
 KindOption = Annotated[list[str] | None, typer.Option("--kind", help="data kind; may be given several times")]
 

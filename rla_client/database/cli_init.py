@@ -37,7 +37,9 @@ def register(app: typer.Typer) -> None:
 
 def init(
     folder: Annotated[Path, typer.Argument(help="The project's folder.", show_default=False)] = Path(),
-    data: Annotated[str, typer.Option("--data", help="Folder of the database, in the project.")] = DATA_FOLDER,
+    data: Annotated[
+        str, typer.Option("--data", help="Folder of the database, in the project.")
+    ] = DATA_FOLDER,
 ) -> None:
     """Write a commented rla_config.yaml and the .gitignore lines, and show what a script needs."""
     for line in set_up(folder, data):

@@ -192,8 +192,9 @@ def main() -> None:
         return
     if chosen.only in "ingest":
         bench_ingest(chosen.rows)
-    if chosen.only in "late":
+    if chosen.only in "late at once":
         bench_late(chosen.late_rows, at_once=True)
+    if chosen.only in "late one a row":
         bench_late(chosen.late_rows, at_once=False)
     if chosen.only in "wide":
         bench_wide()

@@ -35,6 +35,7 @@ def main() -> None:
     chance = random.Random(1)
     raised = [0]
     over = threading.Event()
+    armed = [False]  # an exception disarms: none comes before it was caught
 
     def log(who: str) -> None:
         seq = tried[who]
@@ -46,13 +47,14 @@ def main() -> None:
         returned[who].append(seq)
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
-        if over.is_set():
+        if not armed[0]:
             return
         if chance.random() < LOGS_FROM_HANDLER:
             if not current.pending:  # else its row would be the interrupted one's
                 log("handler")
             return
         raised[0] += 1
+        armed[0] = False
         raise HailError
 
     def other() -> None:
@@ -66,17 +68,14 @@ def main() -> None:
     signal.setitimer(signal.ITIMER_REAL, INTERVAL_S, INTERVAL_S)
     while raised[0] < wanted:
         try:
+            armed[0] = True
             for _ in range(100):
                 log("main")
+            armed[0] = False
         except HailError:
             pass
-    while True:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            over.set()
-            break
-        except HailError:
-            pass
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    over.set()
     thread.join()
     logger.reset()
     with open(result, "w", encoding="utf-8") as file:

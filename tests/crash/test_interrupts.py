@@ -34,16 +34,6 @@ def test_exceptions_from_signal_handlers(
     assert done.returncode == 0
     if not agent_up:
         bare_agent.spawn()
-    status_damaged = []
-
-    def damaged() -> bool:
-        from rla_agent.control import ask_status
-
-        status_damaged.append(json.dumps(ask_status(places)))
-        return True
-
-    wait_until(bare_agent.serves)
-    damaged()
     bare_agent.drain(wait_until)
     told = json.loads(result.read_text())
     with (folder / "progress.csv").open(newline="") as file:
@@ -53,7 +43,7 @@ def test_exceptions_from_signal_handlers(
     assert max(counts.values()) == 1, [row for row, n in counts.items() if n > 1][:5]
     for who, seqs in told["returned"].items():
         there = [seq for name, seq in rows if name == who]
-        assert there == sorted(there), who
+        assert who == "handler" or there == sorted(there), who  # handlers interrupt handlers
         assert set(seqs) <= set(there), f"{who}: {sorted(set(seqs) - set(there))[:10]} are missing"
         assert len(there) <= told["tried"][who]
     events = next((folder / "tb" / "events").iterdir())

@@ -59,7 +59,12 @@ class Training:
         root.mkdir(exist_ok=True)
         arguments = [sys.executable, str(script), str(root), str(rows), str(pause_s), end]
         self.process = subprocess.Popen(
-            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+            arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            bufsize=1,
         )
         assert self.process.stdout is not None
         self._lines = self.process.stdout
@@ -108,41 +113,38 @@ def _trainings(folder: Path) -> Iterator[Callable[..., Training]]:
         one.process.communicate()
 
 
-@pytest.mark.parametrize(
-    ("end", "number", "state", "reason"),
-    [
-        ("wait", signal.SIGINT, "failed", "KeyboardInterrupt"),
-        ("exception", None, "failed", "ValueError: no more reward"),
-        ("wait", signal.SIGTERM, "killed", "without closing"),
-        ("wait", signal.SIGKILL, "killed", "without closing"),
-        ("_exit", None, "killed", "without closing"),
-        ("0", None, "finished", ""),
-        ("return", None, "finished", ""),
-    ],
-)
+ENDS = {
+    # how it ends, signal → state, reason
+    ("wait", signal.SIGINT): ("failed", "KeyboardInterrupt"),
+    ("exception", None): ("failed", "ValueError: no more reward"),
+    ("wait", signal.SIGTERM): ("killed", "without closing"),
+    ("wait", signal.SIGKILL): ("killed", "without closing"),
+    ("_exit", None): ("killed", "without closing"),
+    ("0", None): ("finished", ""),
+    ("return", None): ("finished", ""),
+}
+
+
 def test_every_end_leaves_a_complete_item(
-    training: Callable[..., Training],
-    wait_until: Callable[..., Any],
-    end: str,
-    number: signal.Signals | None,
-    state: str,
-    reason: str,
+    training: Callable[..., Training], wait_until: Callable[..., Any]
 ) -> None:
-    run = training(200, end)
-    run.await_rows(200)
-    ended = run.end(number)
-    wait_until(lambda: run.state() not in {"running", "no run.json"}, KNOWN_WITHIN_S, what="the end in run.json")
-    assert time.monotonic() - ended <= KNOWN_WITHIN_S
-    record = run.record()
-    assert record["state"] == state
-    assert reason in record["reason"]
-    assert record["closed"] is not None
-    assert record["rows"] == 200
-    wait_until(lambda: len(stored(run.log)) == 200, 2)
-    assert stored(run.log) == list(range(200))
-    assert steps_in_tensorboard(run.log) == 200
-    assert (run.log / "log.txt").read_text().count("| number") == 200
-    assert {"backup.txt", "warn.txt", "run.json", "parameter.yaml"} <= set(os.listdir(run.log))
+    runs = {how: training(200, how[0]) for how in ENDS}  # side by side: one agent, seven ends
+    for (end, number), (state, reason) in ENDS.items():
+        run = runs[end, number]
+        run.await_rows(200)
+        ended = run.end(number)
+        limit = KNOWN_WITHIN_S if number else 20.0  # the others ended at a moment nobody noted
+        wait_until(lambda: run.state() not in {"running", "no run.json"}, limit, what="the end in run.json")
+        assert time.monotonic() - ended <= limit
+        record = run.record()
+        assert record["state"] == state, (end, number, record)
+        assert reason in record["reason"]
+        assert record["rows"] == 200
+        assert record["closed"] - record["last_row"] <= KNOWN_WITHIN_S + 1.0 or number
+        assert stored(run.log) == list(range(200)), (end, number)
+        assert steps_in_tensorboard(run.log) == 200
+        assert (run.log / "log.txt").read_text().count("| number") == 200
+        assert {"backup.txt", "warn.txt", "run.json", "parameter.yaml"} <= set(os.listdir(run.log))
 
 
 def stored(log: Path) -> list[int]:
@@ -162,7 +164,9 @@ def steps_in_tensorboard(log: Path) -> int:
     return sum(any(value.tag == "number" for value in event.summary.value) for event in events)
 
 
-def test_stalled_and_back(tmp_path: Path, new_agent: Callable[..., Any], wait_until: Callable[..., Any]) -> None:
+def test_stalled_and_back(
+    tmp_path: Path, new_agent: Callable[..., Any], wait_until: Callable[..., Any]
+) -> None:
     config = tmp_path / "agent.yaml"
     config.write_text("AGENT:\n  stall_s: 1\n")
     agent = new_agent("--config", str(config)).start()
@@ -183,7 +187,7 @@ def test_removed_is_never_made_again(
 ) -> None:
     run = training(100_000, "wait", 0.002)
     run.await_rows(100)
-    wait_until(lambda: len(stored(run.log)) > 50, 5)
+    wait_until(lambda: run.state() == "running", 5)
     run_id = run.record()["run_id"]
     shutil.rmtree(run.log)
     wait_until(lambda: _states(agent).get(run_id) == "removed", KNOWN_WITHIN_S)

@@ -58,7 +58,11 @@ class Container:
         self.tree = tree
         binds = {str(REPOSITORY), sys.prefix, sys.base_prefix}
         command = ["systemd-nspawn", "-q", "-D", str(tree), "--boot", "--register=no", "--keep-unit"]
-        command += ["--private-network", "--machine=rla-test", *(f"--bind-ro={path}" for path in sorted(binds))]
+        command += [
+            "--private-network",
+            "--machine=rla-test",
+            *(f"--bind-ro={path}" for path in sorted(binds)),
+        ]
         self._boot = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT,
             env={**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "0"},
@@ -85,7 +89,9 @@ class Container:
         return [*inside, *arguments]
 
     def run(self, user: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(self.command(user, *arguments), capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(
+            self.command(user, *arguments), capture_output=True, text=True, timeout=120, check=False
+        )
 
     def root(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.run("root", *arguments)
@@ -120,7 +126,9 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.rmtree(path / "home" / user, ignore_errors=True)
         subprocess.run(["chroot", path, "userdel", user], check=False, capture_output=True)
         subprocess.run(["chroot", path, "useradd", "-m", user], check=True, capture_output=True)
-        subprocess.run(["chroot", path, "install", "-d", "-o", user, f"/srv/{user}", f"/home/{user}/data"], check=True)
+        subprocess.run(
+            ["chroot", path, "install", "-d", "-o", user, f"/srv/{user}", f"/home/{user}/data"], check=True
+        )
     for stale in (path / "etc/systemd/system").glob("**/rla-agent*"):
         shutil.rmtree(stale) if stale.is_dir() and not stale.is_symlink() else stale.unlink(missing_ok=True)
     shutil.rmtree(path / "var/lib/systemd/linger", ignore_errors=True)
@@ -154,7 +162,9 @@ class Training:
     def __init__(self, container: Container, user: str, root: str, rows: int, pause_s: float) -> None:
         self._container = container
         arguments = (sys.executable, "-u", "/opt/training.py", root, str(rows), str(pause_s))
-        self._process = subprocess.Popen(container.command(user, *arguments), stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            container.command(user, *arguments), stdout=subprocess.PIPE, text=True
+        )
         assert self._process.stdout is not None
         self._lines = self._process.stdout
         self.log_folder = next(line.strip() for line in self._lines if line.startswith("/"))
@@ -180,13 +190,17 @@ def _check_life(container: Container, user: str, roots: tuple[str, str], unit: t
     first = container.agent_pid(user)
     training = Training(container, user, roots[0], 300, 0.01)
     container.root("kill", "-KILL", str(first))
-    second = _poll(lambda: (pid := container.agent_pid(user)) != first and pid, 20, what="a restart after SIGKILL")
+    second = _poll(
+        lambda: (pid := container.agent_pid(user)) != first and pid, 20, what="a restart after SIGKILL"
+    )
     told = training.finish()
     assert told == training.stored() == list(range(300))
 
     training = Training(container, user, roots[1], 300, 0.02)
     container.root("kill", "-STOP", str(second))
-    third = _poll(lambda: (pid := _main_pid(container, user, unit)) != second and pid, 40, what="watchdog restart")
+    third = _poll(
+        lambda: (pid := _main_pid(container, user, unit)) != second and pid, 40, what="watchdog restart"
+    )
     told = training.finish()
     assert told == training.stored() == list(range(300))
     shown = container.run(user, *unit, "-p", "NRestarts")
@@ -236,9 +250,16 @@ def test_a_root_that_the_service_may_not_write_waits(container: Container) -> No
     container.run("alice", "mkdir", "-p", "/home/alice/other")
     arguments = (sys.executable, "-u", "/opt/training.py", "/home/alice/other", "20", "0")
     killed = subprocess.run(
-        container.command("alice", "timeout", "-s", "KILL", "4", *arguments), capture_output=True, text=True, check=False
+        container.command("alice", "timeout", "-s", "KILL", "4", *arguments),
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    folder = killed.stdout.splitlines()[0] if not killed.stdout.startswith("rla") else killed.stdout.splitlines()[1]
+    folder = (
+        killed.stdout.splitlines()[0]
+        if not killed.stdout.startswith("rla")
+        else killed.stdout.splitlines()[1]
+    )
     problems = json.loads(container.agent("alice", "status", "--json").stdout)["problems"]
     assert any("--data-root" in problem["mend"] for problem in problems), problems
     container.root(*install, "--data-root", "/home/alice/other")
@@ -268,7 +289,12 @@ def test_user_unit(container: Container) -> None:
     assert container.root("loginctl", "enable-linger", "bob").returncode == 0
     bob = container.run("bob", "id", "-u").stdout.strip()
     session = ("env", f"XDG_RUNTIME_DIR=/run/user/{bob}")
-    _poll(lambda: container.run("bob", *session, "systemctl", "--user", "is-system-running").stdout.strip() == "running")
+    _poll(
+        lambda: (
+            container.run("bob", *session, "systemctl", "--user", "is-system-running").stdout.strip()
+            == "running"
+        )
+    )
     done = container.run("bob", *session, "systemctl", "--user", "enable", "--now", "rla-agent.service")
     assert done.returncode == 0, done.stderr
     status = json.loads(container.agent("bob", "status", "--json").stdout)

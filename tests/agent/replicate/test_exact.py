@@ -270,6 +270,7 @@ def test_a_full_master(node: Node, master: Sshd) -> None:
         subprocess.run(["umount", "-l", str(master.root)], check=True)
 
 
+@pytest.mark.soak  # half a minute
 def test_a_black_hole_is_noticed(proxy: Proxy, master: Sshd, make_node: MakeNode) -> None:
     node = make_node(master.remote(port=proxy.port))
     log = node.run()

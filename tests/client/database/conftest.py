@@ -54,7 +54,7 @@ def make_run(root: Path) -> MakeRun:
     return lambda **options: write_run(root, **options)
 
 
-def write_run(
+def write_run(  # noqa: C901, PLR0913 - one option for each thing a test varies
     root: Path,
     *,
     number: int = 0,
@@ -78,7 +78,7 @@ def write_run(
     gap = " " if spaces else "_"
     index = f"2026/11/21/09-30-{number:02}-123456{gap}10.0.0.5{gap}{info}"
     values = {"lr": 0.1, "seed": number} if params is None else params
-    opened = datetime(2026, 11, 21, 9, 30, number, 123456).timestamp()
+    opened = datetime(2026, 11, 21, 9, 30, number, 123456).timestamp()  # noqa: DTZ001 - local time
     for kind in kinds:
         folder = root / kind / table / index
         (folder.parent if kind == "archive_tester" else folder).mkdir(parents=True, exist_ok=True)
@@ -134,7 +134,7 @@ def write_old_pickle(protocol: int = 2, **state: object) -> bytes:
         hyper_param={"lr": 0.1, "nested": {"a": [1, 2]}},
         hyper_param_record=["lr=0.1", "lr=0.1"],
         custom_data={"best": deque([1.5, 2.5], maxlen=3)},
-        record_date=datetime(2021, 3, 4, 5, 6, 7, 8),
+        record_date=datetime(2021, 3, 4, 5, 6, 7, 8),  # noqa: DTZ001 - as the original
         info="&lr=0.1&lr=0.1",
         task_name="old_task",
         root="/somewhere",

@@ -104,7 +104,7 @@ def test_show_tells_everything_in_time(root: Path, make_run: MakeRun) -> None:
     assert max(map(len, text.splitlines())) <= 80
     facts = json.loads(rla("show", "-d", str(root), "--json").stdout)
     assert facts["metrics"]["return"] == 49.5
-    print("rla show:", min(times))
+    assert min(times) < 5  # the budget of 0.3 s is the benchmark's
 
 
 def test_show_and_ls_import_no_pandas(root: Path, make_run: MakeRun) -> None:

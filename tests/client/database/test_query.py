@@ -50,7 +50,7 @@ def test_what_the_results_hold(root: Path, make_run: Callable[..., str]) -> None
     assert figures.ctime == [os.path.getmtime(figures.location[0])]
     manager = single_experiment_query(str(root), "task", date, ARCHIVE_TESTER).exp_manager
     assert manager.hyper_param["net"]["size"] == 3
-    assert manager.record_date == datetime(2026, 11, 21, 9, 30, 0, 123456)
+    assert manager.record_date == datetime(2026, 11, 21, 9, 30, 0, 123456)  # noqa: DTZ001
 
 
 def test_bad_questions_are_answered_clearly(root: Path, make_run: Callable[..., str]) -> None:
