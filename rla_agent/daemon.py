@@ -28,6 +28,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from rla_agent.leftovers import sweep_memory
 from rla_agent.lock import AgentLock, read_holder
 from rla_agent.service import Notifier
 from rla_agent.state import AgentDatabase, open_or_replace
@@ -360,6 +361,7 @@ def serve_once(
         Exit code, and whether it ended for want of work.
     """
     sweep_half_made(places.spool)
+    sweep_memory(places)
     database, broken = open_or_replace(places.database)
     if broken:
         _log.error("agent.db was damaged and is now %s; positions come from the spool", broken)

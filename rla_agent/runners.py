@@ -54,7 +54,11 @@ def checkpoint(fields: dict[str, Any], context: JobContext) -> None:
     """Write a `.pt`, then what resume needs, then free its memory, then drop superseded ones."""
     marks = fields.pop(MARKS_FIELD, None)
     job = CheckpointJob.decode(fields)
-    folder = _item_folder(context, CHECKPOINT)
+    try:
+        folder = _item_folder(context, CHECKPOINT)
+    except RlaError:
+        release(job, context.blobs)
+        raise
     final = folder / job.final_name
     try:
         result = run_checkpoint(job, context.blobs, final)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -28,6 +29,7 @@ from rla_agent.ingest import (
     Position,
     Record,
     Row,
+    decode,
     parse,
 )
 from rla_agent.opening import StreamOpening, check_opening, open_folder, output_path
@@ -40,11 +42,20 @@ from rla_agent.sinks.tensorboard import EventEncoder
 from rla_agent.sinks.text import TextEncoder
 from rla_agent.state import JobRow, OutputRow
 from rla_client.errors import RemoteProtocolError, SpoolError, UnknownVersionError
-from rla_client.protocol import FRAME_HEADER_BYTES, MAX_FRAME_BYTES, TextTarget, pack
+from rla_client.protocol import (
+    FRAME_HEADER_BYTES,
+    MAX_FRAME_BYTES,
+    Frame,
+    FrameKind,
+    TextTarget,
+    find_frame,
+    frame_at,
+    pack,
+)
 from rla_client.spool import base_path, read_at, segment_numbers, segment_path
 from rla_client.storage import write_atomic
 
-READ_BYTES = 1 << 20
+READ_BYTES = 256 << 10  # some thousand rows: the unit of fairness between streams
 CHECKPOINT_JOB = "checkpoint"
 HANDED_OVER = "handed over"
 MARKS_FIELD = "marks"  # where resume cuts the outputs back to
@@ -217,10 +228,9 @@ class Stream:
 
     # -- outputs that lag -----------------------------------------------------------------------
 
-    def catch_up(self, output: Output, files: OpenFiles, pieces: int) -> None:
-        """Give an unblocked output that lags up to `pieces` pieces of the spool."""
-        while pieces > 0 and not output.blocked and output.position < self.position and not self.removed:
-            pieces -= 1
+    def catch_up(self, output: Output, files: OpenFiles, until: float) -> None:
+        """Give an unblocked output that lags what it lacks, until a moment (monotonic); at least a piece."""
+        while not output.blocked and output.position < self.position and not self.removed:
             number, offset = output.position
             batch, more = self._read(number, offset)
             if batch is None:
@@ -232,6 +242,8 @@ class Stream:
             if number == self.position.number and batch.end > self.position.offset:
                 batch = clipped(batch, self.position.offset)
             self._give(output, batch, files)
+            if time.monotonic() > until:
+                return
 
     def pending_records(self, output: Output) -> Iterator[list[Record]]:
         """Records that wait for an output, piece by piece, without moving it."""
@@ -396,13 +408,33 @@ def read_opening(folder: Path) -> tuple[StreamOpening, int]:
     """
     numbers = segment_numbers(folder)
     for number in numbers:
-        data = read_at(segment_path(folder, number), 0, READ_BYTES)
-        for record in parse(data, number, 0, final=True).records:
-            if isinstance(record.content, Opening):
-                with suppress(RemoteProtocolError):
-                    return check_opening(record.content.fields), numbers[0]
+        for size in (READ_BYTES, MAX_FRAME_BYTES + FRAME_HEADER_BYTES):
+            data = read_at(segment_path(folder, number), 0, size)
+            for frame in valid_frames(data):
+                content = decode(frame.kind, frame.payload) if frame.kind == FrameKind.OPEN else None
+                if isinstance(content, Opening):
+                    with suppress(RemoteProtocolError):
+                        return check_opening(content.fields), numbers[0]
+            if len(data) < size:
+                break
     message = f"{folder} has no readable opening frame"
     raise SpoolError(message)
+
+
+def valid_frames(data: bytes) -> Iterator[Frame]:
+    """Frames of a segment, those after damage too.
+
+    Raises:
+        UnknownVersionError: one is of a later release.
+    """
+    at = 0
+    while at < len(data):
+        found = frame_at(data, at)
+        if isinstance(found, Frame):
+            yield found
+            at = found.end
+        else:
+            at = find_frame(data, at + 1)
 
 
 def make_outputs(opening: StreamOpening, stream: str) -> list[Output]:

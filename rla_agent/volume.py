@@ -44,7 +44,7 @@ from rla_client.storage import TEMP_PREFIX, fsync_folder
 
 TICK_S = 0.25
 QUEUE_MAX_BYTES = 16 << 20
-PIECES_PER_TURN = 8  # pieces of 1 MiB that one stream may take before the others and a commit
+TURN_S = 0.1  # what one stream may take before the others and a commit
 GONE_PREFIX = f"{TEMP_PREFIX}gone-"  # streams on their way out
 DRAIN_POLL_S = 0.01
 
@@ -296,11 +296,10 @@ class Volume(threading.Thread):
         if not stream.writer_gone and not writer_alive(stream.folder):
             stream.writer_gone = True  # before reading: what is there now is all there will be
             stream.dirty = True
-        more = True
-        pieces = 0 if stream.new_files else PIECES_PER_TURN
-        while more and pieces:
-            more = stream.read_more(self.files)
-            pieces -= 1
+        more = not stream.new_files  # a file that cannot be written yet holds the stream up
+        until = time.monotonic() + TURN_S
+        while more and (more := stream.read_more(self.files)) and time.monotonic() < until:
+            pass
         self._serve_outputs(stream)
         self._serve_files(stream)
         if stream.removed and stream.outputs:
@@ -309,7 +308,7 @@ class Volume(threading.Thread):
             stream.outputs = []
             stream.dirty = True
             _log.warning("item removed: %s; its further rows are dropped", stream.opening.log_folder)
-        return (more and pieces == 0 and not stream.new_files) or any(not o.blocked for o in stream.lagging)
+        return (more and not stream.new_files) or any(not output.blocked for output in stream.lagging)
 
     def _root_is_back(self, stream: Stream) -> bool:
         """Take in a stream whose data root was away and is there now."""
@@ -340,7 +339,7 @@ class Volume(threading.Thread):
                     output.fail(error)
             self._widener.serve(stream, output, self.files, self._committer, hurry=hurry)
             if output.position < stream.position:
-                stream.catch_up(output, self.files, PIECES_PER_TURN)
+                stream.catch_up(output, self.files, time.monotonic() + TURN_S)
                 stream.dirty = True
 
     def _serve_files(self, stream: Stream) -> None:

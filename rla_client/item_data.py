@@ -194,7 +194,10 @@ class ItemData:
         if self.dl_framework == "tensorflow":
             from rla_client.tensorflow_checkpoint import save_tensorflow  # noqa: PLC0415
 
-            save_tensorflow(model_dict, self.folder_of(CHECKPOINT), checkpoint_name, int(step), self._var_prefix)
+            folder = self.folder_of(CHECKPOINT)
+            save_tensorflow(
+                model_dict, folder, checkpoint_name, int(step), self._var_prefix, max_to_keep=self.max_to_keep
+            )
         else:
             from rla_client.resume_state import keep_resume_state  # noqa: PLC0415
 

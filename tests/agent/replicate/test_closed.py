@@ -246,7 +246,7 @@ def test_an_item_moved_on_the_master_is_not_made_again(node: Node, master: Sshd)
     assert "retry" in parked["mend"]
     assert not (master.root / "log" / ITEM).exists()
     registry.ask_retry(node.state)
-    wait_until(lambda: (master.root / "log" / ITEM / "warn.txt").exists(), 20)
+    wait_until((master.root / "log" / ITEM / "warn.txt").exists, 20)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -66,7 +66,10 @@ def test_nothing_named_in_a_file_is_imported_or_called(
     script = """
 import sys
 seen = []
-sys.addaudithook(lambda event, args: seen.append((event, args)) if event in {"pickle.find_class", "os.system"} else None)
+def hook(event, args):
+    if event in {"pickle.find_class", "os.system"}:
+        seen.append((event, args))
+sys.addaudithook(hook)
 from rla_client.database.pickle_values import to_plain
 from rla_client.database.safe_pickle import read_pickle
 before = set(sys.modules)
@@ -79,6 +82,7 @@ assert set(sys.modules) - before <= {"encodings.raw_unicode_escape"}, set(sys.mo
         [sys.executable, "-c", script, str(file), str(tmp_path / "import.pkl")],
         capture_output=True,
         text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert not mark.exists()

@@ -1,0 +1,183 @@
+"""What the agent tells systemd, seen at the other end of a real notify socket; and the unit files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rla_agent.service import Notifier
+from rla_agent.unit_files import (
+    drop_in,
+    install_system_unit,
+    install_user_unit,
+    known_roots,
+    quote,
+    user_unit,
+)
+from rla_client.errors import ArgumentError
+from rla_client.places import Places
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as found:
+        found.bind(str(tmp_path / "notify"))
+        found.settimeout(10)
+        yield found
+
+
+def told(manager: socket.socket, until: str) -> list[str]:
+    lines: list[str] = []
+    while until not in lines:
+        lines += manager.recv(4096).decode().split("\n")
+    return lines
+
+
+def test_nothing_without_a_manager() -> None:
+    notifier = Notifier({})
+    assert not notifier.active
+    notifier.ready()
+    notifier.beat(1.0)
+    assert not notifier.status_due(1.0)
+
+
+def test_variables_are_taken_and_beats_are_rationed(manager: socket.socket) -> None:
+    environment = {
+        "NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "8000000", "WATCHDOG_PID": str(os.getpid()),
+        "RLA_AGENT_SERVICE": "user", "PATH": "/bin",
+    }  # fmt: skip
+    notifier = Notifier(environment)
+    assert environment == {"PATH": "/bin"}, "no child may take itself for the service"
+    assert (notifier.kind, notifier.beat_s) == ("user", 2.0)
+    for now in (0.0, 1.9, 2.0, 3.9, 4.1):
+        notifier.beat(now)
+    notifier.status("one\nREADY=1")
+    notifier.stopping()
+    assert told(manager, "STOPPING=1") == ["WATCHDOG=1"] * 3 + [
+        "STATUS=one",
+        "STOPPING=1",
+        "STATUS=writing what is left",
+    ]
+    notifier.close()
+
+
+def test_the_watchdog_of_another_process_is_not_ours(manager: socket.socket) -> None:
+    notifier = Notifier(
+        {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}
+    )
+    assert notifier.beat_s == 0.0
+    notifier.close()
+
+
+@pytest.fixture
+def served(places: Places, manager: socket.socket) -> Iterator[subprocess.Popen[bytes]]:
+    environment = {
+        **os.environ, "NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "400000", "RLA_AGENT_SERVICE": "user",
+    }  # fmt: skip
+    environment.pop("WATCHDOG_PID", None)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rla_agent", "start"], env=environment, stderr=subprocess.DEVNULL
+    )
+    yield process
+    process.send_signal(signal.SIGCONT)
+    process.kill()
+    process.wait()
+
+
+def test_a_real_agent_is_ready_beats_and_stops(
+    served: subprocess.Popen[bytes], manager: socket.socket, places: Places
+) -> None:
+    told(manager, "READY=1")
+    assert places.control_socket.exists(), "ready means: it answers"
+    began = time.monotonic()
+    for _ in range(5):
+        told(manager, "WATCHDOG=1")
+    assert time.monotonic() - began < 5 * 0.4
+    served.send_signal(signal.SIGSTOP)  # a loop that does not move feeds no watchdog
+    manager.settimeout(1.0)
+    with pytest.raises(TimeoutError):
+        while True:
+            manager.recv(4096)
+    served.send_signal(signal.SIGCONT)
+    manager.settimeout(10)
+    told(manager, "WATCHDOG=1")
+    served.terminate()
+    told(manager, "STOPPING=1")
+    assert served.wait(10) == 0
+
+
+def test_a_service_takes_over_from_an_autostarted_agent(
+    agent: Any, manager: socket.socket, places: Places, wait_until: Callable[..., Any]
+) -> None:
+    environment = {**os.environ, "NOTIFY_SOCKET": manager.getsockname(), "RLA_AGENT_SERVICE": "user"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rla_agent", "start"], env=environment, stderr=subprocess.DEVNULL
+    )
+    try:
+        told(manager, "READY=1")
+        wait_until(lambda: not agent.alive, 10)
+        status = agent.status()["agent"]
+        assert (status["pid"], status["service"]) == (process.pid, "user")
+        second = subprocess.run(
+            [sys.executable, "-m", "rla_agent", "start"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=20,
+        )
+        assert second.returncode == 3, "a service never ends another service"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+# -- unit files ---------------------------------------------------------------------------------
+
+
+def test_user_unit_names_this_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", "/some where")
+    lines = install_user_unit(None)
+    text = (tmp_path / "systemd/user/rla-agent.service").read_text()
+    assert f'ExecStart="{sys.executable}" -m rla_agent start' in text
+    assert 'Environment="XDG_STATE_HOME=/some where"' in text
+    assert "/usr/bin/env rla-agent" not in text
+    assert any("loginctl enable-linger" in line for line in lines)
+    assert text == user_unit()
+
+
+def test_system_unit_keeps_the_roots_of_earlier_calls(tmp_path: Path) -> None:
+    roots = [tmp_path / "a b", tmp_path / "c%d"]
+    for root in roots:
+        root.mkdir()
+        lines = install_system_unit([root], "root", tmp_path / "units")
+    path = tmp_path / "units" / "rla-agent@root.service.d" / "10-rla-agent.conf"
+    assert known_roots(path) == [str(root) for root in roots]
+    text = path.read_text()
+    assert f'ReadWritePaths="-{roots[0]}"' in text
+    assert str(roots[1]).replace("%", "%%") in text
+    assert (tmp_path / "units" / "rla-agent@.service").exists()
+    assert any("enable --now rla-agent@root.service" in line for line in lines)
+
+
+def test_roots_below_tmp_are_bound_over_the_private_one() -> None:
+    text = drop_in("/home/u/.local/state/rla-agent", ["/tmp/data", "/srv/data"])
+    assert [line for line in text.splitlines() if line.startswith("BindPaths")] == ['BindPaths="-/tmp/data"']
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="no user"):
+        install_system_unit([], "nobody-of-that-name", tmp_path)
+    with pytest.raises(ArgumentError, match="make it first"):
+        install_system_unit([tmp_path / "missing"], "root", tmp_path)
+    with pytest.raises(ArgumentError):
+        quote("/data\nExecStart=/bin/evil")

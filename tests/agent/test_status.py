@@ -1,0 +1,149 @@
+"""What `rla-agent status` says, from plain facts."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from rla_agent.runs import RunRecord, RunState
+from rla_agent.status import RATE_WINDOW_S, Facts, RateMeter, absent_status, build_status, problem
+from rla_agent.status_view import duration, show_status, size
+from rla_client.places import Places
+from rla_client.protocol import SEGMENT_MAX_BYTES
+
+PLACES = Places(Path("/state"), Path("/runtime"))
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "status.md"
+
+
+def record(run: str, **changes: Any) -> RunRecord:
+    fields: dict[str, Any] = {
+        "run": run, "root": "/data", "table": "t", "index": f"2026/11/21/{run}", "log_folder": f"/data/log/t/{run}",
+        "host": "h", "user": "u", "pid": 1, "opened": 1000.0, "client": "0",
+    }  # fmt: skip
+    return RunRecord(**{**fields, **changes})
+
+
+def volume(*records: RunRecord, streams: tuple[dict[str, Any], ...] = (), **changes: Any) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "name": "volume-0", "commit_s": 0.01, "last_turn_s": 0.1, "open_files": 3, "queued_bytes": 0, "faults": {},
+        "runs": {r.run: r for r in records}, "streams": list(streams),
+    }  # fmt: skip
+    return {**base, **changes}
+
+
+def stream(name: str, run: str, **changes: Any) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "stream": name, "run": run, "position": (1, 1000), "durable": (1, 900), "parked": "", "rows": 100,
+        "damaged_bytes": 0, "errors": [],
+    }  # fmt: skip
+    return {**base, **changes}
+
+
+def facts(**changes: Any) -> Facts:
+    return Facts(**{"pid": 7, "places": PLACES, "started": 900.0, "now": 1100.0, **changes})
+
+
+def test_live_and_ended_runs_with_rate_and_lag() -> None:
+    live = record("a", rows=100, last_row=1090.0, time_step=5)
+    ended = record("b", state=RunState.KILLED, reason="gone").to_plain(1.0)
+    status = build_status(
+        facts(lags={"s": 500}, rates={"a": 12.345}, ended=(ended, live.to_plain(1.0))),
+        [volume(live, streams=(stream("s", "a"),))],
+    )
+    assert [run["run_id"] for run in status["runs"]] == ["b", "a"], "the live ones last, each once"
+    shown = status["runs"][1]
+    assert (shown["live"], shown["rows_per_s"], shown["silent_s"]) == (True, 12.35, 10.0) or shown[
+        "rows_per_s"
+    ] == 12.34
+    assert (shown["lag_bytes"], shown["lag_rows"]) == (500, 50)
+    assert status["runs"][0]["live"] is False
+    assert status["spool"]["lag_bytes"] == 500
+    json.dumps(status)
+
+
+def test_lag_counts_earlier_segments() -> None:
+    far = stream("s", "a", position=(3, 0), rows=2_000_000)
+    status = build_status(facts(lags={"s": SEGMENT_MAX_BYTES}), [volume(record("a"), streams=(far,))])
+    assert status["runs"][0]["lag_rows"] == 1_000_000
+
+
+def test_the_rate_is_recent() -> None:
+    meter = RateMeter()
+    assert meter.rate("a", 0.0, 0) is None
+    for second in range(60):
+        meter.sample(float(second), {"a": second * 1000 if second < 30 else 30_000})
+    assert meter.rate("a", 59.0, 30_000) == 0.0, "nothing for 30 s"
+    meter.sample(60.0, {"a": 30_500})
+    rate = meter.rate("a", 60.0, 30_500)
+    assert rate is not None
+    assert abs(rate - 500 / RATE_WINDOW_S) <= 5
+    meter.sample(61.0, {})
+    assert meter.rate("a", 61.0, 0) is None, "an ended run is forgotten"
+
+
+def test_problems_say_what_to_do() -> None:
+    parked = stream(
+        "s",
+        "a",
+        parked="the data root /x is not here (not mounted)",
+        damaged_bytes=12,
+        errors=["[Errno 28] No space left"],
+    )
+    status = build_status(
+        facts(unreadable={"t": "frame version 9"}, newer=3, spool_bytes=90, spool_max_bytes=100),
+        [volume(streams=(parked,), faults={"x": "[Errno 13] Permission denied: 'log'"}, last_turn_s=9.0)],
+    )
+    mends = {found["what"]: found["mend"] for found in status["problems"]}
+    assert len(mends) == 8
+    assert all(mends.values())
+    assert "install-service" in next(mend for what, mend in mends.items() if "not here" in what)
+    assert "free space" in next(mend for what, mend in mends.items() if "No space" in what)
+    assert "right to write" in next(mend for what, mend in mends.items() if "Permission" in what)
+    assert any("waits 9 s for its disk" in what for what in mends)
+    assert problem("strange")["mend"] == "see: rla-agent logs"
+
+
+def test_absent_has_the_same_shape() -> None:
+    there = build_status(facts(), [])
+    absent = absent_status(PLACES, "no agent", state="not running", spool_bytes=5)
+    assert absent.keys() == there.keys()
+    assert absent["agent"].keys() == there["agent"].keys()
+    assert absent["agent"]["pid"] is None
+    assert absent["spool"]["bytes"] == 5
+
+
+def test_every_field_is_documented() -> None:
+    status = build_status(facts(), [volume(record("a"), streams=(stream("s", "a"),))])
+    described = set(re.findall(r"`([a-z_]+)`", DOCUMENT.read_text()))
+    fields = {*status, *status["agent"], *status["spool"], *status["messages"], *status["runs"][0]}
+    fields |= {*status["volumes"][0], *status["volumes"][0]["streams"][0], "what", "mend"}
+    assert not fields - described
+
+
+def test_the_table_fits_and_is_not_fooled_by_markup() -> None:
+    live = record("a", rows=3, index="2026/11/21/x_&note=[red]evil[/red]", reason="[bold]")
+    status = build_status(facts(), [volume(live, faults={"x": "[/] broken"})])
+    text = io.StringIO()
+    show_status(status, Console(file=text, width=100))
+    assert "[red]" in text.getvalue()
+    assert "[/] broken" in text.getvalue()
+    assert max(len(line) for line in text.getvalue().splitlines()) <= 100
+    text = io.StringIO()
+    show_status(absent_status(PLACES, "no agent", state="not running", spool_bytes=0), Console(file=text))
+    assert "not running" in text.getvalue()
+
+
+def test_units_for_people() -> None:
+    assert [size(n) for n in (0, 1023, 1024, 3 << 30, 5 << 40)] == [
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "3.0 GiB",
+        "5.0 TiB",
+    ]
+    assert [duration(s) for s in (-1, 59, 61, 90_000)] == ["0 s", "59 s", "00:01:01", "1.0 d"]
