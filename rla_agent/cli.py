@@ -35,6 +35,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+REPLICATION_COMMANDS = ("replicate", "transfer", "trust")
+
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="rla_config.yaml whose AGENT section is used.")
 ]
@@ -314,6 +316,13 @@ def install_service(
 
 def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - typer's
     """Entry point of `rla-agent`."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if not words or words[0] in REPLICATION_COMMANDS or words[0].startswith("-") or "_RLA_AGENT_COMPLETE" in os.environ:
+        from rla_agent.replicate.cli import replicate_app, transfer_app, trust_command  # noqa: PLC0415 - paramiko
+
+        app.add_typer(replicate_app, name="replicate")
+        app.add_typer(transfer_app, name="transfer")
+        app.command("trust")(trust_command)
     return app(arguments)
 
 

@@ -8,6 +8,7 @@ what was durable is copied to a new file and the rest is replayed.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -39,6 +40,7 @@ class Committer:
         self._files = files
         self._executor = executor
         self._written: dict[str, tuple[RunRecord, float]] = {}
+        self.unwritten: set[str] = set()
 
     def commit(self, streams: list[Stream], changes: Changes, faults: dict[str, str]) -> bool:
         """Make the present state of all dirty streams durable.
@@ -175,32 +177,42 @@ class Committer:
             _log.warning("segments stay for now: %s: %s", stream.folder, error)
 
     def write_run_files(self, runs: dict[str, RunRecord], now: float) -> None:
-        """Write run.json of runs that changed state, or are live and were written a while ago."""
+        """Write run.json of runs that changed state, or are live and were written a while ago.
+
+        What a full disk refused is in `unwritten` and tried again at the next commit.
+        """
+        self.unwritten.clear()
         for record in list(runs.values()):
             former, written = self._written.get(record.run, (None, 0.0))
-            same = former is not None and (former.state, former.reason) == (record.state, record.reason)
-            if same and (not record.live or 0 <= now - written < RUN_FILE_INTERVAL_S):
+            if record.live:
+                same = former is not None and (former.state, former.reason) == (record.state, record.reason)
+                if same and 0 <= now - written < RUN_FILE_INTERVAL_S:
+                    continue
+            elif record == former:
                 continue
-            if record.live or former is None or not same:
-                write_run_file(record, now)
-            self._written[record.run] = (record, now)
+            if write_run_file(record, now):
+                self._written[record.run] = (record, now)
+            else:
+                self.unwritten.add(record.run)
 
     def forget_run(self, run: str) -> None:
         """Nothing more is to be written of a run that ended and has no stream left."""
         self._written.pop(run, None)
 
 
-def write_run_file(record: RunRecord, now: float) -> None:
-    """Write run.json into the run's log folder, if that is there."""
+def write_run_file(record: RunRecord, now: float) -> bool:
+    """Write run.json into the run's log folder, if that is there; False if the disk refused it for now."""
     content = json.dumps(record.to_plain(now), indent=1).encode()
     below = os.path.relpath(record.log_folder, record.root)
     try:
         folder = open_folder(record.root, below)
     except OSError:
-        return
+        return True
     try:
         write_atomic(f"/proc/self/fd/{folder}/{RUN_FILE}", content)
     except OSError as error:
         _log.warning("run.json not written: %s: %s", record.log_folder, error)
+        return error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EIO}
     finally:
         os.close(folder)
+    return True

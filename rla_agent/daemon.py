@@ -30,6 +30,7 @@ from typing import Any
 
 from rla_agent.leftovers import sweep_memory
 from rla_agent.lock import AgentLock, read_holder
+from rla_agent.replication import Replication
 from rla_agent.service import Notifier
 from rla_agent.state import AgentDatabase, open_or_replace
 from rla_agent.status import ENDED_SHOWN, Facts, RateMeter, build_status
@@ -46,6 +47,7 @@ from rla_client.storage import TEMP_PREFIX
 SCAN_S = 0.25  # how often the spool is looked at for new streams
 SAMPLE_S = 1.0  # of the runs' row counts, for rows/s
 DRAIN_S = 20.0
+REPLICATOR_STOP_S = 3.0  # what it sends is in its ledger; it goes on with the next start
 TAKE_OVER_S = 25.0
 MOST_MESSAGES = 2000  # per wake-up, then timers are looked at
 MAX_VOLUMES = 64  # file systems with a thread of their own; beyond, they share
@@ -78,6 +80,7 @@ class Daemon:
         self.started = time.time()
         self._idle_exit_s = settings.idle_exit_s if idle_exit else 0.0
         self._wire = Wire(places)
+        self._replication = Replication(places)
         self._volumes: dict[int, Volume] = {}
         self._route: dict[str, Volume] = {}
         self._unreadable: dict[str, str] = {}
@@ -104,6 +107,7 @@ class Daemon:
                 self._scan()
             if now >= self._next_sample:
                 self._sample(now)
+            self._replication.poll(now)
             self._notifier.beat(now)
         self.idled = not (self._signals or self._failed)
         self._shut_down()
@@ -153,7 +157,12 @@ class Daemon:
         volume = self._volumes.get(device)
         if volume is None:
             volume = Volume(
-                f"volume-{len(self._volumes)}", self.places, self.settings, self._on_failure, self._on_done
+                f"volume-{len(self._volumes)}",
+                self.places,
+                self.settings,
+                self._on_failure,
+                self._on_done,
+                replication=self._replication,
             )
             self._volumes[device] = volume
             volume.start()
@@ -245,6 +254,7 @@ class Daemon:
             volume.put(Stop(deadline))
         for volume in self._volumes.values():
             volume.join(max(0.0, deadline + 1.0 - time.monotonic()))
+        self._replication.stop(REPLICATOR_STOP_S)
         self._wire.close()
 
 

@@ -39,6 +39,7 @@ ASK_AGAIN_S = 1.0
 POLL_S = 0.05
 PATIENCE_S = 60.0  # without any progress, what is left is left and reported
 STOP_S = 20.0
+DRAIN_HOLDER = "drain"  # what the lock says of a process that serves nobody
 OWN_FOLDER = ".rla-drain"  # beside the streams of a copied spool: positions of an interrupted drain
 
 
@@ -123,7 +124,7 @@ def take_in(
         RlaError: the folders cannot be used, or taking in failed.
     """
     make_private(places.state)
-    lock = AgentLock(places)
+    lock = AgentLock(places, DRAIN_HOLDER)
     result = Drained()
     try:
         names = [name for name in stream_names(spool) if _prepare(spool / name, roots, result)]

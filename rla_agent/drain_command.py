@@ -6,10 +6,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from rla_agent.drain import Drained, RootMap, spool_places, take_in, wait_durable
+from rla_agent.drain import DRAIN_HOLDER, Drained, RootMap, spool_places, take_in, wait_durable
+from rla_agent.lock import describe_holder, read_holder
 from rla_client.autostart import agent_alive
 from rla_client.config import AgentConfig
-from rla_client.errors import ArgumentError
+from rla_client.errors import AgentRunningError, ArgumentError
 from rla_client.places import Places
 from rla_client.spool import stream_names
 
@@ -42,6 +43,8 @@ def drain_spool(
         places, folder = spool_places(spool)
     ours = os.path.realpath(folder) == os.path.realpath(own.spool)
     if agent_alive(places):
+        if read_holder(places).get("service") == DRAIN_HOLDER:
+            raise AgentRunningError(describe_holder(places))
         if mappings:
             message = "an agent serves this spool; stop it before mapping data roots: rla-agent stop"
             raise ArgumentError(message)

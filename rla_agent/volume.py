@@ -31,6 +31,7 @@ from rla_agent.leftovers import sweep_after
 from rla_agent.opening import StreamOpening, same_root
 from rla_agent.output import ItemGoneError, OpenFiles
 from rla_agent.recovery import recover
+from rla_agent.replication import Replication
 from rla_agent.runners import KINDS
 from rla_agent.runs import RunEvent, RunRecord
 from rla_agent.state import AgentDatabase, Changes
@@ -105,6 +106,7 @@ class Volume(threading.Thread):
         on_failure: Callable[[], None],
         on_done: Callable[[str], None],
         adjust: Callable[[StreamOpening], StreamOpening] | None = None,
+        replication: Replication | None = None,
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.streams: dict[str, Stream] = {}
@@ -118,6 +120,7 @@ class Volume(threading.Thread):
         self._settings = settings
         self._on_failure = on_failure
         self._on_done = on_done
+        self._replication = replication
         self._adjust = adjust
         self._queue: queue.SimpleQueue[Data | Flush | Adopt | JobsDone | Stop] = queue.SimpleQueue()
         self.files = OpenFiles(settings.open_files_max)
@@ -262,6 +265,8 @@ class Volume(threading.Thread):
                 known.after(RunEvent.REOPENED, time.time()), pid=stream.opening.pid, rows=stream.rows
             )
         self.runs[stream.opening.run] = known
+        if self._replication is not None:
+            self._replication.run_opened(stream.opening)
         self._jobs.restore(stream, self._database)
         self.streams[item.stream] = stream
         self._look(stream)
@@ -374,11 +379,14 @@ class Volume(threading.Thread):
                 changes.runs.append((after.run, wall, after.live, after.to_plain(wall)))
             records.append(after)
         self._jobs.add_changes(self.streams.values(), changes)
+        dirty = [stream for stream in self.streams.values() if stream.dirty]
         if self._committer.commit(list(self.streams.values()), changes, self.faults):
+            if self._replication is not None:
+                self._replication.committed(dirty)
             self._jobs.start(self.streams)
             self._answer_flushes()
+            self._committer.write_run_files(self.runs, wall)  # the last one before the stream is forgotten
             self._end_streams(wall)
-            self._committer.write_run_files(self.runs, wall)
             self._forget_ended_runs()
             self.commit_lag_s = time.monotonic() - began
 
@@ -413,6 +421,8 @@ class Volume(threading.Thread):
         for stream in list(self.streams.values()):
             if not stream.writer_gone or stream.dirty or stream.parked:
                 continue
+            if stream.opening.run in self._committer.unwritten:
+                continue
             if stream.lagging or not stream.at_end or self._jobs.pending(stream.name, media=True):
                 continue
             try:
@@ -428,6 +438,8 @@ class Volume(threading.Thread):
             self.faults.pop(stream.name, None)
             del self.streams[stream.name]
             self._on_done(stream.name)
+            if self._replication is not None:
+                self._replication.run_ended(stream.opening)
             self._pool.submit(sweep_after, self._places, stream.name, stream.opening.root)
             waiting, self._waiting_streams = self._waiting_streams, {}
             for item in waiting.values():

@@ -122,7 +122,7 @@ def record_tabular(key: str, val: Any, exclude: Exclude = None, freq: float | No
     """Set a value of the next row; recording a key twice keeps the last.
 
     Args:
-        key: `group/name`.
+        key: `group/name`; what is no text becomes its `str`.
         val: a number of any kind (Python, numpy, torch, …), text, or an array, which goes to
             CSV and JSON only. The value of this moment counts.
         exclude: name or names of outputs that do not get it: stdout, log, csv, json, tensorboard.
@@ -131,7 +131,7 @@ def record_tabular(key: str, val: Any, exclude: Exclude = None, freq: float | No
     Raises:
         ArgumentError: `exclude` names no output.
     """
-    if exclude is None and freq is None and type(val) in PLAIN_TYPES:
+    if exclude is None and freq is None and type(val) in PLAIN_TYPES and type(key) is str:
         current = _current
         with current.lock:
             current.pending[key] = val

@@ -38,6 +38,7 @@ from rla_client.layout import (
     make_info,
 )
 from rla_client.measuring import Measuring
+from rla_client.places import find_places
 from rla_client.ranks import join_rank_zero, publish
 from rla_client.recording import Logger, Row
 from rla_client.run import Run, disabled, make_opening, open_run, rank
@@ -384,7 +385,7 @@ class ExpManager(Measuring, ItemHistory):
             run_files=tuple(self.run_file),
             ignore_file=None if self.ignore_file_path is None else Path(self.ignore_file_path),
             ignore_rules=backup.ignore_code_paths,
-            data_roots=(Path(item.root),),
+            data_roots=(Path(item.root), find_places().state),  # reading a spool lock would drop it
         )
         report = back_up_code(plan, run.outbox, Path(item.folder(CODE)), logger.warn)
         capture.write(lambda content: run.file(LOG, "environment.json", content), report)

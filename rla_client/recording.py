@@ -86,12 +86,13 @@ class Logger:
 
     def record(self, key: str, value: object, exclude: Exclude = None, freq: float | None = None) -> None:
         """Set a value of the next row. See `logger.record_tabular`."""
+        key = str(key)
         if type(value) not in PLAIN_TYPES:
             value = to_plain(value)
             if type(value) not in PLAIN_TYPES:
                 self._warn_no_scalar(key, value)
         if exclude is not None or freq is not None:
-            self._record_specially(str(key), value, exclude, freq)
+            self._record_specially(key, value, exclude, freq)
             return
         with self.lock:
             self.pending[key] = value
@@ -114,6 +115,7 @@ class Logger:
 
     def record_mean(self, key: str, value: object, exclude: Exclude = None) -> None:
         """Average `value` with the others recorded under `key` since the last dump."""
+        key = str(key)
         plain = to_plain(value)
         if plain is not None and not isinstance(plain, (int, float)):
             message = f"logkv_mean({key!r}, …) takes a number, got {type(value).__name__}"
@@ -132,6 +134,7 @@ class Logger:
         self, key: str, value: object, length: int, exclude: Exclude, freq: float | None, *, ignore_nan: bool
     ) -> None:
         """Record the mean of the last `length` values, nothing before there are as many."""
+        key = str(key)
         plain = to_plain(value)
         if not isinstance(plain, (int, float)):
             message = f"ma_record_tabular({key!r}, …) takes a number, got {type(value).__name__}"

@@ -26,6 +26,7 @@ POLL_S = 0.01
 MARKER_VARIABLE = "RLA_TEST_MARKER"  # lets the teardown find each process that came of a test
 RLA_VARIABLES = (
     "RLA_RUN",
+    "RLA_LAUNCH",
     "RLA_MODE",
     "RLA_RUN_ID",
     "RLA_RESUME",

@@ -25,7 +25,9 @@ COMMAND_MODULES = (
     "rla_client.database.cli_tail",
     "rla_client.database.cli_change",
     "rla_client.database.cli_output",
-    "rla_client.database.cli_project",  # init, push, pull, verify
+    "rla_client.database.cli_init",
+    "rla_client.database.cli_project",
+    "rla_client.experiment.cli",
 )
 EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130

@@ -1,0 +1,102 @@
+"""The agent's side of replication: which databases go, what was committed, the worker process.
+
+Volume threads call `run_opened` and `committed`; the main thread calls `poll`. The worker runs only
+while there is a database to replicate, so that an agent without a master costs no second process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from rla_agent.opening import StreamOpening
+from rla_agent.replicate import Announcer, ReplicatorProcess, register
+from rla_agent.replicate.registry import entries
+from rla_agent.stream import Stream
+from rla_client.config import load_config
+from rla_client.errors import ConfigError
+from rla_client.places import Places
+
+LOOK_INTERVAL_S = 2.0  # at the list of databases, which `rla-agent replicate add` changes
+
+_log = logging.getLogger("rla_agent.replication")
+
+
+class Replication:
+    """What the agent does for replication."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._announcer = Announcer(places.state)
+        self._process = ReplicatorProcess(places.state, places.runtime)
+        self._lock = threading.Lock()
+        self._configs: dict[str, tuple[int, bool]] = {}
+        self._next_look = 0.0
+        self._wanted = False
+
+    def run_opened(self, opening: StreamOpening) -> None:
+        """Have the run's database replicated if its configuration says so."""
+        if not opening.primary or not opening.table or opening.config is None or opening.offline:
+            return
+        if not self._sends(opening.config):
+            return
+        master = bool(opening.raw.get("master"))
+        with self._lock:
+            try:
+                register(
+                    self._places.state,
+                    opening.root,
+                    opening.config,
+                    f"{opening.table}/{opening.index}",
+                    is_master_node=master,
+                )
+            except OSError as error:
+                _log.warning("database %s is not replicated: %s", opening.root, error)
+        self._wanted = True
+        self._announcer.now([opening.log_folder])
+
+    def _sends(self, config: str) -> bool:
+        """SEND_LOG_FILE of a configuration file; read again when the file changes."""
+        try:
+            changed = os.stat(config).st_mtime_ns
+            known = self._configs.get(config)
+            if known is None or known[0] != changed:
+                known = (changed, load_config(Path(config)).send_log_file)
+                self._configs[config] = known
+        except (OSError, ConfigError) as error:
+            _log.warning("cannot read %s, its runs are not replicated: %s", config, error)
+            return False
+        return known[1]
+
+    def committed(self, streams: Iterable[Stream]) -> None:
+        """Outputs of these streams have been committed."""
+        if self._process.pid is None:
+            return
+        rows = [
+            (output.path, output.generation, output.size, False)
+            for stream in streams
+            if not stream.opening.offline
+            for output in stream.outputs
+        ]
+        self._announcer.committed(rows)
+
+    def run_ended(self, opening: StreamOpening) -> None:
+        """A run's files have reached their last state."""
+        if self._process.pid is not None:
+            self._announcer.now([opening.log_folder])
+
+    def poll(self, now: float) -> None:
+        """Start the worker when there is work for it, and again when it died."""
+        if now >= self._next_look:
+            self._next_look = now + LOOK_INTERVAL_S
+            self._wanted = bool(entries(self._places.state))
+        if self._wanted:
+            self._process.poll(now)
+
+    def stop(self, timeout: float) -> None:
+        """End the worker."""
+        self._process.stop(timeout)
+        self._announcer.close()

@@ -1,0 +1,74 @@
+"""`rla push`, `rla pull`, `rla verify`: a database and its master, without a daemon.
+
+The work is the agent package's (`rla-agent transfer …`), started as a process of its own, so that
+the client package never imports the agent's. `--config` and `--data-root` are found as for the other
+commands; everything else is passed on.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import typer
+
+from rla_client.database.cli_options import CONFIG_NAME, find_data_root
+from rla_client.errors import DatabaseError
+
+_PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+_HELP = {
+    "push": "Send items to the master; what it has stays.",
+    "pull": "Fetch items from the master; what is here stays. --follow 5 keeps looking.",
+    "verify": "Compare the master with what was sent: every file hashed, or --sizes.",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for name, text in _HELP.items():
+        app.command(name, help=text, context_settings=_PASS_ON)(_passing(name))
+
+
+def _passing(name: str):  # type: ignore[no-untyped-def]  # noqa: ANN202 - a typer callback
+    def command(context: typer.Context) -> None:
+        raise typer.Exit(transfer(name, list(context.args)))
+
+    return command
+
+
+def transfer(name: str, arguments: list[str]) -> int:
+    """Run one transfer command; returns its exit code.
+
+    Args:
+        name: push, pull or verify.
+        arguments: as given by the user.
+
+    Raises:
+        DatabaseError: no rla_config.yaml, or no database, can be found from here.
+    """
+    words = list(arguments)
+    if not {"--help", "-h"} & set(words):
+        if not _given(words, "--config"):
+            words += ["--config", str(find_config(Path.cwd()))]
+        if not _given(words, "--data-root"):
+            words += ["--data-root", str(find_data_root(Path.cwd()))]
+    command = [sys.executable, "-m", "rla_agent", "transfer", name, *words]
+    return subprocess.run(command, check=False).returncode
+
+
+def _given(words: list[str], option: str) -> bool:
+    return any(word == option or word.startswith(f"{option}=") for word in words)
+
+
+def find_config(start: Path) -> Path:
+    """The rla_config.yaml of a folder or of one above it.
+
+    Raises:
+        DatabaseError: there is none.
+    """
+    for folder in (start, *start.parents):
+        if (folder / CONFIG_NAME).is_file():
+            return folder / CONFIG_NAME
+    message = f"no {CONFIG_NAME} in {start} or above; go to your project, or give --config FILE"
+    raise DatabaseError(message)

@@ -1,0 +1,190 @@
+"""Taking in spools without a serving agent: the own one, a copy, one whose data root has moved."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rla_agent.drain import DRAIN_HOLDER, RootMap
+from rla_agent.drain_command import parse_roots
+from rla_agent.lock import AgentLock
+from rla_client.errors import ArgumentError
+from rla_client.places import Places
+
+ROWS = 300
+TRAINING = """
+import sys, time
+from rla_client import exp_manager, logger
+root, rows, wait = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "wait"
+exp_manager.set_hyper_param(lr=0.1)
+exp_manager.configure("table", rla_config={"LOG_USED": ["csv"]}, data_root=root, code_root=root)
+exp_manager.log_files_gen()
+for number in range(rows):
+    logger.record_tabular("number", number)
+    logger.dump_tabular()
+print(exp_manager.log_dir, flush=True)
+while wait:
+    time.sleep(1)
+"""
+
+
+def train(root: Path, *, wait: bool = False) -> tuple[subprocess.Popen[str], Path]:
+    root.mkdir(exist_ok=True)
+    arguments = [sys.executable, "-c", TRAINING, str(root), str(ROWS), "wait" if wait else "end"]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    log = next(line.strip() for line in process.stdout if line.startswith("/"))
+    if not wait:
+        process.communicate(timeout=20)
+    return process, Path(log)
+
+
+def stored(log: Path) -> list[int]:
+    with (log / "progress.csv").open() as file:
+        return [int(row["number"]) for row in csv.DictReader(file)]
+
+
+def drain(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rla_agent", "drain", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def spooled(places: Places, tmp_path: Path) -> Path:
+    """Log folder of an ended run that is only in the spool: the agent was stopped on purpose."""
+    places.stopped_marker.touch()
+    _, log = train(tmp_path / "data")
+    assert not (log / "progress.csv").exists()
+    return log
+
+
+def test_own_spool_is_taken_in_once(spooled: Path, places: Places) -> None:
+    done = drain()
+    assert done.returncode == 0, done.stderr
+    assert "1 streams taken in" in done.stdout
+    assert stored(spooled) == list(range(ROWS))
+    assert list(places.spool.iterdir()) == []
+    before = (spooled / "progress.csv").stat().st_mtime_ns
+    assert "0 streams taken in" in drain().stdout
+    assert (spooled / "progress.csv").stat().st_mtime_ns == before
+    assert '"state": "finished"' in (spooled / "run.json").read_text()
+
+
+def test_a_living_writer_keeps_its_stream(places: Places, tmp_path: Path) -> None:
+    places.stopped_marker.touch()
+    process, log = train(tmp_path / "data", wait=True)
+    try:
+        done = drain()
+        assert (done.returncode, "1 streams are still being written" in done.stdout) == (0, True), done
+        assert stored(log) == list(range(ROWS))
+        assert len(list(places.spool.iterdir())) == 1
+    finally:
+        process.kill()
+        process.communicate()
+    assert drain().returncode == 0
+    assert stored(log) == list(range(ROWS)), "not a second time"
+    assert list(places.spool.iterdir()) == []
+
+
+def test_beside_a_serving_agent_it_waits(agent: Any, tmp_path: Path) -> None:
+    process, log = train(tmp_path / "data", wait=True)
+    try:
+        done = drain()
+        assert done.returncode == 0, done.stderr
+        assert "an agent serves this spool" in done.stdout
+        assert stored(log) == list(range(ROWS))
+        named = drain("--spool", str(agent.places.spool))
+        assert (named.returncode, named.stdout) == (0, done.stdout)
+        refused = drain("--data-root", f"/nowhere={tmp_path}")
+        assert (refused.returncode, "rla-agent stop" in refused.stderr) == (1, True)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_copy_on_another_machine(spooled: Path, places: Places, tmp_path: Path) -> None:
+    """Only the spool was saved; the data root lies elsewhere and is empty."""
+    copy, new = tmp_path / "saved", tmp_path / "new"
+    shutil.copytree(places.spool, copy)
+    shutil.rmtree(tmp_path / "data")
+    done = drain("--spool", str(copy))
+    assert done.returncode == 1
+    assert f"--data-root {tmp_path / 'data'}=DIR" in done.stdout
+    assert any(entry.name != ".rla-drain" for entry in copy.iterdir()), "nothing is lost by that"
+    new.mkdir()
+    done = drain("--spool", str(copy), "--data-root", f"{tmp_path / 'data'}={new}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    moved = new / spooled.relative_to(tmp_path / "data")
+    assert stored(moved) == list(range(ROWS))
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_copy_that_was_half_taken_in(agent: Any, tmp_path: Path, wait_until: Callable[..., Any]) -> None:
+    """The agent had written rows, machine and agent.db are gone: base files keep it exactly once."""
+    process, log = train(tmp_path / "data", wait=True)
+    wait_until(lambda: (log / "progress.csv").exists() and len(stored(log)) == ROWS, 10)
+    agent.kill()
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    copy = tmp_path / "saved"
+    shutil.copytree(agent.places.spool, copy)
+    with (log / "progress.csv").open("ab") as file:
+        file.write(b"7,7")  # a torn row that no position covers
+    os.rename(tmp_path / "data", tmp_path / "data2")
+    done = drain("--spool", str(copy), "--data-root", f"{tmp_path / 'data'}={tmp_path / 'data2'}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert stored(tmp_path / "data2" / log.relative_to(tmp_path / "data")) == list(range(ROWS))
+
+
+def test_the_root_was_copied_too(spooled: Path, places: Places, tmp_path: Path) -> None:
+    """Same path, another inode: on purpose parked for a serving agent, taken in by a drain of a copy."""
+    copy = tmp_path / "saved"
+    shutil.copytree(places.spool, copy)
+    shutil.copytree(tmp_path / "data", tmp_path / "data2")
+    shutil.rmtree(tmp_path / "data")
+    os.rename(tmp_path / "data2", tmp_path / "data")
+    own = drain()
+    assert (own.returncode, "another folder here" in own.stdout) == (1, True), own
+    assert drain("--spool", str(copy)).returncode == 0
+    assert stored(spooled) == list(range(ROWS))
+
+
+def test_two_drains_do_not_meet(spooled: Path, places: Places) -> None:
+    lock = AgentLock(places, DRAIN_HOLDER)
+    done = drain()
+    lock.release()
+    assert (done.returncode, str(os.getpid()) in done.stderr) == (3, True), done
+
+
+def test_damage_is_left_and_reported(spooled: Path, places: Places) -> None:
+    damaged = places.spool / "0123456789abcdef-1-00000000"
+    damaged.mkdir()
+    (damaged / "000001.seg").write_bytes(b"\0" * 100)
+    done = drain()
+    assert done.returncode == 1
+    assert f"left: {damaged.name}: " in done.stdout
+    assert stored(spooled) == list(range(ROWS)), "the others are taken in"
+    assert damaged.exists()
+
+
+def test_roots_map_by_the_longest_prefix(tmp_path: Path) -> None:
+    roots = RootMap({"/a": "/x", "/a/b": "/y"})
+    assert [roots.place(path) for path in ("/a", "/a/b/c", "/a/bc", "/d")] == ["/x", "/y/c", "/x/bc", "/d"]
+    assert parse_roots([f"/a/={tmp_path}"]).roots == {"/a": str(tmp_path)}
+    for wrong in ("/a", f"a={tmp_path}", "/a=/no/such/folder"):
+        with pytest.raises(ArgumentError, match="OLD=NEW"):
+            parse_roots([wrong])
+
+
+def test_no_spool_there(tmp_path: Path, places: Places) -> None:
+    done = drain("--spool", str(tmp_path / "missing"))
+    assert (done.returncode, "not a folder with a spool" in done.stderr) == (1, True)

@@ -1,0 +1,266 @@
+"""`rla-agent run`: the command, its signals, its output, its runs, and the agent around it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rla_agent.console import ConsoleKeeper
+from rla_agent.run_command import Ending, Launch, ended_record
+from rla_agent.runs import RunRecord, RunState
+from rla_client.autostart import agent_alive
+from rla_client.places import Places
+
+TRAINING = """
+import os, sys, time
+from rla_client import exp_manager, logger
+root, rows, end = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+exp_manager.configure("table", rla_config={"LOG_USED": ["csv"]}, data_root=root, code_root=root)
+exp_manager.log_files_gen()
+for number in range(rows):
+    logger.record_tabular("number", number)
+    logger.dump_tabular()
+print("trained", flush=True)
+print("to stderr", file=sys.stderr, flush=True)
+if end == "wait":
+    time.sleep(60)
+if end == "kill":
+    os.kill(os.getpid(), 9)
+sys.exit(int(end))
+"""
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "rla_agent", "run", *arguments]
+
+
+def run(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, timeout=60, check=False, **more
+    )
+
+
+def item(root: Path) -> Path:
+    (log,) = root.glob("log/table/*/*/*/*")
+    return log
+
+
+def training(root: Path, rows: int, end: str) -> list[str]:
+    root.mkdir(exist_ok=True)
+    return [sys.executable, "-c", TRAINING, str(root), str(rows), end]
+
+
+def test_an_agent_comes_and_goes_with_the_command(places: Places, tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    done = run("--", *training(root, 100, "3"))
+    assert done.returncode == 3, done.stderr
+    assert "trained\n" in done.stdout
+    assert "to stderr\n" in done.stderr
+    assert not agent_alive(places)
+    assert list(places.spool.iterdir()) == []
+    log = item(root)
+    assert (log / "progress.csv").read_text().count("\n") == 101
+    record = json.loads((log / "run.json").read_text())
+    assert (record["exit_code"], record["signal"], record["rows"]) == (3, None, 100)
+    console = (log / "console.txt").read_text()
+    assert "trained\n" in console
+    assert "to stderr\n" in console
+
+
+def test_a_killed_command(places: Places, tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    done = run("--no-console", "--", *training(root, 10, "kill"))
+    assert done.returncode == 128 + 9
+    record = json.loads((item(root) / "run.json").read_text())
+    assert (record["state"], record["reason"]) == ("killed", "killed by SIGKILL")
+    assert (record["exit_code"], record["signal"]) == (None, 9)
+    assert not (item(root) / "console.txt").exists()
+    del places
+
+
+def test_beside_a_serving_agent(agent: Any, tmp_path: Path, wait_until: Callable[..., Any]) -> None:
+    root = tmp_path / "data"
+    process = subprocess.Popen(
+        command("--", *training(root, 10, "wait")), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    wait_until(lambda: [r for r in agent.status()["runs"] if r["rows"] == 10], 20)
+    (shown,) = agent.status()["runs"]
+    assert len(shown["launch"]) == 16
+    log = Path(shown["log_folder"])
+    wait_until(lambda: (log / "console.txt").exists() and "trained" in (log / "console.txt").read_text(), 5)
+    process.terminate()  # goes on to the command
+    assert process.wait(20) == 128 + signal.SIGTERM
+    assert json.loads((log / "run.json").read_text())["signal"] == signal.SIGTERM
+    assert agent.alive, "it was not started by this run"
+    (shown,) = agent.status()["runs"]
+    assert (shown["state"], shown["signal"]) == ("killed", signal.SIGTERM), "agent.db knows it too"
+
+
+def test_slurm_ends_the_whole_process_group(
+    places: Places, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    root = tmp_path / "data"
+    process = subprocess.Popen(
+        command("--", *training(root, 50, "wait")), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    wait_until(lambda: list(root.glob("log/table/*/*/*/*/progress.csv")), 20)
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(20) == 128 + signal.SIGTERM
+    assert (item(root) / "progress.csv").read_text().count("\n") == 51
+    assert json.loads((item(root) / "run.json").read_text())["state"] == "killed"
+    assert not agent_alive(places)
+
+
+def test_several_runs_share_one_console(places: Places, tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    one = " ".join(f"'{word}'" for word in training(root, 5, "0"))
+    done = run("--", "sh", "-c", f"{one} && {one} && exit 5", env={**os.environ, "ONE": "1"})
+    assert done.returncode == 5, done.stderr
+    logs = list(root.glob("log/table/*/*/*/*"))
+    assert len(logs) == 2
+    assert {(log / "console.txt").read_text().count("trained") for log in logs} == {2}
+    assert {json.loads((log / "run.json").read_text())["exit_code"] for log in logs} == {5}
+    del places
+
+
+def test_commands_that_do_not_start(places: Places, tmp_path: Path) -> None:
+    missing = run("--", "no-such-command")
+    assert (missing.returncode, "not found" in missing.stderr) == (127, True)
+    (tmp_path / "file").write_text("")
+    refused = run("--", str(tmp_path / "file"))
+    assert (refused.returncode, "cannot be executed" in refused.stderr) == (126, True)
+    assert not agent_alive(places)
+    assert run().returncode == 2
+
+
+def test_input_options_and_a_closed_reader(agent: Any) -> None:
+    done = run("--", "cat", "--", "-", input="through\n")
+    assert done.stdout == "through\n"
+    done = subprocess.run(
+        ["sh", "-c", f"{' '.join(command('--', 'seq', '100000'))} | head -1; echo"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "1\n\n"
+    del agent
+
+
+def test_in_a_terminal_the_command_has_one_too(agent: Any) -> None:
+    outer, inner = pty.openpty()
+    process = subprocess.Popen(
+        command("--", "sh", "-c", "test -t 1 && test -t 2 && echo is a terminal"),
+        stdin=inner, stdout=inner, stderr=inner, start_new_session=True,
+    )  # fmt: skip
+    os.close(inner)
+    text = b""
+    end = time.monotonic() + 20
+    while b"terminal" not in text and time.monotonic() < end:
+        text += os.read(outer, 1000)
+    assert b"is a terminal" in text
+    assert process.wait(20) == 0
+    os.close(outer)
+    del agent
+
+
+def test_what_is_not_durable_in_time_stays_in_the_spool(agent: Any, tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    words = " ".join(f"'{word}'" for word in training(root, 5, "0"))
+    done = run("--drain", "1", "--", "sh", "-c", f"kill -STOP {agent.pid}; {words}")
+    assert done.returncode == 0
+    assert "1 streams are not durable within the limit" in done.stderr
+    assert len(list(agent.places.spool.iterdir())) == 1
+    agent.send_signal(signal.SIGCONT)
+
+
+# -- pure and small -----------------------------------------------------------------------------
+
+
+def test_endings() -> None:
+    assert Ending.of(0x0300) == Ending(3, None)
+    assert Ending.of(9) == Ending(None, 9)
+    assert (Ending(3, None).status, Ending(None, 15).status) == (3, 143)
+    assert [e.words for e in (Ending(3, None), Ending(None, 15), Ending(None, 250))] == [
+        "exit code 3", "killed by SIGTERM", "killed by signal 250",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("state", "pid", "reason"),
+    [
+        (RunState.KILLED, 5, "killed by SIGKILL"),
+        (RunState.KILLED, 6, "gone; the command that started it: killed by SIGKILL"),
+        (RunState.FAILED, 5, "gone"),
+    ],
+)
+def test_the_reason_of_a_run(state: RunState, pid: int, reason: str) -> None:
+    record = RunRecord(
+        run="a", root="/", table="", index="", log_folder="/", host="", user="", pid=pid, opened=0.0, client="",
+        state=state, reason="gone",
+    )  # fmt: skip
+    changed = ended_record(record, Launch("x", 5, Ending(None, 9)))
+    assert changed is not None
+    assert (changed.reason, changed.signal) == (reason, 9)
+
+
+def test_a_live_run_is_left_alone() -> None:
+    record = RunRecord(
+        run="a", root="/", table="", index="", log_folder="/", host="", user="", pid=1, opened=0.0, client=""
+    )
+    assert ended_record(record, Launch("x", 1, Ending(0, None))) is None
+
+
+@pytest.mark.parametrize("placed", ["before", "after"])
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_the_console_keeps_begin_and_end(tmp_path: Path, placed: str, chunk: int) -> None:
+    text = b"".join(b"%04d\n" % number for number in range(400))
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log2").mkdir()
+    keeper = ConsoleKeeper(tmp_path, 100)
+    for at in range(0, len(text), chunk):
+        if (at >= 500) == (placed == "after"):
+            keeper.place(str(tmp_path), str(tmp_path / "log"))
+        keeper.add(text[at : at + chunk])
+    keeper.place(str(tmp_path), str(tmp_path / "log"))
+    keeper.place(str(tmp_path), str(tmp_path / "log2"))
+    keeper.finish()
+    kept = (tmp_path / "log" / "console.txt").read_bytes()
+    assert kept == text[:50] + b"\n[... 1900 bytes left out ...]\n" + text[-50:]
+    assert (tmp_path / "log2" / "console.txt").read_bytes() == kept
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["log", "log2"]
+
+
+def test_a_short_console_is_whole(tmp_path: Path) -> None:
+    for limit, kept in ((100, b"x" * 80), (80, b"x" * 80), (0, None)):
+        log = tmp_path / f"log{limit}"
+        log.mkdir()
+        keeper = ConsoleKeeper(tmp_path, limit)
+        keeper.add(b"x" * 60)
+        keeper.add(b"x" * 20)
+        keeper.place(str(tmp_path), str(log))
+        keeper.finish()
+        assert ((log / "console.txt").read_bytes() if kept else None) == kept
+        assert kept is not None or not (log / "console.txt").exists()
+
+
+def test_a_console_file_that_is_there_is_not_touched(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.mkdir()
+    (tmp_path / "other").write_text("mine")
+    (log / "console.txt").symlink_to(tmp_path / "other")
+    keeper = ConsoleKeeper(tmp_path, 100)
+    keeper.add(b"theirs")
+    keeper.place(str(tmp_path), str(log))
+    keeper.finish()
+    assert (tmp_path / "other").read_text() == "mine"

@@ -1,0 +1,65 @@
+"""Looking into the spool: what a client handed over, without an agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rla_agent.ingest import Content, Event, ItemFile, Mark, Opening, Row, Text, parse
+from rla_client.places import Places
+from rla_client.protocol import TextTarget
+from rla_client.spool import segment_numbers, segment_path, stream_names
+
+
+def stop_autostart(places: Places) -> None:
+    """As after `rla-agent stop`: clients start no agent."""
+    places.create()
+    places.stopped_marker.touch(mode=0o600)
+
+
+def contents(places: Places) -> list[Content]:
+    """All records of all streams, oldest stream first."""
+    found: list[Content] = []
+    for name in stream_names(places.spool):
+        folder: Path = places.spool / name
+        for number in segment_numbers(folder):
+            data = segment_path(folder, number).read_bytes()
+            batch = parse(data, number, 0, final=True)
+            assert batch.damaged == 0
+            found += [record.content for record in batch.records]
+    return found
+
+
+def rows(places: Places) -> list[Row]:
+    """All rows."""
+    return [content for content in contents(places) if isinstance(content, Row)]
+
+
+def values(places: Places) -> list[dict[str, Any]]:
+    """The values of all rows."""
+    return [row.values for row in rows(places)]
+
+
+def text_of(places: Places, target: int = TextTarget.LOG) -> str:
+    """Everything that goes to log.txt, warn.txt or backup.txt."""
+    return "".join(c.text for c in contents(places) if isinstance(c, Text) and c.targets & target)
+
+
+def openings(places: Places) -> list[dict[str, Any]]:
+    """The opening frames."""
+    return [content.fields for content in contents(places) if isinstance(content, Opening)]
+
+
+def events(places: Places) -> list[bytes]:
+    """Serialised TensorBoard events."""
+    return [content.data for content in contents(places) if isinstance(content, Event)]
+
+
+def files(places: Places) -> list[ItemFile]:
+    """Whole small files."""
+    return [content for content in contents(places) if isinstance(content, ItemFile)]
+
+
+def marks(places: Places) -> dict[str, Any]:
+    """What was told about the run, by name."""
+    return {content.name: content.data for content in contents(places) if isinstance(content, Mark)}
