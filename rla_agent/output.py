@@ -115,6 +115,7 @@ class Output:
     widening: bool = False
     rewriting: bool = False
     next_rewrite: float = 0.0
+    rest_s: float = 0.0
     error: str = ""
     retry_at: float = 0.0
     ready: bool = False

@@ -53,6 +53,7 @@ FROM_KERNEL = 0x80  # si_code of what the terminal sends to the foreground group
 LOOK_S = 1.0  # between looks for runs that the command opened
 SETTLE_S = 0.05
 RUN_FILE_WAIT_S = 5.0
+ASK_TIMEOUT_S = 1.0  # signals wait so long for an agent that hangs
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
@@ -194,7 +195,6 @@ class Child:
                 next_look = time.monotonic() + LOOK_S
         for thread in self._threads:
             thread.join(SETTLE_S * 20)  # what it started may still hold the pipes
-        look()
         return ended
 
     def _forward(self, info: signal.struct_siginfo) -> None:
@@ -258,7 +258,7 @@ def _pass_on(source: int, target: int, keeper: ConsoleKeeper) -> None:
 
 def _runs_of(places: Places, launch: str) -> list[dict[str, Any]]:
     try:
-        return [run for run in ask_status(places)["runs"] if run.get("launch") == launch]
+        return [run for run in ask_status(places, ASK_TIMEOUT_S)["runs"] if run.get("launch") == launch]
     except (RlaError, OSError):
         return []
 
@@ -292,7 +292,7 @@ def _settle(places: Places, launch: Launch, keeper: ConsoleKeeper, deadline: flo
             break
         time.sleep(SETTLE_S)
     with suppress(RlaError, OSError):
-        records = note_ending(places, launch)
+        records = note_ending(places, launch, min(deadline, time.monotonic() + RUN_FILE_WAIT_S))
         for record in records:
             keeper.place(record.root, record.log_folder)
     keeper.finish()
@@ -303,7 +303,7 @@ def _settle(places: Places, launch: Launch, keeper: ConsoleKeeper, deadline: flo
         )
 
 
-def note_ending(places: Places, launch: Launch) -> list[RunRecord]:
+def note_ending(places: Places, launch: Launch, deadline: float) -> list[RunRecord]:
     """Write exit code or signal into agent.db and run.json of the launch's runs that have ended.
 
     Returns:
@@ -317,7 +317,7 @@ def note_ending(places: Places, launch: Launch) -> list[RunRecord]:
             records.append(record or RunRecord.from_plain(plain))
             if record is None:
                 continue
-            _await_run_file(record)
+            _await_run_file(record, deadline)
             now = time.time()
             content = {**plain, **record.to_plain(now)}
             database.commit(Changes(runs=[(record.run, now, record.live, content)]))
@@ -336,9 +336,8 @@ def ended_record(record: RunRecord, launch: Launch) -> RunRecord | None:
     return replace(record, exit_code=ending.code, signal=ending.signal, reason=reason)
 
 
-def _await_run_file(record: RunRecord) -> None:
+def _await_run_file(record: RunRecord, deadline: float) -> None:
     """Let the agent write its last run.json of this run first, or it would replace ours."""
-    deadline = time.monotonic() + RUN_FILE_WAIT_S
     path = Path(record.log_folder, "run.json")
     while time.monotonic() < deadline and path.parent.is_dir():
         with suppress(OSError, ValueError):

@@ -52,7 +52,7 @@ from rla_client.protocol import (
     frame_at,
     pack,
 )
-from rla_client.spool import base_path, read_at, segment_numbers, segment_path
+from rla_client.spool import SEGMENT_SUFFIX, base_path, read_at, segment_numbers, segment_path
 from rla_client.storage import write_atomic
 
 READ_BYTES = 256 << 10  # some thousand rows: the unit of fairness between streams
@@ -257,6 +257,17 @@ class Stream:
                 number, offset = number + 1, 0
             else:
                 return
+
+    def quiet(self) -> bool:
+        """Whether nothing happened since the last look: two stats, for the many idle streams."""
+        if self.dirty or self.new_files or self.parked or self.lagging:
+            return False
+        number, offset = self.position
+        try:
+            same = os.stat(f"{self.folder}/{number:06d}{SEGMENT_SUFFIX}").st_size == offset
+        except OSError:
+            return False
+        return same and not os.path.exists(f"{self.folder}/{number + 1:06d}{SEGMENT_SUFFIX}")
 
     @property
     def lagging(self) -> list[Output]:

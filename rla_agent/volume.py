@@ -44,6 +44,7 @@ from rla_client.spool import writer_alive
 from rla_client.storage import TEMP_PREFIX, fsync_folder
 
 TICK_S = 0.25
+LOCK_LOOK_S = 1.0  # between looks at the locks of quiet streams
 QUEUE_MAX_BYTES = 16 << 20
 TURN_S = 0.1  # what one stream may take before the others and a commit
 GONE_PREFIX = f"{TEMP_PREFIX}gone-"  # streams on their way out
@@ -133,6 +134,7 @@ class Volume(threading.Thread):
         self._rewriters = ThreadPoolExecutor(max_workers=2, thread_name_prefix=f"{name}-rewrite")
         self._next_commit = 0.0
         self._next_tick = 0.0
+        self._next_lock_look = 0.0
 
     @property
     def queued_bytes(self) -> int:
@@ -289,8 +291,13 @@ class Volume(threading.Thread):
         busy = False
         for adopt in list(self._late.values()):
             self._adopt(adopt)
+        now = time.monotonic()
+        thorough = now >= self._next_lock_look
+        if thorough:
+            self._next_lock_look = now + LOCK_LOOK_S
         for stream in list(self.streams.values()):
-            busy |= self._look(stream)
+            if thorough or not stream.quiet():
+                busy |= self._look(stream)
         self._collect_jobs()
         return busy
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from rla_agent.stream import Stream
 
 REST_FACTOR = 20.0
+SHORTEST_REST_S = 1.0
+LONGEST_REST_S = 60.0  # of doubling; a long rewrite may ask for more
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,23 @@ class Widener:
         stored = committer.replace_file(stream, output, done, files)
         output.rewriting = False
         output.widening = not stored
-        output.next_rewrite = time.monotonic() + REST_FACTOR * done.seconds
+        output.rest_s = rest_after(done.seconds, output.rest_s, time.monotonic() - output.next_rewrite)
+        output.next_rewrite = time.monotonic() + output.rest_s
+
+
+def rest_after(rewrite_s: float, former_rest_s: float, calm_s: float) -> float:
+    """How long rows with new columns wait after a rewrite.
+
+    While new columns keep coming the rest doubles, so that the bytes of all rewrites together stay
+    a small multiple of the file.
+
+    Args:
+        rewrite_s: what the rewrite took.
+        former_rest_s: the rest before it.
+        calm_s: how long ago that rest had ended.
+    """
+    growing = 2.0 * former_rest_s if calm_s < former_rest_s else 0.0
+    return max(REST_FACTOR * rewrite_s, min(growing, LONGEST_REST_S), SHORTEST_REST_S)
 
 
 def rewrite(output: Output, columns: list[str], added: int, size: int) -> Rewritten:

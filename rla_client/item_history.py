@@ -33,6 +33,8 @@ NOT_FORKED = ("run.json", "note.json", "environment.json", "console.txt", f"{HYP
 class ItemHistory(ItemData):
     """Loading, forking and resuming; `ExpManager` is one."""
 
+    data_root: str | None
+
     def __init__(self) -> None:
         super().__init__()
         self.resumed_from: int | None = None

@@ -422,7 +422,7 @@ def get_tbx_writer() -> tensorboardX.SummaryWriter:
         current.tbx_writer = AgentSummaryWriter(
             current.event, logdir=os.path.join(current.folder or ".", "tb", "events"), get_step=timestep
         )
-    return current.tbx_writer  # type: ignore[no-any-return]
+    return current.tbx_writer
 
 
 def log_from_tf_summary(summary: Any) -> None:  # noqa: ANN401 - a tensorflow object, or bytes

@@ -125,7 +125,8 @@ class ExpManager(Measuring, ItemHistory):
         if missing:
             message = f"configure() needs {', '.join(missing)}"
             raise ArgumentError(message)
-        source = given["rla_config"]
+        source: Any = given["rla_config"]
+        root: Any = given["data_root"]
         if isinstance(source, Mapping) and code_root is None:
             message = "with rla_config as a dict, configure() needs code_root: the root of your code"
             raise ArgumentError(message)
@@ -134,7 +135,7 @@ class ExpManager(Measuring, ItemHistory):
         self.task_table_name = table
         self.config = config
         self.private_config = _raw_config(source)
-        self.data_root = os.fspath(given["data_root"])
+        self.data_root = os.fspath(root)
         self.dl_framework = config.dl_framework
         self.is_master_node = is_master_node
         self.ignore_file_path = None if ignore_file_path is None else os.fspath(ignore_file_path)

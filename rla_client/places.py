@@ -100,6 +100,8 @@ class Places:
             PlaceError: a folder cannot be made, belongs to somebody else or is open to others,
                 the state lies on a network file system, or the socket path is too long.
         """
+        if self.runtime.parent.name.startswith("rla-agent"):
+            make_private(self.runtime.parent)  # in /tmp, somebody else could have made it first
         for folder in (self.state, self.spool, self.runtime):
             make_private(folder)
         kind = network_file_system(self.state)
@@ -125,9 +127,9 @@ def find_places() -> Places:
     if runtime_variable:
         runtime = Path(runtime_variable).absolute()
     else:
-        base = os.environ.get("XDG_RUNTIME_DIR")
-        usable = bool(base) and os.path.isdir(base) and os.access(base, os.W_OK)
-        runtime = Path(str(base), "rla-agent") if usable else Path(f"/tmp/rla-agent-{os.getuid()}")
+        base = os.environ.get("XDG_RUNTIME_DIR", "")
+        usable = base != "" and os.path.isdir(base) and os.access(base, os.W_OK)
+        runtime = Path(base, "rla-agent") if usable else Path(f"/tmp/rla-agent-{os.getuid()}")
         if state_variable:
             runtime = runtime / hashlib.sha256(os.fsencode(state)).hexdigest()[:12]
     return Places(state, runtime)

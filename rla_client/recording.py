@@ -58,7 +58,7 @@ class Logger:
         *,
         callback: Callable[[Row], object] | None = None,
         comm: Any = None,  # noqa: ANN401 - mpi4py is no dependency
-        join: Callable[[threading.RLock], Outbox | None] | None = None,  # type: ignore[valid-type]
+        join: Callable[[threading.RLock], Outbox | None] | None = None,
     ) -> None:
         self.folder = folder
         self.sinks = frozenset(sinks)

@@ -314,7 +314,7 @@ def joined_logger() -> Logger | None:
     if rank() > 0 and not description.get("all_ranks"):
         return Logger(folder, ())
 
-    def join(lock: threading.RLock) -> Outbox | None:  # type: ignore[valid-type]
+    def join(lock: threading.RLock) -> Outbox | None:
         from rla_client.config import AgentConfig  # noqa: PLC0415 - not at import of the package
 
         own = worker_opening(opening)

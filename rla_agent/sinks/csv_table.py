@@ -92,7 +92,7 @@ class CsvEncoder:
         if columns:
             self.set_columns(columns)
         else:
-            self.__init__()  # type: ignore[misc] - back to a fresh output
+            self.columns, self._known, self._pick = [], frozenset(), None
 
 
 def row_keys(row: Row) -> set[str]:

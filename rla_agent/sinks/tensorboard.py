@@ -123,7 +123,7 @@ class EventEncoder:
 
 def masked_crc(data: bytes) -> int:
     """CRC32C as TensorFlow records store it."""
-    crc = crc32c.crc32c(data)
+    crc: int = crc32c.crc32c(data)
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 

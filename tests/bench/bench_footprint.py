@@ -32,11 +32,14 @@ def client(chosen: argparse.Namespace) -> None:
     from rla_client.storage import write_atomic
 
     folder = Path(chosen.client)
+    project = folder / "project"
+    project.mkdir(exist_ok=True)
+    (project / "train.py").write_text("print('training')\n")
     opened = []
     for number in range(chosen.runs):
         began = time.perf_counter()
         exp_manager.configure(
-            "bench", rla_config={"LOG_USED": ["csv", "tensorboard", "log"]}, data_root=folder / "data", code_root=folder
+            "bench", rla_config={"LOG_USED": ["csv", "tensorboard", "log"]}, data_root=folder / "data", code_root=project
         )
         exp_manager.set_hyper_param(seed=number, lr=0.1)
         exp_manager.add_record_param(["seed"])

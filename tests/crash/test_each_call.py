@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +12,19 @@ import pytest
 from crash.conftest import BareAgent
 from crash.oracle import Trainer, check_folder
 from rla_agent.lock import read_holder
+from rla_agent.stream import make_outputs, read_opening
 from rla_client.places import Places
 from rla_client.spool import stream_names
 
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 
-AGENT_CALLS = ("write", "pwrite64", "fsync", "fdatasync", "rename", "renameat", "unlink", "unlinkat", "ftruncate")
-QUICK = (("pwrite64", 6), ("fsync", 4), ("fdatasync", 3), ("renameat", 1), ("rename", 2), ("unlink", 1))
+FILE_CALLS = ("pwrite64", "fsync", "fdatasync", "ftruncate")  # on outputs, their folders, the stream's
+ANY_CALLS = ("write", "fsync", "fdatasync", "rename", "renameat", "unlink", "unlinkat", "rmdir")
+QUICK = (
+    ("pwrite64", 2, True), ("pwrite64", 7, True), ("fdatasync", 1, True), ("fsync", 4, True), ("fsync", 6, False),
+    ("fdatasync", 5, False), ("renameat", 1, False), ("rename", 2, False), ("unlink", 2, False),
+)  # fmt: skip
+DATABASE_WRITES = range(40, 1200, 61)  # mostly the WAL, which each start grows
 TRAINER_CALLS = ("write", "rename", "openat")
 ROWS = 1000
 FAST_CONFIG = "AGENT:\n  commit_interval_s: 0.05\n"
@@ -33,6 +40,11 @@ class Repeat:
         shutil.copytree(places.spool, store / "spool")
         self.config = store / "rla_config.yaml"
         self.config.write_text(FAST_CONFIG)
+        name = stream_names(places.spool)[0]
+        stream = places.spool / name
+        opening, _ = read_opening(stream)
+        paths = [output.path for output in make_outputs(opening, name)]
+        self.paths = sorted({*paths, *map(os.path.dirname, paths), str(stream), str(places.spool)})
 
     def restore(self) -> None:
         """The spool as recorded, an empty folder (the same inode), no agent.db."""
@@ -42,6 +54,14 @@ class Repeat:
         shutil.copytree(self.store / "spool", self.places.spool)
         for path in self.places.state.glob("agent.db*"):
             path.unlink()
+
+    def strace(self, call: str, k: int, *, only_files: bool) -> list[str]:
+        """The command that kills at the k-th `call`; strace counts per thread."""
+        which = [part for path in self.paths for part in ("-P", path)] if only_files else []
+        return [
+            "strace", "-f", "-qq", "-o", "/dev/null", *which, "-e", f"trace={call}",
+            "-e", f"inject={call}:signal=KILL:when={k}",
+        ]  # fmt: skip
 
 
 @pytest.fixture
@@ -54,15 +74,12 @@ def repeat(places: Places, trainer: Callable[..., Trainer], tmp_path: Path) -> R
 
 
 def killed_at(
-    repeat: Repeat, agent: BareAgent, call: str, k: int, wait_until: Callable[..., object], *, forget: bool
+    repeat: Repeat, agent: BareAgent, strace: list[str], wait_until: Callable[..., object], *, forget: bool
 ) -> bool:
-    """Kill the agent at its k-th `call`, let another finish, compare; False when it never came to that."""
+    """Let strace kill the agent, another finish, and compare; False when it never came to the call."""
     repeat.restore()
     places = repeat.places
-    agent.spawn(
-        "strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={k}",
-        config=repeat.config,
-    )  # fmt: skip
+    agent.spawn(*strace, config=repeat.config)
     process = agent.process
     assert process is not None
     wait_until(lambda: process.poll() is not None or not stream_names(places.spool), 60)
@@ -75,14 +92,12 @@ def killed_at(
     agent.spawn(config=repeat.config)
     agent.drain(wait_until)
     agent.kill()
-    assert check_folder(repeat.trainer) == ROWS, f"killed at {call} {k}, agent.db deleted: {forget}"
+    assert check_folder(repeat.trainer) == ROWS, f"{strace[-1]}, agent.db deleted: {forget}"
     return ended
 
 
 def end_traced(agent: BareAgent, places: Places, wait_until: Callable[..., object]) -> None:
     """Kill an agent that strace started; strace ends with it."""
-    import os
-
     pid = read_holder(places).get("pid")
     if isinstance(pid, int):
         os.kill(pid, 9)
@@ -91,24 +106,43 @@ def end_traced(agent: BareAgent, places: Places, wait_until: Callable[..., objec
     wait_until(lambda: process.poll() is not None)
 
 
-@pytest.mark.parametrize(("call", "k"), QUICK)
+@pytest.mark.parametrize(("call", "k", "only_files"), QUICK)
 def test_agent_killed_at_a_call(
-    call: str, k: int, repeat: Repeat, bare_agent: BareAgent, wait_until: Callable[..., object]
+    call: str, k: int, only_files: bool, repeat: Repeat, bare_agent: BareAgent, wait_until: Callable[..., object]
 ) -> None:
-    assert killed_at(repeat, bare_agent, call, k, wait_until, forget=k % 2 == 0)
+    strace = repeat.strace(call, k, only_files=only_files)
+    assert killed_at(repeat, bare_agent, strace, wait_until, forget=k % 2 == 0)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("forget", [False, True])
-@pytest.mark.parametrize("call", AGENT_CALLS)
+@pytest.mark.parametrize(
+    ("call", "only_files"), [*((call, True) for call in FILE_CALLS), *((call, False) for call in ANY_CALLS)]
+)
 def test_agent_killed_at_each_call(
-    call: str, forget: bool, repeat: Repeat, bare_agent: BareAgent, wait_until: Callable[..., object]
+    call: str,
+    only_files: bool,
+    forget: bool,
+    repeat: Repeat,
+    bare_agent: BareAgent,
+    wait_until: Callable[..., object],
 ) -> None:
     k = 1
-    while killed_at(repeat, bare_agent, call, k, wait_until, forget=forget):
+    while killed_at(
+        repeat, bare_agent, repeat.strace(call, k, only_files=only_files), wait_until, forget=forget
+    ):
         k += 1
     print(f"{call}: killed at {k - 1} calls")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_agent_killed_at_writes_of_the_database(
+    repeat: Repeat, bare_agent: BareAgent, wait_until: Callable[..., object]
+) -> None:
+    for k in DATABASE_WRITES:
+        killed_at(repeat, bare_agent, repeat.strace("pwrite64", k, only_files=False), wait_until, forget=False)
 
 
 def trainer_killed_at(

@@ -1,0 +1,159 @@
+"""`rla-agent` as people call it: messages and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rla_agent.control import stop_agent
+from rla_agent.logs import follow_log, last_lines
+from rla_client.autostart import agent_alive
+from rla_client.places import Places
+
+FAULTY = "AGENT:\n  commit_interval_s: soon\n  colour: red\nLOG_USED: [paper]\n"
+
+
+def cli(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rla_agent", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **more)
+
+
+@pytest.fixture
+def ended(places: Places) -> Iterator[Places]:
+    yield places
+    if agent_alive(places):
+        stop_agent(places)
+
+
+def test_life(ended: Places) -> None:
+    absent = cli("status")
+    assert (absent.returncode, "start one: rla-agent start --detach" in absent.stderr) == (3, True)
+    stopped = cli("stop")
+    assert (stopped.returncode, "no agent was running" in stopped.stderr) == (3, True)
+    assert ended.stopped_marker.exists()
+    started = cli("start", "--detach")
+    assert (started.returncode, "agent started: pid " in started.stdout) == (0, True)
+    assert not ended.stopped_marker.exists()
+    again = cli("start", "--detach")
+    assert (again.returncode, "runs already" in again.stdout) == (0, True)
+    second = cli("start")
+    assert (second.returncode, "already serves" in second.stderr) == (3, True)
+    first_pid = json.loads(cli("status", "--json").stdout)["agent"]["pid"]
+    assert f"pid {first_pid}" in second.stderr, "the holder is named"
+    assert cli("restart").returncode == 0
+    status = json.loads(cli("status", "--json").stdout)
+    assert status["agent"]["pid"] != first_pid
+    assert f"pid {status['agent']['pid']}" in cli("status").stdout
+    stopped = cli("stop")
+    assert (stopped.returncode, "until: rla-agent start" in stopped.stdout) == (0, True)
+
+
+def test_status_json_without_an_agent(ended: Places) -> None:
+    done = cli("status", "--json")
+    assert done.returncode == 3
+    status = json.loads(done.stdout)
+    assert (status["agent"]["pid"], status["agent"]["state"]) == (None, "not running")
+    assert status["problems"][0]["mend"] == "rla-agent start --detach"
+    del ended
+
+
+@pytest.mark.parametrize("command", [("start", "--detach"), ("start",), ("stop",), ("restart",), ("drain",)])
+def test_a_state_folder_that_cannot_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RLA_STATE_DIR", str(tmp_path / "file" / "state"))
+    done = cli(*command)
+    assert done.returncode == 4, done
+    assert str(tmp_path / "file" / "state") in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [("start", "--config"), ("start", "-d", "--config"), ("restart", "--config"), ("drain", "--config"), ("check-config",)]
+)  # fmt: skip
+def test_all_faults_of_a_config_at_once(ended: Places, tmp_path: Path, command: tuple[str, ...]) -> None:
+    config = tmp_path / "rla_config.yaml"
+    config.write_text(FAULTY)
+    done = cli(*command, str(config))
+    assert done.returncode == 5, done
+    for place in ("line 2: AGENT.commit_interval_s", "line 3: AGENT.colour", "line 4: LOG_USED"):
+        assert place in done.stderr
+    assert not agent_alive(ended)
+
+
+def test_a_config_without_faults(tmp_path: Path) -> None:
+    (tmp_path / "rla_config.yaml").write_text("LOG_USED: [csv]\n")
+    done = cli("check-config", cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])})
+    assert (done.returncode, done.stdout) == (0, "rla_config.yaml: no faults\n")
+    assert cli("check-config", str(tmp_path / "missing.yaml")).returncode == 5
+
+
+def test_wrong_usage() -> None:
+    assert cli("no-such-command").returncode == 2
+    assert cli("install-service", "--user", "--system").returncode == 2
+    done = cli("install-service", "--data-root", "/srv")
+    assert (done.returncode, "--system" in done.stderr) == (2, True)
+
+
+def test_logs(agent: Any) -> None:
+    done = cli("logs", "-n", "1")
+    assert (done.returncode, done.stdout.count("\n")) == (0, 1)
+    assert "serving" in cli("logs").stdout
+    del agent
+
+
+def test_no_logs_yet(ended: Places) -> None:
+    done = cli("logs")
+    assert (done.returncode, str(ended.log) in done.stderr) == (3, True)
+
+
+def test_the_log_is_followed_across_rotation(tmp_path: Path) -> None:
+    log = tmp_path / "agent.log"
+    log.write_text("old\n")
+    lines = follow_log(log)
+    with log.open("a") as file:
+        file.write("a\nb")
+    # the generator opens at its first step, so that step must come before what it is to show
+    assert next(_after(lines, log, "\nc\n")) in {"b", "c"}
+    log.rename(tmp_path / "agent.log.1")
+    log.write_text("fresh\n")
+    seen = [next(lines)]
+    while seen[-1] != "fresh":
+        seen.append(next(lines))
+    assert "old" not in seen
+    assert last_lines(log, 2)[-1] == "fresh"
+    assert len(last_lines(log, 2)) == 2
+    lines.close()  # type: ignore[attr-defined]
+
+
+def _after(lines: Iterator[str], log: Path, text: str) -> Iterator[str]:
+    import threading
+
+    def write() -> None:
+        with log.open("a") as file:
+            file.write(text)
+
+    timer = threading.Timer(0.5, write)
+    timer.start()
+    yield next(lines)
+    timer.join()
+
+
+def test_watch_shows_the_status_anew(agent: Any, wait_until: Callable[..., Any]) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rla_agent", "status", "--watch"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert f"pid {agent.pid}" in process.stdout.readline()
+    wait_until(lambda: process.poll() is None, 2)
+    process.send_signal(2)
+    assert process.wait(10) == 0
+    process.stdout.close()

@@ -1,0 +1,209 @@
+"""Starting, stopping and finding agents: by hand, and by clients that need one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from rla_agent.control import ask_status, start_detached, stop_agent
+from rla_agent.lock import read_holder
+from rla_client.autostart import Unit, agent_alive, installed_unit, start_agent
+from rla_client.errors import AgentNotRunningError, RlaError
+from rla_client.places import Places
+
+CLIENT = """
+import sys
+from rla_client import exp_manager, logger
+exp_manager.configure("table", rla_config={"LOG_USED": ["csv"]}, data_root=sys.argv[1], code_root=sys.argv[1])
+exp_manager.log_files_gen()
+logger.record_tabular("a", 1)
+logger.dump_tabular()
+print(logger.flush(20), flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def ended(places: Places) -> Iterator[Places]:
+    """Folders whose agent, if there is one, is stopped in the end."""
+    yield places
+    if agent_alive(places):
+        stop_agent(places)
+
+
+def process_of(places: Places) -> psutil.Process:
+    return psutil.Process(read_holder(places)["pid"])
+
+
+def test_start_detached_is_ready_on_return_and_happens_once(ended: Places) -> None:
+    assert start_detached(ended, None) is True
+    pid = ask_status(ended)["agent"]["pid"]
+    assert start_detached(ended, None) is False
+    assert ask_status(ended)["agent"]["pid"] == pid
+
+
+def test_the_background_agent_is_on_its_own(ended: Places, tmp_path: Path) -> None:
+    """No inherited descriptor, own session, folder /, nothing of the job's environment."""
+    (tmp_path / "held").write_text("")
+    held = os.open(tmp_path / "held", os.O_RDONLY)
+    os.set_inheritable(held, True)
+    os.environ["RLA_TEST_SECRET"] = "x"
+    try:
+        assert start_agent(ended)
+        wait_for(lambda: agent_alive(ended) and "pid" in read_holder(ended))
+        process = process_of(ended)
+        paths = {file.path for file in process.open_files()}
+        assert str(tmp_path / "held") not in paths
+        assert "RLA_TEST_SECRET" not in process.environ()
+        assert process.cwd() == "/"
+        assert os.getsid(process.pid) != os.getsid(0)
+        assert process.terminal() is None
+        assert process.ppid() != os.getpid()
+        for number in (0, 1, 2):
+            assert os.readlink(f"/proc/{process.pid}/fd/{number}") == "/dev/null"
+    finally:
+        os.close(held)
+        del os.environ["RLA_TEST_SECRET"]
+
+
+def wait_for(condition: Callable[[], object], deadline_s: float = 15.0) -> None:
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def clients(root: Path, count: int) -> list[subprocess.Popen[str]]:
+    root.mkdir(exist_ok=True)
+    command = [sys.executable, "-c", CLIENT, str(root)]
+    return [
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(count)
+    ]
+
+
+def test_many_clients_at_once_give_one_agent(ended: Places, tmp_path: Path) -> None:
+    started = clients(tmp_path / "data", 6)
+    outputs = [client.communicate("\n", timeout=60)[0] for client in started]
+    assert all("True" in output for output in outputs), outputs
+    agents = [p for p in psutil.process_iter() if _serves(p, ended)]
+    assert [p.pid for p in agents] == [read_holder(ended)["pid"]]
+
+
+def _serves(process: psutil.Process, places: Places) -> bool:
+    try:
+        ours = process.environ().get("RLA_STATE_DIR") == str(places.state)
+        return ours and "rla_agent.daemon" in process.cmdline()
+    except psutil.Error:
+        return False
+
+
+def test_a_stopped_agent_stays_stopped_until_start(ended: Places, tmp_path: Path) -> None:
+    ended.stopped_marker.touch()
+    (client,) = clients(tmp_path / "data", 1)
+    output, errors = client.communicate("\n", timeout=60)
+    assert "False" in output
+    assert "rla-agent start --detach" in errors
+    assert not agent_alive(ended)
+    assert not start_agent(ended)
+
+
+def test_an_idle_agent_ends_and_misses_nobody(ended: Places, tmp_path: Path) -> None:
+    config = tmp_path / "rla_config.yaml"
+    config.write_text("AGENT:\n  idle_exit_s: 1\n")
+    assert start_agent(ended, config)
+    wait_for(lambda: agent_alive(ended))
+    (client,) = clients(tmp_path / "data", 1)
+    assert client.stdout is not None
+    assert "rla: this run lies in" in client.stdout.readline() or client.stdout.readline()
+    pid = read_holder(ended)["pid"]
+    time_of_idleness = time.monotonic() + 2.0
+    wait_for(lambda: time.monotonic() > time_of_idleness or not agent_alive(ended))
+    assert agent_alive(ended), "an open stream is work"
+    client.communicate("\n", timeout=20)
+    wait_for(lambda: not agent_alive(ended))
+    wait_for(lambda: not psutil.pid_exists(pid))
+    assert list(ended.spool.iterdir()) == []
+
+
+def test_stop_waits_for_the_drain(agent: Any) -> None:
+    assert stop_agent(agent.places) is True
+    assert not agent_alive(agent.places)
+    assert stop_agent(agent.places) is False
+    with pytest.raises(AgentNotRunningError, match="start --detach"):
+        ask_status(agent.places)
+
+
+def test_a_second_signal_ends_it_at_once(agent: Any, tmp_path: Path) -> None:
+    (client,) = clients(tmp_path / "data", 1)
+    assert client.stdout is not None
+    client.stdout.readline()
+    process = psutil.Process(agent.pid)
+    agent.send_signal(signal.SIGSTOP)  # both signals arrive in one go
+    agent.send_signal(signal.SIGTERM)
+    agent.send_signal(signal.SIGINT)
+    agent.send_signal(signal.SIGCONT)
+    assert process.wait(5) in {128 + signal.SIGTERM, 128 + signal.SIGINT}
+    client.kill()
+    client.communicate()
+
+
+def test_an_agent_that_hangs_is_reported(agent: Any) -> None:
+    agent.send_signal(signal.SIGSTOP)
+    with pytest.raises(RlaError, match=f"does not answer within 0.3 s: pid {agent.pid}"):
+        ask_status(agent.places, 0.3)
+    with pytest.raises(RlaError, match="did not end"):
+        stop_agent(agent.places, 0.3)
+    agent.send_signal(signal.SIGCONT)
+
+
+def test_a_failing_start_says_why(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rla_agent.control.START_TIMEOUT_S", 3.0)
+    places.database.mkdir()  # no database can be opened there
+    with pytest.raises(RlaError, match=r"agent\.log says:\n(.|\n)*unable to open database file"):
+        start_detached(places, None)
+
+
+def test_clients_of_other_environments_find_the_sockets(
+    agent: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch job sees another XDG_RUNTIME_DIR than the service; the lock file says where it listens."""
+    monkeypatch.setenv("RLA_RUNTIME_DIR", str(tmp_path / "elsewhere"))
+    assert ask_status(agent.places)["agent"]["pid"] == agent.pid
+    (client,) = clients(tmp_path / "data", 1)
+    assert "True" in client.communicate("\n", timeout=30)[0]
+
+
+def test_units_serve_the_default_places_only(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "systemd/user").mkdir(parents=True)
+    (tmp_path / "systemd/user/rla-agent.service").write_text("")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/systemctl").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "bin/systemctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert installed_unit() is None, "RLA_STATE_DIR is set"
+    monkeypatch.delenv("RLA_STATE_DIR")
+    unit = installed_unit()
+    assert unit == Unit("rla-agent.service", system=False)
+    assert unit.command("--no-block", "start") == [
+        "systemctl",
+        "--user",
+        "--no-block",
+        "start",
+        "rla-agent.service",
+    ]
+    del places

@@ -1,0 +1,78 @@
+"""Starting an agent from a client."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from rla_client.autostart import agent_alive, clean_environment, detached_command, start_agent
+from rla_client.places import Places
+
+SCRIPT = """
+from rla_client import exp_manager, logger
+import sys
+exp_manager.configure("t", rla_config={"LOG_USED": ["csv"]}, data_root=sys.argv[1], code_root=sys.argv[1])
+exp_manager.log_files_gen()
+logger.record_tabular("a", 1)
+logger.dump_tabular()
+assert logger.flush(20), "not durable"
+"""
+
+
+
+def test_an_agent_is_started_and_is_nobodys_child(
+    places: Places, tmp_path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "x")
+    (tmp_path / "data").mkdir()
+    held = os.open(tmp_path / "held", os.O_CREAT | os.O_RDWR)
+    os.set_inheritable(held, True)  # noqa: FBT003
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, str(tmp_path / "data")],
+            capture_output=True, text=True, timeout=60, check=False, close_fds=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert agent_alive(places)
+        assert done.stderr == ""
+        assert done.stdout.count("\n") == 1, done.stdout
+        process = next(p for p in psutil.process_iter() if _serves(p, places))
+        assert "SECRET_TOKEN" not in process.environ()
+        assert process.cwd() == "/"
+        assert os.getsid(process.pid) != os.getsid(0)
+        assert str(tmp_path / "held") not in {file.path for file in process.open_files()}
+        process.terminate()
+        process.wait(20)
+        wait_until(lambda: not agent_alive(places))
+    finally:
+        os.close(held)
+
+
+def _serves(process: psutil.Process, places: Places) -> bool:
+    try:
+        mine = process.environ().get("RLA_STATE_DIR") == str(places.state)
+        return mine and "rla_agent.daemon" in process.cmdline()
+    except psutil.Error:
+        return False
+
+
+def test_a_stopped_agent_stays_stopped(places: Places) -> None:
+    places.stopped_marker.touch()
+    assert not start_agent(places)
+    assert not agent_alive(places)
+
+
+def test_environment_and_command_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "x")
+    monkeypatch.setenv("WANDB_API_KEY", "x")
+    environment = clean_environment()
+    assert "LD_PRELOAD" not in environment
+    assert "WANDB_API_KEY" not in environment
+    assert detached_command(None, autostarted=True)[-1] == "--idle-exit"

@@ -1,0 +1,39 @@
+"""The time-step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rla_client.clock import TimeStepHolder
+from rla_client.errors import ArgumentError
+
+
+def test_set_get_inc_add() -> None:
+    clock = TimeStepHolder()
+    assert clock.get_time() == 0
+    clock.set_time(5)
+    clock.inc_time()
+    clock.add_time(10)
+    assert clock.get_time() == 16
+    clock.set_time(3)
+    assert clock.get_time() == 3
+    clock.config(7, "ignored")
+    assert clock.get_time() == 7
+
+
+def test_numbers_of_numpy_and_torch_become_plain() -> None:
+    torch = pytest.importorskip("torch")
+    clock = TimeStepHolder()
+    for given, plain in ((np.int64(4), int), (np.float32(0.5), float), (torch.tensor(8), int)):
+        clock.set_time(given)
+        assert type(clock.get_time()) is plain
+        assert clock.get_time() == given
+
+
+@pytest.mark.parametrize("wrong", ["5", None, [1], np.array([1, 2])])
+def test_what_is_no_number_is_refused(wrong: object) -> None:
+    clock = TimeStepHolder()
+    with pytest.raises(ArgumentError, match="a time-step is a number"):
+        clock.set_time(wrong)  # type: ignore[arg-type]
+    assert clock.get_time() == 0

@@ -1,0 +1,209 @@
+"""The outbox: order, waiting while the spool refuses, retries under exceptions, messages that fit, limits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import rla_client.outbox as outbox_module
+from rla_agent.ingest import Close, Mark, Row, parse
+from rla_client.config import AgentConfig
+from rla_client.outbox import Outbox
+from rla_client.places import Places
+from rla_client.protocol import FrameKind, pack
+from rla_client.spool import segment_numbers, segment_path, stream_names
+
+
+class BoomError(Exception):
+    pass
+
+
+@pytest.fixture
+def new_outbox(places: Places) -> Iterator[Callable[..., Outbox]]:
+    made: list[Outbox] = []
+
+    def make(**settings: object) -> Outbox:
+        made.append(Outbox(places, {"pid": os.getpid()}, AgentConfig(autostart=False, **settings)))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for outbox in made:
+        outbox.release()
+
+
+def put(outbox: Outbox, seq: int, size: int = 10) -> None:
+    outbox.put(FrameKind.ROW, pack([seq, 1.0, {"x": "y" * size}]), float(seq), 1)
+
+
+def contents(outbox: Outbox) -> list[object]:
+    folder = outbox.stream_folder
+    assert folder is not None
+    return [
+        record.content
+        for number in segment_numbers(folder)
+        for record in parse(segment_path(folder, number).read_bytes(), number, 0, final=True).records
+    ]
+
+
+def rows(outbox: Outbox) -> list[float]:
+    return [content.step for content in contents(outbox) if isinstance(content, Row)]
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, outbox: Outbox) -> None:
+    """Every write to a spool fails."""
+    folder = outbox.stream_folder
+    real = os.write
+
+    def write(descriptor: int, data: bytes) -> int:
+        if os.readlink(f"/proc/self/fd/{descriptor}").startswith(str(folder)):
+            raise OSError(28, "no space")
+        return real(descriptor, data)
+
+    monkeypatch.setattr(os, "write", write)
+
+
+def test_records_wait_in_order_while_the_spool_refuses(
+    new_outbox: Callable[..., Outbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "RETRY_S", 0.0)
+    outbox = new_outbox()
+    put(outbox, 0)
+    with monkeypatch.context() as context:
+        refusing(context, outbox)
+        for seq in range(1, 50):
+            put(outbox, seq)
+    put(outbox, 50)
+    assert rows(outbox) == list(range(51))
+    assert outbox.lost == 0
+
+
+def test_memory_for_waiting_records_is_bounded_and_loss_is_told(
+    new_outbox: Callable[..., Outbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "RETRY_S", 0.0)
+    monkeypatch.setattr(outbox_module, "WAITING_MAX_BYTES", 1000)
+    outbox = new_outbox()
+    with monkeypatch.context() as context:
+        refusing(context, outbox)
+        for seq in range(100):
+            put(outbox, seq)
+    put(outbox, 100)
+    found = rows(outbox)
+    assert found == [*range(len(found) - 1), 100]
+    assert outbox.lost == 101 - len(found) > 0
+    assert Mark in {type(content) for content in contents(outbox)}
+    marks = [content.data["records"] for content in contents(outbox) if isinstance(content, Mark)]
+    assert marks == [outbox.lost]
+
+
+@pytest.mark.parametrize("period", [2, 3, 5, 7])
+@pytest.mark.parametrize("after", [True, False])
+def test_waiting_records_are_written_once_under_exceptions(
+    period: int, after: bool, new_outbox: Callable[..., Outbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "RETRY_S", 0.0)
+    outbox = new_outbox()
+    with monkeypatch.context() as context:
+        refusing(context, outbox)
+        for seq in range(40):
+            put(outbox, seq)
+    real, count = os.write, [0]
+
+    def interrupted(descriptor: int, data: bytes) -> int:
+        count[0] += 1
+        bad = count[0] % period == 0
+        if bad and not after:
+            raise BoomError
+        written = real(descriptor, data)
+        if bad:
+            raise BoomError
+        return written
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "write", interrupted)
+        for _ in range(200):
+            try:
+                outbox.flush(0)
+            except BoomError:
+                continue
+    outbox.flush(0)
+    assert rows(outbox) == list(range(40))
+
+
+def test_a_full_spool_counts_and_takes_the_last_word(
+    new_outbox: Callable[..., Outbox], places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "QUOTA_CHECK_BYTES", 100)
+    monkeypatch.setattr(outbox_module, "FULL_RECHECK_S", 0.0)
+    outbox = new_outbox(spool_max_bytes=1 << 24)
+    ballast = places.spool / stream_names(places.spool)[0] / "ballast"
+    ballast.write_bytes(b"")
+    os.truncate(ballast, 1 << 25)
+    monkeypatch.setattr(outbox_module, "SEND_INTERVAL_S", 0.0)
+    outbox._check_quota(count=True)
+    for seq in range(20):
+        put(outbox, seq)
+    assert outbox.lost == 20
+    folder = outbox.stream_folder
+    outbox.close("finished", "")
+    assert folder is not None
+    data = segment_path(folder, 1).read_bytes()
+    kinds = [type(record.content) for record in parse(data, 1, 0, final=True).records]
+    assert kinds[-1] is Close
+
+
+def test_space_that_comes_back_is_used_and_the_loss_reported(
+    new_outbox: Callable[..., Outbox], places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "FULL_RECHECK_S", 0.0)
+    outbox = new_outbox(spool_max_bytes=1 << 24)
+    ballast = places.spool / stream_names(places.spool)[0] / "ballast"
+    ballast.write_bytes(b"")
+    os.truncate(ballast, 1 << 25)
+    outbox._check_quota(count=True)
+    put(outbox, 0)
+    ballast.unlink()
+    put(outbox, 1)
+    put(outbox, 2)
+    assert rows(outbox) == [1, 2]
+    assert [content.data["records"] for content in contents(outbox) if isinstance(content, Mark)] == [1]
+
+
+def test_pending_bytes_are_those_of_the_segment_or_not_sent(
+    new_outbox: Callable[..., Outbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox = new_outbox()
+    writer = outbox._writer
+    assert writer is not None
+    real = writer.append
+
+    def with_a_handler(frame: bytes, is_row: int, after: int = -1) -> None:
+        real(frame, is_row, after)
+        if is_row and len(frame) < 60:
+            monkeypatch.setattr(writer, "append", real)
+            put(outbox, 99, size=100)
+            monkeypatch.setattr(writer, "append", with_a_handler)
+
+    outbox._next_send = 1e18
+    for seq in range(3):
+        outbox._next_send = 1e18 if seq else outbox._next_send
+        monkeypatch.setattr(writer, "append", with_a_handler)
+        outbox.put(FrameKind.ROW, pack([seq, 1.0, {"x": "y"}]), 1e18 - 1.0, 1)
+        start, body = outbox._pending_start, bytes(outbox._pending)
+        data = segment_path(writer.folder, 1).read_bytes()
+        assert data[start : start + len(body)] == body
+
+
+def test_records_of_a_forked_child_are_its_own(new_outbox: Callable[..., Outbox], tmp_path: Path) -> None:
+    outbox = new_outbox()
+    put(outbox, 0)
+    child = os.fork()
+    if child == 0:
+        put(outbox, 1)
+        os._exit(0 if rows(outbox) == [1] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    put(outbox, 2)
+    assert rows(outbox) == [0, 2]

@@ -1,0 +1,84 @@
+"""Frames and messages."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rla_client.protocol as p
+from rla_client.errors import FrameTooLargeError, RemoteProtocolError, UnknownVersionError
+
+
+def test_the_documented_header_is_the_one_that_is_written() -> None:
+    documented = re.findall(r"^ {4}(\d+) +(\d+) +(\w+)", p.__doc__ or "", re.MULTILINE)
+    fields = [(int(offset), int(size)) for offset, size, _ in documented[:5]]
+    assert fields == [(0, 2), (2, 1), (3, 1), (4, 4), (8, 4)]
+    frame = p.encode_frame(p.FrameKind.ROW, b"payload")
+    assert frame[:4] == p.FRAME_MAGIC + bytes((p.PROTOCOL_VERSION, p.FrameKind.ROW))
+    assert frame[p.FRAME_HEADER_BYTES :] == b"payload"
+
+
+@given(st.lists(st.binary(max_size=50), max_size=5), st.integers(0, 300))
+def test_frames_are_read_up_to_the_first_incomplete_one(payloads: list[bytes], cut: int) -> None:
+    frames = [p.encode_frame(p.FrameKind.TEXT, payload) for payload in payloads]
+    data = b"".join(frames)[:cut]
+    whole, length = 0, 0
+    for frame in frames:
+        if length + len(frame) > len(data):
+            break
+        length += len(frame)
+        whole += 1
+    assert [frame.payload for frame in p.iter_frames(data)] == payloads[:whole]
+
+
+@given(st.binary(max_size=40), st.data())
+def test_one_flipped_bit_is_never_a_frame_of_this_version(payload: bytes, data: st.DataObject) -> None:
+    frame = bytearray(p.encode_frame(p.FrameKind.ROW, payload))
+    bit = data.draw(st.integers(0, 8 * len(frame) - 1))
+    frame[bit // 8] ^= 1 << bit % 8
+    try:
+        assert not isinstance(p.frame_at(bytes(frame), 0), p.Frame)
+    except UnknownVersionError:
+        assert bit // 8 == 2
+
+
+def test_a_frame_after_damage_is_found() -> None:
+    good = p.encode_frame(p.FrameKind.ROW, b"x")
+    data = p.FRAME_MAGIC + b"junk" * 5 + good
+    assert p.find_frame(data, 0) == len(data) - len(good)
+    assert p.find_frame(b"nothing", 0) == len(b"nothing")
+
+
+def test_limits() -> None:
+    with pytest.raises(FrameTooLargeError):
+        p.encode_frame(p.FrameKind.FILE, bytes(p.MAX_FRAME_BYTES + 1))
+    bomb = b"\xdd" + (p.MAX_CONTAINER_ITEMS + 1).to_bytes(4, "big") + b"\x80" * 100
+    with pytest.raises(RemoteProtocolError):
+        p.unpack(bomb)
+
+
+@pytest.mark.parametrize("value", [None, True, 1.5, "ü", b"\0", [1, {"a": -(1 << 63)}], 1 << 64, -(1 << 200)])
+def test_plain_data_comes_back(value: object) -> None:
+    found = p.unpack(p.pack(value))
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_what_is_no_plain_data_is_refused() -> None:
+    with pytest.raises(TypeError, match="object is not plain data"):
+        p.pack(object())
+    with pytest.raises(RemoteProtocolError):
+        p.unpack(b"\xd4\x05\x00")  # an unknown extension
+
+
+def test_messages() -> None:
+    message = p.encode_message(p.MessageKind.DATA, {"s": "x", "n": 1}, b"body")
+    assert p.decode_message(message) == (p.MessageKind.DATA, {"s": "x", "n": 1}, b"body")
+    for wrong in (b"", b"GET / HTTP/1.1\r\n", message[:9], p.encode_message(1, {})[:4] + b"\xff\0\0\0"):
+        with pytest.raises(RemoteProtocolError):
+            p.decode_message(wrong)
+    with pytest.raises(UnknownVersionError):
+        p.decode_message(message[:2] + b"\x63" + message[3:])

@@ -1,0 +1,236 @@
+"""Segments: what is appended is there, whole, once; short writes, interrupted steps, a full disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import rla_client.spool as spool_module
+from rla_client.errors import SpoolError
+from rla_client.protocol import FrameKind, encode_frame, iter_frames, pack
+from rla_client.spool import SegmentWriter, segment_numbers, segment_path, spool_bytes, stream_names, writer_alive
+
+
+def opening(number: int, rows: int) -> bytes:
+    return encode_frame(FrameKind.OPEN, pack({"segment": number, "rows": rows}))
+
+
+def row(seq: int, size: int = 20) -> bytes:
+    return encode_frame(FrameKind.ROW, pack([seq, 1.0, {"x": "y" * size}]))
+
+
+def rows_in(folder: Path) -> list[bytes]:
+    return [
+        frame.payload
+        for number in segment_numbers(folder)
+        for frame in iter_frames(segment_path(folder, number).read_bytes())
+        if frame.kind == FrameKind.ROW
+    ]
+
+
+def payloads(*seqs: int, size: int = 20) -> list[bytes]:
+    return [row(seq, size)[12:] for seq in seqs]
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> SegmentWriter:
+    return SegmentWriter(tmp_path, opening)
+
+
+def test_segments_are_self_contained_and_in_order(writer: SegmentWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_module, "SEGMENT_MAX_BYTES", 1000)
+    for seq in range(100):
+        writer.append(row(seq), 1)
+    assert rows_in(writer.folder) == payloads(*range(100))
+    assert len(segment_numbers(writer.folder)) >= 5
+    for number in segment_numbers(writer.folder):
+        data = segment_path(writer.folder, number).read_bytes()
+        assert next(iter_frames(data)).kind == FrameKind.OPEN
+        assert len(data) <= 1000
+    assert (writer.rows, writer.frames) == (100, 100)
+    assert not [name for name in os.listdir(writer.folder) if name.startswith(".")]
+
+
+def test_a_frame_larger_than_a_segment_gets_one_of_its_own(
+    writer: SegmentWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_module, "SEGMENT_MAX_BYTES", 1000)
+    for seq in range(3):
+        writer.append(row(seq, 5000), 1)
+    assert rows_in(writer.folder) == payloads(0, 1, 2, size=5000)
+
+
+def test_a_short_write_is_undone(writer: SegmentWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer.append(row(0), 1)
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:7]))
+    with pytest.raises(SpoolError):
+        writer.append(row(1), 1)
+    monkeypatch.undo()
+    assert segment_path(writer.folder, 1).stat().st_size == writer.size
+    writer.append(row(1), 1)
+    assert rows_in(writer.folder) == payloads(0, 1)
+
+
+def test_a_short_write_that_cannot_be_undone_is_left_behind(
+    writer: SegmentWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.append(row(0), 1)
+    real = os.write
+
+    def short(descriptor: int, data: bytes) -> int:
+        return real(descriptor, data[:7] if data == row(1) else data)
+
+    def refused(_descriptor: int, _size: int) -> None:
+        raise OSError(5, "no")
+
+    monkeypatch.setattr(os, "write", short)
+    monkeypatch.setattr(os, "ftruncate", refused)
+    with pytest.raises(SpoolError):
+        writer.append(row(1), 1)
+    monkeypatch.undo()
+    writer.append(row(1), 1)
+    assert writer.number == 2
+    assert rows_in(writer.folder) == payloads(0, 1)
+
+
+class BoomError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("call", ["write", "rename", "open", "close", "fstat"])
+@pytest.mark.parametrize("after", [True, False])
+def test_an_exception_beside_any_system_call(
+    call: str, after: bool, writer: SegmentWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_module, "SEGMENT_MAX_BYTES", 600)
+    returned: list[int] = []
+    count = [0]
+    real: Callable[..., object] = getattr(os, call)
+
+    def sometimes(*arguments: object, **named: object) -> object:
+        count[0] += 1
+        bad = count[0] % 5 == 0
+        if bad and not after:
+            raise BoomError
+        result = real(*arguments, **named)
+        if bad:
+            raise BoomError
+        return result
+
+    monkeypatch.setattr(os, call, sometimes)
+    for seq in range(300):
+        try:
+            writer.append(row(seq), 1)
+        except BoomError:
+            continue
+        returned.append(seq)
+    monkeypatch.undo()
+    writer.append(row(300), 1)
+    found = rows_in(writer.folder)
+    assert len(found) == len(set(found)), "a row is there twice"
+    assert set(found) >= set(payloads(*returned, 300))
+    assert found == sorted(found, key=[*payloads(*range(301))].index)
+    assert (writer.rows, writer.frames) == (len(found), len(found))
+    assert writer.size == segment_path(writer.folder, writer.number).stat().st_size
+    assert writer.number == max(segment_numbers(writer.folder))
+
+
+@pytest.mark.parametrize("call", ["write", "rename", "open"])
+@pytest.mark.parametrize("after", [True, False])
+def test_a_handler_that_logs_beside_any_system_call(
+    call: str, after: bool, writer: SegmentWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_module, "SEGMENT_MAX_BYTES", 600)
+    real: Callable[..., object] = getattr(os, call)
+    inner = [1000]
+    inside = [False]
+
+    def handler() -> None:
+        if not inside[0]:
+            inside[0] = True
+            writer.append(row(inner[0]), 1)
+            inner[0] += 1
+            inside[0] = False
+
+    def interrupted(*arguments: object, **named: object) -> object:
+        if not after:
+            handler()
+        result = real(*arguments, **named)
+        if after:
+            handler()
+        return result
+
+    monkeypatch.setattr(os, call, interrupted)
+    for seq in range(100):
+        writer.append(row(seq), 1)
+    monkeypatch.undo()
+    writer.append(row(100), 1)
+    found = rows_in(writer.folder)
+    assert sorted(found) == sorted(payloads(*range(101), *range(1000, inner[0])))
+    assert (writer.rows, writer.frames) == (len(found), len(found))
+    assert writer.size == segment_path(writer.folder, writer.number).stat().st_size
+
+
+def test_append_only_after_a_number_of_frames(writer: SegmentWriter) -> None:
+    writer.append(row(0), 1, 0)
+    writer.append(row(0), 1, 0)
+    writer.append(row(1), 1, 1)
+    assert rows_in(writer.folder) == payloads(0, 1)
+
+
+def test_lock_says_whether_the_writer_lives(tmp_path: Path) -> None:
+    script = (
+        "import sys, pathlib\nfrom rla_client.spool import SegmentWriter\n"
+        "w = SegmentWriter(pathlib.Path(sys.argv[1]), lambda n, r: b'x')\nprint(w.name, flush=True)\nsys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        folder = tmp_path / process.stdout.readline().strip()
+        assert stream_names(tmp_path) == [folder.name]
+        assert writer_alive(folder)
+        process.kill()
+        process.wait()
+    assert not writer_alive(folder)
+
+
+def test_a_writer_is_taken_for_alive_when_that_cannot_be_found_out(
+    writer: SegmentWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*_arguments: object) -> int:
+        raise OSError(24, "too many open files")
+
+    monkeypatch.setattr(os, "open", exhausted)
+    assert writer_alive(writer.folder)
+
+
+def test_an_unwritable_spool_is_a_spool_error(tmp_path: Path) -> None:
+    with pytest.raises(SpoolError):
+        SegmentWriter(tmp_path / "not there", opening)
+
+
+def test_an_interrupted_opening_leaves_no_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.rename
+
+    def interrupted(source: object, target: object) -> None:
+        real(source, target)  # type: ignore[arg-type]
+        if str(target).count("-") >= 2 and not str(target).endswith(".seg"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        SegmentWriter(tmp_path, opening)
+    assert os.listdir(tmp_path) == []
+
+
+def test_spool_bytes_counts_streams_only(writer: SegmentWriter, tmp_path: Path) -> None:
+    writer.append(row(0), 1)
+    (tmp_path / "other").write_bytes(b"x" * 999)
+    assert spool_bytes(tmp_path) == segment_path(writer.folder, 1).stat().st_size

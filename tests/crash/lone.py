@@ -1,0 +1,118 @@
+"""One stream and its agent's side in this process, without sockets and threads of its own.
+
+`LoneStream` writes a spool by the real SegmentWriter. `Side` is what an agent process holds in memory;
+dropping it and making another is a SIGKILL at that point.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+
+from rla_agent.commit import Committer
+from rla_agent.output import OpenFiles
+from rla_agent.recovery import recover
+from rla_agent.state import AgentDatabase, Changes
+from rla_agent.stream import Stream
+from rla_agent.widening import Widener
+from rla_client.protocol import FrameKind, encode_frame, pack
+from rla_client.spool import SegmentWriter
+
+
+class LoneStream:
+    """The client's side: a data root, a spool, a writer."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "root"
+        self.spool = folder / "spool"
+        self.database = folder / "agent.db"
+        self.root.mkdir()
+        self.spool.mkdir()
+        found = os.stat(self.root)
+        self.opening = {
+            "run": "r", "epoch": 1, "opened": 1.5, "root": str(self.root), "root_device": found.st_dev,
+            "root_inode": found.st_ino, "folders": {"log": "."}, "names": {}, "sinks": ["csv", "json", "log", "tensorboard"],
+            "table": "", "index": "", "primary": True, "label": "", "pid": os.getpid(), "host": "h", "user": "u",
+            "python": "p", "client": "0", "config": None, "offline": False,
+        }  # fmt: skip
+        self.writer = SegmentWriter(
+            self.spool,
+            lambda number, rows: encode_frame(
+                FrameKind.OPEN, pack({**self.opening, "segment": number, "rows": rows, "lost": 0})
+            ),
+        )
+        self.rows = 0
+
+    def row(self, values: dict[str, object]) -> None:
+        """Append one row; its `seq` is added."""
+        payload = pack([self.rows, float(self.rows), {"seq": self.rows, **values}])
+        self.writer.append(encode_frame(FrameKind.ROW, payload), 1)
+        self.rows += 1
+
+    def forget_database(self) -> None:
+        for ending in ("", "-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{self.database}{ending}")
+
+
+class Side:
+    """The agent's side of a LoneStream."""
+
+    def __init__(self, lone: LoneStream, *, open_files: int = 16) -> None:
+        self.database = AgentDatabase(lone.database)
+        self.files = OpenFiles(open_files)
+        self.pool = ThreadPoolExecutor(2)
+        self.committer = Committer(self.database, self.files, self.pool)
+        self.widener = Widener(self.pool)
+        self.stream = Stream(lone.writer.name, lone.writer.folder)
+        self.faults: dict[str, str] = {}
+        recover(self.stream, self.database, self.files)
+
+    def __enter__(self) -> Side:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self.drop()
+
+    def drop(self) -> None:
+        """The process is gone; what it wrote stays."""
+        self.pool.shutdown(wait=True)
+        self.files.close_all()
+        with contextlib.suppress(sqlite3.Error):
+            self.database.close()
+
+    def serve(self, *, hurry: bool = True) -> None:
+        """Rewrites and outputs that lag."""
+        for output in self.stream.outputs:
+            self.widener.serve(self.stream, output, self.files, self.committer, hurry=hurry)
+            self.stream.catch_up(output, self.files, time.monotonic() + 1.0)
+
+    def read(self, pieces: int = 1) -> None:
+        """Take in some pieces of the spool."""
+        for _ in range(pieces):
+            self.stream.read_more(self.files)
+
+    def read_all(self) -> None:
+        """Take in everything, in all outputs."""
+        end = time.monotonic() + 20
+        while not self.stream.at_end:
+            self.stream.read_more(self.files)
+            for output in self.stream.outputs:
+                output.may_retry(float("inf"))
+            self.serve()
+            assert time.monotonic() < end, [(o.name, o.error, o.blocked, o.position) for o in self.stream.outputs]
+
+    def commit(self) -> bool:
+        """One commit."""
+        return self.committer.commit([self.stream], Changes(), self.faults)
+
+    def durable_sizes(self) -> dict[str, int]:
+        """Committed size of each output's file."""
+        return {row.path: row.size for row in self.database.outputs_of(self.stream.name).values() if row.path}
