@@ -219,7 +219,12 @@ def main() -> None:
     given = parser.parse_args()
     options = Options(**{item.name: getattr(given, item.name) for item in fields(Options)})
 
-    exp_manager.configure(task_table_name=given.table, rla_config=given.config, data_root=given.data_root)
+    exp_manager.configure(
+        task_table_name=given.table,
+        rla_config=given.config,
+        data_root=given.data_root,
+        code_root=Path(__file__).parent,
+    )
     exp_manager.set_hyper_param(**asdict(options))
     exp_manager.add_record_param(["seed", "lr"])
     exp_manager.log_files_gen()

@@ -7,6 +7,7 @@ the status of its command.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -188,11 +189,9 @@ def logs(
     if not path.exists() and not follow:
         fail(f"there is no log yet: {path}", EXIT_STATE)
     try:
-        for line in last_lines(path, lines):
+        following = follow_log(path) if follow else iter(())
+        for line in itertools.chain(last_lines(path, lines), following):
             typer.echo(line)
-        if follow:
-            for line in follow_log(path):
-                typer.echo(line)
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
     except OSError as error:
@@ -317,7 +316,12 @@ def install_service(
 def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - typer's
     """Entry point of `rla-agent`."""
     words = sys.argv[1:] if arguments is None else arguments
-    if not words or words[0] in REPLICATION_COMMANDS or words[0].startswith("-") or "_RLA_AGENT_COMPLETE" in os.environ:
+    if (
+        not words
+        or words[0] in REPLICATION_COMMANDS
+        or words[0].startswith("-")
+        or "_RLA_AGENT_COMPLETE" in os.environ
+    ):
         from rla_agent.replicate.cli import replicate_app, transfer_app, trust_command  # noqa: PLC0415 - paramiko
 
         app.add_typer(replicate_app, name="replicate")

@@ -78,21 +78,22 @@ def start_detached(places: Places, config: Path | None) -> bool:
     if unit is not None and _start_unit(unit, places):
         return True
     before = places.log.stat().st_size if places.log.exists() else 0
-    subprocess.run(
+    done = subprocess.run(
         detached_command(config, autostarted=False),
         stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         cwd="/",
         env=clean_environment(),
         start_new_session=True,
         check=True,
     )
-    if _await_serving(places):
+    if _await_serving(places, int(done.stdout)):
         return True
     tail = ""
     with suppress(OSError), places.log.open("rb") as log:
         log.seek(before)
         tail = log.read(LOG_TAIL_BYTES).decode("utf-8", "replace")
-    message = f"the agent did not come up within {START_TIMEOUT_S:g} s; its log {places.log} says:\n{tail}"
+    message = f"the agent did not come up; its log {places.log} says:\n{tail}"
     raise RlaError(message)
 
 
@@ -116,15 +117,27 @@ def _start_unit(unit: Unit, places: Places) -> bool:
     raise RlaError(message)
 
 
-def _await_serving(places: Places) -> bool:
+def _await_serving(places: Places, starting: int | None = None) -> bool:
+    """Whether an agent answers in time; not waited for when the process `starting` has ended."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         if agent_alive(places) and read_holder(places).get("pid"):
             with suppress(RlaError):
                 ask_status(places, min(1.0, max(0.1, deadline - time.monotonic())))
                 return True
+        elif starting is not None and _ended(starting):
+            return agent_alive(places)  # another one may have been quicker
         time.sleep(POLL_S)
     return False
+
+
+def _ended(pid: int) -> bool:
+    """Whether a process is gone, or only waits to be collected."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return True
+    return state.rpartition(")")[2].split()[:1] == ["Z"]
 
 
 # -- stop ---------------------------------------------------------------------------------------
@@ -156,11 +169,12 @@ def stop_agent(places: Places, timeout_s: float = STOP_TIMEOUT_S) -> bool:
 
 def _await_end(places: Places, holder: dict[str, Any], timeout_s: float) -> bool:
     deadline = time.monotonic() + timeout_s
-    while agent_alive(places):
-        if read_holder(places).get("pid") != holder.get("pid"):
+    pid = holder.get("pid")
+    while agent_alive(places) or (isinstance(pid, int) and not _ended(pid)):
+        if read_holder(places).get("pid") != pid:
             return True  # that one ended, somebody started another
         if time.monotonic() > deadline:
-            message = f"the agent (pid {holder.get('pid')}) did not end within {timeout_s:g} s"
+            message = f"the agent (pid {pid}) did not end within {timeout_s:g} s"
             raise RlaError(message)
         time.sleep(POLL_S)
     return True

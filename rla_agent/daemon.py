@@ -21,6 +21,7 @@ import os
 import resource
 import shutil
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import Callable
@@ -30,7 +31,9 @@ from typing import Any
 
 from rla_agent.leftovers import sweep_memory
 from rla_agent.lock import AgentLock, read_holder
+from rla_agent.opening import StreamOpening
 from rla_agent.replication import Replication
+from rla_agent.sampling import Sampler
 from rla_agent.service import Notifier
 from rla_agent.state import AgentDatabase, open_or_replace
 from rla_agent.status import ENDED_SHOWN, Facts, RateMeter, build_status
@@ -81,6 +84,7 @@ class Daemon:
         self._idle_exit_s = settings.idle_exit_s if idle_exit else 0.0
         self._wire = Wire(places)
         self._replication = Replication(places)
+        self._sampler = Sampler(self._live_streams, settings.sample_interval_s)
         self._volumes: dict[int, Volume] = {}
         self._route: dict[str, Volume] = {}
         self._unreadable: dict[str, str] = {}
@@ -95,6 +99,8 @@ class Daemon:
             signal.signal(number, self._on_signal)
         self._scan()
         self._notifier.ready()
+        if self.settings.sample_interval_s > 0:
+            self._sampler.start()
         _log.info("serving", extra={"fields": {"state": str(self.places.state), "pid": os.getpid()}})
         while not self._signals and not self._failed and not self._idle():
             for peer, kind, header, body, is_command in self._wire.receive(SCAN_S, MOST_MESSAGES):
@@ -168,6 +174,14 @@ class Daemon:
             volume.start()
         return volume
 
+    def _live_streams(self) -> list[tuple[str, StreamOpening]]:
+        return [
+            (stream.name, stream.opening)
+            for volume in list(self._volumes.values())
+            for stream in list(volume.streams.values())
+            if not stream.writer_gone and not stream.removed and not stream.parked
+        ]
+
     def _on_done(self, name: str) -> None:
         self._route.pop(name, None)
 
@@ -200,8 +214,13 @@ class Daemon:
         return answer
 
     def _command(self, peer: bytes, kind: int, header: dict[str, Any]) -> None:
-        if kind == MessageKind.STATUS:
-            del header
+        if kind == MessageKind.STATUS and isinstance(header.get("item"), str):
+            self._replication.ask_arrived(
+                str(header.get("root")),
+                header["item"],
+                lambda found: self._wire.answer_later(peer, {"replicated": found}, command=True),
+            )
+        elif kind == MessageKind.STATUS:
             self._wire.reply(peer, self.status())
 
     # -- status ---------------------------------------------------------------------------------
@@ -254,6 +273,7 @@ class Daemon:
             volume.put(Stop(deadline))
         for volume in self._volumes.values():
             volume.join(max(0.0, deadline + 1.0 - time.monotonic()))
+        self._sampler.stop()
         self._replication.stop(REPLICATOR_STOP_S)
         self._wire.close()
 
@@ -311,11 +331,12 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
     notifier = Notifier(os.environ)
     os.umask(0o022)
     try:
-        settings = load_config(config_path).agent if config_path else AgentConfig()
         places.create()
+        set_up_logging(places, to_console=to_console)
+        settings = load_config(config_path).agent if config_path else AgentConfig()
         lock = take_lock(places, notifier)
     except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
+        _log.error("%s", error)  # noqa: TRY400 - the user's fault
         return EXIT_CONFIG
     except AgentRunningError as error:
         sys.stderr.write(f"{error}\n")
@@ -323,7 +344,6 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
     except (PlaceError, OSError) as error:
         sys.stderr.write(f"cannot use the state folder {places.state}: {error}\n")
         return EXIT_PLACE
-    set_up_logging(places, to_console=to_console)
     raise_file_limit()
     while True:
         try:
@@ -372,7 +392,11 @@ def serve_once(
     """
     sweep_half_made(places.spool)
     sweep_memory(places)
-    database, broken = open_or_replace(places.database)
+    try:
+        database, broken = open_or_replace(places.database)
+    except (sqlite3.Error, OSError) as error:
+        _log.error("cannot open %s: %s", places.database, error)  # noqa: TRY400 - the disk's fault
+        return EXIT_FAILED, False
     if broken:
         _log.error("agent.db was damaged and is now %s; positions come from the spool", broken)
     with closing(database):

@@ -22,21 +22,30 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 
 def follow_log(path: Path) -> Iterator[str]:
-    """Lines written from now on, for ever; a file that is rotated away is read to its end first."""
-    descriptor, rest = _open(path), b""
+    """Lines written from this call on, for ever; a file that is rotated away is read to its end first."""
+    descriptor = _open(path)
     if descriptor >= 0:
         os.lseek(descriptor, 0, os.SEEK_END)
-    while True:
-        data = os.read(descriptor, 1 << 16) if descriptor >= 0 else b""
-        if data:
-            *lines, rest = (rest + data).split(b"\n")
-            yield from (line.decode("utf-8", "replace") for line in lines)
-        elif _replaced(path, descriptor):
-            if descriptor >= 0:
-                os.close(descriptor)
-            descriptor = _open(path)
-        else:
-            time.sleep(POLL_S)
+    return _follow(path, descriptor)
+
+
+def _follow(path: Path, descriptor: int) -> Iterator[str]:
+    rest = b""
+    try:
+        while True:
+            data = os.read(descriptor, 1 << 16) if descriptor >= 0 else b""
+            if data:
+                *lines, rest = (rest + data).split(b"\n")
+                yield from (line.decode("utf-8", "replace") for line in lines)
+            elif _replaced(path, descriptor):
+                if descriptor >= 0:
+                    os.close(descriptor)
+                descriptor = _open(path)
+            else:
+                time.sleep(POLL_S)
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def _open(path: Path) -> int:

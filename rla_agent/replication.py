@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rla_agent.opening import StreamOpening
 from rla_agent.replicate import Announcer, ReplicatorProcess, register
+from rla_agent.replicate.arrived import arrived
 from rla_agent.replicate.registry import entries
 from rla_agent.stream import Stream
 from rla_client.config import load_config
 from rla_client.errors import ConfigError
 from rla_client.places import Places
 
+MAX_ASKED = 16  # questions about items that wait for their turn
 LOOK_INTERVAL_S = 2.0  # at the list of databases, which `rla-agent replicate add` changes
 
 _log = logging.getLogger("rla_agent.replication")
@@ -36,6 +40,8 @@ class Replication:
         self._configs: dict[str, tuple[int, bool]] = {}
         self._next_look = 0.0
         self._wanted = False
+        self._askers = ThreadPoolExecutor(1, thread_name_prefix="arrived")
+        self._asked = threading.Semaphore(MAX_ASKED)
 
     def run_opened(self, opening: StreamOpening) -> None:
         """Have the run's database replicated if its configuration says so."""
@@ -75,13 +81,42 @@ class Replication:
         """Outputs of these streams have been committed."""
         if self._process.pid is None:
             return
-        rows = [
+        streams = [stream for stream in streams if not stream.opening.offline]
+        self._announcer.committed(
             (output.path, output.generation, output.size, False)
             for stream in streams
-            if not stream.opening.offline
             for output in stream.outputs
-        ]
-        self._announcer.committed(rows)
+            if output.storable
+        )
+        asked = []
+        for stream in streams:
+            if stream.replicate_now:
+                stream.replicate_now = False
+                asked.append(stream.opening.log_folder)
+        if asked:
+            self._announcer.now(asked)
+
+    def ask_arrived(self, data_root: str, item: str, answer: Callable[[bool | None], None]) -> None:
+        """Find out, in a thread of its own, whether all of an item is on its master.
+
+        Args:
+            data_root: absolute.
+            item: `table/YYYY/MM/DD/name`.
+            answer: called from the thread: see `arrived`.
+        """
+        if self._asked.acquire(blocking=False):
+            self._askers.submit(self._arrived, data_root, item, answer)
+        else:
+            answer(False)  # many ask; this one asks again
+
+    def _arrived(self, data_root: str, item: str, answer: Callable[[bool | None], None]) -> None:
+        try:
+            answer(arrived(self._places.state, data_root, item, socket.gethostname()))
+        except Exception:
+            _log.exception("cannot tell whether %s is on the master", item)
+            answer(False)
+        finally:
+            self._asked.release()
 
     def run_ended(self, opening: StreamOpening) -> None:
         """A run's files have reached their last state."""
@@ -98,5 +133,6 @@ class Replication:
 
     def stop(self, timeout: float) -> None:
         """End the worker."""
+        self._askers.shutdown(wait=False, cancel_futures=True)
         self._process.stop(timeout)
         self._announcer.close()

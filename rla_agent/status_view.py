@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -29,15 +30,20 @@ def show_status(status: dict[str, Any], console: Console | None = None) -> None:
 
 
 def watch_status(ask: Callable[[], dict[str, Any]]) -> None:
-    """Show what `ask` gives, anew each second, until Ctrl-C."""
-    with Live(
-        render_status(ask()), console=Console(highlight=False), auto_refresh=False, screen=False
-    ) as live:
+    """Show what `ask` gives, anew each second, until Ctrl-C; one below the other where there is no terminal."""
+    console = Console(highlight=False)
+    live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+    with live or nullcontext():
         try:
             while True:
+                shown = render_status(ask())
+                if live is None:
+                    console.print(shown)
+                    console.file.flush()
+                else:
+                    live.update(shown, refresh=True)
                 time.sleep(WATCH_INTERVAL_S)
-                live.update(render_status(ask()), refresh=True)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, BrokenPipeError):
             return
 
 

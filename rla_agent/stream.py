@@ -52,12 +52,13 @@ from rla_client.protocol import (
     frame_at,
     pack,
 )
-from rla_client.spool import SEGMENT_SUFFIX, base_path, read_at, segment_numbers, segment_path
+from rla_client.spool import base_path, read_at, segment_numbers, segment_path, writer_alive
 from rla_client.storage import write_atomic
 
 READ_BYTES = 256 << 10  # some thousand rows: the unit of fairness between streams
 CHECKPOINT_JOB = "checkpoint"
 HANDED_OVER = "handed over"
+REPLICATE_NOW = "replicate_now"  # a mark of sync_log_file
 MARKS_FIELD = "marks"  # where resume cuts the outputs back to
 CONTROL = ""  # name of the row that holds the stream's own position
 
@@ -111,8 +112,10 @@ class Stream:
         self.new_jobs: list[JobRow] = []
         self.new_files: list[ItemFile] = []
         self.marks: list[Mark] = []
+        self.replicate_now = False  # asked for since the last commit
         self.bases: dict[int, dict[str, Any]] = {}
         self.last_bytes = 0.0
+        self._segment = 0, ""
         self._after_batch = self.position
 
     # -- reading --------------------------------------------------------------------------------
@@ -258,16 +261,30 @@ class Stream:
             else:
                 return
 
-    def quiet(self) -> bool:
-        """Whether nothing happened since the last look: two stats, for the many idle streams."""
-        if self.dirty or self.new_files or self.parked or self.lagging:
+    def quiet(self, *, thorough: bool) -> bool:
+        """Whether nothing happened since the last look: one stat, for the many idle streams.
+
+        Args:
+            thorough: also look for a next segment, and whether the writer still lives.
+        """
+        position = self.position
+        if self.dirty or self.new_files or self.parked or self.removed:
             return False
-        number, offset = self.position
+        for output in self.outputs:
+            if output.error or output.position != position:
+                return False
+        number, offset = position
+        if self._segment[0] != number:
+            self._segment = number, os.fspath(segment_path(self.folder, number))
         try:
-            same = os.stat(f"{self.folder}/{number:06d}{SEGMENT_SUFFIX}").st_size == offset
+            if os.stat(self._segment[1]).st_size != offset:
+                return False
         except OSError:
             return False
-        return same and not os.path.exists(f"{self.folder}/{number + 1:06d}{SEGMENT_SUFFIX}")
+        if not thorough:
+            return True
+        following = segment_path(self.folder, number + 1).exists()
+        return not following and (self.writer_gone or writer_alive(self.folder))
 
     @property
     def lagging(self) -> list[Output]:
@@ -363,6 +380,8 @@ class Stream:
         record = record.with_stream(self.name)
         for mark in self.marks:
             lost = mark.data.get("records") if mark.name == "lost" and isinstance(mark.data, dict) else None
+            if mark.name == REPLICATE_NOW:
+                self.replicate_now = True
             if isinstance(lost, int):
                 record = replace(record, lost=max(record.lost, lost))
         self.marks.clear()

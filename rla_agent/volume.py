@@ -296,8 +296,9 @@ class Volume(threading.Thread):
         if thorough:
             self._next_lock_look = now + LOCK_LOOK_S
         for stream in list(self.streams.values()):
-            if thorough or not stream.quiet():
-                busy |= self._look(stream)
+            if stream.quiet(thorough=thorough):
+                continue
+            busy |= self._look(stream)
         self._collect_jobs()
         return busy
 

@@ -104,9 +104,10 @@ class Wire:
         with suppress(zmq.ZMQError):
             self._control.send_multipart([peer, encode_message(MessageKind.REPLY, header)], zmq.NOBLOCK)
 
-    def answer_later(self, peer: bytes, header: dict[str, Any]) -> None:
-        """Answer a flush; from any thread."""
-        self._answers.append((peer, encode_message(MessageKind.FLUSHED, header)))
+    def answer_later(self, peer: bytes, header: dict[str, Any], *, command: bool = False) -> None:
+        """Answer a flush, or a command; from any thread."""
+        kind = MessageKind.REPLY if command else MessageKind.FLUSHED
+        self._answers.append((self._control if command else self._data, peer, encode_message(kind, header)))
         self.wake()
 
     def wake(self) -> None:
@@ -116,9 +117,9 @@ class Wire:
 
     def _send_answers(self) -> None:
         while self._answers:
-            peer, message = self._answers.popleft()
+            socket, peer, message = self._answers.popleft()
             with suppress(zmq.ZMQError):
-                self._data.send_multipart([peer, message], zmq.NOBLOCK)
+                socket.send_multipart([peer, message], zmq.NOBLOCK)
 
     def close(self) -> None:
         """Send what waits and close."""

@@ -160,10 +160,10 @@ def unit_file() -> Path | None:
 
 
 def detached_command(config_path: Path | None, *, autostarted: bool) -> list[str]:
-    """Command that puts an agent into the background and ends at once."""
+    """Command that puts an agent into the background, prints its process id and ends at once."""
     arguments = [sys.executable, "-m", "rla_agent.daemon", "--background"]
     if autostarted:
         arguments.append("--idle-exit")
     if config_path is not None:
         arguments += ["--config", os.path.abspath(config_path)]
-    return ["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *arguments]
+    return ["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 & echo $!', "sh", *arguments]

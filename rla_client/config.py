@@ -106,6 +106,7 @@ class AgentConfig:
     autostart: bool = _key(default=True, rule=Flag())
     commit_interval_s: float = _key(0.5, Number(0.01, 60, unit="seconds"))
     idle_exit_s: float = _key(600.0, Number(0, unit="seconds"))
+    sample_interval_s: float = _key(15.0, Number(0, unit="seconds"))
     stall_s: float = _key(1800.0, Number(1, unit="seconds"))
     exit_wait_s: float = _key(5.0, Number(0, 600, unit="seconds"))
     spool_max_bytes: int = _key(2 << 30, Number(16 << 20, whole=True, unit="bytes"))

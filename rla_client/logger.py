@@ -318,8 +318,7 @@ def scoped_configure(
     file_names: Mapping[str, str] | None = None,
 ) -> Iterator[None]:
     """`configure` for the length of a block; the former logger comes back also after an error."""
-    global _plain_run  # noqa: PLW0603
-    former_run, _plain_run = _plain_run, None
+    former_run = _swap_plain_run(None)
     former = _current
     state, reason = "finished", ""
     try:
@@ -329,10 +328,16 @@ def scoped_configure(
         state, reason = "failed", f"{type(error).__name__}: {error}"
         raise
     finally:
-        run, _plain_run = _plain_run, former_run
+        run = _swap_plain_run(former_run)
         if run is not None:
             run.close(state, reason)
         set_current(former)
+
+
+def _swap_plain_run(run: Run | None) -> Run | None:
+    global _plain_run  # noqa: PLW0603
+    former, _plain_run = _plain_run, run
+    return former
 
 
 def reset() -> None:

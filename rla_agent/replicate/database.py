@@ -33,7 +33,8 @@ from rla_agent.replicate.target import (
     SourceChangedError,
     TargetError,
 )
-from rla_client.layout import CHECKPOINT, LOG
+from rla_agent.replicate.watch import MAX_ITEMS
+from rla_client.layout import CHECKPOINT, FOLDER_KINDS, LOG
 
 if TYPE_CHECKING:
     from rla_agent.replicate.hints import Committed
@@ -48,6 +49,7 @@ BATCH_BYTES: Final = 4 << 20
 RESUME_BYTES: Final = 1 << 20  # a temp file with less is not worth going on with
 SETTLE_AT_ONCE: Final = 4
 RUN_NAME: Final = b"run.json"
+_LOGS: Final = LOG.encode() + b"/"
 MAX_PACED: Final = 20_000
 
 
@@ -87,6 +89,7 @@ class Database:
         self._live: dict[bytes, str] = {}
         self._progress: dict[Key, int] = {}
         self._ended: set[str] = set()
+        self._recent: list[tuple[int, str]] = []  # (end, item), the last one last
         self._fleet: tuple[float, bytes] = (0.0, b"")
         self._scan: Iterator[None] | None = None
         self._scan_due = self._live_due = 0.0
@@ -143,6 +146,19 @@ class Database:
         for folder in self.scanner.item(found[1]):
             self._see_end(folder)
             self._compare(folder, now)
+        for folder in self.scanner.archives(found[1]):
+            for name in folder.files:
+                self._hint(folder.path + b"/" + name, now)
+
+    def hint_change(self, path: bytes, now: float) -> None:
+        """Something was written at `path` (below the data root), perhaps not yet to its end."""
+        self._hint(path, now)
+
+    def worth_watching(self) -> list[str]:
+        """Absolute paths of the folders of the items that ended last."""
+        root = os.fsdecode(self.scanner.root)
+        kinds = [kind for kind in self.scanner.scope.kinds if kind in FOLDER_KINDS]
+        return [os.path.join(root, kind, item) for _, item in self._recent for kind in kinds]
 
     def _hint(self, path: bytes, now: float) -> Key | None:
         folder = self.scanner.one(path)
@@ -166,10 +182,21 @@ class Database:
 
     def _see_end(self, folder: Folder) -> None:
         """An ended run without sums: it is looked at once more when all of it is sent."""
-        if folder.path != folder.item or folder.kind != LOG or folder.live:
+        if folder.path != folder.item or folder.live or not folder.item.startswith(_LOGS):
             return
+        self._note_ended(folder)
         if RUN_NAME in folder.files and (SUMS_NAME not in folder.files or folder.item in self._live):
             self._ended.add(os.fsdecode(folder.item.partition(b"/")[2]))
+
+    def _note_ended(self, folder: Folder) -> None:
+        if RUN_NAME not in folder.files:
+            return
+        ended = folder.files[RUN_NAME].mtime_ns
+        if len(self._recent) >= MAX_ITEMS and ended <= self._recent[0][0]:
+            return
+        item = os.fsdecode(folder.item.partition(b"/")[2])
+        recent = [known for known in self._recent if known[1] != item]
+        self._recent = sorted([*recent, (ended, item)])[-MAX_ITEMS:]
 
     def settle(self, now: float) -> None:
         """Write the sums of ended runs that are on the master, one at a time."""

@@ -143,7 +143,11 @@ class _short_path:  # noqa: N801 - used as a function
 
 
 class Committed:
-    """What the agent says of its append-only outputs: hints first, else `outputs` in agent.db (read-only)."""
+    """What the agent says of its append-only outputs: `outputs` in agent.db (read-only).
+
+    The agent commits there before it hints, so a hint counts only while agent.db cannot be read. An
+    output whose stream has ended is in neither: then the file itself is the truth.
+    """
 
     def __init__(self, state: Path) -> None:
         self._path = state / "agent.db"
@@ -151,33 +155,28 @@ class Committed:
         self._hinted: dict[bytes, Owned] = {}
 
     def hint(self, path: bytes, owned: Owned) -> None:
-        """Remember a hint; an older word does not replace a newer one."""
-        known = self._hinted.get(path)
-        if known is not None and (known.generation, known.size) > (owned.generation, owned.size):
-            return
+        """Remember a hint; they come in the order in which they were sent."""
         if len(self._hinted) >= MAX_REMEMBERED:
             self._hinted.clear()
         self._hinted[path] = owned
 
     def lookup(self, path: bytes) -> Owned | None:
         """The agent's word on an absolute path; None when it has none."""
-        stored = self._stored(path)
-        hinted = self._hinted.get(path)
-        if stored is None or hinted is None:
-            return stored or hinted
-        return max(stored, hinted, key=lambda owned: (owned.generation, owned.size))
-
-    def _stored(self, path: bytes) -> Owned | None:
         try:
             if self._db is None:
                 if not self._path.exists():
-                    return None
+                    return self._hinted.get(path)
                 self._db = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, timeout=0.2)
             row = self._db.execute(_QUERY, (os.fsdecode(path),)).fetchone()
-        except (sqlite3.Error, UnicodeEncodeError):
+        except UnicodeEncodeError:
+            return self._hinted.get(path)
+        except sqlite3.Error:
             self.close()
+            return self._hinted.get(path)
+        if row is None:
+            self._hinted.pop(path, None)
             return None
-        return None if row is None else Owned(int(row[0]), int(row[1]), bool(row[2]))
+        return Owned(int(row[0]), int(row[1]), bool(row[2]))
 
     def close(self) -> None:
         """Close agent.db; the next lookup opens it again."""

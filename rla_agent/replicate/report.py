@@ -35,6 +35,8 @@ def replication_status(state: Path) -> dict[str, Any]:
         "targets": [],
         "parked": [],
         "parked_files": 0,
+        "kept": [],
+        "problems": {},
         "databases": [entry.data_root for entry in registry.entries(state)],
     }
     path = ledger_path(state)
@@ -55,6 +57,7 @@ def _fill(db: sqlite3.Connection, status: dict[str, Any]) -> None:
     row = db.execute("SELECT value FROM meta WHERE name = ?", (LIVE_NAME,)).fetchone()
     live = json.loads(row[0]) if row else {}
     status["running"] = time.time() - float(live.get("at", 0)) < STALE_S and _alive(int(live.get("pid", 0)))
+    status["problems"] = live.get("problems", {}) if status["running"] else {}
     by_number = {int(entry["number"]): entry for entry in live.get("databases", [])}
     for number, root, target in db.execute("SELECT id, root, target FROM databases").fetchall():
         entry = by_number.get(number)
@@ -108,6 +111,46 @@ def _alive(pid: int) -> bool:
     return True
 
 
+def attention(status: dict[str, Any]) -> list[dict[str, str]]:
+    """What needs somebody, as `what` and `mend`, for the list in `rla-agent status`."""
+    problems = []
+    for target in status["targets"]:
+        why = target.get("reason") or target.get("problem") or ""
+        if why:
+            blocked = target.get("health") == "blocked"
+            what = f"replication to {target['target']} {'has stopped' if blocked else 'is held up'}: {why}"
+            problems.append({"what": what, "mend": target.get("mend") or "it is tried again by itself"})
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for parked in status["parked"]:
+        reasons.setdefault((parked["reason"], parked["mend"]), []).append(parked["path"])
+    for (reason, mend), paths in reasons.items():
+        what = f"not replicated: {printable(paths[0])}" + (f" and {len(paths) - 1} more" if paths[1:] else "")
+        problems.append({"what": f"{what}: {reason}", "mend": mend or "rla-agent replicate retry"})
+    problems += [
+        {"what": f"not replicated: {text}", "mend": "mend the file named, it is read again by itself"}
+        for text in status.get("problems", {}).values()
+    ]
+    if "error" in status:
+        problems.append({"what": status["error"], "mend": "see: rla-agent logs"})
+    return problems
+
+
+def headline(status: dict[str, Any]) -> list[str]:
+    """A line for each target, for the head of `rla-agent status`; none where nothing is replicated."""
+    lines = []
+    for target in status["targets"]:
+        files = sum(kind["files"] for kind in target["backlog"].values())
+        size = sum(kind["bytes"] for kind in target["backlog"].values())
+        word = "paused" if status["paused"] else target.get("health", "unknown")
+        if not status["running"]:
+            word = "not running"
+        last = target.get("last_success")
+        when = f", last success {time.strftime('%H:%M:%S', time.localtime(last))}" if last else ""
+        eta = f", done in {target['eta_s']:.0f} s" if target.get("eta_s") else ""
+        lines.append(f"{target['target']}: {word}; {files} file(s), {size_text(size)} waiting{eta}{when}")
+    return lines
+
+
 def as_text(status: dict[str, Any]) -> str:
     """The snapshot for people."""
     lines = [
@@ -124,6 +167,7 @@ def as_text(status: dict[str, Any]) -> str:
     for parked in status["parked"]:
         mend = [f"    → {parked['mend']}"] if parked["mend"] else []
         lines.extend([f"  {printable(parked['path'])}", f"    {parked['reason']}", *mend])
+    lines += [f"not replicated: {text}" for text in status.get("problems", {}).values()]
     lines += [f"kept beside ours on the master: {printable(name)}" for name in status.get("kept", [])]
     return "\n".join(lines)
 

@@ -29,6 +29,7 @@ MAX_DEPTH: Final = 64  # of folders below an item
 _DATE_PARTS: Final = 4  # YYYY, MM, DD, name
 _TEMP: Final = os.fsencode(TEMP_PREFIX)
 _SUFFIXES: Final = (".pkl", ".json", ".pt")
+_STORES: Final = frozenset({b".objects", b".rla", b".rla-jobs"})  # of this machine alone, beside the tables
 
 
 class ScanError(RlaError):
@@ -113,9 +114,20 @@ class Scanner:
             if self._wanted(item):
                 yield from self._inside(path, kind, path, 0)
 
+    def archives(self, item: str) -> Iterator[Folder]:
+        """The archive_tester files of one item: their folder is shared, so each comes alone."""
+        for suffix in _SUFFIXES if ARCHIVE_TESTER in self.scope.kinds else ():
+            path = os.fsencode(f"{ARCHIVE_TESTER}/{item}{suffix}")
+            local = self._look(path)
+            if local is not None and self._wanted(item) and not self._ignored(path):
+                folder, _, name = path.rpartition(b"/")
+                yield Folder(folder, ARCHIVE_TESTER, folder, live=False, files={name: local})
+
     def one(self, path: bytes) -> Folder | None:
         """The folder that holds the file `path` (below the data root), with that file only."""
         parts = path.split(b"/")
+        if any(part.startswith(_TEMP) for part in parts) or parts[1:2] and parts[1] in _STORES:
+            return None
         for end in range(_DATE_PARTS + 2, len(parts)):
             found = self._index(parts[:end])
             if found is not None:
@@ -149,6 +161,8 @@ class Scanner:
             return
         files: dict[bytes, Local] = {}
         for entry in _entries(os.path.join(self.root, path)):
+            if entry.name.startswith(_TEMP) or (depth == 0 and entry.name in _STORES):
+                continue
             inner = path + b"/" + entry.name
             if entry.is_dir(follow_symlinks=False):
                 found = self._index(inner.split(b"/"))
@@ -176,6 +190,8 @@ class Scanner:
         files: dict[bytes, Local] = {}
         inner = []
         for entry in _entries(os.path.join(self.root, path)):
+            if entry.name.startswith(_TEMP):
+                continue
             if entry.is_dir(follow_symlinks=False):
                 inner.append(path + b"/" + entry.name)
             else:
@@ -185,7 +201,7 @@ class Scanner:
             yield from self._inside(folder, kind, item, depth + 1)
 
     def _add(self, files: dict[bytes, Local], folder: bytes, entry: os.DirEntry[bytes]) -> None:
-        if entry.name.startswith(_TEMP) or self._ignored(folder + b"/" + entry.name):
+        if self._ignored(folder + b"/" + entry.name):
             return
         try:
             found = entry.stat(follow_symlinks=False)
@@ -201,7 +217,7 @@ class Scanner:
             found = os.lstat(os.path.join(self.root, path))
         except OSError:
             return None
-        if not stat.S_ISREG(found.st_mode) or path.rpartition(b"/")[2].startswith(_TEMP):
+        if not stat.S_ISREG(found.st_mode):
             return None
         if self.scope.max_bytes and found.st_size > self.scope.max_bytes:
             return None

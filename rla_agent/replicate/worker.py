@@ -31,6 +31,7 @@ from rla_agent.replicate.hints import Committed, Hint, Listener
 from rla_agent.replicate.ledger import Ledger, ledger_path
 from rla_agent.replicate.link import Confirmed, Link, Outcome
 from rla_agent.replicate.scan import Scanner
+from rla_agent.replicate.watch import Watch
 from rla_client.errors import AgentRunningError, RlaError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ REGISTRY_S: Final = 1.0
 SETTLE_S: Final = 1.0
 NOTE_S: Final = 2.0  # between two snapshots for status
 QUIET_S: Final = 60.0  # between two warnings about the same target
+WATCH_S: Final = 5.0  # between two looks at which folders are watched
 RATE_WINDOW_S: Final = 10.0
 log = logging.getLogger("rla_agent.replicate")
 
@@ -76,7 +78,8 @@ class Worker:
         self._wake_out.setblocking(False)
         self._served: dict[tuple[str, str], Served] = {}
         self._problems: dict[str, str] = {}
-        self._registry_due = self._note_due = self._settle_due = 0.0
+        self._watch = Watch(self.wake)
+        self._registry_due = self._note_due = self._settle_due = self._watch_due = 0.0
         self.stopping = False
 
     def run(self, parent: int | None) -> None:
@@ -95,6 +98,7 @@ class Worker:
 
     def close(self) -> None:
         """Stop sending, keep what is known."""
+        self._watch.close()
         for served in self._served.values():
             served.database.close()
         with suppress(queue.Empty):
@@ -117,6 +121,7 @@ class Worker:
         with suppress(queue.Empty):
             while True:
                 self._take(self._outcomes.get_nowait(), now)
+        self._follow_changes(now)
         more = False
         for served in self._served.values():
             more = served.database.look(now, LOOK_S) or more
@@ -127,6 +132,15 @@ class Worker:
             for served in self._served.values():
                 served.database.settle(now)
         return more
+
+    def _follow_changes(self, now: float) -> None:
+        for path in self._watch.take():
+            for database, inner in self._homes(path):
+                database.hint_change(inner, now)
+        if now >= self._watch_due:
+            self._watch_due = now + WATCH_S
+            databases = [served.database for served in self._served.values()]
+            self._watch.set(folder for database in databases for folder in database.worth_watching())
 
     def _take(self, outcome: Outcome | Confirmed, now: float) -> None:
         number = outcome.db if isinstance(outcome, Confirmed) else outcome.batch.db

@@ -92,7 +92,9 @@ class Side:
         """Rewrites and outputs that lag."""
         for output in self.stream.outputs:
             self.widener.serve(self.stream, output, self.files, self.committer, hurry=hurry)
-            self.stream.catch_up(output, self.files, time.monotonic() + 1.0)
+            if output.position < self.stream.position:
+                self.stream.catch_up(output, self.files, time.monotonic() + 1.0)
+                self.stream.dirty = True
 
     def read(self, pieces: int = 1) -> None:
         """Take in some pieces of the spool."""

@@ -1,0 +1,84 @@
+"""System samples of a live run's process tree."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from rla_agent.opening import StreamOpening, check_opening
+from rla_agent.sampling import COLUMNS, Sampler
+
+
+def opening(root: Path, pid: int) -> StreamOpening:
+    found = root.stat()
+    (root / "log").mkdir(exist_ok=True)
+    fields: dict[str, Any] = {
+        "run": "r", "epoch": 1, "opened": 1000.0, "root": str(root), "root_device": found.st_dev,
+        "root_inode": found.st_ino, "folders": {"log": "log"}, "sinks": ["tensorboard"], "names": {},
+        "primary": True, "label": "", "pid": pid, "host": os.uname().nodename, "user": "u", "python": "",
+        "client": "0", "rows": 0, "lost": 0,
+    }  # fmt: skip
+    return check_opening(fields)
+
+
+@pytest.fixture
+def busy_child() -> Any:
+    """A process that burns one core and holds 50 MB, with a child of its own that does the same."""
+    code = "import os\nx = bytearray(50 << 20)\nos.fork()\nwhile True: pass"
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    yield process.pid
+    os.killpg(process.pid, 9)
+    process.wait()
+
+
+def test_samples_add_up_the_process_tree(
+    tmp_path: Path, busy_child: int, wait_until: Callable[..., Any]
+) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = opening(tmp_path, busy_child)
+    sampler = Sampler(lambda: [("stream", run)], 1.0)
+    csv = tmp_path / "log" / "system.csv"
+
+    def used() -> bool:
+        sampler.sample()
+        table = pd.read_csv(csv)
+        return bool((table["cpu_percent"] > 20).any() and (table["processes"] == 2).any())
+
+    wait_until(used)
+    table = pd.read_csv(csv)
+    assert list(table.columns) == list(COLUMNS)
+    assert table["rss_bytes"].max() > 50 << 20
+    assert table["disk_used_percent"].between(0, 100).all()
+    reader = EventAccumulator(str(tmp_path / "log" / "tb" / "system"))
+    reader.Reload()
+    assert len(reader.Scalars("system/rss_bytes")) == len(table)
+
+
+def test_a_torn_line_is_overwritten_and_an_ended_process_gives_none(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    run = opening(tmp_path, process.pid)
+    sampler = Sampler(lambda: [("stream", run)], 1.0)
+    sampler.sample()
+    csv = tmp_path / "log" / "system.csv"
+    with csv.open("a") as file:
+        file.write("123,4")
+    sampler.sample()
+    assert len(pd.read_csv(csv)) == 2
+    process.communicate(b"\n")
+    sampler.sample()
+    assert len(pd.read_csv(csv)) == 2
+
+
+def test_a_removed_item_is_not_made_again(tmp_path: Path) -> None:
+    run = opening(tmp_path, os.getpid())
+    (tmp_path / "log").rmdir()
+    Sampler(lambda: [("stream", run)], 1.0).sample()
+    assert not (tmp_path / "log").exists()

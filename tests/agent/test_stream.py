@@ -1,0 +1,86 @@
+"""One stream: bytes by message and by file, positions, damage, segments."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import rla_client.spool as spool_module
+from crash.lone import LoneStream, Side
+from rla_agent.stream import read_opening
+from rla_client.errors import SpoolError
+from rla_client.spool import read_at, segment_path
+
+
+@pytest.fixture
+def lone(tmp_path: Path) -> LoneStream:
+    return LoneStream(tmp_path)
+
+
+def test_bytes_count_only_where_they_begin_at_the_position(lone: LoneStream) -> None:
+    lone.row({"v": 0})
+    with Side(lone) as side:
+        side.read_all()
+        before = side.stream.position
+        lone.row({"v": 1})
+        body = read_at(segment_path(lone.writer.folder, 1), before.offset, 1 << 20)
+        side.stream.offer(1, before.offset + 1, body, side.files)
+        side.stream.offer(2, before.offset, body, side.files)
+        assert side.stream.position == before
+        side.stream.offer(1, before.offset, body, side.files)
+        assert side.stream.position == (1, before.offset + len(body))
+        side.stream.offer(1, before.offset, body, side.files)
+        side.read_all()
+        assert side.stream.rows == 2
+    assert (lone.root / "progress.csv").read_text().count("\n") == 3
+
+
+def test_an_output_that_lags_catches_up_by_itself(lone: LoneStream) -> None:
+    with Side(lone) as side:
+        output = side.stream.outputs[0]
+        output.fail(OSError(28, "No space left on device"))
+        for number in range(10):
+            lone.row({"v": number})
+        side.read(2)
+        assert side.stream.lagging == [output]
+        side.read_all()
+        assert side.stream.lagging == []
+    assert (lone.root / "progress.csv").read_text().count("\n") == 11
+
+
+def test_segments_are_freed_only_when_all_outputs_are_durable_past_them(
+    lone: LoneStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_module, "SEGMENT_MAX_BYTES", 600)
+    with Side(lone) as side:
+        for _ in range(40):
+            lone.row({"v": 1})
+        output = side.stream.outputs[0]
+        output.fail(OSError(28, "No space left on device"))
+        side.read(50)
+        side.commit()
+        assert segment_path(lone.writer.folder, 1).exists()
+        side.read_all()
+        assert segment_path(lone.writer.folder, 1).exists()
+        side.commit()
+        assert not segment_path(lone.writer.folder, 1).exists()
+
+
+def test_opening_is_found_behind_damage_and_in_a_later_segment(
+    lone: LoneStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_module, "SEGMENT_MAX_BYTES", 600)
+    for _ in range(10):
+        lone.row({"v": 1})
+    first = segment_path(lone.writer.folder, 1)
+    first.write_bytes(b"\xf5R\x01garbage" * 10)
+    opening, number = read_opening(lone.writer.folder)
+    assert (opening.run, number) == ("r", 1)
+
+
+def test_no_opening_at_all_is_an_error(lone: LoneStream) -> None:
+    os.truncate(segment_path(lone.writer.folder, 1), 0)
+    with pytest.raises(SpoolError):
+        read_opening(lone.writer.folder)

@@ -1,0 +1,368 @@
+"""exp_manager: configuration, hyper-parameters, folders, one run after another."""
+
+from __future__ import annotations
+
+import enum
+import json
+import logging
+import os
+import re
+import threading
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from spooled import files, marks, openings, rows, stop_autostart, text_of, values
+
+import rla_client
+from rla_client import exp_manager, logger, time_step_holder
+from rla_client.errors import ArgumentError, ConfigError, NotConfiguredError
+from rla_client.layout import DEFAULT_LOG_TYPES
+from rla_client.manager import ExpManager
+from rla_client.places import Places
+from rla_client.protocol import TextTarget
+
+CONFIG = {"LOG_USED": ["csv", "log"], "AGENT": {"autostart": False}}
+
+
+@pytest.fixture(autouse=True)
+def _fresh(places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    stop_autostart(places)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("pass\n")
+    logging.getLogger("rla_client").disabled = True
+    fresh = vars(ExpManager()).copy()
+    exp_manager.__dict__.update(fresh)
+    time_step_holder.set_time(0)
+    yield
+    logging.getLogger("rla_client").disabled = False
+    exp_manager.close()
+    logger.reset()
+    logger.get_current().forget_pending()
+    exp_manager.__dict__.update(vars(ExpManager()))
+    time_step_holder.set_time(0)
+    os.environ.pop("RLA_RUN", None)
+
+
+def configure(tmp_path: Path, **options: Any) -> None:
+    exp_manager.configure(
+        "demo", rla_config=options.pop("rla_config", CONFIG), data_root=tmp_path / "data", code_root=tmp_path / "code",
+        **options,
+    )  # fmt: skip
+
+
+def test_a_run_has_seven_places_and_its_parameters_in_three(tmp_path: Path, places: Places) -> None:
+    configure(tmp_path)
+    exp_manager.set_hyper_param(lr=0.1, seed=3, net={"sizes": [64, 64]})
+    exp_manager.add_record_param(["seed", "net.sizes"])
+    exp_manager.log_files_gen()
+    assert exp_manager.info == "&seed=3&net.sizes={64, 64}"
+    index = re.compile(r"/demo/\d{4}/\d\d/\d\d/\d\d-\d\d-\d\d-\d{6}_(?:[\d.]+|noip)_&seed=3&net\.sizes=\{64, 64\}/$")
+    folders = {
+        "log": exp_manager.log_dir, "results": exp_manager.results_dir, "code": exp_manager.code_dir,
+        "checkpoint": exp_manager.checkpoint_dir, "hyperparameter": exp_manager.hyperparameter_dir,
+        "tmp_data": exp_manager.tmp_data_dir,
+    }  # fmt: skip
+    for kind, folder in folders.items():
+        assert folder is not None
+        assert folder.startswith(f"{tmp_path}/data/{kind}/demo/")
+        assert folder.endswith("/")
+        assert index.search(folder)
+        assert os.path.isdir(folder)
+    assert exp_manager.hyparameter_dir == exp_manager.hyperparameter_dir
+    assert str(exp_manager.pkl_file).startswith(f"{tmp_path}/data/archive_tester/demo/")
+    assert os.path.isdir(str(exp_manager.pkl_dir))
+    assert set(os.listdir(tmp_path / "data")) >= set(DEFAULT_LOG_TYPES)
+    for kind in ("log", "code", "hyperparameter"):
+        found = yaml.safe_load(Path(str(folders[kind]), "parameter.yaml").read_text())
+        assert found == {"lr": 0.1, "seed": 3, "net": {"sizes": [64, 64]}}
+    kept = [(file.kind, file.path) for file in files(places)]
+    assert {("log", "parameter.yaml"), ("code", "parameter.yaml"), ("hyperparameter", "parameter.yaml")} <= set(kept)
+    assert marks(places)["hyper_param"] == {"lr": 0.1, "seed": 3, "net": {"sizes": [64, 64]}}
+    (opening,) = openings(places)
+    assert opening["table"] == "demo"
+    assert opening["sinks"] == ["csv", "log"]
+
+
+class Kind(enum.Enum):
+    FAST = "fast"
+
+
+@dataclass
+class Sub:
+    width: int = 4
+
+
+def test_parameters_that_are_not_plain_become_json(tmp_path: Path) -> None:
+    configure(tmp_path)
+    exp_manager.set_hyper_param(
+        lr=np.float32(0.5), steps=np.int64(3), kind=Kind.FAST, where=Path("/x"), sub=Sub(), odd=object(), b=1
+    )
+    exp_manager.log_files_gen()
+    path = Path(str(exp_manager.log_dir), "parameter.json")
+    text = path.read_text()
+    found = json.loads(text)
+    assert found["lr"] == 0.5
+    assert found["steps"] == 3
+    assert found["where"] == "/x"
+    assert found["sub"] == {"width": 4}
+    assert found["odd"].startswith("<object object")
+    assert found["kind"] in {"FAST", "fast"}
+    assert list(found) == sorted(found)
+    assert '\n    "b": 1' in text, "indent 4, as RLA's"
+
+
+def test_tracked_parameters(tmp_path: Path) -> None:
+    configure(tmp_path)
+    exp_manager.set_hyper_param(a=1, opt=Namespace(lr=0.5), **{"dotted.name": 2})
+    exp_manager.add_record_param(["a"])
+    exp_manager.add_record_param(["opt.lr", "dotted.name", "opt.none", "a"])
+    assert exp_manager.hyper_param_record == ["a=1", "opt.lr=0.5", "dotted.name=2", "a=1"]
+    with pytest.raises(KeyError, match="not set"):
+        exp_manager.add_record_param(["nope"])
+    with pytest.raises(ArgumentError, match="list of names"):
+        exp_manager.add_record_param("a")
+    exp_manager.clear_record_param()
+    assert exp_manager.hyper_param_record == []
+    exp_manager.update_hyper_param("a", 9)
+    exp_manager.add_record_param(["a"])
+    assert exp_manager.hyper_param_record == ["a=9"]
+
+
+def test_a_long_name_does_not_stop_the_run(tmp_path: Path) -> None:
+    configure(tmp_path)
+    exp_manager.set_hyper_param(text="x" * 1000)
+    exp_manager.add_record_param(["text"])
+    exp_manager.log_files_gen()
+    folder = str(exp_manager.log_dir).rstrip("/")
+    assert len(os.path.basename(folder).encode()) <= 255
+    assert yaml.safe_load(Path(folder, "parameter.yaml").read_text())["text"] == "x" * 1000
+
+
+def test_print_args_goes_through_backup_sorted(tmp_path: Path, places: Places) -> None:
+    configure(tmp_path)
+    exp_manager.set_hyper_param(b=2, a=[1])
+    exp_manager.log_files_gen()
+    exp_manager.print_args()
+    assert text_of(places, TextTarget.BACKUP) == "[BACKUP] 0 : key: a, value: [1]\n[BACKUP] 0 : key: b, value: 2\n"
+
+
+def test_older_argument_names_work_with_a_warning(tmp_path: Path) -> None:
+    config = tmp_path / "rla_config.yaml"
+    config.write_text("LOG_USED: [csv]\nAGENT: {autostart: false}\n")
+    with pytest.warns(DeprecationWarning) as caught:
+        exp_manager.configure(task_name="old", private_config_path=config, log_root=str(tmp_path / "data"))
+    assert sorted(str(warning.message).split()[0] for warning in caught) == [
+        "log_root", "private_config_path", "task_name",
+    ]  # fmt: skip
+    assert exp_manager.get_task_table_name() == "old"
+    assert exp_manager.project_root == str(tmp_path)
+    assert exp_manager.private_config == {"LOG_USED": ["csv"], "AGENT": {"autostart": False}}
+    with pytest.raises(ArgumentError, match="older name"):
+        exp_manager.configure("new", config, tmp_path, task_name="old")
+    with pytest.raises(TypeError, match="unexpected argument 'colour'"):
+        exp_manager.configure("new", config, tmp_path, colour="red")
+
+
+def test_wrong_input_is_told_in_the_users_words(tmp_path: Path) -> None:
+    with pytest.raises(NotConfiguredError, match=r"exp_manager\.configure"):
+        exp_manager.log_files_gen()
+    with pytest.raises(ArgumentError, match="rla_config, data_root"):
+        exp_manager.configure("demo")
+    with pytest.raises(ArgumentError, match="code_root"):
+        exp_manager.configure("demo", CONFIG, tmp_path)
+    with pytest.raises(ArgumentError, match="leave its folder"):
+        exp_manager.configure("../demo", CONFIG, tmp_path, code_root=tmp_path)
+    with pytest.raises(ConfigError, match="LOG_USED"):
+        exp_manager.configure("demo", {"LOG_USED": ["cvs"]}, tmp_path, code_root=tmp_path)
+    with pytest.raises(ConfigError):
+        exp_manager.configure("demo", tmp_path / "none.yaml", tmp_path)
+    (tmp_path / "file").write_text("")
+    exp_manager.configure("demo", CONFIG, tmp_path / "file", code_root=tmp_path / "code")
+    with pytest.raises(ArgumentError, match="below data_root"):
+        exp_manager.log_files_gen()
+    with pytest.raises(ArgumentError, match="'finished' or 'failed'"):
+        exp_manager.close("done")
+
+
+def test_one_line_is_printed_and_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    configure(tmp_path)
+    exp_manager.log_files_gen()
+    logger.record_tabular("a", 1)
+    logger.dump_tabular()
+    exp_manager.close()
+    printed = capsys.readouterr()
+    assert printed.out == f"rla: this run lies in {Path(*Path(printed.out.split('in ', 1)[1].strip()).parts)}/\n"
+    assert printed.err == ""
+
+
+def test_the_folders_are_told_in_the_log(tmp_path: Path, places: Places) -> None:
+    configure(tmp_path)
+    exp_manager.log_files_gen()
+    text = text_of(places)
+    for folder in (exp_manager.log_dir, exp_manager.pkl_file, exp_manager.checkpoint_dir, exp_manager.results_dir):
+        assert str(folder) in text
+
+
+def test_the_clock_may_be_set_before_the_run(tmp_path: Path, places: Places) -> None:
+    exp_manager.set_timestep(5)
+    configure(tmp_path)
+    exp_manager.log_files_gen()
+    assert exp_manager.get_timestep() == 5
+    logger.record_tabular("a", 1)
+    logger.dump_tabular()
+    assert [row.step for row in rows(places)] == [5]
+
+
+def test_a_second_experiment_starts_afresh(tmp_path: Path, places: Places) -> None:
+    configure(tmp_path)
+    folders = []
+    for number in range(2):
+        exp_manager.log_files_gen()
+        folders.append(exp_manager.log_dir)
+        logger.record_tabular("rare", number, freq=1000)
+        logger.ma_record_tabular("ma", 1.0, 2)
+        logger.record_tabular("i", number)
+        logger.dump_tabular()
+        time_step_holder.set_time(77)
+        logger.record_tabular("left over", 1)
+    assert folders[0] != folders[1]
+    assert [row.step for row in rows(places)] == [0, 0]
+    assert values(places) == [{"rare": 0, "i": 0}, {"rare": 1, "i": 1}]
+    assert len({opening["run"] for opening in openings(places)}) == 2
+
+
+def test_four_runs_at_once_have_folders_of_their_own(tmp_path: Path) -> None:
+    from rla_client.item import create_item
+
+    made: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: made.append(create_item(str(tmp_path), "t", "&", "noip").index.path))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(made)) == 8
+
+
+def test_callback_of_configure(tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    configure(tmp_path, log_callback_fn=seen.append)
+    exp_manager.log_files_gen()
+    logger.record_tabular("a", 1)
+    logger.dump_tabular()
+    assert seen[0]["a"] == 1
+
+
+def test_disabled_makes_nothing_and_everything_works(
+    tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLA_MODE", "disabled")
+    configure(tmp_path)
+    exp_manager.set_hyper_param(a=1)
+    exp_manager.add_record_param(["a"])
+    exp_manager.log_files_gen()
+    logger.record_tabular("x", 1)
+    assert logger.dump_tabular()["x"] == 1
+    logger.warn("text")
+    exp_manager.print_args()
+    assert exp_manager.flush(1) is True
+    exp_manager.close()
+    assert not (tmp_path / "data").exists()
+    assert openings(places) == []
+
+
+def test_offline_is_told_to_the_agent(tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLA_MODE", "offline")
+    configure(tmp_path)
+    exp_manager.log_files_gen()
+    assert openings(places)[0]["offline"] is True
+
+
+@pytest.mark.parametrize("variable", ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"])
+def test_ranks_above_zero_make_no_item(
+    tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch, variable: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv(variable, "1")
+    configure(tmp_path, rla_config={**CONFIG, "LOG_USED": ["stdout", "csv"]})
+    exp_manager.log_files_gen()
+    logger.record_tabular("x", 1)
+    assert logger.dump_tabular()["x"] == 1
+    assert not (tmp_path / "data").exists()
+    assert openings(places) == []
+    assert capsys.readouterr().out == ""
+
+
+def test_the_spool_is_never_backed_up_as_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing any descriptor of the spool's lock would tell the agent that the writer is gone."""
+    from rla_client.places import find_places
+
+    monkeypatch.setenv("RLA_STATE_DIR", str(tmp_path / "code" / "state"))
+    stop_autostart(find_places())
+    configure(tmp_path)
+    exp_manager.log_files_gen()
+    stream = logger.get_current().outbox
+    assert stream is not None
+    assert stream.stream_folder is not None
+    inode = (stream.stream_folder / "lock").stat().st_ino
+    assert f":{inode} " in Path("/proc/locks").read_text()
+
+
+# -- init --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Args:
+    lr: float = 0.1
+    seed: int = 1
+
+
+def test_init_with_everything_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    below = tmp_path / "code" / "deep"
+    below.mkdir()
+    (tmp_path / "code" / "rla_config.yaml").write_text("LOG_USED: [csv]\nAGENT: {autostart: false}\n")
+    monkeypatch.chdir(below)
+    monkeypatch.delenv("RLA_DATA_ROOT", raising=False)
+    manager = rla_client.init("cartpole", config=Args(), track=["seed"])
+    assert manager is exp_manager
+    assert str(manager.log_dir).startswith(str(tmp_path / "code" / "data" / "log" / "cartpole"))
+    assert manager.hyper_param == {"lr": 0.1, "seed": 1}
+    assert manager.info == "&seed=1"
+    manager.close()
+    rla_client.init("cartpole", config=Args(seed=2), track=["seed"])
+    assert manager.info == "&seed=2", "nothing is left from the former one"
+
+
+def test_init_without_a_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLA_DATA_ROOT", str(tmp_path / "elsewhere"))
+    manager = rla_client.init("t", config={"a": 1}, code_root=tmp_path / "code")
+    assert str(manager.log_dir).startswith(str(tmp_path / "elsewhere"))
+    assert manager.config is not None
+    assert manager.config.log_used == ("stdout", "log", "tensorboard", "csv")
+
+
+def test_init_takes_every_kind_of_config(tmp_path: Path) -> None:
+    omegaconf = pytest.importorskip("omegaconf")
+    from rla_client.init import to_parameters
+
+    assert to_parameters(None) == {}
+    assert to_parameters(Namespace(a=1)) == {"a": 1}
+    assert to_parameters(Args()) == {"lr": 0.1, "seed": 1}
+    config = omegaconf.OmegaConf.create({"a": {"b": 1}, "c": "${a.b}"})
+    assert to_parameters(config) == {"a": {"b": 1}, "c": 1}
+    for wrong in (5, "text", Args, [1]):
+        with pytest.raises(ArgumentError, match="config takes"):
+            to_parameters(wrong)
+    with pytest.raises(ArgumentError, match="list of names"):
+        rla_client.init("t", track="seed", data_root=tmp_path)

@@ -1,0 +1,255 @@
+"""Runs of real training processes: how they end, what they print, what their workers write."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rla_client.places import Places
+
+HEAD = """
+import os, signal, sys, time
+from rla_client import exp_manager, logger, time_step_holder
+
+def begin(**options):
+    exp_manager.configure("t", rla_config={"LOG_USED": LOG_USED}, data_root=sys.argv[1], code_root=sys.argv[2])
+    exp_manager.set_hyper_param(seed=1)
+    exp_manager.log_files_gen(**options)
+
+def rows(count, key="a"):
+    for number in range(count):
+        time_step_holder.set_time(number)
+        logger.record_tabular(key, number)
+        logger.dump_tabular()
+
+"""
+
+
+class Trainer:
+    """Starts scripts against the test's agent."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data = folder / "data"
+        self.code = folder / "code"
+        self.code.mkdir()
+
+    def start(self, script: str, sinks: str = "['csv', 'log']", *, launcher: tuple[str, ...] = (), **variables: str) -> subprocess.Popen[str]:  # noqa: E501
+        path = self.code / f"train_{len(list(self.code.iterdir()))}.py"
+        path.write_text(HEAD.replace("LOG_USED}", f"{sinks}}}") + script)
+        return subprocess.Popen(
+            [sys.executable, *launcher, str(path), str(self.data), str(self.code)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **variables},
+        )  # fmt: skip
+
+    def run(self, script: str, *arguments: Any, **options: Any) -> tuple[int, str, str]:
+        process = self.start(script, *arguments, **options)
+        out, err = process.communicate(timeout=90)
+        return process.returncode, out, err
+
+    def folders(self) -> list[Path]:
+        return sorted(path.parent for path in self.data.glob("log/t/*/*/*/*/run.json"))
+
+    def state(self) -> dict[str, Any] | None:
+        """run.json of the only run, once it has ended."""
+        for folder in self.folders():
+            found: dict[str, Any] = json.loads((folder / "run.json").read_text())
+            if found["state"] != "running":
+                return found
+        return None
+
+
+@pytest.fixture(name="trainer")
+def trainer_fixture(tmp_path: Path) -> Trainer:
+    return Trainer(tmp_path)
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.usefixtures("agent")
+@pytest.mark.parametrize(
+    ("ending", "state", "reason", "code"),
+    [
+        ("", "finished", "", 0),
+        ("sys.exit(0)", "finished", "", 0),
+        ("raise ValueError('diverged')", "failed", "ValueError: diverged", 1),
+        ("raise KeyboardInterrupt", "failed", "KeyboardInterrupt: ", None),
+        ("exp_manager.close('failed', 'nan loss')", "failed", "nan loss", 0),
+        ("os._exit(5)", "killed", None, 5),
+        ("os.kill(os.getpid(), signal.SIGTERM)", "killed", None, -signal.SIGTERM),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "killed", None, -signal.SIGKILL),
+    ],
+)
+def test_how_a_run_ends(
+    trainer: Trainer, wait_until: Callable[..., Any], ending: str, state: str, reason: str | None, code: int | None
+) -> None:
+    returned, _, _ = trainer.run(f"begin()\nrows(20)\n{ending}\n")
+    if code is not None:
+        assert returned == code
+    found = wait_until(trainer.state)
+    assert found["state"] == state
+    assert found["rows"] == 20
+    assert found["time_step"] == 19
+    if reason is not None:
+        assert found["reason"] == reason
+    (folder,) = trainer.folders()
+    assert [row["a"] for row in read_rows(folder / "progress.csv")] == [str(n) for n in range(20)]
+    assert {"warn.txt", "backup.txt", "log.txt", "parameter.yaml"} <= set(os.listdir(folder))
+
+
+@pytest.mark.usefixtures("agent")
+def test_ctrl_c_in_the_loop(trainer: Trainer, wait_until: Callable[..., Any]) -> None:
+    process = trainer.start("begin()\nrows(5)\nprint('looping', flush=True)\ntime.sleep(60)\n")
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "looping" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert wait_until(trainer.state)["reason"].startswith("KeyboardInterrupt")
+
+
+@pytest.mark.usefixtures("agent")
+def test_nothing_is_printed_that_was_not_asked_for(trainer: Trainer, wait_until: Callable[..., Any]) -> None:
+    code, out, err = trainer.run("begin()\nrows(5)\nlogger.flush(20)\n")
+    assert code == 0
+    assert err == ""
+    (line,) = out.splitlines()
+    assert line.startswith("rla: this run lies in ")
+    wait_until(trainer.state)
+
+
+@pytest.mark.usefixtures("agent")
+def test_workers_write_streams_of_their_own(trainer: Trainer, wait_until: Callable[..., Any]) -> None:
+    script = """
+import multiprocessing
+def work(number):
+    rows(10, "worker")
+    logger.warn("from a worker")
+
+if __name__ == "__main__":
+    begin()
+    rows(10, "main")
+    for method in ("fork", "spawn"):
+        child = multiprocessing.get_context(method).Process(target=work, args=(1,))
+        child.start()
+        child.join(60)
+        assert child.exitcode == 0, method
+    rows(10, "main")
+"""
+    code, _, err = trainer.run(script)
+    assert code == 0, err
+    found = wait_until(trainer.state)
+    assert found["state"] == "finished"
+    (folder,) = trainer.folders()
+    wait_until(lambda: len(list(folder.glob("progress.*.csv"))) == 2)
+    assert [row["main"] for row in read_rows(folder / "progress.csv")] == [str(n % 10) for n in range(20)]
+    for path in folder.glob("progress.*.csv"):
+        wait_until(lambda path=path: [row["worker"] for row in read_rows(path)] == [str(n) for n in range(10)])
+    assert len(list(folder.glob("warn.*.txt"))) == 2
+
+
+@pytest.mark.usefixtures("agent")
+def test_fork_while_a_value_is_pending_doubles_nothing(trainer: Trainer, wait_until: Callable[..., Any]) -> None:
+    script = """
+begin()
+rows(3)
+logger.record_tabular("pending", 1)
+if os.fork() == 0:
+    logger.dump_tabular()
+    os._exit(0)
+os.wait()
+logger.dump_tabular()
+"""
+    code, _, err = trainer.run(script)
+    assert code == 0, err
+    assert wait_until(trainer.state)["state"] == "finished"
+    (folder,) = trainer.folders()
+    pending = [row["pending"] for path in folder.glob("progress*.csv") for row in read_rows(path) if row.get("pending")]
+    assert pending == ["1"]
+
+
+@pytest.mark.usefixtures("agent")
+def test_four_runs_started_at_once(trainer: Trainer, wait_until: Callable[..., Any]) -> None:
+    processes = [trainer.start(f"begin()\nrows(50, 'k{number}')\n") for number in range(4)]
+    for process in processes:
+        _, err = process.communicate(timeout=90)
+        assert process.returncode == 0, err
+
+    def ended() -> bool:
+        states = [json.loads((folder / "run.json").read_text())["state"] for folder in trainer.folders()]
+        return states == ["finished"] * 4
+
+    wait_until(ended)
+    keys = set()
+    for folder in trainer.folders():
+        found = read_rows(folder / "progress.csv")
+        assert len(found) == 50
+        keys |= set(found[0]) - {"time-step", "timestamp"}
+    assert keys == {"k0", "k1", "k2", "k3"}
+
+
+@pytest.mark.usefixtures("agent")
+def test_two_experiments_in_one_process(trainer: Trainer, wait_until: Callable[..., Any]) -> None:
+    code, _, err = trainer.run("begin()\nrows(5)\nbegin()\nrows(3)\n")
+    assert code == 0, err
+
+    def both() -> bool:
+        return [json.loads((f / "run.json").read_text())["state"] for f in trainer.folders()] == ["finished"] * 2
+
+    wait_until(both)
+    first, second = (read_rows(folder / "progress.csv") for folder in trainer.folders())
+    assert [row["time-step"] for row in first] == ["0", "1", "2", "3", "4"]
+    assert [row["time-step"] for row in second] == ["0", "1", "2"]
+
+
+def test_without_an_agent_the_rows_wait(places: Places, trainer: Trainer, new_agent: Callable[..., Any], wait_until: Callable[..., Any]) -> None:  # noqa: E501
+    places.stopped_marker.touch()
+    code, out, err = trainer.run("begin()\nrows(30)\n")
+    assert code == 0
+    assert len(out.splitlines()) == 1
+    assert "rla-agent start" in err
+    new_agent().start()
+    assert wait_until(trainer.state)["state"] == "finished"
+    assert len(read_rows(trainer.folders()[0] / "progress.csv")) == 30
+
+
+# -- ranks -------------------------------------------------------------------------------------
+
+RANKS = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
+
+
+@pytest.mark.usefixtures("agent")
+@pytest.mark.parametrize("all_ranks", [False, True])
+def test_two_ranks_of_torchrun(trainer: Trainer, wait_until: Callable[..., Any], all_ranks: bool) -> None:  # noqa: FBT001
+    pytest.importorskip("torch")
+    script = f"begin(all_ranks={all_ranks})\nrows(10, 'r' + os.environ['RANK'])\ntime.sleep(0.5)\nrows(1, 'last')\n"
+    for repeat in (1, 2):  # the second job must not join the first one's run
+        code, out, err = trainer.run(
+            script, "['stdout', 'csv']", launcher=RANKS, MASTER_PORT="29555", OMP_NUM_THREADS="1"
+        )
+        assert code == 0, err
+        assert out.count("rla: this run lies in") == 1
+        assert "| r0 " in out
+        assert "| r1 " not in out, "only rank 0 prints"
+        wait_until(lambda repeat=repeat: len(trainer.folders()) == repeat)
+    wait_until(lambda: all(json.loads((f / "run.json").read_text())["state"] == "finished" for f in trainer.folders()))
+    for folder in trainer.folders():
+        wait_until(lambda folder=folder: len(read_rows(folder / "progress.csv")) == 11)
+        others = [path for path in folder.glob("progress.*.csv")]
+        if all_ranks:
+            wait_until(lambda folder=folder: (folder / "progress.rank1.csv").exists())
+            wait_until(lambda folder=folder: len(read_rows(folder / "progress.rank1.csv")) == 11)
+        else:
+            assert others == []

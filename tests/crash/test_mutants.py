@@ -1,0 +1,83 @@
+"""Seeded faults: each must make a named test fail, or that test is worth nothing.
+
+A mutant is a copy of both packages with one text replaced; the test runs against the copy. A mutant whose
+text is not found fails here, so that this list follows the code.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`before` in `file` becomes `after`; `test` must notice."""
+
+    name: str
+    file: str
+    before: str
+    after: str
+    test: str
+
+
+HISTORY = "tests/property/test_stream_recovery.py"
+MUTANTS = (
+    Mutant("no fsync", "rla_agent/output.py", "os.fdatasync(descriptor)", "descriptor", "tests/crash/test_fsync_error.py"),
+    Mutant(
+        "failed sync forgotten", "rla_agent/commit.py", "            output.suspect = True\n            self._rebuild(stream, output)",
+        "            output.dirty = False", "tests/agent/test_commit.py",
+    ),
+    Mutant(
+        "position stored before data", "rla_agent/output.py",
+        "return not (self.dirty or self.rewriting or self.suspect or self.intent)", "return not self.rewriting",
+        "tests/agent/test_commit.py",
+    ),
+    Mutant(
+        "segment deleted before commit", "rla_agent/stream.py", "low = self.all_durable.number", "low = self.position.number",
+        HISTORY,
+    ),
+    Mutant(
+        "no dedupe", "rla_agent/stream.py", "(number, offset) != self.position", "False",
+        "tests/agent/test_stream.py",
+    ),
+    Mutant(
+        "no CRC check", "rla_agent/ingest.py", "^ length) == crc:", "^ length) is not None:", "tests/crash/test_corruption.py",
+    ),
+    Mutant("no lock", "rla_agent/lock.py", "fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, request)", "request", "tests/crash/test_freeze_and_stop.py"),
+    Mutant("stale size on recovery", "rla_agent/output.py", "            os.ftruncate(descriptor, self.size)\n        elif", "            self.size = real\n        elif", HISTORY),
+    Mutant("oldest base instead of newest", "rla_agent/recovery.py", "for number in reversed(segment_numbers(stream.folder))", "for number in segment_numbers(stream.folder)", "tests/agent/test_recovery.py"),
+    Mutant("bases not remembered", "rla_agent/output.py", "        if self.bases:\n            state", "        if False:\n            state", HISTORY),
+    Mutant("retry without asking the file", "rla_client/spool.py", "if after >= 0 and self.frames != after:", "if False:", "tests/client/test_outbox.py"),
+    Mutant("unbounded waiting", "rla_client/outbox.py", "if self._waiting_bytes > WAITING_MAX_BYTES and self._waiting:", "if False:", "tests/client/test_outbox.py"),
+    Mutant("write trusted when short", "rla_client/spool.py", "if written == length and self.size == before:", "if self.size == before:", "tests/client/test_spool.py"),
+    Mutant("stream removed piece by piece", "rla_agent/volume.py", "        folder.rename(gone)\n", "        (folder / 'lock').unlink()\n", "tests/agent/test_volume.py"),
+)  # fmt: skip
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_mutant_is_noticed(mutant: Mutant, tmp_path: Path) -> None:
+    for package in ("rla_client", "rla_agent"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "rla_config.yaml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    file = tmp_path / mutant.file
+    text = file.read_text()
+    assert text.count(mutant.before) == 1, f"{mutant.file} has changed; bring the mutant along"
+    file.write_text(text.replace(mutant.before, mutant.after))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", mutant.test],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True,
+        timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, f"nobody noticed: {done.stdout[-1500:]}"

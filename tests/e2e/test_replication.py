@@ -1,0 +1,314 @@
+"""Training → agent → real sshd: what is here is there, at once while it runs, and exactly after any trouble."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from replication_lab import Sshd, missing_sshd, tree
+
+SEEN_WITHIN_S = 2.0
+STORES = ("code/.objects/", ".rla")  # of this machine alone
+TRAINING = """
+import sys
+from pathlib import Path
+from rla_client import exp_manager, logger
+
+root, config, number = sys.argv[1:4]
+exp_manager.configure("table", rla_config=config, data_root=root, is_master_node="master" in sys.argv)
+exp_manager.set_hyper_param(lr=0.1)
+exp_manager.log_files_gen()
+print(exp_manager.log_dir, flush=True)
+done = 0
+for line in sys.stdin:
+    word, _, count = line.strip().partition(" ")
+    if word == "rows":
+        for _ in range(int(count)):
+            done += 1
+            exp_manager.set_timestep(done)
+            logger.record_tabular("number", done)
+            logger.record_tabular("text", "x" * (done % 97) + ',"' + chr(10))
+            if done % 50 == 0:
+                logger.record_tabular(f"late{done // 500}", done)
+            logger.dump_tabular()
+        print(done, flush=True)
+    elif word == "checkpoint":
+        import torch
+        exp_manager.new_saver(max_to_keep=2)
+        for step in range(int(count)):
+            exp_manager.set_timestep(done + step)
+            exp_manager.save_checkpoint({"w": torch.ones(200_000) * step})
+        Path(exp_manager.results_dir, "own").mkdir(exist_ok=True)
+        Path(exp_manager.results_dir, "own", "kept.bin").write_bytes(bytes(70_000))
+        Path(exp_manager.tmp_data_dir, "scratch.txt").write_text("scratch")
+        print(exp_manager.flush(20, media=True), flush=True)
+    elif word == "sync":
+        print(exp_manager.sync_log_file(wait=count == "wait", timeout=20), flush=True)
+    else:
+        break
+"""
+
+
+class Training:
+    """A training process that does what it is told."""
+
+    def __init__(self, folder: Path, config: Path, *words: str) -> None:
+        self.script = folder / "training.py"
+        self.script.write_text(TRAINING)
+        self.root = folder / "data"
+        self.root.mkdir(exist_ok=True)
+        self.process = subprocess.Popen(
+            [sys.executable, str(self.script), str(self.root), str(config), "1", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._told, self._said = self.process.stdin, self.process.stdout
+        self.log = Path(next(line.strip() for line in self._said if line.startswith("/")))
+
+    def tell(self, words: str) -> str:
+        """Have it do something; what it says when that is done."""
+        self._told.write(words + "\n")
+        for line in self._said:
+            if line.strip() == "True" or line.strip() == "False" or line.strip().isdigit():
+                return line.strip()
+        pytest.fail("the training process ended early")
+
+    def end(self) -> None:
+        self._told.close()
+        assert self.process.wait(30) == 0
+
+
+class Project:
+    """A project folder whose runs go to `master`."""
+
+    def __init__(self, folder: Path, master: Sshd) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self.root = folder / "data"
+        self.master = master
+        self.config = folder / "rla_config.yaml"
+        self.trainings: list[Training] = []
+        content = {
+            "LOG_USED": ["csv", "tensorboard", "log"],
+            "SEND_LOG_FILE": True,
+            "BACKUP_CONFIG": {"backup_code_dir": ["training.py"]},
+            "REMOTE_SETTING": master.remote(),
+        }
+        self.config.write_text(yaml.safe_dump(content))
+
+    def train(self, *words: str) -> Training:
+        self.trainings.append(Training(self.folder, self.config, *words))
+        return self.trainings[-1]
+
+    def there(self, path: Path) -> Path:
+        """Where a file of the database lies on the master."""
+        return self.master.root / path.relative_to(self.root.resolve())
+
+    def here(self) -> dict[str, str]:
+        found = tree(self.root)
+        return {path: sha for path, sha in found.items() if not path.startswith(STORES) and ".rla-tmp" not in path}
+
+    def differences(self) -> dict[str, list[str]]:
+        here, there = self.here(), tree(self.master.root)
+        return {
+            "missing": sorted(here.keys() - there.keys()),
+            "extra": sorted(there.keys() - here.keys()),
+            "other": sorted(path for path in here.keys() & there.keys() if here[path] != there[path]),
+        }
+
+    def same(self) -> bool:
+        return bool(self.here()) and not any(self.differences().values())
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[Sshd]:
+    if missing_sshd:
+        pytest.skip(missing_sshd)
+    server = Sshd(tmp_path / "sshd").start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def project(tmp_path: Path, master: Sshd) -> Iterator[Project]:
+    made = Project(tmp_path / "project", master)
+    yield made
+    for training in made.trainings:
+        training.process.kill()
+        training.process.communicate()
+
+
+class Reader(threading.Thread):
+    """Reads a growing CSV of the master all the time, as a plot does."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(daemon=True)
+        self.path = path
+        self.torn: list[bytes] = []
+        self.reads = 0
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        while not self.done.wait(0.001):
+            try:
+                data = self.path.read_bytes()
+            except FileNotFoundError:
+                continue
+            self.reads += 1
+            if not data.endswith(b"\n") or data.count(b'"') % 2:
+                self.torn.append(data[-80:])
+
+
+def last_number(path: Path) -> int:
+    import csv
+
+    try:
+        with path.open() as file:
+            return max((int(row["number"]) for row in csv.DictReader(file)), default=0)
+    except FileNotFoundError:
+        return 0
+
+
+def test_rows_are_there_at_once_and_everything_after_trouble(
+    project: Project, agent: Any, wait_until: Callable[..., Any]
+) -> None:
+    training = project.train()
+    rows = project.there(training.log) / "progress.csv"
+    training.tell("rows 1")
+    wait_until(lambda: last_number(rows) == 1, 15, what="the first row on the master")
+    reader = Reader(rows)
+    reader.start()
+    lags = []
+    for _ in range(12):
+        number = int(training.tell("rows 7"))
+        dumped = time.monotonic()
+        wait_until(lambda number=number: last_number(rows) == number, 10, what="rows on the master")
+        lags.append(time.monotonic() - dumped)
+    assert sorted(lags)[-2] <= SEEN_WITHIN_S, lags
+    assert training.tell("checkpoint 4") == "True"
+    agent.kill()
+    training.tell("rows 500")
+    agent.start()
+    training.tell("rows 300")
+    wait_until(lambda: last_number(rows) == 885, 20, what="rows after a kill of the agent")
+    project.master.stop()
+    training.tell("rows 1000")
+    wait_until(lambda: targets(agent)[0]["health"] == "retrying", 30, what="status that says retrying")
+    assert "refused" in agent.command("replicate", "status").stdout
+    project.master.start()
+    training.tell("rows 100")
+    training.end()
+    wait_until(project.same, 60, what=f"equal trees: {project.differences()}")
+    wait_until(lambda: (project.there(training.log) / "SHA256SUMS").exists(), 20, what="sums on the master")
+    wait_until(project.same, 20)
+    reader.done.set()
+    reader.join()
+    assert reader.torn == []
+    assert reader.reads > 100
+    checked = subprocess.run(
+        ["sha256sum", "-c", "SHA256SUMS"],
+        cwd=project.there(training.log),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert ".resume" in checked.stdout  # what exact resume needs goes along
+    there = "\n".join(tree(project.master.root))
+    assert "scratch.txt" in there
+    assert "own/kept.bin" in there
+    assert ".objects" not in there
+    assert ".kept-" not in there
+    assert [path.name for path in project.master.root.rglob(".rla*")] in ([], [".rla-fleet"])
+
+
+def targets(agent: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = agent.status()["replication"]["targets"]
+    return found or [{"health": "", "backlog": {}}]
+
+
+def test_status_tells_of_replication(project: Project, agent: Any, wait_until: Callable[..., Any]) -> None:
+    training = project.train()
+    training.tell("rows 3")
+    wait_until(lambda: targets(agent)[0].get("last_success"), 15, what="a success in status")
+    (target,) = targets(agent)
+    assert target["target"].endswith(str(project.master.root))
+    assert target["health"] == "ok"
+    assert f":{project.master.port}" in agent.command("status").stdout
+    assert os.uname().nodename in agent.command(
+        "status", "--fleet", "--config", str(project.config)
+    ).stdout, "this machine in the fleet"
+    blocked = project.there(training.log).parent
+    training.end()
+    wait_until(project.same, 30, what="equal trees")
+    if os.geteuid() == 0:
+        return  # root writes everywhere
+    blocked.chmod(0o500)
+
+
+def test_what_is_parked_is_shown_with_its_mend(
+    project: Project, agent: Any, wait_until: Callable[..., Any]
+) -> None:
+    training = project.train()
+    training.tell("rows 3")
+    wait_until(lambda: last_number(project.there(training.log) / "progress.csv") == 3, 15)
+    moved = project.there(training.log)
+    wait_until(lambda: project.same(), 15, what="all that is there so far")
+    moved.rename(moved.with_name("moved"))
+    training.tell("rows 3")
+    training.tell("sync")
+    parked = wait_until(lambda: agent.status()["replication"]["parked"], 20, what="a parked file")
+    assert all("moved on master" in file["reason"] and "retry" in file["mend"] for file in parked)
+    shown = agent.command("status").stdout
+    assert "moved on master" in shown.replace("\n", " ")
+    problems = agent.status()["problems"]
+    assert any("moved on master" in problem["what"] and problem["mend"] for problem in problems)
+    assert agent.command("replicate", "retry").returncode == 0
+    wait_until(lambda: last_number(project.there(training.log) / "progress.csv") == 6, 20)
+
+
+def test_replicate_now_and_wait(project: Project, agent: Any, wait_until: Callable[..., Any]) -> None:
+    training = project.train()
+    training.tell("rows 5")
+    results = Path(str(training.log).replace("/log/", "/results/", 1))
+    (results / "figure.bin").write_bytes(os.urandom(300_000))
+    assert training.tell("sync wait") == "True"
+    assert project.differences() == {"missing": [], "extra": [], "other": []}
+    began = time.monotonic()
+    assert training.tell("sync") == "True"
+    assert time.monotonic() - began < 1.0
+    project.master.stop()
+    training.tell("rows 5")
+    began = time.monotonic()
+    assert training.tell("sync") == "True"  # asked for: it goes when the master is back
+    assert time.monotonic() - began < 1.0
+    project.master.start()
+    assert training.tell("sync wait") == "True"
+    assert last_number(project.there(training.log) / "progress.csv") == 10
+
+
+def test_a_run_on_the_master_itself_stays_there(
+    project: Project, agent: Any, wait_until: Callable[..., Any]
+) -> None:
+    training = project.train("master")
+    training.tell("rows 5")
+    assert training.tell("sync wait") == "False"
+    other = project.train()
+    other.tell("rows 5")
+    assert other.tell("sync wait") == "True"
+    assert not project.there(training.log).exists()
+    registered = json.loads((agent.places.state / "replicate" / "databases.json").read_bytes())
+    assert len(registered["databases"][0]["off"]) == 1
