@@ -145,9 +145,20 @@ def restart(config: ConfigOption = None) -> None:
 def status(
     as_json: JsonOption = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew each second.")] = False,
+    fleet: Annotated[
+        bool, typer.Option("--fleet", help="All machines that replicate to the same master.")
+    ] = False,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="With --fleet: rla_config.yaml that names the master.")
+    ] = None,
 ) -> None:
     """Show the agent, its runs, and what needs attention."""
     places = find_places()
+    if fleet:
+        from rla_agent.replicate.cli import show_fleet  # noqa: PLC0415 - paramiko
+
+        show_fleet(places.state, config, as_json=as_json)
+        return
     if watch and not as_json:
         from rla_agent.status_view import watch_status  # noqa: PLC0415 - rich is slow to import
 
@@ -166,6 +177,16 @@ def status(
 
 def status_or_absent(places: Places) -> tuple[dict[str, Any], RlaError | None]:
     """The agent's status, or one of the same shape that says why there is none."""
+    from rla_agent.replicate.report import attention, replication_status  # noqa: PLC0415 - only here
+
+    found, error = _answer_or_absent(places)
+    replication = replication_status(places.state)  # read here: a large ledger must not hold up the agent
+    found["replication"] = replication
+    found["problems"] += attention(replication)
+    return found, error
+
+
+def _answer_or_absent(places: Places) -> tuple[dict[str, Any], RlaError | None]:
     try:
         return ask_status(places), None
     except RlaError as error:

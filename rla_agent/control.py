@@ -26,6 +26,7 @@ from rla_client.protocol import MessageKind, decode_message, encode_message
 ASK_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 25.0
+EXIT_TIMEOUT_S = 2.0  # from letting go of the lock to the end of the process
 SYSTEMCTL_TIMEOUT_S = 60.0  # TimeoutStartSec of the unit: it may first drain an autostarted agent
 POLL_S = 0.02
 LOG_TAIL_BYTES = 4000
@@ -170,12 +171,15 @@ def stop_agent(places: Places, timeout_s: float = STOP_TIMEOUT_S) -> bool:
 def _await_end(places: Places, holder: dict[str, Any], timeout_s: float) -> bool:
     deadline = time.monotonic() + timeout_s
     pid = holder.get("pid")
-    while agent_alive(places) or (isinstance(pid, int) and not _ended(pid)):
+    while agent_alive(places):
         if read_holder(places).get("pid") != pid:
             return True  # that one ended, somebody started another
         if time.monotonic() > deadline:
             message = f"the agent (pid {pid}) did not end within {timeout_s:g} s"
             raise RlaError(message)
+        time.sleep(POLL_S)
+    deadline = time.monotonic() + EXIT_TIMEOUT_S  # its number may mean another process here (a container)
+    while isinstance(pid, int) and not _ended(pid) and time.monotonic() < deadline:
         time.sleep(POLL_S)
     return True
 

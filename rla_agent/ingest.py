@@ -196,7 +196,7 @@ def _row(raw: Any) -> Row | None:  # noqa: ANN401 - foreign data
         excluded = None
     else:
         step, timestamp, values, excluded = raw
-        if not isinstance(excluded, dict):
+        if not isinstance(excluded, dict) or not all(type(names) is list for names in excluded.values()):
             return None
     if not isinstance(step, (int, float)) or type(timestamp) is not float or type(values) is not dict:
         return None

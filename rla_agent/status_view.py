@@ -13,6 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from rla_agent.replicate.report import headline
+
 WATCH_INTERVAL_S = 1.0
 STYLES = {
     "running": "green",
@@ -76,6 +78,7 @@ def _head(status: dict[str, Any]) -> str:
         f"spool  {size(spool['bytes'])}, of that {size(spool['lag_bytes'])} not durable; "
         f"commit lag {status['commit_lag_s']:.3f} s; {status['open_files']} open files"
     )
+    lines += [f"master {line}" for line in headline(status["replication"])] if "replication" in status else []
     return "\n".join(lines)
 
 

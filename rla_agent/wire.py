@@ -37,7 +37,7 @@ class Wire:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._data = self._router(str(places.data_socket))
         self._control = self._router(str(places.control_socket))
-        self._answers: deque[tuple[bytes, bytes]] = deque(maxlen=ANSWERS_MAX)
+        self._answers: deque[tuple[zmq.Socket[bytes], bytes, bytes]] = deque(maxlen=ANSWERS_MAX)
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poller = zmq.Poller()
         for what in (self._data, self._control, self._wake_read):

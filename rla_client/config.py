@@ -91,15 +91,6 @@ class RemoteSetting:
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
-    """`AGENT.retention`: when local copies of what the master holds may go; 0 switches a rule off."""
-
-    max_age_days: float = _key(0.0, Number(0, unit="days"))
-    max_bytes: int = _key(0, Number(0, whole=True, unit="bytes"))
-    min_free_bytes: int = _key(0, Number(0, whole=True, unit="bytes"))
-
-
-@dataclass(frozen=True, slots=True)
 class AgentConfig:
     """`AGENT`: what the original did not have. Times in seconds, sizes in bytes."""
 
@@ -117,7 +108,6 @@ class AgentConfig:
     replicate_retention: str = _key("keep", Choice(("mirror", "keep")))
     replicate_ignore: tuple[str, ...] = _key((), Texts())
     replicate_max_file_bytes: int = _key(0, Number(0, whole=True, unit="bytes"))
-    retention: Retention = field(default_factory=Retention)
 
 
 @dataclass(frozen=True, slots=True)

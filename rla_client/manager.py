@@ -319,7 +319,7 @@ class ExpManager(Measuring, ItemHistory):
         run = self._run
         if run is None:
             return
-        print(f"rla: this run lies in {item.folder(LOG)}", flush=True)  # noqa: T201 - the one line we say
+        run.logger.print_text(f"rla: this run lies in {item.folder(LOG)}\n")
         for name in ("log_dir", "pkl_file", "checkpoint_dir", "results_dir", "tmp_data_dir"):
             run.logger.log(f"{name.replace('log_dir', 'log dir')}: {getattr(self, name)}", echo=False)
 
@@ -327,6 +327,24 @@ class ExpManager(Measuring, ItemHistory):
         """See `logger.flush`."""
         outbox = None if self._run is None else self._run.outbox
         return True if outbox is None else outbox.flush(timeout, media=media)
+
+    def sync_log_file(self, skip_error: bool = False, wait: bool = False, timeout: float = 60.0) -> bool:  # noqa: FBT001, FBT002 - RLA's
+        """Replicate this run now instead of at the agent's next look; not needed otherwise.
+
+        Args:
+            skip_error: without effect; nothing here raises because of the master.
+            wait: return when everything of the run is on the master.
+            timeout: seconds to wait at most.
+
+        Returns:
+            Whether it was asked for, or with `wait` whether all of the run is there. False where
+            runs are not replicated: `is_master_node=True`, or no `SEND_LOG_FILE`.
+        """
+        from rla_client.replication import replicate_now  # noqa: PLC0415 - not at import of the package
+
+        del skip_error
+        sends = self.config is not None and self.config.send_log_file
+        return sends and replicate_now(self._run, wait=wait, timeout=timeout)
 
     def close(self, status: str = "finished", reason: str = "") -> None:
         """End the run now instead of at interpreter exit.

@@ -194,7 +194,7 @@ class Logger:
             row[TIMESTAMP_KEY] = now
             self.last_row = row
             if "stdout" in self.sinks:
-                self._print(format_table(without(row, excluded, "stdout")))
+                self.print_text(format_table(without(row, excluded, "stdout")))
         if self.callback is not None:
             self.callback(dict(row))
         return row
@@ -261,9 +261,10 @@ class Logger:
                 payload = pack([targets, text.encode("utf-8", "backslashreplace").decode()])
                 outbox.put(FrameKind.TEXT, payload, time.time())
             if shown and echo and "stdout" in self.sinks:
-                self._print(text)
+                self.print_text(text)
 
-    def _print(self, text: str) -> None:
+    def print_text(self, text: str) -> None:
+        """Write to stdout; a closed pipe or a narrow encoding is no error."""
         try:
             sys.stdout.write(text)
             sys.stdout.flush()

@@ -12,7 +12,7 @@ import os
 import sqlite3
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -83,25 +83,55 @@ def retry() -> None:
 
 
 @replicate_app.command("fleet")
-def fleet_command(config: ConfigOption = Path("rla_config.yaml")) -> None:
+def fleet_command(
+    config: Annotated[Path | None, typer.Option("--config", help="rla_config.yaml that names the master")] = None,
+) -> None:
     """All machines that replicate to this master, with their live runs and backlog."""
-    try:
-        typer.echo(fleet_status(config))
-    except RlaError as error:
-        raise _fail(error) from None
+    show_fleet(find_places().state, config)
 
 
-def fleet_status(config: Path) -> str:
-    """What the machines have left on the config's master, for `status --fleet`.
+def show_fleet(state: Path, config: Path | None, *, as_json: bool = False) -> None:
+    """Print what the machines have left on a master, or on all that this machine sends to.
 
     Raises:
-        RlaError: the master cannot be reached, or the config has faults.
+        typer.Exit: 2, a master cannot be reached, none is known, or a config has faults.
     """
-    session = settings.target(load_config(config), registry.folder(find_places().state)).open()
     try:
-        return fleet.as_text(fleet.read(session))
-    finally:
-        session.close()
+        found = fleet_status(state, config)
+    except RlaError as error:
+        raise _fail(error) from None
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    for target, machines in found.items():
+        typer.echo(f"{target}\n{fleet.as_text(machines)}")
+
+
+def fleet_status(state: Path, config: Path | None) -> dict[str, list[dict[str, Any]]]:
+    """Master → the machines' status files on it.
+
+    Args:
+        state: the agent's state folder.
+        config: names the master; None: all masters of this machine's databases.
+
+    Raises:
+        RlaError: a master cannot be reached, a config has faults, or there is none.
+    """
+    configs = [config] if config is not None else [Path(entry.config) for entry in registry.entries(state)]
+    targets = {}
+    for path in configs:
+        target = settings.target(load_config(path), registry.folder(state))
+        targets[target.name] = target
+    if not targets:
+        raise RlaError("no database of this machine goes to a master; name one: --config rla_config.yaml")
+    found = {}
+    for name, target in targets.items():
+        session = target.open()
+        try:
+            found[name] = fleet.read(session)
+        finally:
+            session.close()
+    return found
 
 
 @replicate_app.command("add")

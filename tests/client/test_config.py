@@ -136,7 +136,7 @@ def test_all_faults_come_at_once_with_line_and_key(tmp_path: Path) -> None:
           commit_interval_s: .nan
           idle_exit_s: !!python/object/apply:os.abort []
           replicate: [log, cod]
-          retention: 5
+          sample_interval_s: often
           open_files_max: 12.5
         """,
     )
@@ -152,7 +152,7 @@ def test_all_faults_come_at_once_with_line_and_key(tmp_path: Path) -> None:
         ("line 14: AGENT.commit_interval_s: ", "from 0.01 to 60"),
         ("line 15: AGENT.idle_exit_s: ", "a number of seconds"),
         ("line 16: AGENT.replicate: ", "did you mean 'code'"),
-        ("line 17: AGENT.retention: ", "keys and values"),
+        ("line 17: AGENT.sample_interval_s: ", "often"),
         ("line 18: AGENT.open_files_max: ", "whole number"),
     ]
     faults = faults_of(path)

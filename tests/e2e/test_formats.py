@@ -59,7 +59,7 @@ print(json.dumps([exp_manager.log_dir, out]))
 """
 
 LONG = """
-import sys
+import sys, time
 from rla_client import exp_manager, logger, time_step_holder
 exp_manager.configure("t", rla_config={"LOG_USED": ["csv", "json", "tensorboard", "log"]}, data_root=sys.argv[1],
                       code_root=sys.argv[2])
@@ -72,6 +72,7 @@ while True:
         logger.record_tabular(f"late_{number // 100}", 1.5)
     logger.dump_tabular()
     number += 1
+    time.sleep(0.0005)
     if number % 100 == 0:
         print(number, exp_manager.log_dir, flush=True)
 """
@@ -193,7 +194,7 @@ def test_files_are_readable_while_written_and_after_kills(
                 agent.kill()
                 check_readable(folder)
                 agent.start()
-            accumulator.Reload()
+            wait_until(lambda: "x" in accumulator.Reload().Tags()["scalars"])
             steps = [event.step for event in accumulator.Scalars("x")]
             assert steps == list(range(len(steps))), "an open TensorBoard goes on without a gap or repeat"
             assert len(steps) >= seen

@@ -58,15 +58,18 @@ def test_agent_db_is_the_truth_that_lost_hints_leave(tmp_path: Path) -> None:
     )
     db.commit()
     assert committed.lookup(b"/d/progress.csv") == Owned(2, 500, False)
-    committed.hint(b"/d/progress.csv", Owned(2, 600, False))
-    assert committed.lookup(b"/d/progress.csv") == Owned(2, 600, False)
-    committed.hint(b"/d/progress.csv", Owned(2, 550, False))  # overtaken on the way
-    assert committed.lookup(b"/d/progress.csv") == Owned(2, 600, False)
+    committed.hint(b"/d/progress.csv", Owned(2, 450, False))  # of an earlier commit
+    assert committed.lookup(b"/d/progress.csv") == Owned(2, 500, False)
     db.execute("UPDATE outputs SET generation = 3, size = 400")
     db.commit()
     assert committed.lookup(b"/d/progress.csv") == Owned(3, 400, False)
-    db.execute("DROP TABLE outputs")
+    committed.hint(b"/d/progress.csv", Owned(3, 400, False))
+    db.execute("ALTER TABLE outputs RENAME TO elsewhere")
     db.commit()
-    assert committed.lookup(b"/d/progress.csv") == Owned(2, 600, False)
+    assert committed.lookup(b"/d/progress.csv") == Owned(3, 400, False)  # agent.db cannot be read
+    db.execute("ALTER TABLE elsewhere RENAME TO outputs")
+    db.execute("DELETE FROM outputs")
+    db.commit()
+    assert committed.lookup(b"/d/progress.csv") is None  # the stream has ended: the file is the truth
     committed.close()
     db.close()

@@ -1,0 +1,78 @@
+"""`exp_manager.sync_log_file()`: this run goes to the master now, instead of at the next look.
+
+Replication needs no call: the agent sends what changes by itself. The call puts a mark into the
+stream; the agent passes it on with the next commit. Waiting asks the agent on its control socket whether
+all of the item is on the master, as its files lie here; nothing of the agent's package is imported.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from rla_client.errors import RemoteProtocolError
+from rla_client.places import Places, find_places
+from rla_client.protocol import FrameKind, MessageKind, decode_message, encode_message, pack
+
+if TYPE_CHECKING:
+    from rla_client.run import Run
+
+REPLICATE_NOW = "replicate_now"
+ASK_AGAIN_S = 0.1
+ANSWER_S = 2.0  # for one question; then it is asked again
+
+
+def replicate_now(run: Run | None, *, wait: bool = False, timeout: float = 60.0) -> bool:
+    """Have a run replicated at once. Never raises because of the agent or the network.
+
+    Args:
+        run: the open run; None or one without an item has nothing to replicate.
+        wait: return when everything recorded or written so far is on the master.
+        timeout: seconds to wait at most.
+
+    Returns:
+        Without `wait` True: it was asked for. With it, whether all of the run's files are on the
+        master; False at once where the run is not replicated.
+    """
+    outbox = None if run is None else run.outbox
+    opening = None if run is None else run.opening
+    if outbox is None or opening is None or not opening.get("table") or opening.get("master"):
+        return False
+    deadline = time.monotonic() + timeout
+    outbox.put(FrameKind.MARK, pack([REPLICATE_NOW, {}]), time.time())
+    outbox.push()
+    if not wait:
+        return True
+    if not outbox.flush(timeout, media=True):
+        return False
+    header = {"root": opening["root"], "item": f"{opening['table']}/{opening['index']}"}
+    while True:
+        answer = _ask(find_places(), header, min(ANSWER_S, max(0.0, deadline - time.monotonic())))
+        if answer is not None:
+            found = answer.get("replicated")
+            if found is None or found:
+                return bool(found)
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(min(ASK_AGAIN_S, max(0.0, deadline - time.monotonic())))
+
+
+def _ask(places: Places, header: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
+    """The agent's answer; None when there is none in time."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+    try:
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.connect(f"ipc://{places.control_socket}")
+        with suppress(zmq.ZMQError, RemoteProtocolError):
+            socket.send(encode_message(MessageKind.STATUS, header), zmq.NOBLOCK)
+            if socket.poll(int(timeout_s * 1000)):
+                _, answer, _ = decode_message(socket.recv(zmq.NOBLOCK))
+                return answer
+        return None
+    finally:
+        socket.close(linger=0)
+        context.term()

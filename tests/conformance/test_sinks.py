@@ -1,0 +1,141 @@
+"""What every append-only sink keeps to, whatever it writes: one body for all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rla_agent.ingest import Close, Event, Mark, Record, Row, Text, decode
+from rla_agent.sinks.csv_table import CsvEncoder, new_columns, widened
+from rla_agent.sinks.encoder import Encoder
+from rla_agent.sinks.jsonl import JsonEncoder
+from rla_agent.sinks.tensorboard import EventEncoder
+from rla_agent.sinks.text import TextEncoder
+from rla_client.protocol import FrameKind, TextTarget, pack
+
+MAKERS: dict[str, tuple[str, Callable[[], Encoder]]] = {
+    "csv": ("csv", CsvEncoder),
+    "json": ("json", JsonEncoder),
+    "tensorboard": ("tensorboard", lambda: EventEncoder(1.5e9)),
+    "log": ("log", lambda: TextEncoder(TextTarget.LOG, tables=True)),
+    "warn": ("", lambda: TextEncoder(TextTarget.WARN, tables=False)),
+}
+
+keys = st.sampled_from(["loss", "perf/return", "ü", "a,b", 'q"', "=cmd", "new\nline", "time-step"])
+numbers = st.one_of(st.floats(), st.integers(-(1 << 70), 1 << 70), st.booleans())
+plain = st.one_of(numbers, st.none(), st.text(max_size=8), st.lists(st.one_of(numbers, st.none()), max_size=3))
+excluded = st.one_of(st.none(), st.dictionaries(keys, st.lists(st.sampled_from(["csv", "log", "json"])), max_size=3))
+rows = st.builds(
+    lambda step, at, values, out: Row(step, at, values, out),
+    st.one_of(st.integers(-5, 1 << 65), st.floats()), st.floats(0, 2e9), st.dictionaries(keys, plain, max_size=4), excluded,
+)  # fmt: skip
+others = st.one_of(
+    st.builds(Text, st.integers(0, 7), st.text(max_size=10).map(lambda text: text + "\n")),
+    st.just(Event(b"\x09" + bytes(8))),
+    st.just(Mark("hyper_param", {"a": [1]})),
+    st.just(Close("finished", "", 1.0)),
+)
+streams = st.lists(st.one_of(rows, others), max_size=8)
+
+
+def fresh(contents: list[Any]) -> list[Record]:
+    """Records with values of their own: encoders may add to them."""
+    copies = [c._replace(values=dict(c.values)) if isinstance(c, Row) else c for c in contents]
+    return [Record(number, content) for number, content in enumerate(copies)]
+
+
+def write(encoder: Encoder, data: bytes, records: list[Record]) -> bytes:
+    """As an output does: encode, and rewrite wider when the encoder asks for it."""
+    while True:
+        more, used = encoder.encode(records)
+        data += more
+        if used == len(records):
+            return data
+        assert isinstance(encoder, CsvEncoder), "only a CSV may stop"
+        late = new_columns(encoder.columns, records[used:])
+        assert late
+        columns = [*encoder.columns, *late]
+        data = b"".join(widened([data], columns, len(late)))
+        encoder.set_columns(columns)
+        records = records[used:]
+
+
+every_sink = pytest.mark.parametrize("name", MAKERS)
+relaxed = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@every_sink
+def test_nothing_in_nothing_out(name: str) -> None:
+    encoder = MAKERS[name][1]()
+    assert encoder.encode([]) == (b"", 0)
+    assert encoder.rows == 0
+
+
+@every_sink
+@relaxed
+@given(contents=streams, cut=st.integers(0, 8))
+def test_bytes_do_not_depend_on_batches_nor_on_restarts(name: str, contents: list[Any], cut: int) -> None:
+    make = MAKERS[name][1]
+    one = make()
+    whole = write(one, one.head(), fresh(contents))
+    first = make()
+    data = write(first, first.head(), fresh(contents[:cut]))
+    second = make()
+    second.restore(first.state())
+    data = write(second, data, fresh(contents[cut:]))
+    if name == "csv":  # columns that come in one batch are sorted row by row all the same
+        assert sorted(whole.splitlines()[:1]) == sorted(data.splitlines()[:1])
+    assert data == whole
+    assert second.rows == one.rows
+    assert second.state() == one.state()
+
+
+@every_sink
+@relaxed
+@given(contents=streams)
+def test_a_state_is_plain_data_and_a_replay_writes_the_same(name: str, contents: list[Any]) -> None:
+    import json
+
+    encoder = MAKERS[name][1]()
+    write(encoder, b"", fresh(contents[:4]))
+    state = json.loads(json.dumps(encoder.state()))
+    once = write(encoder, b"", fresh(contents[4:])) if name != "csv" else encoder.encode(fresh(contents[4:]))[0]
+    again = MAKERS[name][1]()
+    again.restore(state)
+    twice = write(again, b"", fresh(contents[4:])) if name != "csv" else again.encode(fresh(contents[4:]))[0]
+    assert once == twice
+
+
+@every_sink
+def test_an_excluded_value_stays_out(name: str) -> None:
+    sink, make = MAKERS[name]
+    row = Row(3, 1.0, {"secret/key": 4.5, "other": 1.0}, {"secret/key": [sink]})
+    data, used = make().encode(fresh([row]))
+    assert used == 1
+    assert b"secret/key" not in data
+    if sink:
+        assert b"other" in data
+        shown, _ = make().encode(fresh([row._replace(excluded=None)]))
+        assert b"secret/key" in shown
+
+
+@every_sink
+def test_a_row_of_which_nothing_is_left_writes_nothing(name: str) -> None:
+    sink, make = MAKERS[name]
+    assert make().encode(fresh([Row(3, 1.0, {"a": 4.5}, {"a": [sink]})])) == (b"", 1)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        [1, 1.0, {"a": 1}, {"a": 5}], [1, 1.0, {5: 1}], ["x", 1.0, {}], [1, 1, {}], [1, 1.0, []], [1, 1.0],
+        [math.nan, "x", {}, {}], 5, [1, 1.0, {"a": 1}, [1]],
+    ],
+)  # fmt: skip
+def test_what_no_client_writes_never_reaches_a_sink(payload: object) -> None:
+    assert decode(FrameKind.ROW, pack(payload)) is None
