@@ -235,11 +235,21 @@ def check_config(
 def doctor(
     as_json: JsonOption = False,
     config: ConfigOption = None,
+    master: Annotated[
+        bool, typer.Option("--master", help="Examine the connection to the master that the config names.")
+    ] = False,
 ) -> None:
     """Examine everything that the agent depends on; each finding says how to mend it."""
     from rla_agent.doctor import Surroundings, examine, report  # noqa: PLC0415 - only here
 
-    findings = examine(Surroundings.here(config))
+    surroundings = Surroundings.here(config)
+    if master:
+        from rla_agent.replicate.master_check import examine_master  # noqa: PLC0415 - paramiko
+        from rla_agent.replicate.registry import folder  # noqa: PLC0415
+
+        findings = examine_master(surroundings.config, folder(surroundings.places.state))
+    else:
+        findings = examine(surroundings)
     if as_json:
         typer.echo(
             json.dumps({"format": 1, "findings": [finding.to_plain() for finding in findings]}, indent=2)
@@ -314,8 +324,10 @@ def install_service(
     destination: Annotated[
         Path | None, typer.Option("--destination", help="Write the files below this folder instead.")
     ] = None,
+    config: ConfigOption = None,
 ) -> None:
     """Write a systemd unit and print the commands that enable it; enables nothing."""
+    settings_of(config)
     from rla_agent.unit_files import install_system_unit, install_user_unit  # noqa: PLC0415 - only here
 
     if user and system:
@@ -324,9 +336,9 @@ def install_service(
         fail("--data-root is for --system; a user unit may write wherever you may", EXIT_USAGE)
     try:
         if system:
-            lines = install_system_unit(data_root or [], for_user, destination)
+            lines = install_system_unit(data_root or [], for_user, destination, config)
         else:
-            lines = install_user_unit(destination)
+            lines = install_user_unit(destination, config)
     except RlaError as error:
         fail_as(error)
     except OSError as error:

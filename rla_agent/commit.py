@@ -101,7 +101,7 @@ class Committer:
             with suppress(ItemGoneError):  # found again when it is written to
                 output.begin_again(self._files)
         except OSError as error:
-            _log.error("sync failed, going back to what is durable: %s: %s", output.path, error)  # noqa: TRY400
+            _log.error("sync failed, going back to what is durable: %s: %s", output.path, error)
             output.suspect = True
             self._rebuild(stream, output)
 
@@ -115,7 +115,7 @@ class Committer:
             stream.removed = True
         except OSError as error:
             output.fail(error)
-            _log.error("rebuild failed: %s: %s", output.path, error)  # noqa: TRY400
+            _log.error("rebuild failed: %s: %s", output.path, error)
 
     def replace_file(self, stream: Stream, output: Output, rewritten: Rewritten, files: OpenFiles) -> bool:
         """Store that a finished temp file is the output's content from now on, then give it the name.

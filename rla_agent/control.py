@@ -76,6 +76,11 @@ def start_detached(places: Places, config: Path | None) -> bool:
         return False
     places.create()
     unit = installed_unit()
+    if unit is not None and config is not None:
+        message = (
+            f"{unit.name} starts the agent; name its configuration there: rla-agent install-service --config"
+        )
+        raise RlaError(message)
     if unit is not None and _start_unit(unit, places):
         return True
     before = places.log.stat().st_size if places.log.exists() else 0

@@ -16,10 +16,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import logging
-import logging.handlers
 import os
-import resource
-import shutil
 import signal
 import sqlite3
 import sys
@@ -35,17 +32,17 @@ from rla_agent.opening import StreamOpening
 from rla_agent.replication import Replication
 from rla_agent.sampling import Sampler
 from rla_agent.service import Notifier
+from rla_agent.start_up import raise_file_limit, set_up_logging, sweep_half_made
 from rla_agent.state import AgentDatabase, open_or_replace
 from rla_agent.status import ENDED_SHOWN, Facts, RateMeter, build_status
 from rla_agent.stream import Stream, read_opening
-from rla_agent.volume import GONE_PREFIX, Adopt, Data, Flush, Stop, Volume
+from rla_agent.volume import Adopt, Data, Flush, Stop, Volume
 from rla_agent.wire import Wire
 from rla_client.config import AgentConfig, load_config
 from rla_client.errors import AgentRunningError, ConfigError, PlaceError, RlaError
 from rla_client.places import Places, find_places
 from rla_client.protocol import MessageKind
 from rla_client.spool import STREAM_NAME, segment_numbers, segment_path, spool_bytes, stream_names
-from rla_client.storage import TEMP_PREFIX
 
 SCAN_S = 0.25  # how often the spool is looked at for new streams
 SAMPLE_S = 1.0  # of the runs' row counts, for rows/s
@@ -54,7 +51,6 @@ REPLICATOR_STOP_S = 3.0  # what it sends is in its ledger; it goes on with the n
 TAKE_OVER_S = 25.0
 MOST_MESSAGES = 2000  # per wake-up, then timers are looked at
 MAX_VOLUMES = 64  # file systems with a thread of their own; beyond, they share
-LOG_BYTES = 4 << 20
 EXIT_RUNNING, EXIT_PLACE, EXIT_CONFIG, EXIT_FAILED = 3, 4, 5, 1
 
 _log = logging.getLogger("rla_agent")
@@ -290,37 +286,6 @@ def lag_bytes(stream: Stream) -> int:
     return max(0, total)
 
 
-def sweep_half_made(spool: Path, older_than_s: float = 60.0) -> None:
-    """Remove what a client was killed in the middle of making, or an agent of removing."""
-    now = time.time()
-    with suppress(OSError), os.scandir(spool) as entries:
-        for entry in entries:
-            old = entry.name.startswith(TEMP_PREFIX) and now - entry.stat().st_mtime > older_than_s
-            if old or entry.name.startswith(GONE_PREFIX):
-                shutil.rmtree(entry.path, ignore_errors=True)
-
-
-def set_up_logging(places: Places, *, to_console: bool) -> None:
-    """Log to `<state>/agent.log`, two files of LOG_BYTES, and to stderr when in the foreground."""
-    form = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    handlers: list[logging.Handler] = [
-        logging.handlers.RotatingFileHandler(places.log, maxBytes=LOG_BYTES, backupCount=1)
-    ]
-    if to_console:
-        handlers.append(logging.StreamHandler())
-    for handler in handlers:
-        handler.setFormatter(form)
-    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
-
-
-def raise_file_limit() -> None:
-    """Use all descriptors that this user may have: a client takes three."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) -> int:
     """Run an agent for the places of this environment until it is told to stop.
 
@@ -336,7 +301,7 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
         settings = load_config(config_path).agent if config_path else AgentConfig()
         lock = take_lock(places, notifier)
     except ConfigError as error:
-        _log.error("%s", error)  # noqa: TRY400 - the user's fault
+        _log.error("%s", error)
         return EXIT_CONFIG
     except AgentRunningError as error:
         sys.stderr.write(f"{error}\n")
@@ -395,7 +360,7 @@ def serve_once(
     try:
         database, broken = open_or_replace(places.database)
     except (sqlite3.Error, OSError) as error:
-        _log.error("cannot open %s: %s", places.database, error)  # noqa: TRY400 - the disk's fault
+        _log.error("cannot open %s: %s", places.database, error)
         return EXIT_FAILED, False
     if broken:
         _log.error("agent.db was damaged and is now %s; positions come from the spool", broken)

@@ -46,7 +46,7 @@ def check_folders(around: Surroundings) -> Iterator[Finding]:
     for name, folder in (("state", around.places.state), ("runtime", around.places.sockets)):
         try:
             found = folder.lstat()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             yield from _missing(name, folder)
             continue
         except OSError as error:
@@ -64,10 +64,15 @@ def check_folders(around: Surroundings) -> Iterator[Finding]:
 
 def _missing(name: str, folder: Path) -> Iterator[Finding]:
     parent = next(parent for parent in folder.parents if parent.exists())
-    if not os.access(parent, os.W_OK | os.X_OK):
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         variable = STATE_VARIABLE if name == "state" else RUNTIME_VARIABLE
         mend = f"set {variable} to a folder that you may write"
-        yield Finding(f"{name}-permissions", "fault", f"{folder} cannot be made: {parent} is not yours", mend)
+        yield Finding(
+            f"{name}-permissions",
+            "fault",
+            f"{folder} cannot be made: {parent} is not a folder of yours",
+            mend,
+        )
 
 
 def _own(around: Surroundings, folder: Path) -> str:
@@ -109,7 +114,8 @@ def check_state_disk(around: Surroundings) -> Iterator[Finding]:
     disk = os.statvfs(state)
     least = around.config.agent.min_free_fraction
     if disk.f_bavail < disk.f_blocks * least:
-        what = f"the disk of {state} has {disk.f_bavail * disk.f_frsize >> 20} MiB free, less than {least:.0%}: rows are lost"
+        free = disk.f_bavail * disk.f_frsize >> 20
+        what = f"the disk of {state} has {free} MiB free, less than {least:.0%}: rows are lost"
         yield Finding("state-space", "fault", what, "free space there, or lower AGENT.min_free_fraction")
     if disk.f_files and disk.f_favail < FREE_INODES:
         what = f"the disk of {state} has {disk.f_favail} inodes left"
@@ -150,11 +156,11 @@ def check_socket(around: Surroundings) -> Iterator[Finding]:
         return
     gone = [path for path in (around.places.data_socket, around.places.control_socket) if not path.exists()]
     if gone:
-        what = f"the agent's socket {gone[0]} was deleted under it; rows arrive late, status and flush do not work"
+        what = f"the agent's socket {gone[0]} was deleted under it; status and flush do not work"
         yield Finding("socket-missing", "fault", what, "rla-agent restart")
     elif around.status is None:
         what = f"the agent (pid {around.agent_pid}) does not answer"
-        mend = f"look at it: rla-agent logs; then: kill -9 {around.agent_pid} && rla-agent start --detach (loses nothing)"
+        mend = f"rla-agent logs; then (loses nothing): kill -9 {around.agent_pid} && rla-agent start --detach"
         yield Finding("agent-silent", "fault", what, mend)
 
 
@@ -180,7 +186,7 @@ def check_spool(around: Surroundings) -> Iterator[Finding]:
         except FileNotFoundError:
             continue
         except (RlaError, OSError) as error:
-            yield Finding("spool-damaged", "fault", str(error), f"move it away: mv {spool / name} ~/")
+            yield Finding("spool-damaged", "fault", str(error), f"mv {spool / name} ~/")
     waiting = [name for name in names if not writer_alive(spool / name)]
     if waiting and not around.alive:
         what = f"{len(waiting)} streams of ended processes wait in {spool}, and no agent runs"

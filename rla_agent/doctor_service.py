@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rla_agent.control import manager_reachable, systemctl
 from rla_agent.doctor import Check, Finding, Surroundings
-from rla_agent.unit_files import DROP_IN_NAME, TEMPLATE_NAME, template, user_unit
+from rla_agent.unit_files import DROP_IN_NAME, TEMPLATE_NAME, config_in, template, user_unit
 from rla_client import __version__
 from rla_client.autostart import SYSTEM_UNIT_FOLDER, unit_file
 
@@ -122,7 +122,7 @@ def check_unit(around: Surroundings) -> Iterator[Finding]:
     if own is not None:
         text = own.read_text(encoding="utf-8")
         yield from _interpreter(own, text, "rla-agent install-service")
-        if text != user_unit():
+        if text != user_unit(config=config_in(text)):
             what = f"{own} is not what this version would write"
             yield Finding(
                 "unit-stale", "warning", what, "rla-agent install-service && systemctl --user daemon-reload"
@@ -140,7 +140,8 @@ def check_unit(around: Surroundings) -> Iterator[Finding]:
         yield Finding("unit-not-serving", "warning", what, "rla-agent restart")
     elif systemctl(around.unit, "is-failed").stdout.strip() == "failed":
         what = f"{around.unit.name} has failed"
-        mend = f"journalctl {scope}-u {around.unit.name}; then: systemctl {scope}reset-failed {around.unit.name} && rla-agent restart"
+        reset = f"systemctl {scope}reset-failed {around.unit.name} && rla-agent restart"
+        mend = f"journalctl {scope}-u {around.unit.name}; then: {reset}"
         yield Finding("unit-failed", "fault", what, mend)
     elif not manager_reachable(around.unit):
         what = "the service manager of this user cannot be reached from here"
@@ -240,7 +241,7 @@ def check_shared_memory_at_logout(around: Surroundings) -> Iterator[Finding]:
             found = re.findall(r"^\s*RemoveIPC\s*=\s*(\S+)", path.read_text(encoding="utf-8"), re.MULTILINE)
             removes = found[-1] if found else removes
     if removes.lower() in {"yes", "true", "1", "on"}:
-        what = "your shared memory is removed when you log out (RemoveIPC=yes): checkpoints on their way are lost"
+        what = "your shared memory is removed when you log out (RemoveIPC=yes), and checkpoints in it"
         yield Finding("remove-ipc", "warning", what, f"loginctl enable-linger {around.user}")
 
 

@@ -148,7 +148,8 @@ def parse(data: bytes, number: int, start: int, *, final: bool) -> Batch:
                 end = begin + length
                 waits = end > size
                 payload = data[begin:end]
-                if not waits and zlib.crc32(payload, (kind << 24) ^ ((version - 1 & 0xFF) << 16) ^ length) == crc:
+                seed = (kind << 24) ^ ((version - 1 & 0xFF) << 16) ^ length
+                if not waits and zlib.crc32(payload, seed) == crc:
                     if version != PROTOCOL_VERSION:
                         if records or damaged:
                             break  # hand over what is before; the next call stops here at once

@@ -29,6 +29,7 @@ from rla_client.storage import temp_path
 
 RETRY_S = 1.0  # between attempts on an output whose write failed
 CHUNK_BYTES = 1 << 20
+FIRST, NOWHERE = Position(1, 0), Position(0, 0)
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -107,10 +108,10 @@ class Output:
     file_name: str
     new_encoder: Callable[[], Encoder]
     encoder: Encoder
-    position: Position = Position(1, 0)
+    position: Position = FIRST
     size: int = 0
     generation: int = 0
-    durable: Position = Position(0, 0)
+    durable: Position = NOWHERE
     dirty: bool = True
     widening: bool = False
     rewriting: bool = False
@@ -132,7 +133,8 @@ class Output:
     @property
     def blocked(self) -> bool:
         """Whether no records may be given to it now."""
-        return self.widening or self.rewriting or self.suspect or not self.ready or bool(self.error or self.intent)
+        waits = self.widening or self.rewriting or self.suspect or not self.ready
+        return waits or self.error != "" or self.intent != ""
 
     @property
     def storable(self) -> bool:
@@ -405,8 +407,7 @@ def copy_durably(source: int, size: int, name: str, folder: int) -> None:
     new = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)
     try:
         with open(new, "wb") as file:
-            for chunk in read_chunks(source, size):
-                file.write(chunk)
+            file.writelines(read_chunks(source, size))
             file.flush()
             os.fsync(file.fileno())
     except OSError:

@@ -40,6 +40,7 @@ class Replication:
         self._configs: dict[str, tuple[int, bool]] = {}
         self._next_look = 0.0
         self._wanted = False
+        self._opened: set[str] = set()  # runs whose first commit is to come
         self._askers = ThreadPoolExecutor(1, thread_name_prefix="arrived")
         self._asked = threading.Semaphore(MAX_ASKED)
 
@@ -61,8 +62,8 @@ class Replication:
                 )
             except OSError as error:
                 _log.warning("database %s is not replicated: %s", opening.root, error)
+            self._opened.add(opening.log_folder)
         self._wanted = True
-        self._announcer.now([opening.log_folder])
 
     def _sends(self, config: str) -> bool:
         """SEND_LOG_FILE of a configuration file; read again when the file changes."""
@@ -90,9 +91,12 @@ class Replication:
         )
         asked = []
         for stream in streams:
-            if stream.replicate_now:
+            folder = stream.opening.log_folder
+            if stream.replicate_now or folder in self._opened:
                 stream.replicate_now = False
-                asked.append(stream.opening.log_folder)
+                asked.append(folder)
+        with self._lock:
+            self._opened.difference_update(asked)
         if asked:
             self._announcer.now(asked)
 
@@ -112,7 +116,7 @@ class Replication:
     def _arrived(self, data_root: str, item: str, answer: Callable[[bool | None], None]) -> None:
         try:
             answer(arrived(self._places.state, data_root, item, socket.gethostname()))
-        except Exception:
+        except Exception:  # noqa: BLE001 - the top of a thread; whoever asks must get an answer
             _log.exception("cannot tell whether %s is on the master", item)
             answer(False)
         finally:
@@ -120,6 +124,8 @@ class Replication:
 
     def run_ended(self, opening: StreamOpening) -> None:
         """A run's files have reached their last state."""
+        with self._lock:
+            self._opened.discard(opening.log_folder)
         if self._process.pid is not None:
             self._announcer.now([opening.log_folder])
 

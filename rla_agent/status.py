@@ -21,6 +21,10 @@ ENDED_SHOWN = 10  # runs that ended lately and are still listed
 RATE_WINDOW_S = 10.0
 SLOW_COMMIT_S = 5.0  # beyond, a disk is worth a line under "needs attention"
 
+NOT_HERE = (
+    "mount it, or for a system service: rla-agent install-service --system --data-root DIR; then: "
+    "rla-agent restart. If it moved: rla-agent drain --data-root OLD=NEW"
+)
 MENDS = (
     (
         ("no space", "quota", "is full", "mib free"),
@@ -33,13 +37,9 @@ MENDS = (
         ("another folder here",),
         "run an agent where the training process runs, or mount the folder alike there",
     ),
-    (
-        ("is not here",),
-        "mount it, or for a system service: rla-agent install-service --system --data-root DIR; then: "
-        "rla-agent restart. If it moved: rla-agent drain --data-root OLD=NEW",
-    ),
+    (("is not here",), NOT_HERE),
     (("version",), "update rla-agent, then: rla-agent restart"),
-    (("opening frame",), "rla-agent drain takes what can be read; then move that folder away"),
+    (("opening frame",), "rla-agent doctor names the folder; move it out of the spool"),
 )
 OTHERWISE = "see: rla-agent logs"
 

@@ -32,7 +32,7 @@ def show_status(status: dict[str, Any], console: Console | None = None) -> None:
 
 
 def watch_status(ask: Callable[[], dict[str, Any]]) -> None:
-    """Show what `ask` gives, anew each second, until Ctrl-C; one below the other where there is no terminal."""
+    """Show what `ask` gives, anew each second until Ctrl-C; without a terminal, one below the other."""
     console = Console(highlight=False)
     live = Live(console=console, auto_refresh=False) if console.is_terminal else None
     with live or nullcontext():
@@ -69,10 +69,8 @@ def _head(status: dict[str, Any]) -> str:
         lines = [f"agent  {agent['state']}"]
     else:
         service = f", {agent['service']} service" if agent["service"] else ""
-        lines = [
-            f"agent  pid {agent['pid']}, {agent['state']}, version {agent['version']}, "
-            f"up {duration(agent['uptime_s'])}{service}"
-        ]
+        running = f"version {agent['version']}, up {duration(agent['uptime_s'])}{service}"
+        lines = [f"agent  pid {agent['pid']}, {agent['state']}, {running}"]
     lines.append(f"state  {agent['state_dir']}")
     lines.append(
         f"spool  {size(spool['bytes'])}, of that {size(spool['lag_bytes'])} not durable; "
@@ -86,7 +84,8 @@ def _runs(runs: list[dict[str, Any]]) -> Table:
     table = Table(title="runs", title_justify="left")
     for name, justify in (("run", "left"), ("state", "left"), ("time-step", "right"), ("rows", "right"),
                           ("rows/s", "right"), ("silent", "right"), ("lag", "right")):  # fmt: skip
-        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        wraps = name in {"run", "state"}
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=not wraps)  # type: ignore[arg-type]
     for run in runs:
         title = f"{run['table']}/{run['index']}" if run["table"] else run["root"]
         state = run["state"]

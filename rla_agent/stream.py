@@ -115,7 +115,8 @@ class Stream:
         self.replicate_now = False  # asked for since the last commit
         self.bases: dict[int, dict[str, Any]] = {}
         self.last_bytes = 0.0
-        self._segment = 0, ""
+        self.asleep = False
+        self._segment = 0, "", ""  # number and path of the current one, path of the next
         self._after_batch = self.position
 
     # -- reading --------------------------------------------------------------------------------
@@ -275,7 +276,8 @@ class Stream:
                 return False
         number, offset = position
         if self._segment[0] != number:
-            self._segment = number, os.fspath(segment_path(self.folder, number))
+            following = os.fspath(segment_path(self.folder, number + 1))
+            self._segment = number, os.fspath(segment_path(self.folder, number)), following
         try:
             if os.stat(self._segment[1]).st_size != offset:
                 return False
@@ -283,8 +285,7 @@ class Stream:
             return False
         if not thorough:
             return True
-        following = segment_path(self.folder, number + 1).exists()
-        return not following and (self.writer_gone or writer_alive(self.folder))
+        return not os.path.exists(self._segment[2]) and (self.writer_gone or writer_alive(self.folder))
 
     @property
     def lagging(self) -> list[Output]:
@@ -369,22 +370,11 @@ class Stream:
             streams=(self.name,),
         )
 
-    def follow(self, record: RunRecord, now: float, stall_s: float) -> RunRecord:
+    def follow(  # noqa: PLR0911 - one return for each way a run can stand
+        self, record: RunRecord, now: float, stall_s: float
+    ) -> RunRecord:
         """The run's record after what was taken in since the last call."""
-        if self.new_rows and self.last is not None:
-            if self.opening.primary:
-                record = record.rows_seen(self.new_rows, self.last.step, self.last.timestamp)
-            else:
-                record = replace(record, rows=record.rows + self.new_rows)
-            self.new_rows = 0
-        record = record.with_stream(self.name)
-        for mark in self.marks:
-            lost = mark.data.get("records") if mark.name == "lost" and isinstance(mark.data, dict) else None
-            if mark.name == REPLICATE_NOW:
-                self.replicate_now = True
-            if isinstance(lost, int):
-                record = replace(record, lost=max(record.lost, lost))
-        self.marks.clear()
+        record = self._counted(record).with_stream(self.name)
         if self.removed:
             return record.after(RunEvent.ITEM_GONE, now, f"{self.opening.log_folder} was removed")
         if not self.opening.primary:
@@ -394,11 +384,29 @@ class Stream:
                 return record  # another stream of the same run goes on
             event = RunEvent.CLOSED_FAILED if self.closed.state == "failed" else RunEvent.CLOSED_FINISHED
             return record.after(event, self.closed.timestamp, self.closed.reason)
-        if self.writer_gone and not self.parked:
+        if self.writer_gone:
+            if self.parked or self.position < self.end():
+                return record  # its last word may still come
             return record.after(RunEvent.WRITER_GONE, now, "the process ended without closing the run")
         quiet_since = max(record.last_row or 0.0, record.opened)
         if now - quiet_since > stall_s:
             return record.after(RunEvent.SILENT, now, f"no row for {stall_s:g} s")
+        return record
+
+    def _counted(self, record: RunRecord) -> RunRecord:
+        """The record with the rows and marks taken in since the last call."""
+        if self.new_rows and self.last is not None:
+            if self.opening.primary:
+                record = record.rows_seen(self.new_rows, self.last.step, self.last.timestamp)
+            else:
+                record = replace(record, rows=record.rows + self.new_rows)
+            self.new_rows = 0
+        for mark in self.marks:
+            self.replicate_now |= mark.name == REPLICATE_NOW
+            lost = mark.data.get("records") if mark.name == "lost" and isinstance(mark.data, dict) else None
+            if isinstance(lost, int):
+                record = replace(record, lost=max(record.lost, lost))
+        self.marks.clear()
         return record
 
 

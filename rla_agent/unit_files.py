@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,9 +45,10 @@ def quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'
 
 
-def exec_lines(interpreter: str) -> list[str]:
+def exec_lines(interpreter: str, config: str = "") -> list[str]:
     """ExecStart of this installation, and what it needs to find the package."""
-    lines = [f"ExecStart={quote(interpreter)} -m rla_agent start"]
+    named = f" --config {quote(config)}" if config else ""
+    lines = [f"ExecStart={quote(interpreter)} -m rla_agent start{named}"]
     parent = Path(__file__).resolve().parent.parent
     if parent.name not in {"site-packages", "dist-packages"}:
         lines.append(f"Environment={quote(f'PYTHONPATH={parent}')}")
@@ -56,17 +58,27 @@ def exec_lines(interpreter: str) -> list[str]:
 # -- user unit ----------------------------------------------------------------------------------
 
 
-def user_unit(interpreter: str = sys.executable) -> str:
+def config_in(text: str) -> str:
+    """The configuration that a unit or drop-in names, empty without one."""
+    starts = [line for line in text.splitlines() if line.startswith("ExecStart=") and "--config" in line]
+    return shlex.split(starts[-1])[-1].replace("%%", "%") if starts else ""
+
+
+def user_unit(interpreter: str = sys.executable, config: str = "") -> str:
     """The user unit for this installation."""
-    lines = exec_lines(interpreter)
+    lines = exec_lines(interpreter, config)
     state_home = os.environ.get("XDG_STATE_HOME")
     if state_home:
         lines.append(f"Environment={quote(f'XDG_STATE_HOME={state_home}')}")
     return template(UNIT_NAME).replace(EXEC_START, "\n".join(lines))
 
 
-def install_user_unit(destination: Path | None) -> list[str]:
+def install_user_unit(destination: Path | None, config: Path | None = None) -> list[str]:
     """Write the user unit.
+
+    Args:
+        destination: folder instead of the user's own.
+        config: rla_config.yaml whose AGENT section the service uses.
 
     Returns:
         What was done and what to do now, line by line.
@@ -77,7 +89,7 @@ def install_user_unit(destination: Path | None) -> list[str]:
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     path = (destination or Path(base, "systemd", "user")) / UNIT_NAME
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, user_unit().encode())
+    write_atomic(path, user_unit(config=os.path.abspath(config) if config else "").encode())
     return [
         f"wrote {path}",
         "enable it:                     systemctl --user daemon-reload",
@@ -89,13 +101,14 @@ def install_user_unit(destination: Path | None) -> list[str]:
 # -- system unit --------------------------------------------------------------------------------
 
 
-def drop_in(state: str, roots: Sequence[str], interpreter: str = sys.executable) -> str:
+def drop_in(state: str, roots: Sequence[str], interpreter: str = sys.executable, config: str = "") -> str:
     """What the template needs for one user.
 
     Args:
         state: folder of the agent's state.
         roots: data roots.
         interpreter: that has the package.
+        config: rla_config.yaml whose AGENT section the service uses.
     """
     writable = [state, *roots]
     lines = [
@@ -103,20 +116,23 @@ def drop_in(state: str, roots: Sequence[str], interpreter: str = sys.executable)
         *(ROOT_MARK + root for root in roots),
         "[Service]",
     ]
-    lines += ["ExecStart=", *exec_lines(interpreter)]
+    lines += ["ExecStart=", *exec_lines(interpreter, config)]
     lines += [f"ReadWritePaths={quote('-' + path)}" for path in writable]
     hidden = [path for path in writable if (path + "/").startswith(HIDDEN_BY_PRIVATE_TMP)]
     lines += [f"BindPaths={quote('-' + path)}" for path in hidden]
     return "\n".join(lines) + "\n"
 
 
-def install_system_unit(data_roots: Sequence[Path], for_user: str, destination: Path | None) -> list[str]:
+def install_system_unit(
+    data_roots: Sequence[Path], for_user: str, destination: Path | None, config: Path | None = None
+) -> list[str]:
     """Write the template and one user's drop-in; roots of an earlier call stay.
 
     Args:
         data_roots: folders that the service may write.
         for_user: whom it serves; empty: who called sudo, else the caller.
         destination: folder instead of /etc/systemd/system.
+        config: rla_config.yaml whose AGENT section the service uses.
 
     Returns:
         What was done and what to do now, line by line.
@@ -135,7 +151,8 @@ def install_system_unit(data_roots: Sequence[Path], for_user: str, destination: 
         _make_state(state, user)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / TEMPLATE_NAME, template(TEMPLATE_NAME).encode())
-    write_atomic(path, drop_in(state, roots).encode())
+    text = drop_in(state, roots, config=os.path.abspath(config) if config else "")
+    write_atomic(path, text.encode())
     lines = [f"wrote {folder / TEMPLATE_NAME}", f"wrote {path}"]
     lines += [f"it may write {state}", *(f"it may write {root}" for root in roots)]
     if not roots:

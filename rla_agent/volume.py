@@ -45,6 +45,7 @@ from rla_client.storage import TEMP_PREFIX, fsync_folder
 
 TICK_S = 0.25
 LOCK_LOOK_S = 1.0  # between looks at the locks of quiet streams
+ASLEEP_S = 5.0  # without a message, then a quiet stream is looked at only each LOCK_LOOK_S
 QUEUE_MAX_BYTES = 16 << 20
 TURN_S = 0.1  # what one stream may take before the others and a commit
 GONE_PREFIX = f"{TEMP_PREFIX}gone-"  # streams on their way out
@@ -99,7 +100,7 @@ class Stop:
 class Volume(threading.Thread):
     """Thread that owns the streams of one file system."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the composition root wires it
         self,
         name: str,
         places: Places,
@@ -163,7 +164,7 @@ class Volume(threading.Thread):
             while not self._finished():
                 self._turn()
             self.commit()
-        except Exception:
+        except Exception:  # noqa: BLE001 - the top of a thread
             _log.exception("volume thread failed; the agent stops and replays on the next start")
             self._on_failure()
         finally:
@@ -240,7 +241,7 @@ class Volume(threading.Thread):
             return
         except (SpoolError, UnknownVersionError, OSError) as error:
             self.faults[item.stream] = str(error)
-            _log.error("stream not taken in: %s", error)  # noqa: TRY400 - an operator's fault
+            _log.error("stream not taken in: %s", error)
             return
         if self._must_wait(stream):
             self._waiting_streams[item.stream] = item
@@ -296,9 +297,11 @@ class Volume(threading.Thread):
         if thorough:
             self._next_lock_look = now + LOCK_LOOK_S
         for stream in list(self.streams.values()):
-            if stream.quiet(thorough=thorough):
+            if stream.asleep and not thorough and now - stream.last_bytes > ASLEEP_S:
                 continue
-            busy |= self._look(stream)
+            stream.asleep = stream.quiet(thorough=thorough)
+            if not stream.asleep:
+                busy |= self._look(stream)
         self._collect_jobs()
         return busy
 
@@ -339,7 +342,8 @@ class Volume(threading.Thread):
 
     def _serve_outputs(self, stream: Stream) -> None:
         now = time.monotonic()
-        hurry = stream.writer_gone or self._stopping is not None or any(f.stream == stream.name for f in self._flushes)
+        awaited = any(flush.stream == stream.name for flush in self._flushes)
+        hurry = stream.writer_gone or self._stopping is not None or awaited
         for output in stream.outputs:
             output.may_retry(now)
             if not (output.ready or output.suspect or output.error):
@@ -389,11 +393,11 @@ class Volume(threading.Thread):
         self._jobs.add_changes(self.streams.values(), changes)
         dirty = [stream for stream in self.streams.values() if stream.dirty]
         if self._committer.commit(list(self.streams.values()), changes, self.faults):
-            if self._replication is not None:
-                self._replication.committed(dirty)
             self._jobs.start(self.streams)
             self._answer_flushes()
             self._committer.write_run_files(self.runs, wall)  # the last one before the stream is forgotten
+            if self._replication is not None:
+                self._replication.committed(dirty)  # an item without run.json would be nobody's
             self._end_streams(wall)
             self._forget_ended_runs()
             self.commit_lag_s = time.monotonic() - began

@@ -127,8 +127,7 @@ def rewrite(output: Output, columns: list[str], added: int, size: int) -> Rewrit
         new = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)
         try:
             with open(new, "wb") as file:
-                for piece in widened(read_chunks(old, size), columns, added):
-                    file.write(piece)
+                file.writelines(widened(read_chunks(old, size), columns, added))
                 file.flush()
                 os.fsync(file.fileno())
                 total = file.tell()

@@ -120,5 +120,3 @@ def _source(
         return rla_config, Path(rla_config).absolute().parent
     found = find_config(Path.cwd())
     return ({}, here) if found is None else (found, found.parent)
-
-

@@ -165,7 +165,7 @@ def ma_record_tabular(
     key: str,
     val: Any,  # noqa: ANN401
     record_len: int,
-    ignore_nan: bool = False,  # noqa: FBT001, FBT002 - RLA's signature
+    ignore_nan: bool = False,
     exclude: Exclude = None,
     freq: float | None = None,
 ) -> None:
@@ -335,14 +335,14 @@ def scoped_configure(
 
 
 def _swap_plain_run(run: Run | None) -> Run | None:
-    global _plain_run  # noqa: PLW0603
+    global _plain_run
     former, _plain_run = _plain_run, run
     return former
 
 
 def reset() -> None:
     """Close the current plain logger and go back to the one that only prints."""
-    global _plain_run  # noqa: PLW0603
+    global _plain_run
     run, _plain_run = _plain_run, None
     if run is not None:
         run.close("finished", "")

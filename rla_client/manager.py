@@ -88,7 +88,7 @@ class ExpManager(Measuring, ItemHistory):
         data_root: str | os.PathLike[str] | None = None,
         ignore_file_path: str | os.PathLike[str] | None = None,
         run_file: str | list[str] | None = None,
-        is_master_node: bool = False,  # noqa: FBT001, FBT002 - RLA's signature
+        is_master_node: bool = False,
         code_root: str | os.PathLike[str] | None = None,
         log_callback_fn: Callable[[Row], object] | None = None,
         run_id: str | None = None,
@@ -328,7 +328,7 @@ class ExpManager(Measuring, ItemHistory):
         outbox = None if self._run is None else self._run.outbox
         return True if outbox is None else outbox.flush(timeout, media=media)
 
-    def sync_log_file(self, skip_error: bool = False, wait: bool = False, timeout: float = 60.0) -> bool:  # noqa: FBT001, FBT002 - RLA's
+    def sync_log_file(self, skip_error: bool = False, wait: bool = False, timeout: float = 60.0) -> bool:
         """Replicate this run now instead of at the agent's next look; not needed otherwise.
 
         Args:

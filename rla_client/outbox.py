@@ -78,7 +78,7 @@ class Outbox:
         waits_for_opening: while `as_worker` gives None, records wait instead of being dropped.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one place makes it
         self,
         places: Places,
         opening: dict[str, Any],
@@ -449,7 +449,7 @@ class Outbox:
 
     def after_fork_in_child(self) -> None:
         """Forget the parent's stream without touching it."""
-        self.lock._at_fork_reinit()  # type: ignore[attr-defined]  # as threading itself does
+        self.lock._at_fork_reinit()  # type: ignore[attr-defined]  # noqa: SLF001  # as threading itself does
         _inherited.extend(thing for thing in (self._socket, self._context) if thing is not None)
         if self._writer is not None:
             self._writer.close()

@@ -283,7 +283,9 @@ class Logger:
                 try:
                     outbox.put(FrameKind.EVENT, pack([event]), wall_time)
                 except FrameTooLargeError as error:
-                    self.log(f"[WARN] {time_step_holder.get_time()} : not sent to TensorBoard: {error}", level=WARN)
+                    self.log(
+                        f"[WARN] {time_step_holder.get_time()} : not sent to TensorBoard: {error}", level=WARN
+                    )
 
 
 def sink_names(exclude: Exclude) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -28,12 +29,12 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.autostart import shares_our_life
 from rla_client.errors import ArgumentError
-from rla_client.stream_handover import HANDED_OVER, settle, withdraw
 from rla_client.layout import check_relative
 from rla_client.outbox import Outbox
 from rla_client.places import find_places
 from rla_client.protocol import FrameKind, pack
 from rla_client.recording import Logger, Row
+from rla_client.stream_handover import HANDED_OVER, settle, withdraw
 
 if TYPE_CHECKING:
     from rla_client.config import AgentConfig
@@ -52,6 +53,7 @@ OUTPUT_NAMES = {
 
 _open_runs: list[Run] = []
 _failure: list[str] = []
+_to_await: deque[tuple[Outbox, float]] = deque(maxlen=64)  # closed ones; older ones are committed
 _loggers: weakref.WeakSet[Logger] = weakref.WeakSet()
 
 
@@ -134,10 +136,9 @@ class Run:
             return
         if os.environ.get(RUN_VARIABLE) and self.opening and self.opening["run"] in os.environ[RUN_VARIABLE]:
             del os.environ[RUN_VARIABLE]
-        wait = self._settings.exit_wait_s
-        if wait > 0 and shares_our_life() and outbox.agent_alive():
-            outbox.flush(wait)
         outbox.close(state, reason)
+        if self._settings.exit_wait_s > 0 and shares_our_life():
+            _to_await.append((outbox, self._settings.exit_wait_s))
 
 
 def disabled() -> bool:
@@ -354,12 +355,24 @@ def _install_hooks() -> None:
 
 def _close_at_exit() -> None:
     state, reason = ("failed", _failure[-1]) if _failure else ("finished", "")
-    for run in list(_open_runs):
+    for run in _open_runs:
         with contextlib.suppress(OSError):
             run.close(state, reason)
+    _await_commits()
+
+
+def _await_commits() -> None:
+    """Where the agent dies with this process: wait for what was written, `exit_wait_s` in all at most."""
+    began = time.monotonic()
+    while _to_await:
+        outbox, wait_s = _to_await.pop()
+        left = wait_s - (time.monotonic() - began)
+        if left > 0 and outbox.agent_alive():
+            outbox.flush(left)
 
 
 def _after_fork_in_child() -> None:
     for logger in list(_loggers):
         logger.forget_pending()
+    _to_await.clear()
     _failure.clear()

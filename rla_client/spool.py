@@ -84,7 +84,8 @@ def segment_numbers(folder: str | os.PathLike[str]) -> list[int]:
 def stream_names(spool: Path) -> list[str]:
     """Streams in a spool, oldest first; whatever else lies there is passed over."""
     with os.scandir(spool) as entries:
-        return sorted(e.name for e in entries if STREAM_NAME.match(e.name) and e.is_dir(follow_symlinks=False))
+        named = (entry for entry in entries if STREAM_NAME.match(entry.name))
+        return sorted(entry.name for entry in named if entry.is_dir(follow_symlinks=False))
 
 
 def writer_alive(folder: str | os.PathLike[str]) -> bool:

@@ -84,7 +84,9 @@ def retry() -> None:
 
 @replicate_app.command("fleet")
 def fleet_command(
-    config: Annotated[Path | None, typer.Option("--config", help="rla_config.yaml that names the master")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="rla_config.yaml that names the master")
+    ] = None,
 ) -> None:
     """All machines that replicate to this master, with their live runs and backlog."""
     show_fleet(find_places().state, config)

@@ -126,7 +126,7 @@ class Scanner:
     def one(self, path: bytes) -> Folder | None:
         """The folder that holds the file `path` (below the data root), with that file only."""
         parts = path.split(b"/")
-        if any(part.startswith(_TEMP) for part in parts) or parts[1:2] and parts[1] in _STORES:
+        if any(part.startswith(_TEMP) for part in parts) or (len(parts) > 1 and parts[1] in _STORES):
             return None
         for end in range(_DATE_PARTS + 2, len(parts)):
             found = self._index(parts[:end])

@@ -65,6 +65,10 @@ class SftpCore:
         self._check(reply, "look at", path)
         return remote_stat(wire.parse_attributes(reply.body)[0])
 
+    def reaches(self, absolute: bytes) -> bool:
+        """Whether the login can see an absolute path outside of the root, as without a chroot."""
+        return self._call(wire.path_request(wire.LSTAT, absolute)).kind == wire.ATTRS
+
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
         """See `Session`."""
         reply = self._call(wire.path_request(wire.OPENDIR, self._full(path)))

@@ -66,7 +66,7 @@ def trust(login: Login, root: str, private: Path, accept: Callable[[str], bool])
         say += ["the master lets none of our keys in; add this line to its ~/.ssh/authorized_keys:", line]
         return Trusted(ready=False, say=(*say, "then run the same command again"))
     try:
-        say += _try(session) if root else []
+        say += try_out(session) if root else []
     finally:
         session.close()
     return Trusted(ready=True, say=(*say, f"{login.user}@{login.known_as} is ready"))
@@ -98,7 +98,12 @@ def own_key(private: Path) -> str:
     return f"{OPTIONS} {key.get_name()} {key.get_base64()} rla-agent@{os.uname().nodename}"
 
 
-def _try(session: Session) -> list[str]:
+def try_out(session: Session) -> list[str]:
+    """Write, rename and delete a test file; lines that say so.
+
+    Raises:
+        TargetError: the master refuses it.
+    """
     name = b".rla-tmp-trust-" + secrets.token_hex(6).encode()
     temp = name + b".new"
     (result,) = session.put_many([SmallFile(name, temp, b"test\n", 1_000_000_000, None, lambda: True)])

@@ -42,7 +42,7 @@ BUSY_TICK_S: Final = 0.25
 IDLE_TICK_S: Final = 1.0
 REGISTRY_S: Final = 1.0
 SETTLE_S: Final = 1.0
-NOTE_S: Final = 2.0  # between two snapshots for status
+NOTE_S: Final = 1.0  # between two snapshots for status
 QUIET_S: Final = 60.0  # between two warnings about the same target
 WATCH_S: Final = 5.0  # between two looks at which folders are watched
 RATE_WINDOW_S: Final = 10.0
@@ -81,9 +81,13 @@ class Worker:
         self._watch = Watch(self.wake)
         self._registry_due = self._note_due = self._settle_due = self._watch_due = 0.0
         self.stopping = False
+        self._parent = -1
 
     def run(self, parent: int | None) -> None:
-        """Serve until told to stop."""
+        """Serve until told to stop, or until the parent is gone."""
+        if parent is not None:
+            with suppress(OSError, AttributeError):  # older kernels: seen at the next turn
+                self._parent = os.pidfd_open(parent)
         while not self.stopping and (parent is None or os.getppid() == parent):
             now = time.monotonic()
             if now >= self._registry_due:
@@ -228,7 +232,10 @@ class Worker:
         return BUSY_TICK_S if busy else IDLE_TICK_S
 
     def _wait(self, timeout_s: float) -> None:
-        ready, _, _ = select.select([self._listener.fileno(), self._wake_in.fileno()], [], [], timeout_s)
+        waited = [self._listener.fileno(), self._wake_in.fileno()]
+        if self._parent >= 0:
+            waited.append(self._parent)  # readable when that process has ended
+        ready, _, _ = select.select(waited, [], [], timeout_s)
         if self._wake_in.fileno() in ready:
             with suppress(BlockingIOError):
                 self._wake_in.recv(4096)

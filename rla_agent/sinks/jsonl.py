@@ -32,7 +32,7 @@ class JsonEncoder:
                 if values:
                     values["time-step"] = content.step
                     values["timestamp"] = content.timestamp
-                    lines.append(json.dumps(values) + "\n")
+                    lines.append(_object(values) + "\n")
         return "".join(lines).encode(), len(records)
 
     def state(self) -> dict[str, Any]:
@@ -42,3 +42,11 @@ class JsonEncoder:
     def restore(self, state: dict[str, Any]) -> None:
         """See Encoder."""
         self.rows = int(state.get("rows", 0))
+
+
+def _object(values: dict[str, Any]) -> str:
+    """One JSON object; what JSON cannot hold (bytes, which no logger of ours sends) as its repr."""
+    try:
+        return json.dumps(values)
+    except TypeError:
+        return json.dumps(values, skipkeys=True, default=repr)

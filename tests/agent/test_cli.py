@@ -78,8 +78,15 @@ def test_a_state_folder_that_cannot_be_used(
 
 
 @pytest.mark.parametrize(
-    "command", [("start", "--config"), ("start", "-d", "--config"), ("restart", "--config"), ("drain", "--config"), ("check-config",)]
-)  # fmt: skip
+    "command",
+    [
+        ("start", "--config"),
+        ("start", "-d", "--config"),
+        ("restart", "--config"),
+        ("drain", "--config"),
+        ("check-config",),
+    ],
+)
 def test_all_faults_of_a_config_at_once(ended: Places, tmp_path: Path, command: tuple[str, ...]) -> None:
     config = tmp_path / "rla_config.yaml"
     config.write_text(FAULTY)

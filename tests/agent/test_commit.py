@@ -7,8 +7,8 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-
 from crash.lone import LoneStream, Side
+
 from rla_agent.output import Output
 from rla_agent.state import Changes
 
@@ -60,7 +60,9 @@ def test_after_a_failed_sync_the_rows_are_written_to_another_file(
     assert (lone.root / "progress.csv").read_text().count("\n") == 3
 
 
-def test_while_the_rebuild_fails_too_nothing_is_stored(lone: LoneStream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_the_rebuild_fails_too_nothing_is_stored(
+    lone: LoneStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Side(lone) as side:
         lone.row({"v": 1})
         side.read_all()
@@ -128,13 +130,13 @@ def test_many_outputs_are_synced_with_few_descriptors(tmp_path: Path) -> None:
         sides.append((lone, Side(lone, open_files=3)))
     first = sides[0][1]
     streams = []
-    for lone, side in sides:
+    for _, side in sides:
         side.read_all()
         streams.append(side.stream)
         side.files.close_all()
     assert first.committer.commit(streams, Changes(), first.faults)
     for (lone, side), stream in zip(sides, streams, strict=True):
-        assert stream.all_durable == stream.position
+        assert stream.all_durable == stream.position, lone.root
         side.drop()
         assert (lone.root / "progress.csv").read_text().count("\n") == 2
 

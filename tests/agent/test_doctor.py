@@ -1,4 +1,4 @@
-"""Each finding of `rla-agent doctor`: the damage is made, the finding seen, the mend applied, the finding gone."""
+"""Each finding of `rla-agent doctor`: damage made, finding seen, mend applied, finding gone."""
 
 from __future__ import annotations
 
@@ -131,7 +131,8 @@ def test_files_of_somebody_else(look: Callable[..., dict[str, Finding]], places:
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to mount")
 def test_state_in_memory_and_full(places: Places, tmp_path: Path) -> None:
     """A small tmpfs, in a mount namespace of its own: volatile, then full."""
-    command = f"mount -t tmpfs -o size=4m,mode=700 none {places.state} && {{0}} {sys.executable} -m rla_agent doctor --json"
+    mount = f"mount -t tmpfs -o size=4m,mode=700 none {places.state}"
+    command = f"{mount} && {{0}} {sys.executable} -m rla_agent doctor --json"
     for before, expected in (
         ("", {"state-volatile"}),
         (f"head -c 4M /dev/zero > {places.state}/ballast;", {"state-volatile", "state-space"}),
@@ -163,7 +164,8 @@ def test_network_file_system(
 def test_a_missing_state_folder_below_somebody_elses(
     look: Callable[..., dict[str, Finding]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("RLA_STATE_DIR", "/proc/rla")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RLA_STATE_DIR", str(tmp_path / "file" / "state"))
     assert "RLA_STATE_DIR" in look()["state-permissions"].mend
     monkeypatch.setenv("RLA_STATE_DIR", str(tmp_path / "mine"))
     assert "state-permissions" not in look()
@@ -240,15 +242,42 @@ def test_database(places: Places, look: Callable[..., dict[str, Finding]], new_a
 
 
 def test_data_root(
-    agent: Any, look: Callable[..., dict[str, Finding]], client: Callable[[], subprocess.Popen[str]], tmp_path: Path,
+    agent: Any,
+    look: Callable[..., dict[str, Finding]],
+    client: Callable[[], subprocess.Popen[str]],
+    tmp_path: Path,
     wait_until: Callable[..., Any],
-) -> None:  # fmt: skip
+) -> None:
     client()
     wait_until(lambda: agent.status()["runs"])
     os.rename(tmp_path / "data", tmp_path / "away")
     assert "root-missing" in look()
     os.rename(tmp_path / "away", tmp_path / "data")
     assert "root-missing" not in look()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to mount")
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [("ro,size=200m", {"root-permissions"}), ("size=4m", {"root-space"}), ("size=200m", set())],
+)
+def test_data_root_full_or_read_only(tmp_path: Path, options: str, names: set[str]) -> None:
+    script = (
+        "import sys; from rla_agent.doctor_places import check_roots, Surroundings; from rla_client.places import *\n"
+        "around = Surroundings(find_places(), status={'runs': [{'root': sys.argv[1], 'live': True}]})\n"
+        "print(*(finding.name for finding in check_roots(around)))"
+    )
+    command = f'mount -t tmpfs -o {options} none {tmp_path} && {sys.executable} -c "$0" {tmp_path}'
+    environment = {**os.environ, "PYTHONPATH": str(DOCUMENT.parents[1])}
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", command, script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert set(done.stdout.split()) == names, done
 
 
 def test_problems_of_the_agent(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
@@ -485,4 +514,4 @@ def test_every_finding_is_documented_and_tested() -> None:
     tests = Path(__file__).read_text()
     assert not {
         name for name in documented if f'"{name}"' not in tests and name.partition("-")[2] != "permissions"
-    } - {"version-torch", "root-permissions", "root-space"}
+    } - {"version-torch"}

@@ -158,7 +158,8 @@ def test_the_root_was_copied_too(spooled: Path, places: Places, tmp_path: Path) 
     assert stored(spooled) == list(range(ROWS))
 
 
-def test_two_drains_do_not_meet(spooled: Path, places: Places) -> None:
+@pytest.mark.usefixtures("spooled")
+def test_two_drains_do_not_meet(places: Places) -> None:
     lock = AgentLock(places, DRAIN_HOLDER)
     done = drain()
     lock.release()
@@ -185,6 +186,7 @@ def test_roots_map_by_the_longest_prefix(tmp_path: Path) -> None:
             parse_roots([wrong])
 
 
-def test_no_spool_there(tmp_path: Path, places: Places) -> None:
+@pytest.mark.usefixtures("places")
+def test_no_spool_there(tmp_path: Path) -> None:
     done = drain("--spool", str(tmp_path / "missing"))
     assert (done.returncode, "not a folder with a spool" in done.stderr) == (1, True)

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+from crash.lone import LoneStream, Side
 
 import rla_client.spool as spool_module
-from crash.lone import LoneStream, Side
 from rla_agent.stream import Stream
 from rla_client.spool import base_path, segment_numbers, segment_path
 

@@ -25,7 +25,8 @@ TRAINING = """
 import os, sys, time
 from rla_client import exp_manager, logger
 root, rows, end = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-exp_manager.configure("table", rla_config={"LOG_USED": ["csv"]}, data_root=root, code_root=root)
+config = {"LOG_USED": ["csv"], "AGENT": {"exit_wait_s": 0}}
+exp_manager.configure("table", rla_config=config, data_root=root, code_root=root)
 exp_manager.log_files_gen()
 for number in range(rows):
     logger.record_tabular("number", number)
@@ -106,20 +107,23 @@ def test_beside_a_serving_agent(agent: Any, tmp_path: Path, wait_until: Callable
     assert (shown["state"], shown["signal"]) == ("killed", signal.SIGTERM), "agent.db knows it too"
 
 
-def test_slurm_ends_the_whole_process_group(
-    places: Places, tmp_path: Path, wait_until: Callable[..., Any]
-) -> None:
+def test_slurm_ends_the_whole_process_group(places: Places, tmp_path: Path) -> None:
     root = tmp_path / "data"
     process = subprocess.Popen(
-        command("--", *training(root, 50, "wait")), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        command("--", *training(root, 50, "wait")),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         start_new_session=True,
-    )  # fmt: skip
-    wait_until(lambda: list(root.glob("log/table/*/*/*/*/progress.csv")), 20)
+        text=True,
+    )
+    assert process.stdout is not None
+    assert "trained\n" in iter(process.stdout.readline, "")
     os.killpg(process.pid, signal.SIGTERM)
     assert process.wait(20) == 128 + signal.SIGTERM
     assert (item(root) / "progress.csv").read_text().count("\n") == 51
     assert json.loads((item(root) / "run.json").read_text())["state"] == "killed"
     assert not agent_alive(places)
+    process.stdout.close()
 
 
 def test_several_runs_share_one_console(places: Places, tmp_path: Path) -> None:
@@ -161,8 +165,11 @@ def test_in_a_terminal_the_command_has_one_too(agent: Any) -> None:
     outer, inner = pty.openpty()
     process = subprocess.Popen(
         command("--", "sh", "-c", "test -t 1 && test -t 2 && echo is a terminal"),
-        stdin=inner, stdout=inner, stderr=inner, start_new_session=True,
-    )  # fmt: skip
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+        start_new_session=True,
+    )
     os.close(inner)
     text = b""
     end = time.monotonic() + 20
@@ -192,8 +199,10 @@ def test_endings() -> None:
     assert Ending.of(9) == Ending(None, 9)
     assert (Ending(3, None).status, Ending(None, 15).status) == (3, 143)
     assert [e.words for e in (Ending(3, None), Ending(None, 15), Ending(None, 250))] == [
-        "exit code 3", "killed by SIGTERM", "killed by signal 250",
-    ]  # fmt: skip
+        "exit code 3",
+        "killed by SIGTERM",
+        "killed by signal 250",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -206,9 +215,19 @@ def test_endings() -> None:
 )
 def test_the_reason_of_a_run(state: RunState, pid: int, reason: str) -> None:
     record = RunRecord(
-        run="a", root="/", table="", index="", log_folder="/", host="", user="", pid=pid, opened=0.0, client="",
-        state=state, reason="gone",
-    )  # fmt: skip
+        run="a",
+        root="/",
+        table="",
+        index="",
+        log_folder="/",
+        host="",
+        user="",
+        pid=pid,
+        opened=0.0,
+        client="",
+        state=state,
+        reason="gone",
+    )
     changed = ended_record(record, Launch("x", 5, Ending(None, 9)))
     assert changed is not None
     assert (changed.reason, changed.signal) == (reason, 9)

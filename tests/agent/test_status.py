@@ -22,25 +22,45 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "status.md"
 
 def record(run: str, **changes: Any) -> RunRecord:
     fields: dict[str, Any] = {
-        "run": run, "root": "/data", "table": "t", "index": f"2026/11/21/{run}", "log_folder": f"/data/log/t/{run}",
-        "host": "h", "user": "u", "pid": 1, "opened": 1000.0, "client": "0",
-    }  # fmt: skip
+        "run": run,
+        "root": "/data",
+        "table": "t",
+        "index": f"2026/11/21/{run}",
+        "log_folder": f"/data/log/t/{run}",
+        "host": "h",
+        "user": "u",
+        "pid": 1,
+        "opened": 1000.0,
+        "client": "0",
+    }
     return RunRecord(**{**fields, **changes})
 
 
 def volume(*records: RunRecord, streams: tuple[dict[str, Any], ...] = (), **changes: Any) -> dict[str, Any]:
     base: dict[str, Any] = {
-        "name": "volume-0", "commit_s": 0.01, "last_turn_s": 0.1, "open_files": 3, "queued_bytes": 0, "faults": {},
-        "runs": {r.run: r for r in records}, "streams": list(streams),
-    }  # fmt: skip
+        "name": "volume-0",
+        "commit_s": 0.01,
+        "last_turn_s": 0.1,
+        "open_files": 3,
+        "queued_bytes": 0,
+        "faults": {},
+        "runs": {r.run: r for r in records},
+        "streams": list(streams),
+    }
     return {**base, **changes}
 
 
 def stream(name: str, run: str, **changes: Any) -> dict[str, Any]:
     base: dict[str, Any] = {
-        "stream": name, "run": run, "position": (1, 1000), "durable": (1, 900), "parked": "", "rows": 100,
-        "damaged_bytes": 0, "errors": [],
-    }  # fmt: skip
+        "stream": name,
+        "run": run,
+        "position": (1, 1000),
+        "durable": (1, 900),
+        "parked": "",
+        "rows": 100,
+        "damaged_bytes": 0,
+        "errors": [],
+    }
     return {**base, **changes}
 
 

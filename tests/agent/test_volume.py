@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent.daemon import sweep_half_made
+from rla_agent.start_up import sweep_half_made
 from rla_agent.volume import GONE_PREFIX, remove_stream
 from rla_client.spool import stream_names
 
@@ -22,7 +22,9 @@ def stream_folder(spool: Path) -> Path:
     return folder
 
 
-def test_a_stream_goes_from_sight_before_any_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_goes_from_sight_before_any_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = stream_folder(tmp_path)
     seen: list[list[str]] = []
     real_unlink, real_remove = os.unlink, os.rmdir

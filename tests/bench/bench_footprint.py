@@ -1,6 +1,6 @@
 """What is paid without logging anything: import, opening a run, the agent's memory, its idle CPU.
 
-    python tests/bench/bench_footprint.py [--runs 100] [--idle-s 20]
+python tests/bench/bench_footprint.py [--runs 100] [--idle-s 20]
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def client(chosen: argparse.Namespace) -> None:
     for number in range(chosen.runs):
         began = time.perf_counter()
         exp_manager.configure(
-            "bench", rla_config={"LOG_USED": ["csv", "tensorboard", "log"]}, data_root=folder / "data", code_root=project
+            "bench",
+            rla_config={"LOG_USED": ["csv", "tensorboard", "log"]},
+            data_root=folder / "data",
+            code_root=project,
         )
         exp_manager.set_hyper_param(seed=number, lr=0.1)
         exp_manager.add_record_param(["seed"])
@@ -49,7 +52,14 @@ def client(chosen: argparse.Namespace) -> None:
             time.sleep(0.5)
     exp_manager.close()
     runs = [
-        open_plain_run(str(folder / "plain" / str(os.getpid()) / str(number)), ("csv", "tensorboard", "log"), None, None, "", {})
+        open_plain_run(
+            str(folder / "plain" / str(os.getpid()) / str(number)),
+            ("csv", "tensorboard", "log"),
+            None,
+            None,
+            "",
+            {},
+        )
         for number in range(chosen.runs)
     ]
     for row in range(ROWS):
@@ -105,13 +115,20 @@ def bench_runs(count: int, processes: int, idle_s: float) -> None:
         alone = idle_share(pid, idle_s)
         first = stage.folder / "opened.json"
         command = [sys.executable, sys.argv[0], "--client", str(stage.folder), "--result", str(first)]
-        subprocess.run([*command, "--runs", "10", "--open", "10"], env=stage.environment, stdin=subprocess.DEVNULL,
+        subprocess.run([*command, "--runs", "10", "--open", "10"], env=stage.environment, stdin=subprocess.DEVNULL,  # noqa: E501
                        stdout=subprocess.DEVNULL, check=True)  # fmt: skip
         opened = json.loads(first.read_text())["open"]
         children, results = [], []
         for number in range(processes):
             results.append(stage.folder / f"result-{number}.json")
-            command = [sys.executable, sys.argv[0], "--client", str(stage.folder), "--result", str(results[-1])]
+            command = [
+                sys.executable,
+                sys.argv[0],
+                "--client",
+                str(stage.folder),
+                "--result",
+                str(results[-1]),
+            ]
             children.append(
                 subprocess.Popen(
                     [*command, "--runs", str(count // processes)],
@@ -139,7 +156,7 @@ def bench_runs(count: int, processes: int, idle_s: float) -> None:
             f"(budget {PSS_BUDGET_MB:g} MB); all durable: {done}"
         )
         print(
-            f"idle: {100 * alone:.2f} % of a core without runs, {100 * quiet:.2f} % with {count} quiet live runs "
+            f"idle: {100 * alone:.2f} % of a core without runs, {100 * quiet:.2f} % with {count} quiet live runs "  # noqa: E501
             f"(budget {100 * IDLE_BUDGET:g} %)",
             flush=True,
         )

@@ -132,8 +132,8 @@ def bench_ingest(rows: int) -> None:
         size = (Path(found["log_dir"]) / "progress.csv").stat().st_size
         scalars = rows * len(METRICS)
         print(
-            f"ingest: {scalars:,} scalars ({spooled >> 20} MiB spool, {size >> 20} MiB CSV) durable in {wall:.2f} s "
-            f"(agent's start {start:.2f} s in it): {scalars / wall:,.0f} scalars/s, {scalars / cpu:,.0f} per CPU second "
+            f"ingest: {scalars:,} scalars ({spooled >> 20} MiB spool, {size >> 20} MiB CSV) durable in {wall:.2f} s "  # noqa: E501
+            f"(agent's start {start:.2f} s in it): {scalars / wall:,.0f} scalars/s, {scalars / cpu:,.0f} per CPU second "  # noqa: E501
             f"(goal {INGEST_TARGET:,})",
             flush=True,
         )
@@ -150,7 +150,9 @@ def bench_late(rows: int, *, at_once: bool) -> None:
         size = file.stat().st_size
         with file.open(newline="") as source:
             header, *lines = csv.reader(source)
-        whole = len(header) == len(METRICS) + 2 + LATE_KEYS and all(len(line) == len(header) for line in lines)
+        whole = len(header) == len(METRICS) + 2 + LATE_KEYS and all(
+            len(line) == len(header) for line in lines
+        )
         print(f"late keys: {LATE_KEYS} {'in one row' if at_once else 'one a row'} on {rows:,} rows")
         for name in ("before", "after"):
             p50, p99, p999, most = found[name]
@@ -158,7 +160,7 @@ def bench_late(rows: int, *, at_once: bool) -> None:
         print(
             f"  agent wrote {wrote >> 20} MiB = {wrote / size:.2f} x the final file of {size >> 20} MiB "
             f"(goal {WRITTEN_TARGET:g}); {len(lines):,} rows, {len(header)} columns, "
-            f"{'whole' if whole else 'BROKEN'}; durable {found['flush_s']:.1f} s after the loop: {found['done']}",
+            f"{'whole' if whole else 'BROKEN'}; durable {found['flush_s']:.1f} s after the loop: {found['done']}",  # noqa: E501
             flush=True,
         )
 

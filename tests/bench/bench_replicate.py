@@ -26,6 +26,7 @@ import psutil
 from replication_lab import ITEM, Node, Sshd, wait_until
 
 from rla_agent.replicate import Announcer, register, registry, settings
+from rla_agent.replicate.ledger import Ledger, ledger_path
 from rla_agent.replicate.transfer import Selection, push
 from rla_agent.replicate.worker import Worker
 from rla_client.config import load_config
@@ -161,21 +162,60 @@ def lag(base: Path, server: Sshd, finished: int) -> None:
     )
 
 
+def start(base: Path, server: Sshd, files: int) -> None:
+    """From the worker's start to a new row on the master, with a ledger of `files` sent files."""
+    node = Node(base / "start", server.remote(remote_data_root=str(server.root / "start")))
+    log = node.run()
+    register(node.state, node.root, node.config)
+    target = settings.target(load_config(node.config), registry.folder(node.state)).name
+    ledger = Ledger(ledger_path(node.state))
+    number = ledger.database(os.fsencode(node.root), target)
+    with ledger._change() as db:
+        for folder in range(files // 100):
+            item = f"log/{ITEM.replace('000001', f'{folder:06d}')}".encode()
+            row = ledger.folder(number, item, "log", item)
+            db.executemany(
+                "INSERT INTO files(folder, name, db, state, prio, pending, not_before, seen, tries, ino, size, "
+                "mtime_ns, ctime_ns, generation, acked, crc, head_crc, tail_crc, sha256, remote_mtime, sent_at) "
+                "VALUES(?, ?, ?, 0, 0, 0, 0, 0, 0, 1, 1000, 1, 1, 0, 1000, 1, 1, 1, ?, 1, 1)",
+                ((row, f"file-{name}".encode(), number, os.urandom(32)) for name in range(100)),
+            )
+    ledger.close()
+    began = time.monotonic()
+    node.start()
+    assert node.process is not None
+    path = log / "progress.csv"
+    path.write_text("a\n1\n")
+    remote = server.root / "start" / path.relative_to(node.root)
+    wait_until(lambda: remote.exists() and remote.stat().st_size == 4, 60)
+    took = time.monotonic() - began
+    rss = psutil.Process(node.process.pid).memory_info().rss >> 20
+    print(json.dumps({"ledger_files": files, "start_to_first_row_s": round(took, 2), "rss_mib": rss}))
+    node.stop()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--files", type=int, default=2000)
     parser.add_argument("--finished", type=int, default=100_000)
+    parser.add_argument("--ledger", type=int, default=1_000_000)
+    parser.add_argument("--only", choices=("small", "large", "lag", "start"), help="one of them")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     if options.quick:
-        options.mib, options.files, options.finished = 128, 1000, 2000
+        options.mib, options.files, options.finished, options.ledger = 128, 1000, 2000, 100_000
     base = Path(tempfile.mkdtemp(prefix="rla-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
     server = Sshd(base / "sshd").start()
     try:
-        bulk(base, server, "small", [4096] * options.files)
-        bulk(base, server, "large", [options.mib << 20])
-        lag(base, server, options.finished)
+        if options.only in {None, "small"}:
+            bulk(base, server, "small", [4096] * options.files)
+        if options.only in {None, "large"}:
+            bulk(base, server, "large", [options.mib << 20])
+        if options.only in {None, "lag"}:
+            lag(base, server, options.finished)
+        if options.only in {None, "start"}:
+            start(base, server, options.ledger)
     finally:
         server.stop()
         shutil.rmtree(base)

@@ -12,6 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60.0
@@ -36,7 +40,7 @@ class Stage:
         for name in ("RLA_RUN", "RLA_MODE", "PYTHONDONTWRITEBYTECODE"):
             self.environment.pop(name, None)
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -55,7 +59,7 @@ class Stage:
         """Start an agent, wait until it serves; its pid."""
         command = [sys.executable, "-m", "rla_agent.daemon", "--config", str(self.config), "--background"]
         self.process = subprocess.Popen(command, env=self.environment)
-        wait_until(lambda: (self.runtime / "control.sock").exists(), what="an agent")
+        wait_until(lambda: (self.runtime / "control.sock").exists(), what="an agent")  # noqa: PLW0108
         return self.process.pid
 
     def stop_agent(self) -> None:
@@ -70,7 +74,9 @@ class Stage:
                 self.process.wait()
         self.process = None
 
-    def client(self, *arguments: str, stdout: int | None = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    def client(
+        self, *arguments: str, stdout: int | None = subprocess.PIPE
+    ) -> subprocess.CompletedProcess[str]:
         """Run the benchmark's own file again as the training process."""
         command = [sys.executable, sys.argv[0], "--client", str(self.folder), *arguments]
         return subprocess.run(command, env=self.environment, stdout=stdout, text=True, check=True)

@@ -26,14 +26,13 @@ assert logger.flush(20), "not durable"
 """
 
 
-
 def test_an_agent_is_started_and_is_nobodys_child(
     places: Places, tmp_path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "x")
     (tmp_path / "data").mkdir()
     held = os.open(tmp_path / "held", os.O_CREAT | os.O_RDWR)
-    os.set_inheritable(held, True)  # noqa: FBT003
+    os.set_inheritable(held, True)
     try:
         done = subprocess.run(
             [sys.executable, "-c", SCRIPT, str(tmp_path / "data")],

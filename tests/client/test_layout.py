@@ -17,7 +17,7 @@ from rla_client.layout import (
     shorten_info,
 )
 
-OPENED = datetime(2026, 11, 21, 9, 30, 1, 123456)
+OPENED = datetime(2026, 11, 21, 9, 30, 1, 123456)  # noqa: DTZ001
 
 
 def test_an_index_is_named_and_read_back() -> None:

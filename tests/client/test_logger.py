@@ -88,7 +88,7 @@ def test_numbers_of_every_kind(places: Places) -> None:
     given: dict[str, Any] = {
         "np32": np.float32(0.5),
         "npint": np.int64(3),
-        "npbool": np.bool_(True),  # noqa: FBT003
+        "npbool": np.bool_(True),
         "zero_d": np.array(4.0),
         "torch": torch.tensor(1.5, requires_grad=True),
         "torchint": torch.tensor(6),

@@ -52,7 +52,7 @@ def _fresh(places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> I
 
 def configure(tmp_path: Path, **options: Any) -> None:
     exp_manager.configure(
-        "demo", rla_config=options.pop("rla_config", CONFIG), data_root=tmp_path / "data", code_root=tmp_path / "code",
+        "demo", rla_config=options.pop("rla_config", CONFIG), data_root=tmp_path / "data", code_root=tmp_path / "code",  # noqa: E501
         **options,
     )  # fmt: skip
 
@@ -63,7 +63,9 @@ def test_a_run_has_seven_places_and_its_parameters_in_three(tmp_path: Path, plac
     exp_manager.add_record_param(["seed", "net.sizes"])
     exp_manager.log_files_gen()
     assert exp_manager.info == "&seed=3&net.sizes={64, 64}"
-    index = re.compile(r"/demo/\d{4}/\d\d/\d\d/\d\d-\d\d-\d\d-\d{6}_(?:[\d.]+|noip)_&seed=3&net\.sizes=\{64, 64\}/$")
+    index = re.compile(
+        r"/demo/\d{4}/\d\d/\d\d/\d\d-\d\d-\d\d-\d{6}_(?:[\d.]+|noip)_&seed=3&net\.sizes=\{64, 64\}/$"
+    )
     folders = {
         "log": exp_manager.log_dir, "results": exp_manager.results_dir, "code": exp_manager.code_dir,
         "checkpoint": exp_manager.checkpoint_dir, "hyperparameter": exp_manager.hyperparameter_dir,
@@ -83,7 +85,11 @@ def test_a_run_has_seven_places_and_its_parameters_in_three(tmp_path: Path, plac
         found = yaml.safe_load(Path(str(folders[kind]), "parameter.yaml").read_text())
         assert found == {"lr": 0.1, "seed": 3, "net": {"sizes": [64, 64]}}
     kept = [(file.kind, file.path) for file in files(places)]
-    assert {("log", "parameter.yaml"), ("code", "parameter.yaml"), ("hyperparameter", "parameter.yaml")} <= set(kept)
+    assert {
+        ("log", "parameter.yaml"),
+        ("code", "parameter.yaml"),
+        ("hyperparameter", "parameter.yaml"),
+    } <= set(kept)
     assert marks(places)["hyper_param"] == {"lr": 0.1, "seed": 3, "net": {"sizes": [64, 64]}}
     (opening,) = openings(places)
     assert opening["table"] == "demo"
@@ -150,13 +156,16 @@ def test_print_args_goes_through_backup_sorted(tmp_path: Path, places: Places) -
     exp_manager.set_hyper_param(b=2, a=[1])
     exp_manager.log_files_gen()
     exp_manager.print_args()
-    assert text_of(places, TextTarget.BACKUP) == "[BACKUP] 0 : key: a, value: [1]\n[BACKUP] 0 : key: b, value: 2\n"
+    assert (
+        text_of(places, TextTarget.BACKUP)
+        == "[BACKUP] 0 : key: a, value: [1]\n[BACKUP] 0 : key: b, value: 2\n"
+    )
 
 
 def test_older_argument_names_work_with_a_warning(tmp_path: Path) -> None:
     config = tmp_path / "rla_config.yaml"
     config.write_text("LOG_USED: [csv]\nAGENT: {autostart: false}\n")
-    with pytest.warns(DeprecationWarning) as caught:
+    with pytest.warns(DeprecationWarning, match="is the older name of") as caught:
         exp_manager.configure(task_name="old", private_config_path=config, log_root=str(tmp_path / "data"))
     assert sorted(str(warning.message).split()[0] for warning in caught) == [
         "log_root", "private_config_path", "task_name",
@@ -198,7 +207,9 @@ def test_one_line_is_printed_and_no_other(tmp_path: Path, capsys: pytest.Capture
     logger.dump_tabular()
     exp_manager.close()
     printed = capsys.readouterr()
-    assert printed.out == f"rla: this run lies in {Path(*Path(printed.out.split('in ', 1)[1].strip()).parts)}/\n"
+    assert (
+        printed.out == f"rla: this run lies in {Path(*Path(printed.out.split('in ', 1)[1].strip()).parts)}/\n"
+    )
     assert printed.err == ""
 
 
@@ -206,7 +217,12 @@ def test_the_folders_are_told_in_the_log(tmp_path: Path, places: Places) -> None
     configure(tmp_path)
     exp_manager.log_files_gen()
     text = text_of(places)
-    for folder in (exp_manager.log_dir, exp_manager.pkl_file, exp_manager.checkpoint_dir, exp_manager.results_dir):
+    for folder in (
+        exp_manager.log_dir,
+        exp_manager.pkl_file,
+        exp_manager.checkpoint_dir,
+        exp_manager.results_dir,
+    ):
         assert str(folder) in text
 
 
@@ -280,7 +296,9 @@ def test_disabled_makes_nothing_and_everything_works(
     assert openings(places) == []
 
 
-def test_offline_is_told_to_the_agent(tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_is_told_to_the_agent(
+    tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RLA_MODE", "offline")
     configure(tmp_path)
     exp_manager.log_files_gen()
@@ -302,9 +320,7 @@ def test_ranks_above_zero_make_no_item(
     assert capsys.readouterr().out == ""
 
 
-def test_the_spool_is_never_backed_up_as_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_spool_is_never_backed_up_as_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Closing any descriptor of the spool's lock would tell the agent that the writer is gone."""
     from rla_client.places import find_places
 

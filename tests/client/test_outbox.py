@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -197,7 +196,7 @@ def test_pending_bytes_are_those_of_the_segment_or_not_sent(
         assert data[start : start + len(body)] == body
 
 
-def test_records_of_a_forked_child_are_its_own(new_outbox: Callable[..., Outbox], tmp_path: Path) -> None:
+def test_records_of_a_forked_child_are_its_own(new_outbox: Callable[..., Outbox]) -> None:
     outbox = new_outbox()
     put(outbox, 0)
     child = os.fork()

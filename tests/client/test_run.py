@@ -21,7 +21,8 @@ import os, signal, sys, time
 from rla_client import exp_manager, logger, time_step_holder
 
 def begin(**options):
-    exp_manager.configure("t", rla_config={"LOG_USED": LOG_USED}, data_root=sys.argv[1], code_root=sys.argv[2])
+    exp_manager.configure("t", rla_config={"LOG_USED": LOG_USED},
+                          data_root=sys.argv[1], code_root=sys.argv[2])
     exp_manager.set_hyper_param(seed=1)
     exp_manager.log_files_gen(**options)
 
@@ -42,7 +43,9 @@ class Trainer:
         self.code = folder / "code"
         self.code.mkdir()
 
-    def start(self, script: str, sinks: str = "['csv', 'log']", *, launcher: tuple[str, ...] = (), **variables: str) -> subprocess.Popen[str]:  # noqa: E501
+    def start(
+        self, script: str, sinks: str = "['csv', 'log']", *, launcher: tuple[str, ...] = (), **variables: str
+    ) -> subprocess.Popen[str]:
         path = self.code / f"train_{len(list(self.code.iterdir()))}.py"
         path.write_text(HEAD.replace("LOG_USED}", f"{sinks}}}") + script)
         return subprocess.Popen(
@@ -92,7 +95,12 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     ],
 )
 def test_how_a_run_ends(
-    trainer: Trainer, wait_until: Callable[..., Any], ending: str, state: str, reason: str | None, code: int | None
+    trainer: Trainer,
+    wait_until: Callable[..., Any],
+    ending: str,
+    state: str,
+    reason: str | None,
+    code: int | None,
 ) -> None:
     returned, _, _ = trainer.run(f"begin()\nrows(20)\n{ending}\n")
     if code is not None:
@@ -156,12 +164,16 @@ if __name__ == "__main__":
     wait_until(lambda: len(list(folder.glob("progress.*.csv"))) == 2)
     assert [row["main"] for row in read_rows(folder / "progress.csv")] == [str(n % 10) for n in range(20)]
     for path in folder.glob("progress.*.csv"):
-        wait_until(lambda path=path: [row["worker"] for row in read_rows(path)] == [str(n) for n in range(10)])
+        wait_until(
+            lambda path=path: [row["worker"] for row in read_rows(path)] == [str(n) for n in range(10)]
+        )
     assert len(list(folder.glob("warn.*.txt"))) == 2
 
 
 @pytest.mark.usefixtures("agent")
-def test_fork_while_a_value_is_pending_doubles_nothing(trainer: Trainer, wait_until: Callable[..., Any]) -> None:
+def test_fork_while_a_value_is_pending_doubles_nothing(
+    trainer: Trainer, wait_until: Callable[..., Any]
+) -> None:
     script = """
 begin()
 rows(3)
@@ -176,7 +188,12 @@ logger.dump_tabular()
     assert code == 0, err
     assert wait_until(trainer.state)["state"] == "finished"
     (folder,) = trainer.folders()
-    pending = [row["pending"] for path in folder.glob("progress*.csv") for row in read_rows(path) if row.get("pending")]
+    pending = [
+        row["pending"]
+        for path in folder.glob("progress*.csv")
+        for row in read_rows(path)
+        if row.get("pending")
+    ]
     assert pending == ["1"]
 
 
@@ -206,7 +223,9 @@ def test_two_experiments_in_one_process(trainer: Trainer, wait_until: Callable[.
     assert code == 0, err
 
     def both() -> bool:
-        return [json.loads((f / "run.json").read_text())["state"] for f in trainer.folders()] == ["finished"] * 2
+        return [json.loads((f / "run.json").read_text())["state"] for f in trainer.folders()] == [
+            "finished"
+        ] * 2
 
     wait_until(both)
     first, second = (read_rows(folder / "progress.csv") for folder in trainer.folders())
@@ -214,7 +233,9 @@ def test_two_experiments_in_one_process(trainer: Trainer, wait_until: Callable[.
     assert [row["time-step"] for row in second] == ["0", "1", "2"]
 
 
-def test_without_an_agent_the_rows_wait(places: Places, trainer: Trainer, new_agent: Callable[..., Any], wait_until: Callable[..., Any]) -> None:  # noqa: E501
+def test_without_an_agent_the_rows_wait(
+    places: Places, trainer: Trainer, new_agent: Callable[..., Any], wait_until: Callable[..., Any]
+) -> None:
     places.stopped_marker.touch()
     code, out, err = trainer.run("begin()\nrows(30)\n")
     assert code == 0
@@ -232,9 +253,9 @@ RANKS = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 
 @pytest.mark.usefixtures("agent")
 @pytest.mark.parametrize("all_ranks", [False, True])
-def test_two_ranks_of_torchrun(trainer: Trainer, wait_until: Callable[..., Any], all_ranks: bool) -> None:  # noqa: FBT001
+def test_two_ranks_of_torchrun(trainer: Trainer, wait_until: Callable[..., Any], all_ranks: bool) -> None:
     pytest.importorskip("torch")
-    script = f"begin(all_ranks={all_ranks})\nrows(10, 'r' + os.environ['RANK'])\ntime.sleep(0.5)\nrows(1, 'last')\n"
+    script = f"begin(all_ranks={all_ranks})\nrows(10, 'r' + os.environ['RANK'])\ntime.sleep(0.5)\nrows(1, 'last')\n"  # noqa: E501
     for repeat in (1, 2):  # the second job must not join the first one's run
         code, out, err = trainer.run(
             script, "['stdout', 'csv']", launcher=RANKS, MASTER_PORT="29555", OMP_NUM_THREADS="1"
@@ -244,10 +265,14 @@ def test_two_ranks_of_torchrun(trainer: Trainer, wait_until: Callable[..., Any],
         assert "| r0 " in out
         assert "| r1 " not in out, "only rank 0 prints"
         wait_until(lambda repeat=repeat: len(trainer.folders()) == repeat)
-    wait_until(lambda: all(json.loads((f / "run.json").read_text())["state"] == "finished" for f in trainer.folders()))
+    wait_until(
+        lambda: all(
+            json.loads((f / "run.json").read_text())["state"] == "finished" for f in trainer.folders()
+        )
+    )
     for folder in trainer.folders():
         wait_until(lambda folder=folder: len(read_rows(folder / "progress.csv")) == 11)
-        others = [path for path in folder.glob("progress.*.csv")]
+        others = list(folder.glob("progress.*.csv"))
         if all_ranks:
             wait_until(lambda folder=folder: (folder / "progress.rank1.csv").exists())
             wait_until(lambda folder=folder: len(read_rows(folder / "progress.rank1.csv")) == 11)

@@ -13,7 +13,14 @@ import pytest
 import rla_client.spool as spool_module
 from rla_client.errors import SpoolError
 from rla_client.protocol import FrameKind, encode_frame, iter_frames, pack
-from rla_client.spool import SegmentWriter, segment_numbers, segment_path, spool_bytes, stream_names, writer_alive
+from rla_client.spool import (
+    SegmentWriter,
+    segment_numbers,
+    segment_path,
+    spool_bytes,
+    stream_names,
+    writer_alive,
+)
 
 
 def opening(number: int, rows: int) -> bytes:
@@ -42,7 +49,9 @@ def writer(tmp_path: Path) -> SegmentWriter:
     return SegmentWriter(tmp_path, opening)
 
 
-def test_segments_are_self_contained_and_in_order(writer: SegmentWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_are_self_contained_and_in_order(
+    writer: SegmentWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(spool_module, "SEGMENT_MAX_BYTES", 1000)
     for seq in range(100):
         writer.append(row(seq), 1)
@@ -187,10 +196,13 @@ def test_append_only_after_a_number_of_frames(writer: SegmentWriter) -> None:
 def test_lock_says_whether_the_writer_lives(tmp_path: Path) -> None:
     script = (
         "import sys, pathlib\nfrom rla_client.spool import SegmentWriter\n"
-        "w = SegmentWriter(pathlib.Path(sys.argv[1]), lambda n, r: b'x')\nprint(w.name, flush=True)\nsys.stdin.read()"
+        "w = SegmentWriter(pathlib.Path(sys.argv[1]), lambda n, r: b'x')\nprint(w.name, flush=True)\nsys.stdin.read()"  # noqa: E501
     )
     with subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         folder = tmp_path / process.stdout.readline().strip()

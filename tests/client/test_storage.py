@@ -22,7 +22,7 @@ def test_a_file_is_written_whole_with_its_mode(tmp_path: Path) -> None:
 def test_an_error_leaves_the_old_content_and_no_rest(tmp_path: Path) -> None:
     path = tmp_path / "a"
     write_atomic(path, b"old")
-    with pytest.raises(RuntimeError), atomic_file(path) as file:
+    with pytest.raises(RuntimeError), atomic_file(path) as file:  # noqa: PT012
         file.write(b"half")
         raise RuntimeError
     assert path.read_bytes() == b"old"

@@ -28,11 +28,15 @@ MAKERS: dict[str, tuple[str, Callable[[], Encoder]]] = {
 
 keys = st.sampled_from(["loss", "perf/return", "ü", "a,b", 'q"', "=cmd", "new\nline", "time-step"])
 numbers = st.one_of(st.floats(), st.integers(-(1 << 70), 1 << 70), st.booleans())
-plain = st.one_of(numbers, st.none(), st.text(max_size=8), st.lists(st.one_of(numbers, st.none()), max_size=3))
-excluded = st.one_of(st.none(), st.dictionaries(keys, st.lists(st.sampled_from(["csv", "log", "json"])), max_size=3))
+plain = st.one_of(
+    numbers, st.none(), st.text(max_size=8), st.lists(st.one_of(numbers, st.none()), max_size=3)
+)
+excluded = st.one_of(
+    st.none(), st.dictionaries(keys, st.lists(st.sampled_from(["csv", "log", "json"])), max_size=3)
+)
 rows = st.builds(
-    lambda step, at, values, out: Row(step, at, values, out),
-    st.one_of(st.integers(-5, 1 << 65), st.floats()), st.floats(0, 2e9), st.dictionaries(keys, plain, max_size=4), excluded,
+    Row,
+    st.one_of(st.integers(-5, 1 << 65), st.floats()), st.floats(0, 2e9), st.dictionaries(keys, plain, max_size=4), excluded,  # noqa: E501
 )  # fmt: skip
 others = st.one_of(
     st.builds(Text, st.integers(0, 7), st.text(max_size=10).map(lambda text: text + "\n")),
@@ -104,7 +108,9 @@ def test_a_state_is_plain_data_and_a_replay_writes_the_same(name: str, contents:
     encoder = MAKERS[name][1]()
     write(encoder, b"", fresh(contents[:4]))
     state = json.loads(json.dumps(encoder.state()))
-    once = write(encoder, b"", fresh(contents[4:])) if name != "csv" else encoder.encode(fresh(contents[4:]))[0]
+    once = (
+        write(encoder, b"", fresh(contents[4:])) if name != "csv" else encoder.encode(fresh(contents[4:]))[0]
+    )
     again = MAKERS[name][1]()
     again.restore(state)
     twice = write(again, b"", fresh(contents[4:])) if name != "csv" else again.encode(fresh(contents[4:]))[0]

@@ -1,4 +1,4 @@
-"""Fixtures of the crash tests: an agent that starts fast and dies often, trainers, and a seed that is told."""
+"""Fixtures of the crash tests: an agent that starts fast and dies often, trainers, a seed that is told."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from crash.oracle import Trainer
+
 from rla_agent.control import ask_status
 from rla_client.errors import RlaError
 from rla_client.places import Places
@@ -76,7 +76,9 @@ class BareAgent:
 
     def tail(self) -> str:
         """The end of its log and output."""
-        texts = [path.read_text(errors="replace")[-3000:] for path in (self.places.log, self.log) if path.exists()]
+        texts = [
+            path.read_text(errors="replace")[-3000:] for path in (self.places.log, self.log) if path.exists()
+        ]
         return "\n".join(texts)
 
 
@@ -112,5 +114,5 @@ def trainer(places: Places, tmp_path: Path) -> Iterator[Callable[..., Trainer]]:
 def chance() -> random.Random:
     """Randomness whose seed is shown when a test fails; set RLA_TEST_SEED to repeat it."""
     seed = int(os.environ.get("RLA_TEST_SEED", time.time_ns() % 1_000_000))
-    print(f"RLA_TEST_SEED={seed}")  # noqa: T201 - pytest shows it on failure
+    print(f"RLA_TEST_SEED={seed}")
     return random.Random(seed)

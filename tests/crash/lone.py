@@ -36,8 +36,8 @@ class LoneStream:
         found = os.stat(self.root)
         self.opening = {
             "run": "r", "epoch": 1, "opened": 1.5, "root": str(self.root), "root_device": found.st_dev,
-            "root_inode": found.st_ino, "folders": {"log": "."}, "names": {}, "sinks": ["csv", "json", "log", "tensorboard"],
-            "table": "", "index": "", "primary": True, "label": "", "pid": os.getpid(), "host": "h", "user": "u",
+            "root_inode": found.st_ino, "folders": {"log": "."}, "names": {}, "sinks": ["csv", "json", "log", "tensorboard"],  # noqa: E501
+            "table": "", "index": "", "primary": True, "label": "", "pid": os.getpid(), "host": "h", "user": "u",  # noqa: E501
             "python": "p", "client": "0", "config": None, "offline": False,
         }  # fmt: skip
         self.writer = SegmentWriter(
@@ -73,11 +73,14 @@ class Side:
         self.faults: dict[str, str] = {}
         recover(self.stream, self.database, self.files)
 
-    def __enter__(self) -> Side:
+    def __enter__(self) -> Side:  # noqa: PYI034
         return self
 
     def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
     ) -> None:
         self.drop()
 
@@ -109,7 +112,9 @@ class Side:
             for output in self.stream.outputs:
                 output.may_retry(float("inf"))
             self.serve()
-            assert time.monotonic() < end, [(o.name, o.error, o.blocked, o.position) for o in self.stream.outputs]
+            assert time.monotonic() < end, [
+                (o.name, o.error, o.blocked, o.position) for o in self.stream.outputs
+            ]
 
     def commit(self) -> bool:
         """One commit."""

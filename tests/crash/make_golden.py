@@ -1,4 +1,4 @@
-"""Writes data/segment-v1.seg and what must come of it. Run it for a new version only; never over an old file."""
+"""Writes data/segment-vN.seg and what must come of it: for a new version only, never over an old file."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ import threading
 from pathlib import Path
 
 import crc32c
-
 from crash.workload import LATE_EVERY, MAX_LATE_KEYS, ROW, TEXT, TEXT_EVERY, TOLD, row_of, text_of
+
 from rla_client.places import Places
 from rla_client.spool import segment_numbers, segment_path, stream_names
 
@@ -208,7 +208,9 @@ def event_records(path: Path) -> list[bytes]:
         assert crc == masked(data[at : at + 8]), f"{path}: damaged length at {at}"
         end = at + 12 + length
         assert end + 4 <= len(data), f"{path}: torn at {at}"
-        assert struct.unpack_from("<I", data, end)[0] == masked(data[at + 12 : end]), f"{path}: damaged at {at}"
+        assert struct.unpack_from("<I", data, end)[0] == masked(data[at + 12 : end]), (
+            f"{path}: damaged at {at}"
+        )
         records.append(data[at + 12 : end])
         at = end + 4
     return records
@@ -228,7 +230,9 @@ def uncommitted(places: Places) -> bool:
     try:
         known = {
             stream: (number, offset)
-            for stream, number, offset in database.execute("SELECT stream, number, offset FROM outputs WHERE name=''")
+            for stream, number, offset in database.execute(
+                "SELECT stream, number, offset FROM outputs WHERE name=''"
+            )
         }
     except sqlite3.Error:
         known = {}

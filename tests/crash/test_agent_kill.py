@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-
 from crash.conftest import BareAgent
 from crash.oracle import Trainer, check_folder, uncommitted
+
 from rla_client.places import Places
 
 MOST_ROWS_AHEAD = 1000  # a kill comes after up to so many more rows, wherever the agent is then
@@ -24,7 +24,7 @@ def forget_database(places: Places) -> None:
             os.unlink(f"{places.database}{ending}")
 
 
-def kill_often(
+def kill_often(  # noqa: PLR0913 - fixtures and counts
     agent: BareAgent,
     train: Callable[..., Trainer],
     chance: random.Random,
@@ -33,13 +33,14 @@ def kill_often(
     kills: int,
     pace: tuple[str, ...],
     name: str = "run",
+    most_rows_ahead: int = MOST_ROWS_AHEAD,
 ) -> None:
     """Kill the agent `kills` times under two streams, also with agent.db deleted; then compare."""
     trainer = train(name, "--worker", "--segment-bytes", str(256 << 10), *pace)
     with_uncommitted, slowest_s = 0, 0.0
     for number in range(kills):
         agent.spawn()
-        ahead = trainer.told + chance.randrange(MOST_ROWS_AHEAD)
+        ahead = trainer.told + chance.randrange(most_rows_ahead)
         if number % 5 == 0:
             wait_until(agent.serves, what=f"a serving agent; {agent.tail()}")
             slowest_s = max(slowest_s, time.monotonic() - agent.started)
@@ -52,7 +53,9 @@ def kill_often(
     agent.spawn()
     agent.drain(wait_until, 120)
     rows = check_folder(trainer)
-    print(f"{kills} kills, {with_uncommitted} with uncommitted rows, {rows} rows, slowest start {slowest_s:.2f} s")
+    print(
+        f"{kills} kills, {with_uncommitted} with uncommitted rows, {rows} rows, slowest start {slowest_s:.2f} s"  # noqa: E501
+    )
     assert with_uncommitted >= 0.3 * kills
 
 
@@ -62,9 +65,7 @@ def test_nothing_is_lost_or_doubled(
     chance: random.Random,
     wait_until: Callable[..., object],
 ) -> None:
-    kill_often(
-        bare_agent, trainer, chance, wait_until, kills=30, pace=("--burst", "100", "--pause", "0.1")
-    )
+    kill_often(bare_agent, trainer, chance, wait_until, kills=30, pace=("--burst", "100", "--pause", "0.1"))
 
 
 @pytest.mark.soak
@@ -77,6 +78,7 @@ def test_nothing_is_lost_or_doubled_in_a_thousand_kills(
 ) -> None:
     for number in range(20):
         kill_often(
-            bare_agent, trainer, chance, wait_until, kills=50, pace=("--burst", "2000", "--pause", "0.05"), name=str(number)
-        )
+            bare_agent, trainer, chance, wait_until, kills=50, pace=("--burst", "2000", "--pause", "0.05"),
+            name=str(number), most_rows_ahead=20_000,
+        )  # fmt: skip
         bare_agent.kill()

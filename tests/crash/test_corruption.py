@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from crash.conftest import BareAgent
 from crash.oracle import Trainer
 from crash.workload import row_of
+
 from rla_agent.control import ask_status
 from rla_agent.ingest import Row, parse
 from rla_client.places import Places
@@ -111,8 +111,7 @@ def test_agent_takes_in_a_damaged_spool(
     damaged: list[int] = []
 
     def taken_in() -> bool:
-        for run in ask_status(places).get("streams", []):
-            damaged.append(int(run.get("damaged_bytes", 0)))
+        damaged.extend(int(run.get("damaged_bytes", 0)) for run in ask_status(places).get("streams", []))
         return not stream_names(places.spool)
 
     wait_until(taken_in, 30, what=bare_agent.tail())

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from crash.conftest import BareAgent
 from crash.oracle import Trainer, check_folder, csv_seqs
+
 from rla_agent.control import ask_status
 from rla_client.places import Places
 
@@ -86,7 +86,9 @@ def row_count(path: Path) -> int:
 def check_times(path: Path) -> None:
     times = sorted(float(line) for line in path.read_text().splitlines())
     p50, p99, p999 = (times[int(len(times) * part)] for part in (0.5, 0.99, 0.999))
-    print(f"{len(times)} calls: p50 {p50 * 1e6:.0f} us, p99 {p99 * 1e6:.0f} us, p99.9 {p999 * 1e6:.0f} us, max {times[-1] * 1e3:.1f} ms")
+    print(
+        f"{len(times)} calls: p50 {p50 * 1e6:.0f} us, p99 {p99 * 1e6:.0f} us, p99.9 {p999 * 1e6:.0f} us, max {times[-1] * 1e3:.1f} ms"  # noqa: E501
+    )
     assert p99 <= CALL_P99_S
 
 
@@ -124,7 +126,6 @@ def test_full_data_root(
 
 
 def test_data_root_full_from_the_start(
-    places: Places,
     bare_agent: BareAgent,
     trainer: Callable[..., Trainer],
     small_disk: Callable[[Path, int], SmallDisk],
@@ -173,7 +174,9 @@ def test_full_state_folder(
     seqs = csv_seqs(csv)
     missing = sorted(set(range(one.told)) - set(seqs))
     lost = json.loads((one.folder / "run.json").read_text())["lost"]
-    print(f"{len(seqs)} rows, {len(missing)} missing, {lost} counted as lost; going on {seconds:.1f} s after space returned")
+    print(
+        f"{len(seqs)} rows, {len(missing)} missing, {lost} counted as lost; going on {seconds:.1f} s after space returned"  # noqa: E501
+    )
     assert seqs == sorted(set(seqs)), "rows are double or out of order"
     assert len(missing) <= lost <= len(missing) + len(missing) // 25 + 2  # lines of text count too
     assert seconds <= RECOVERED_WITHIN_S

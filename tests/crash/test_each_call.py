@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from crash.conftest import BareAgent
 from crash.oracle import Trainer, check_folder
+
 from rla_agent.lock import read_holder
 from rla_agent.stream import make_outputs, read_opening
 from rla_client.places import Places
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace i
 FILE_CALLS = ("pwrite64", "fsync", "fdatasync", "ftruncate")  # on outputs, their folders, the stream's
 ANY_CALLS = ("write", "fsync", "fdatasync", "rename", "renameat", "unlink", "unlinkat", "rmdir")
 QUICK = (
-    ("pwrite64", 2, True), ("pwrite64", 7, True), ("fdatasync", 1, True), ("fsync", 4, True), ("fsync", 6, False),
+    ("pwrite64", 2, True), ("pwrite64", 7, True), ("fdatasync", 1, True), ("fsync", 4, True), ("fsync", 6, False),  # noqa: E501
     ("fdatasync", 5, False), ("renameat", 1, False), ("rename", 2, False), ("unlink", 2, False),
 )  # fmt: skip
 DATABASE_WRITES = range(40, 1200, 61)  # mostly the WAL, which each start grows
@@ -108,7 +108,12 @@ def end_traced(agent: BareAgent, places: Places, wait_until: Callable[..., objec
 
 @pytest.mark.parametrize(("call", "k", "only_files"), QUICK)
 def test_agent_killed_at_a_call(
-    call: str, k: int, only_files: bool, repeat: Repeat, bare_agent: BareAgent, wait_until: Callable[..., object]
+    call: str,
+    k: int,
+    only_files: bool,
+    repeat: Repeat,
+    bare_agent: BareAgent,
+    wait_until: Callable[..., object],
 ) -> None:
     strace = repeat.strace(call, k, only_files=only_files)
     assert killed_at(repeat, bare_agent, strace, wait_until, forget=k % 2 == 0)
@@ -142,7 +147,9 @@ def test_agent_killed_at_writes_of_the_database(
     repeat: Repeat, bare_agent: BareAgent, wait_until: Callable[..., object]
 ) -> None:
     for k in DATABASE_WRITES:
-        killed_at(repeat, bare_agent, repeat.strace("pwrite64", k, only_files=False), wait_until, forget=False)
+        killed_at(
+            repeat, bare_agent, repeat.strace("pwrite64", k, only_files=False), wait_until, forget=False
+        )
 
 
 def trainer_killed_at(
@@ -175,7 +182,11 @@ def test_trainer_killed_at_each_call(
 
 @pytest.mark.parametrize(("call", "k"), [("write", 17), ("write", 18), ("rename", 3)])
 def test_trainer_killed_at_a_call(
-    call: str, k: int, trainer: Callable[..., Trainer], bare_agent: BareAgent, wait_until: Callable[..., object]
+    call: str,
+    k: int,
+    trainer: Callable[..., Trainer],
+    bare_agent: BareAgent,
+    wait_until: Callable[..., object],
 ) -> None:
     bare_agent.spawn()
     assert trainer_killed_at(trainer, bare_agent, call, k, wait_until)

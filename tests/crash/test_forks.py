@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from crash.conftest import BareAgent
 from crash.oracle import event_records
+
 from rla_client.places import Places
 
 SCRIPT = Path(__file__).with_name("forks.py")
@@ -29,7 +29,10 @@ def test_workers_log_into_files_of_their_own(
     bare_agent.spawn()
     folder = tmp_path / "run"
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), method, str(folder), str(ROWS)], timeout=60, check=False, capture_output=True
+        [sys.executable, str(SCRIPT), method, str(folder), str(ROWS)],
+        timeout=60,
+        check=False,
+        capture_output=True,
     )
     assert done.returncode == 0, done.stderr.decode()
     bare_agent.drain(wait_until)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from crash.conftest import BareAgent
 from crash.oracle import Trainer, check_folder, csv_seqs
-from rla_client.places import Places
 
 PACE = ("--burst", "40", "--pause", "0.02", "--segment-bytes", "131072")
 DRAINED_WITHIN_S = 20.0
@@ -52,7 +51,9 @@ def test_sigterm_takes_in_what_is_there(
     assert process.wait(DRAINED_WITHIN_S + 2) == 0
     seconds = time.monotonic() - began
     there = csv_seqs(one.folder / "progress.csv")
-    print(f"drained in {seconds:.1f} s under a trainer that went on; {told} were told, {len(there)} are there")
+    print(
+        f"drained in {seconds:.1f} s under a trainer that went on; {told} were told, {len(there)} are there"
+    )
     assert seconds <= DRAINED_WITHIN_S
     assert len(there) >= told
     one.stop()
@@ -61,7 +62,7 @@ def test_sigterm_takes_in_what_is_there(
     check_folder(one)
 
 
-def test_second_agent_names_the_holder(places: Places, bare_agent: BareAgent, wait_until: Callable[..., object]) -> None:
+def test_second_agent_names_the_holder(bare_agent: BareAgent, wait_until: Callable[..., object]) -> None:
     bare_agent.spawn()
     wait_until(bare_agent.serves)
     assert bare_agent.process is not None
@@ -75,7 +76,7 @@ def test_second_agent_names_the_holder(places: Places, bare_agent: BareAgent, wa
 
 
 def test_replay_is_fast(
-    bare_agent: BareAgent, trainer: Callable[..., Trainer], wait_until: Callable[..., object], tmp_path: Path
+    bare_agent: BareAgent, trainer: Callable[..., Trainer], wait_until: Callable[..., object]
 ) -> None:
     one = trainer("run", "--rows", "60000", "--sinks", "csv,tensorboard")
     one.ended()
@@ -85,6 +86,8 @@ def test_replay_is_fast(
     path: Path = one.folder / "tb"
     bare_agent.drain(wait_until, 60)
     seconds = time.monotonic() - began
-    print(f"60,000 rows of up to 6 keys replayed in {seconds:.2f} s after serving: {60_000 / seconds:,.0f} rows/s")
+    print(
+        f"60,000 rows of up to 6 keys replayed in {seconds:.2f} s after serving: {60_000 / seconds:,.0f} rows/s"  # noqa: E501
+    )
     assert path.is_dir()
     assert check_folder(one, ("csv", "tensorboard")) == 60_000

@@ -8,15 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from crash.conftest import BareAgent
 from crash.oracle import Trainer, check_folder
+
 from rla_agent.lock import read_holder
 from rla_client.places import Places
 
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 
 PACE = ("--burst", "40", "--pause", "0.02", "--segment-bytes", "65536")
+
+
 def kill_traced(agent: BareAgent, places: Places, wait_until: Callable[..., object]) -> None:
     import os
 

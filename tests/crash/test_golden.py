@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-
 from crash.golden import decoded, outputs_of
+
 from rla_agent.ingest import parse
 from rla_client.errors import UnknownVersionError
 from rla_client.protocol import FRAME_HEADER, FRAME_MAGIC, PROTOCOL_VERSION, encode_frame, pack

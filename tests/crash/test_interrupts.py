@@ -1,4 +1,4 @@
-"""Asynchronous exceptions anywhere in the client: no torn frame, nothing lost that returned, nothing twice."""
+"""Asynchronous exceptions anywhere in the client: no torn frame, nothing lost that returned, none twice."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from crash.conftest import BareAgent
 from crash.oracle import event_records
+
 from rla_client.places import Places
 
 SCRIPT = Path(__file__).with_name("interrupts.py")
@@ -30,7 +30,9 @@ def test_exceptions_from_signal_handlers(
         bare_agent.spawn()
         wait_until(bare_agent.serves)
     count = EXCEPTIONS if agent_up else EXCEPTIONS // 4
-    done = subprocess.run([sys.executable, str(SCRIPT), str(folder), str(count), str(result)], timeout=150, check=False)
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(folder), str(count), str(result)], timeout=150, check=False
+    )
     assert done.returncode == 0
     if not agent_up:
         bare_agent.spawn()
@@ -39,7 +41,11 @@ def test_exceptions_from_signal_handlers(
     with (folder / "progress.csv").open(newline="") as file:
         rows = [(row["who"], int(row["seq"])) for row in csv.DictReader(file)]
     counts = Counter(rows)
-    print({who: (len(seqs), told["tried"][who]) for who, seqs in told["returned"].items()}, told["raised"], len(rows))
+    print(
+        {who: (len(seqs), told["tried"][who]) for who, seqs in told["returned"].items()},
+        told["raised"],
+        len(rows),
+    )
     assert max(counts.values()) == 1, [row for row, n in counts.items() if n > 1][:5]
     for who, seqs in told["returned"].items():
         there = [seq for name, seq in rows if name == who]

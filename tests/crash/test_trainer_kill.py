@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from crash.conftest import BareAgent
 from crash.oracle import Trainer, check_folder
 
@@ -61,7 +60,9 @@ def kill_trainers(
     rows = sum(check_folder(trainer) for trainer in killed)
     assert all(state_of(trainer.folder) == "killed" for trainer in killed)
     known_s.sort()
-    print(f"{len(killed)} kills, {rows} rows; killed known after {known_s[len(known_s) // 2]:.2f} s, at most {known_s[-1]:.2f} s")
+    print(
+        f"{len(killed)} kills, {rows} rows; killed known after {known_s[len(known_s) // 2]:.2f} s, at most {known_s[-1]:.2f} s"  # noqa: E501
+    )
     assert known_s[len(known_s) // 2] <= KNOWN_WITHIN_S
 
 

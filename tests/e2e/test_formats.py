@@ -21,8 +21,8 @@ from rla_client.readers import read_csv, read_events, read_json, read_tb
 SCRIPT = """
 import math, sys
 from rla_client import exp_manager, logger, time_step_holder
-exp_manager.configure("t", rla_config={"LOG_USED": ["log", "csv", "json", "tensorboard"]}, data_root=sys.argv[1],
-                      code_root=sys.argv[2])
+exp_manager.configure("t", rla_config={"LOG_USED": ["log", "csv", "json", "tensorboard"]},
+                      data_root=sys.argv[1], code_root=sys.argv[2])
 exp_manager.set_hyper_param(lr=0.1, name="x")
 exp_manager.log_files_gen()
 out = []
@@ -61,8 +61,8 @@ print(json.dumps([exp_manager.log_dir, out]))
 LONG = """
 import sys, time
 from rla_client import exp_manager, logger, time_step_holder
-exp_manager.configure("t", rla_config={"LOG_USED": ["csv", "json", "tensorboard", "log"]}, data_root=sys.argv[1],
-                      code_root=sys.argv[2])
+exp_manager.configure("t", rla_config={"LOG_USED": ["csv", "json", "tensorboard", "log"]},
+                      data_root=sys.argv[1], code_root=sys.argv[2])
 exp_manager.log_files_gen()
 number = 0
 while True:
@@ -128,9 +128,18 @@ def test_tensorboard_reads_every_kind(written: tuple[Path, list[dict[str, Any]]]
     accumulator = EventAccumulator(str(folder / "tb" / "events"))
     accumulator.Reload()
     tags = accumulator.Tags()
-    assert {"A", "b", "flag", "late", "z", "time-step", "timestamp", "by/writer", "group/one", "group/two"} <= set(
-        tags["scalars"]
-    )
+    assert {
+        "A",
+        "b",
+        "flag",
+        "late",
+        "z",
+        "time-step",
+        "timestamp",
+        "by/writer",
+        "group/one",
+        "group/two",
+    } <= set(tags["scalars"])
     assert {"array", "text"}.isdisjoint(tags["scalars"])
     found = [(event.step, event.value, event.wall_time) for event in accumulator.Scalars("A")]
     single = struct.unpack("f", struct.pack("f", 0.1))[0]
@@ -178,7 +187,9 @@ def test_files_are_readable_while_written_and_after_kills(
     agent = new_agent().start()
     (tmp_path / "code").mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-c", LONG, str(tmp_path / "data"), str(tmp_path / "code")], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", LONG, str(tmp_path / "data"), str(tmp_path / "code")],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert process.stdout is not None
@@ -189,7 +200,9 @@ def test_files_are_readable_while_written_and_after_kills(
         accumulator = EventAccumulator(str(events), size_guidance={"scalars": 0})
         seen = 0
         for turn in range(6):
-            wait_until(lambda: check_readable(folder) > 100 * turn, what=f"more rows in turn {turn}")
+            wait_until(
+                lambda turn=turn: check_readable(folder) > 100 * turn, what=f"more rows in turn {turn}"
+            )
             if turn in {1, 3}:
                 agent.kill()
                 check_readable(folder)

@@ -1,4 +1,4 @@
-"""Training → agent → real sshd: what is here is there, at once while it runs, and exactly after any trouble."""
+"""Training → agent → real sshd: what is here is there, at once while it runs, exactly after trouble."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,11 @@ class Training:
                 return line.strip()
         pytest.fail("the training process ended early")
 
+    def close(self) -> None:
+        for stream in (self._told, self._said):
+            with suppress(OSError):
+                stream.close()
+
     def end(self) -> None:
         self._told.close()
         assert self.process.wait(30) == 0
@@ -119,7 +125,9 @@ class Project:
 
     def here(self) -> dict[str, str]:
         found = tree(self.root)
-        return {path: sha for path, sha in found.items() if not path.startswith(STORES) and ".rla-tmp" not in path}
+        return {
+            path: sha for path, sha in found.items() if not path.startswith(STORES) and ".rla-tmp" not in path
+        }
 
     def differences(self) -> dict[str, list[str]]:
         here, there = self.here(), tree(self.master.root)
@@ -149,7 +157,15 @@ def project(tmp_path: Path, master: Sshd, places: Any) -> Iterator[Project]:
     yield made
     for training in made.trainings:
         training.process.kill()
-        training.process.communicate()
+        training.process.wait()
+        training.close()
+
+
+@pytest.fixture
+def agent(new_agent: Callable[..., Any]) -> Iterator[Any]:
+    made = new_agent().start()
+    yield made
+    made.stop()
 
 
 class Reader(threading.Thread):
@@ -208,12 +224,14 @@ def test_rows_are_there_at_once_and_everything_after_trouble(
     project.master.stop()
     training.tell("rows 1000")
     wait_until(lambda: targets(agent)[0]["health"] == "retrying", 30, what="status that says retrying")
-    assert "refused" in agent.command("replicate", "status").stdout
+    wait_until(
+        lambda: "refused" in agent.command("replicate", "status").stdout, 20, what="the reason in status"
+    )
     project.master.start()
     training.tell("rows 100")
     training.end()
     wait_until(project.same, 60, what=f"equal trees: {project.differences()}")
-    wait_until(lambda: (project.there(training.log) / "SHA256SUMS").exists(), 20, what="sums on the master")
+    wait_until((project.there(training.log) / "SHA256SUMS").exists, 20, what="sums on the master")
     wait_until(project.same, 20)
     reader.done.set()
     reader.join()
@@ -250,19 +268,23 @@ def test_status_tells_of_replication(project: Project, agent: Any, wait_until: C
     assert target["target"].endswith(str(project.master.root))
     assert target["health"] == "ok"
     assert f":{project.master.port}" in agent.command("status").stdout
-    assert os.uname().nodename in agent.command(
-        "status", "--fleet", "--config", str(project.config)
-    ).stdout, "this machine in the fleet"
+    assert (
+        os.uname().nodename in agent.command("status", "--fleet", "--config", str(project.config)).stdout
+    ), "this machine in the fleet"
     training.end()
     wait_until(project.same, 30, what="equal trees")
     added = Path(str(training.log).replace("/log/", "/results/", 1)) / "afterwards.txt"
-    wait_until(lambda: (project.there(training.log) / "SHA256SUMS").exists(), 20)
-    began = time.monotonic()
-    while not project.there(added).exists():  # written until somebody notices: the folder may not be watched yet
-        added.write_text(f"by hand {time.time()}")
-        added.touch()
-        time.sleep(2.5)
-        assert time.monotonic() - began < 30, "a file added to an ended run waits for the look at everything"
+    wait_until((project.there(training.log) / "SHA256SUMS").exists, 20)
+    changed = 0.0
+
+    def noticed() -> bool:  # written again and again, for the folder may not be watched yet
+        nonlocal changed
+        if time.monotonic() - changed > 3:
+            changed = time.monotonic()
+            added.write_text(f"by hand {changed}")
+        return project.there(added).exists()
+
+    wait_until(noticed, 30, what="a file that was added to an ended run, before the look at everything")
 
 
 def test_what_is_parked_is_shown_with_its_mend(
@@ -272,7 +294,7 @@ def test_what_is_parked_is_shown_with_its_mend(
     training.tell("rows 3")
     wait_until(lambda: last_number(project.there(training.log) / "progress.csv") == 3, 15)
     moved = project.there(training.log)
-    wait_until(lambda: project.same(), 15, what="all that is there so far")
+    wait_until(project.same, 15, what="all that is there so far")
     moved.rename(moved.with_name("moved"))
     training.tell("rows 3")
     training.tell("sync")
@@ -286,7 +308,8 @@ def test_what_is_parked_is_shown_with_its_mend(
     wait_until(lambda: last_number(project.there(training.log) / "progress.csv") == 6, 20)
 
 
-def test_replicate_now_and_wait(project: Project, agent: Any, wait_until: Callable[..., Any]) -> None:
+@pytest.mark.usefixtures("agent")
+def test_replicate_now_and_wait(project: Project) -> None:
     training = project.train()
     training.tell("rows 5")
     results = Path(str(training.log).replace("/log/", "/results/", 1))
@@ -306,15 +329,14 @@ def test_replicate_now_and_wait(project: Project, agent: Any, wait_until: Callab
     assert last_number(project.there(training.log) / "progress.csv") == 10
 
 
-def test_a_run_on_the_master_itself_stays_there(
-    project: Project, agent: Any, wait_until: Callable[..., Any]
-) -> None:
+def test_a_run_on_the_master_itself_stays_there(project: Project, agent: Any) -> None:
     training = project.train("master")
     training.tell("rows 5")
     assert training.tell("sync wait") == "False"
     other = project.train()
     other.tell("rows 5")
-    assert other.tell("sync wait") == "True"
+    said = other.tell("sync wait")
+    assert said == "True", (project.differences(), agent.command("replicate", "status").stdout)
     assert not project.there(training.log).exists()
     registered = json.loads((agent.places.state / "replicate" / "databases.json").read_bytes())
     assert len(registered["databases"][0]["off"]) == 1

@@ -23,7 +23,8 @@ from rla_client import exp_manager, logger
 
 def main(root, rows, pause, end):
     exp_manager.set_hyper_param(lr=0.1)
-    exp_manager.configure("table", rla_config={"LOG_USED": ["csv", "tensorboard", "log"]}, data_root=root, code_root=root)
+    config = {"LOG_USED": ["csv", "tensorboard", "log"]}
+    exp_manager.configure("table", rla_config=config, data_root=root, code_root=root)
     exp_manager.log_files_gen()
     print(exp_manager.log_dir, flush=True)
     for number in range(rows):
@@ -93,6 +94,9 @@ class Training:
     def state(self) -> str:
         return str(self.record()["state"])
 
+    def has_ended(self) -> bool:
+        return self.state() not in {"running", "no run.json"}
+
 
 @pytest.fixture
 def training(tmp_path: Path, agent: Any) -> Iterator[Callable[..., Training]]:
@@ -134,7 +138,7 @@ def test_every_end_leaves_a_complete_item(
         run.await_rows(200)
         ended = run.end(number)
         limit = KNOWN_WITHIN_S if number else 20.0  # the others ended at a moment nobody noted
-        wait_until(lambda: run.state() not in {"running", "no run.json"}, limit, what="the end in run.json")
+        wait_until(run.has_ended, limit, what="the end in run.json")
         assert time.monotonic() - ended <= limit
         record = run.record()
         assert record["state"] == state, (end, number, record)
@@ -164,22 +168,25 @@ def steps_in_tensorboard(log: Path) -> int:
     return sum(any(value.tag == "number" for value in event.summary.value) for event in events)
 
 
-def test_stalled_and_back(
-    tmp_path: Path, new_agent: Callable[..., Any], wait_until: Callable[..., Any]
-) -> None:
+@pytest.fixture
+def quick_to_stall(tmp_path: Path, new_agent: Callable[..., Any]) -> Any:
     config = tmp_path / "agent.yaml"
     config.write_text("AGENT:\n  stall_s: 1\n")
-    agent = new_agent("--config", str(config)).start()
-    for make in _trainings(tmp_path):
-        run = make(3, "row after a pause")
-        wait_until(lambda: run.state() == "running", 2)
-        wait_until(lambda: run.state() == "stalled", 1 + KNOWN_WITHIN_S)
-        shown = {found["run_id"]: found for found in agent.status()["runs"]}[run.record()["run_id"]]
-        assert (shown["state"], shown["live"]) == ("stalled", True)
-        assert shown["silent_s"] >= 1
-        run.process.stdin.write("go\n")
-        wait_until(lambda: run.state() == "running", KNOWN_WITHIN_S)
-        assert run.record()["reason"] == ""
+    return new_agent("--config", str(config)).start()
+
+
+def test_stalled_and_back(quick_to_stall: Any, tmp_path: Path, wait_until: Callable[..., Any]) -> None:
+    trainings = _trainings(tmp_path)
+    run = next(trainings)(3, "row after a pause")
+    wait_until(lambda: run.state() == "running", 2)
+    wait_until(lambda: run.state() == "stalled", 1 + KNOWN_WITHIN_S)
+    shown = {found["run_id"]: found for found in quick_to_stall.status()["runs"]}[run.record()["run_id"]]
+    assert (shown["state"], shown["live"]) == ("stalled", True)
+    assert shown["silent_s"] >= 1
+    run.process.stdin.write("go\n")
+    wait_until(lambda: run.state() == "running", KNOWN_WITHIN_S)
+    assert run.record()["reason"] == ""
+    assert next(trainings, None) is None  # ends the processes
 
 
 def test_removed_is_never_made_again(

@@ -39,7 +39,8 @@ import sys, time
 from rla_client import exp_manager, logger
 root, rows, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 exp_manager.set_hyper_param(lr=0.1)
-exp_manager.configure("table", rla_config={"LOG_USED": ["csv", "tensorboard"]}, data_root=root, code_root=root)
+config = {"LOG_USED": ["csv", "tensorboard"]}
+exp_manager.configure("table", rla_config=config, data_root=root, code_root=root)
 exp_manager.log_files_gen()
 print(exp_manager.log_dir, flush=True)
 for number in range(rows):
@@ -64,9 +65,12 @@ class Container:
             *(f"--bind-ro={path}" for path in sorted(binds)),
         ]
         self._boot = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT,
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
             env={**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "0"},
-        )  # fmt: skip
+        )
         self._leader = 0
 
     def await_boot(self, wait_until: Callable[..., object]) -> None:

@@ -9,11 +9,11 @@ import random
 from pathlib import Path
 
 import pytest
+from crash.lone import LoneStream, Side
+from crash.oracle import event_records
 
 import rla_agent.stream as stream_module
 import rla_client.spool as spool_module
-from crash.lone import LoneStream, Side
-from crash.oracle import event_records
 
 HISTORIES = int(os.environ.get("RLA_TEST_HISTORIES", "40"))
 STEPS = 60
@@ -71,7 +71,7 @@ def test_history(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     try:
         check(lone)
     except AssertionError:
-        print(history)
+        print(history)  # noqa: T201 - shown on failure
         raise
 
 

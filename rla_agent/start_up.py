@@ -1,0 +1,49 @@
+"""What the agent process does before it serves: its log, its limits, and leftovers in the spool."""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import os
+import resource
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from rla_agent.volume import GONE_PREFIX
+from rla_client.places import Places
+from rla_client.storage import TEMP_PREFIX
+
+LOG_BYTES = 4 << 20
+
+
+def sweep_half_made(spool: Path, older_than_s: float = 60.0) -> None:
+    """Remove what a client was killed in the middle of making, or an agent of removing."""
+    now = time.time()
+    with suppress(OSError), os.scandir(spool) as entries:
+        for entry in entries:
+            old = entry.name.startswith(TEMP_PREFIX) and now - entry.stat().st_mtime > older_than_s
+            if old or entry.name.startswith(GONE_PREFIX):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def set_up_logging(places: Places, *, to_console: bool) -> None:
+    """Log to `<state>/agent.log`, two files of LOG_BYTES, and to stderr when in the foreground."""
+    form = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handlers: list[logging.Handler] = [
+        logging.handlers.RotatingFileHandler(places.log, maxBytes=LOG_BYTES, backupCount=1)
+    ]
+    if to_console:
+        handlers.append(logging.StreamHandler())
+    for handler in handlers:
+        handler.setFormatter(form)
+    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
+
+
+def raise_file_limit() -> None:
+    """Use all descriptors that this user may have: a client takes three."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

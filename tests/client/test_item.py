@@ -1,0 +1,56 @@
+"""Making an item."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rla_client.errors import ArgumentError
+from rla_client.item import create_item, is_plain, local_address, parameter_file, write_parameters
+from rla_client.layout import FOLDER_KINDS
+
+
+def test_folders_are_made_and_never_shared(tmp_path: Path) -> None:
+    items = [create_item(str(tmp_path), "a/b", "&x=1", "noip") for _ in range(3)]
+    assert len({item.index.path for item in items}) == 3
+    for item in items:
+        assert all(os.path.isdir(item.folder(kind)) for kind in FOLDER_KINDS)
+        assert item.archive_file.endswith("_noip_&x=1.json")
+        assert os.path.isdir(os.path.dirname(item.archive_file))
+
+
+def test_a_data_root_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArgumentError, match=f"below data_root {tmp_path}/file"):
+        create_item(str(tmp_path / "file"), "t", "&", "noip")
+
+
+def test_address() -> None:
+    assert local_address() == "noip" or local_address().count(".") == 3
+
+
+def test_plain_parameters_are_yaml_in_their_order() -> None:
+    name, content = parameter_file({"z": 1, "a": (1, 2), "t": "ü", "n": None, "d": {"k": [True]}})
+    assert name == "parameter.yaml"
+    assert list(yaml.safe_load(content)) == ["z", "a", "t", "n", "d"]
+    assert yaml.safe_load(content)["a"] == [1, 2]
+    assert parameter_file({}) == ("parameter.yaml", b"{}\n")
+
+
+def test_plain_is_what_yaml_gives_back() -> None:
+    assert is_plain({"a": [1, {"b": None}]})
+    for wrong in (object(), {"a": {1, 2}}, b"x", 1j):
+        assert not is_plain(wrong)
+    loop: list[object] = []
+    loop.append(loop)
+    assert not is_plain(loop)
+
+
+def test_parameters_lie_in_three_places(tmp_path: Path) -> None:
+    item = create_item(str(tmp_path), "t", "&", "noip")
+    write_parameters(item, "parameter.yaml", b"a: 1\n")
+    found = sorted(path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("parameter.yaml"))
+    assert found == ["code", "hyperparameter", "log"]
