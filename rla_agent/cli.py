@@ -243,6 +243,8 @@ def doctor(
     from rla_agent.doctor import Surroundings, examine, report  # noqa: PLC0415 - only here
 
     surroundings = Surroundings.here(config)
+    if master and surroundings.config_faults:
+        fail("\n".join(surroundings.config_faults), EXIT_CONFIG)
     if master:
         from rla_agent.replicate.master_check import examine_master  # noqa: PLC0415 - paramiko
         from rla_agent.replicate.registry import folder  # noqa: PLC0415

@@ -330,3 +330,43 @@ def wait_same(node: Node, master: Path, timeout_s: float) -> None:
 
 def random_bytes(size: int, seed: int = 0) -> bytes:
     return random.Random(seed).randbytes(size)
+
+
+def _targets(node: Node) -> list[dict[str, Any]]:
+    from rla_agent.replicate import replication_status
+
+    found: list[dict[str, Any]] = replication_status(node.state)["targets"]
+    return found
+
+
+def finished_item(node: Node, files: int = 30) -> int:
+    """A run's worth of files of all sorts; their bytes."""
+    for number in range(files):
+        folder = node.item(("results", "code", "tmp_data")[number % 3]) / f"sub{number % 4}"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{number}.bin").write_bytes(random_bytes(number * 997, number))
+    (node.item("checkpoint") / "checkpoint_100.pt").write_bytes(random_bytes(5_000_000))
+    log = node.run(state="finished")
+    (log / "progress.csv").write_text("a,b\n" + "".join(f"{n},{n * n}\n" for n in range(1000)))
+    archive = node.root / "archive_tester" / f"{ITEM}.json"
+    archive.parent.mkdir(parents=True)
+    archive.write_text("{}")
+    return sum(path.stat().st_size for path in node.root.rglob("*") if path.is_file())
+
+
+def written(node: Node) -> int:
+    return sum(target.get("written_bytes", 0) for target in _targets(node))
+
+
+def sent_files(node: Node) -> int:
+    return sum(target.get("sent_files", 0) for target in _targets(node))
+
+
+def noted(node: Node, after: float) -> bool:
+    """Whether the worker's snapshot is newer than `after`."""
+    import sqlite3
+
+    db = sqlite3.connect(f"file:{node.state}/replicate/ledger.db?mode=ro", uri=True)
+    row = db.execute("SELECT value FROM meta WHERE name = 'live'").fetchone()
+    db.close()
+    return row is not None and json.loads(row[0])["at"] > after

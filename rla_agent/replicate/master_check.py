@@ -85,7 +85,9 @@ def _at_work(session: Session) -> list[Finding]:
     free = session.free_bytes()
     if free is not None and free < LITTLE_BYTES:
         what = f"the master has {free / 2**30:.1f} GiB free"
-        findings.append(Finding("master-space", "warning", what, "free space there; sending stops when it is full"))
+        findings.append(
+            Finding("master-space", "warning", what, "free space there; sending stops when it is full")
+        )
     if isinstance(session, SftpSession):
         for extension, instead in _FALLBACKS.items():
             if extension not in session.extensions:

@@ -264,7 +264,8 @@ def test_data_root(
 )
 def test_data_root_full_or_read_only(tmp_path: Path, options: str, names: set[str]) -> None:
     script = (
-        "import sys; from rla_agent.doctor_places import check_roots, Surroundings; from rla_client.places import *\n"
+        "import sys\nfrom rla_agent.doctor_places import check_roots, Surroundings\n"
+        "from rla_client.places import find_places\n"
         "around = Surroundings(find_places(), status={'runs': [{'root': sys.argv[1], 'live': True}]})\n"
         "print(*(finding.name for finding in check_roots(around)))"
     )

@@ -149,6 +149,7 @@ def test_a_service_takes_over_from_an_autostarted_agent(
         process.wait()
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
 def test_a_slow_disk_does_not_stop_the_watchdog(
     served: subprocess.Popen[bytes], manager: socket.socket, tmp_path: Path

@@ -274,7 +274,7 @@ def test_pause_resume_and_announced_sizes(node: Node, master: Sshd) -> None:
     announcer.committed([(str(path), 0, 4, False)])
     there = master.root / path.relative_to(node.root)
     wait_until(there.exists, 20)
-    time.sleep(2.5)
+    time.sleep(1.5)
     assert there.read_text() == "a\n1\n"  # not past what is committed
     announcer.committed([(str(path), 0, 6, False)])
     wait_until(lambda: there.read_text() == "a\n1\n2\n", 20)

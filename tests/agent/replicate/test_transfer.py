@@ -132,9 +132,10 @@ def test_verify_finds_every_fault_and_mends_it(node: Node, master: Sshd, count: 
         (folder / f"{number}.bin").write_bytes(random_bytes(500 + number, number))
     node.start()
     wait_until(lambda: same_trees(node, master.root), 60)
+    wait_until((master.root / "log" / ITEM / "SHA256SUMS").exists, 20, "the sums")
     wait_until(lambda: not replication_status(node.state)["targets"][0]["backlog"], 20)
     config = load_config(node.config)
-    assert verify_database(node.state, config, node.root) == (count + 2, [])
+    assert verify_database(node.state, config, node.root) == (count + 3, [])
     chance = random.Random(count)
     expected = {}
     for number in range(count):

@@ -1,0 +1,58 @@
+"""`doctor --master` against real servers, open and closed down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from replication_lab import Node, Sshd, missing_sshd, tree
+
+from rla_agent.replicate.master_check import examine_master
+from rla_client.config import Config, load_config
+
+pytestmark = pytest.mark.skipif(bool(missing_sshd), reason=missing_sshd or "sshd is there")
+
+
+def look(tmp_path: Path, remote: dict[str, object]) -> dict[str, str]:
+    node = Node(tmp_path / "node", remote)
+    found = examine_master(load_config(node.config), tmp_path)
+    assert all(finding.mend for finding in found)
+    return {finding.name: finding.level for finding in found}
+
+
+def test_an_open_master(master: Sshd, tmp_path: Path) -> None:
+    found = look(tmp_path, master.remote())
+    found.pop("master-space", None)
+    assert found == {
+        "master-shell": "warning",
+        "master-forwarding": "warning",
+        "master-chroot": "note",
+        **({"master-no-copy-data": "note"} if "master-no-copy-data" in found else {}),
+    }
+    assert tree(master.root) == {}
+
+
+def test_a_closed_master(tmp_path: Path) -> None:
+    lines = ("ForceCommand internal-sftp", "AllowTcpForwarding no", "X11Forwarding no", "PermitTTY no")
+    server = Sshd(tmp_path / "sshd", *lines).start()
+    try:
+        found = look(tmp_path, server.remote())
+    finally:
+        server.stop()
+    assert not found.keys() & {"master-shell", "master-forwarding", "master-refuses"}
+
+
+def test_a_master_that_refuses(master: Sshd, tmp_path: Path) -> None:
+    assert look(tmp_path, master.remote(host_key="SHA256:" + "A" * 43))["master-refuses"] == "fault"
+    assert look(tmp_path, master.remote(remote_data_root="/proc/nowhere"))["master-refuses"] == "fault"
+    refused = look(tmp_path, master.remote(port=1, password="secret"))
+    assert refused == {"master-refuses": "fault", "master-password": "warning"}
+    assert [finding.name for finding in examine_master(Config(), tmp_path)] == ["master-unnamed"]
+
+
+def test_a_mounted_folder(tmp_path: Path) -> None:
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    found = look(tmp_path, {"file_transfer_protocol": "folder", "remote_data_root": str(mounted)})
+    assert found.keys() <= {"master-space"}
+    assert tree(mounted) == {}
