@@ -129,7 +129,8 @@ def _children(psutil: Any) -> dict[int, list[int]]:  # noqa: ANN401 - a module
 
 
 def _tree(root: int, children: dict[int, list[int]]) -> list[int]:
-    found, waiting = [], [root]
+    found: list[int] = []
+    waiting = [root]
     while waiting and len(found) < MAX_TREE:
         pid = waiting.pop()
         found.append(pid)

@@ -106,9 +106,9 @@ def load_custom_data(path: str, plain: Mapping[str, Any]) -> dict[str, Any]:
     beside = os.path.splitext(path)[0] + ".pt"
     arrays: Mapping[str, Any] = {}
     if os.path.exists(beside):
-        from rla_client.checkpoint_files import load_file  # noqa: PLC0415 - imports torch
-
         from pathlib import Path  # noqa: PLC0415
+
+        from rla_client.checkpoint_files import load_file  # noqa: PLC0415 - imports torch
 
         arrays = load_file(Path(beside))
     joined = join_arrays(dict(plain), arrays)

@@ -26,7 +26,13 @@ _WHOLE = {
     "RLA.rla_argparser": "rla_client.rla_argparser",
     "RLA.easy_log.time_used_recorder": "rla_client.trackers",
 }
-_LOADER = ("ExperimentLoader", "exp_loader", "experimental_loader", "fork_log_file_fn", "update_hyper_parameters_fn")
+_LOADER = (
+    "ExperimentLoader",
+    "exp_loader",
+    "experimental_loader",
+    "fork_log_file_fn",
+    "update_hyper_parameters_fn",
+)
 _TOOLS = ("DeleteLogTool", "ArchiveLogTool", "MigrateLogTool", "ViewLogTool", "PrettyPlotterTool", "Filter")
 _QUERY = (
     "experiment_data_query",
@@ -92,7 +98,13 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
     },
     "RLA.const": {
         name: ("rla_client.compat", name)
-        for name in ("DEFAULT_X_NAME", "DEFAULT_TIMESTAMP", "FRAMEWORK", "FTP_PROTOCOL_NAME", "LOG_NAME_FORMAT_VERSION")
+        for name in (
+            "DEFAULT_X_NAME",
+            "DEFAULT_TIMESTAMP",
+            "FRAMEWORK",
+            "FTP_PROTOCOL_NAME",
+            "LOG_NAME_FORMAT_VERSION",
+        )
     },
     "RLA.easy_plot": {},
     "RLA.easy_plot.plot_func_v2": {"plot_func": ("rla_client", "plot_func")},

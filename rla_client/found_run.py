@@ -119,7 +119,10 @@ def read_run_file(item: Item) -> dict[str, Any]:
 
 
 def log_file_finder(
-    record_date: str, task_table_name: str = "train", file_root: str = f"../{CHECKPOINT}/", log_type: str = "dir"
+    record_date: str,
+    task_table_name: str = "train",
+    file_root: str = f"../{CHECKPOINT}/",
+    log_type: str = "dir",
 ) -> tuple[str, str]:
     """Folder of a day and the name in it of the run of `record_date` (RLA's function).
 

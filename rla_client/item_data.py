@@ -112,7 +112,7 @@ class ItemData:
     # -- checkpoints --------------------------------------------------------------------------
 
     def new_saver(
-        self, max_to_keep: int | None = None, var_prefix: str | None = None, verbose: bool = True  # noqa: FBT001, FBT002
+        self, max_to_keep: int | None = None, var_prefix: str | None = None, verbose: bool = True
     ) -> None:
         """Say how many checkpoints of each name are kept (None: all), and make ready for the first.
 
@@ -262,7 +262,9 @@ class ItemData:
             "data_root": item.root,
             "index": item.index.path,
             "log_name_format_version": getattr(self, "log_name_format_version", None),
-            "dirs": {kind: item.folder(kind) for kind in ("log", "checkpoint", "results", "tmp_data", "code")},
+            "dirs": {
+                kind: item.folder(kind) for kind in ("log", "checkpoint", "results", "tmp_data", "code")
+            },
         }
 
     def save_archive(self) -> None:

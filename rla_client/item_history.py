@@ -27,7 +27,14 @@ if TYPE_CHECKING:
 
 BEFORE_FORK = "before-fork"
 FORKED_KINDS = (CHECKPOINT, OTHER_RESULTS, TMP_DATA, HYPARAMETER, LOG)
-NOT_FORKED = ("run.json", "note.json", "environment.json", "console.txt", f"{HYPARAM_FILE_NAME}.*", ".rla-tmp-*")
+NOT_FORKED = (
+    "run.json",
+    "note.json",
+    "environment.json",
+    "console.txt",
+    f"{HYPARAM_FILE_NAME}.*",
+    ".rla-tmp-*",
+)
 
 
 class ItemHistory(ItemData):
@@ -114,8 +121,8 @@ class ItemHistory(ItemData):
         if source is None or item is None or run is None:
             message = "log_file_copy needs an open run and a loaded one"
             raise NotConfiguredError(message)
-        from rla_client.stream_handover import settle  # noqa: PLC0415
         from rla_client.places import find_places  # noqa: PLC0415
+        from rla_client.stream_handover import settle  # noqa: PLC0415
 
         settle(find_places(), [str(name) for name in source_tester._run_file.get("streams", ())])
         run.hand_over(lambda: copy_item(source, item), {"rows": None})
@@ -165,8 +172,8 @@ class ItemHistory(ItemData):
         raise NotImplementedError
 
     def _go_on(self, point: ResumePoint) -> tuple[int, Any]:
-        from rla_client.resuming import abandon_later  # noqa: PLC0415
         from rla_client.found_run import read_run  # noqa: PLC0415
+        from rla_client.resuming import abandon_later  # noqa: PLC0415
 
         if not self.hyper_param:
             self.hyper_param = read_run(point.item).hyper_param
@@ -227,6 +234,11 @@ def _keep_own(source: Path, target: Path) -> None:
     """Move what this run has written itself and the copy would replace to `before-fork/`."""
     for file in source.iterdir():
         own = target / file.name
-        if file.is_file() and own.is_file() and own.stat().st_size and not file.name.startswith(HYPARAM_FILE_NAME):
+        if (
+            file.is_file()
+            and own.is_file()
+            and own.stat().st_size
+            and not file.name.startswith(HYPARAM_FILE_NAME)
+        ):
             (target / BEFORE_FORK).mkdir(exist_ok=True)
             own.rename(target / BEFORE_FORK / file.name)

@@ -48,7 +48,7 @@ class ExperimentLoader:
         return loaded
 
     def import_hyper_parameters(
-        self, hp_to_overwrite: Iterable[str] | None = None, sync_timestep: bool = False  # noqa: FBT001, FBT002
+        self, hp_to_overwrite: Iterable[str] | None = None, sync_timestep: bool = False
     ) -> argparse.Namespace:
         """Hyper-parameters of the loaded run over the current ones.
 
@@ -76,7 +76,7 @@ class ExperimentLoader:
         self,
         var_prefix: str | None = None,
         variable_list: Iterable[str] | None = None,
-        verbose: bool = True,  # noqa: FBT001, FBT002 - RLA's signature
+        verbose: bool = True,
         ckp_index: int | None = None,
         checkpoint_name: str = CHECKPOINT_NAME,
     ) -> tuple[int, Any, dict[str, Any]]:
@@ -142,7 +142,7 @@ def update_hyper_parameters_fn(
     second: Any,  # noqa: ANN401
     third: Any = None,  # noqa: ANN401
     hp_to_overwrite: Iterable[str] | None = None,
-    sync_timestep: bool = False,  # noqa: FBT001, FBT002
+    sync_timestep: bool = False,
 ) -> argparse.Namespace:
     """Hyper-parameters of an earlier run over the current ones, which become the current ones.
 

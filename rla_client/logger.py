@@ -13,14 +13,12 @@ call is safe from any thread, and none raises because of the agent, the disk or 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from datetime import datetime
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rla_client.clock import time_step_holder
-from rla_client.errors import ArgumentError
+from rla_client.plain_run import check_sinks, default_folder, open_plain_run
 from rla_client.recording import (
     BACKUP,
     DEBUG,
@@ -28,13 +26,12 @@ from rla_client.recording import (
     ERROR,
     INFO,
     PLAIN_TYPES,
-    SINKS,
     WARN,
     Exclude,
     Logger,
     Row,
 )
-from rla_client.run import Run, joined_logger, open_plain_run
+from rla_client.run import Run, joined_logger
 from rla_client.trackers import (
     ProfileKV as _ProfileKV,
 )
@@ -50,50 +47,16 @@ if TYPE_CHECKING:
 
     from rla_client.readers import read_csv, read_json, read_tb
 
+# fmt: off
 __all__ = [
-    "BACKUP",
-    "DEBUG",
-    "DISABLED",
-    "ERROR",
-    "INFO",
-    "WARN",
-    "Logger",
-    "ProfileKV",
-    "backup",
-    "configure",
-    "debug",
-    "dump_tabular",
-    "dumpkvs",
-    "error",
-    "flush",
-    "get_current",
-    "get_dir",
-    "get_tbx_writer",
-    "get_time",
-    "getkvs",
-    "info",
-    "log",
-    "log_from_tf_summary",
-    "log_key_value",
-    "log_time_tracker",
-    "logkv",
-    "logkv_mean",
-    "logkvs",
-    "ma_record_tabular",
-    "open_time_tracker",
-    "profile",
-    "read_csv",
-    "read_json",
-    "read_tb",
-    "record_tabular",
-    "reset",
-    "scoped_configure",
-    "set_comm",
-    "set_level",
-    "set_time",
-    "timestep",
-    "warn",
+    "BACKUP", "DEBUG", "DISABLED", "ERROR", "INFO", "WARN", "Logger", "ProfileKV", "backup", "configure",
+    "debug", "dump_tabular", "dumpkvs", "error", "flush", "get_current", "get_dir", "get_tbx_writer",
+    "get_time", "getkvs", "info", "log", "log_from_tf_summary", "log_key_value", "log_time_tracker",
+    "logkv", "logkv_mean", "logkvs", "ma_record_tabular", "open_time_tracker", "profile", "read_csv",
+    "read_json", "read_tb", "record_tabular", "reset", "scoped_configure", "set_comm", "set_level",
+    "set_time", "timestep", "warn",
 ]
+# fmt: on
 
 _READERS = frozenset({"read_csv", "read_json", "read_tb"})  # of rla_client.readers, loaded at first use
 
@@ -281,33 +244,16 @@ def configure(
     if former is not None and former.logger is _current:
         former.close("finished", "")
     run = open_plain_run(
-        _default_folder(dir), _sinks(format_strs), log_callback_fn, comm, log_suffix, dict(file_names or {})
+        default_folder(dir),
+        check_sinks(format_strs),
+        log_callback_fn,
+        comm,
+        log_suffix,
+        dict(file_names or {}),
     )
     _plain_run = run
     set_current(run.logger)
     log(f"Logging to {run.logger.folder}")
-
-
-def _default_folder(folder: str | os.PathLike[str] | None) -> str:
-    if folder is not None:
-        return os.fspath(folder)
-    stamp = datetime.now().strftime("openai-%Y-%m-%d-%H-%M-%S-%f")  # noqa: DTZ005 - local, as baselines
-    if os.environ.get("OPENAI_LOGDIR"):
-        return os.environ["OPENAI_LOGDIR"]
-    import tempfile  # noqa: PLC0415 - not at import of the package
-
-    return os.path.join(tempfile.gettempdir(), stamp)
-
-
-def _sinks(format_strs: Iterable[str] | None) -> tuple[str, ...]:
-    if format_strs is None:
-        format_strs = os.environ.get("OPENAI_LOG_FORMAT", "stdout,log,csv").split(",")
-    names = tuple(name for name in format_strs if name)
-    for name in names:
-        if name not in SINKS:
-            message = f"unknown output {name!r} in format_strs; choose from {', '.join(SINKS)}"
-            raise ArgumentError(message)
-    return names
 
 
 @contextmanager
@@ -417,17 +363,9 @@ def get_tbx_writer() -> tensorboardX.SummaryWriter:
     Raises:
         ArgumentError: `tensorboard` is not among the outputs (LOG_USED, format_strs).
     """
-    current = _current
-    if "tensorboard" not in current.sinks:
-        message = "get_tbx_writer() needs tensorboard among the outputs; see LOG_USED in rla_config.yaml"
-        raise ArgumentError(message)
-    if current.tbx_writer is None:
-        from rla_client.summary_writer import AgentSummaryWriter  # noqa: PLC0415
+    from rla_client.tensorboard_out import tbx_writer  # noqa: PLC0415 - tensorboardX is slow to import
 
-        current.tbx_writer = AgentSummaryWriter(
-            current.event, logdir=os.path.join(current.folder or ".", "tb", "events"), get_step=timestep
-        )
-    return current.tbx_writer
+    return tbx_writer(_current)
 
 
 def log_from_tf_summary(summary: Any) -> None:  # noqa: ANN401 - a tensorflow object, or bytes
@@ -436,17 +374,9 @@ def log_from_tf_summary(summary: Any) -> None:  # noqa: ANN401 - a tensorflow ob
     Raises:
         ArgumentError: not a Summary.
     """
-    from rla_client.summary_writer import event_of_summary, scalars_of_summary  # noqa: PLC0415
+    from rla_client.tensorboard_out import send_tf_summary  # noqa: PLC0415
 
-    now, step = time.time(), int(timestep())
-    for tag, value in scalars_of_summary(summary):
-        record_tabular(tag, value)
-    _current.event(event_of_summary(summary, now, step), now, step)
-
-
-def time_tracker_block(name: str) -> AbstractContextManager[Any]:
-    """`open_time_tracker(name)` as a context manager."""
-    return open_time_tracker(name)
+    send_tf_summary(_current, summary)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a function of rla_client.readers

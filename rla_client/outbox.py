@@ -452,7 +452,7 @@ class Outbox:
         self.lock._at_fork_reinit()  # type: ignore[attr-defined]  # noqa: SLF001  # as threading itself does
         _inherited.extend(thing for thing in (self._socket, self._context) if thing is not None)
         if self._writer is not None:
-            self._writer.close()
+            self._writer.abandon()
         closed = self._closed
         self.lost = self._reported_lost = 0
         self._reset()

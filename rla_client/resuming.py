@@ -19,11 +19,11 @@ from typing import Any
 from rla_client.checkpoint_files import find_checkpoint, list_checkpoints
 from rla_client.errors import NoCheckpointError, RlaError
 from rla_client.found_run import find_item, read_run_file
-from rla_client.stream_handover import settle
 from rla_client.item import Item
 from rla_client.layout import CHECKPOINT, LOG, OTHER_RESULTS, RunIndex
 from rla_client.places import find_places
 from rla_client.resume_state import RESUME_FOLDER, read_resume_state
+from rla_client.stream_handover import settle
 
 _FIGURE = re.compile(r"^(\d+)-")
 _CHECKPOINT = re.compile(r"^.+[_-](\d+)\.pt$")

@@ -6,7 +6,10 @@ import argparse
 
 
 def boolean_flag(
-    parser: argparse.ArgumentParser, name: str, default: bool = False, help: str | None = None  # noqa: A002, FBT001, FBT002
+    parser: argparse.ArgumentParser,
+    name: str,
+    default: bool = False,
+    help: str | None = None,  # noqa: A002
 ) -> None:
     """Add `--name` and `--no-name`, which set `name` (dashes as underscores) to True and False."""
     target = name.replace("-", "_")

@@ -28,7 +28,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rla_client.autostart import shares_our_life
-from rla_client.errors import ArgumentError
 from rla_client.layout import check_relative
 from rla_client.outbox import Outbox
 from rla_client.places import find_places
@@ -243,39 +242,6 @@ def open_run(
     return Run(logger, opening, settings)
 
 
-def open_plain_run(
-    folder: str,
-    sinks: tuple[str, ...],
-    callback: Callable[[Row], object] | None,
-    comm: Any,  # noqa: ANN401
-    suffix: str,
-    names: dict[str, str],
-) -> Run:
-    """Open a run that logs into a plain folder.
-
-    Raises:
-        ArgumentError: the folder cannot be made.
-    """
-    from rla_client.config import AgentConfig  # noqa: PLC0415 - not at import of the package
-
-    settings = AgentConfig()
-    if disabled() or rank() > 0:
-        return Run(Logger(folder, (), callback=callback, comm=comm), None, settings)
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        message = f"cannot make the log folder {folder}: {error.strerror or error}"
-        raise ArgumentError(message) from error
-    if suffix:
-        for output in ("csv", "json", "log"):
-            stem, ending = os.path.splitext(OUTPUT_NAMES[output])
-            names.setdefault(output, f"{stem}{suffix}{ending}")
-    opening = make_opening(root=folder, folders={"log": "."}, sinks=sinks, names=names, item={})
-    run = open_run(opening, sinks, settings, callback=callback, comm=comm)
-    run.logger.folder = folder
-    return run
-
-
 def worker_opening(opening: Mapping[str, Any]) -> dict[str, Any] | None:
     """Describe the stream of a worker process of the run: its outputs bear a label of its own."""
     folder = os.path.join(opening["root"], opening["folders"]["log"])
@@ -321,7 +287,9 @@ def joined_logger() -> Logger | None:
         own = worker_opening(opening)
         if own is None:
             return None
-        outbox = Outbox(find_places(), own, AgentConfig(), lock=lock, as_worker=lambda: worker_opening(opening))
+        outbox = Outbox(
+            find_places(), own, AgentConfig(), lock=lock, as_worker=lambda: worker_opening(opening)
+        )
         atexit.register(outbox.release)
         return outbox
 

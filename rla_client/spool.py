@@ -3,7 +3,7 @@
 ::
 
     <state>/spool/<stream>/
-        lock          POSIX record lock, held by the writer while it lives
+        lock          POSIX record lock, held by the writer while it lives; `<pid> <start time>`
         000001.seg    frames (rla_client/protocol.py); the first one is OPEN
         000002.seg    exists only once 000001.seg is complete
         000002.base   the agent's: sizes of all outputs at the start of segment 2
@@ -18,7 +18,7 @@ folder when the writer is gone and everything has been taken in.
 Invariants. Frames are appended by one write(2) on an O_APPEND descriptor under one lock; bytes
 below `size` never change. A torn frame can only be the last thing in a segment (a short write
 that could not be undone, after which the writer moves to a new segment, or a power cut). The
-lock alone decides whether a writer lives.
+lock decides whether a writer lives; where it is free, the process that the lock file names.
 
 Interrupts. Signal handlers run after calls and at loop ends, and may raise, or call us again. So
 what must not be parted from a system call is straight-line code without calls: the bookkeeping
@@ -45,6 +45,7 @@ from rla_client.protocol import SEGMENT_MAX_BYTES, FrameKind, iter_frames
 from rla_client.storage import TEMP_PREFIX
 
 LOCK_NAME = "lock"
+MAX_HOLDER_BYTES = 64
 BLOBS_NAME = "blobs"
 SEGMENT_SUFFIX = ".seg"
 BASE_SUFFIX = ".base"
@@ -103,11 +104,37 @@ def writer_alive(folder: str | os.PathLike[str]) -> bool:
     try:
         query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, query)
+        if _FLOCK.unpack(answer)[0] != fcntl.F_UNLCK:
+            return True
+        named = os.read(descriptor, MAX_HOLDER_BYTES)
     except OSError:
         return True
     finally:
         os.close(descriptor)
-    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+    return process_lives(named)
+
+
+def process_lives(named: bytes) -> bool:
+    """Whether the process of a lock file's `<pid> <start time>` lives on this machine.
+
+    The lock is lost when anything in the writing process opens and closes its file (a copy of the
+    state folder, a code backup). Then this counts; a writer that lets go empties the file.
+    """
+    pid, _, start = named.decode("ascii", "replace").strip().partition(" ")
+    if not (pid.isdigit() and start.isdigit()):
+        return False
+    found = process_start(int(pid))
+    return found is not None and found == int(start)
+
+
+def process_start(pid: int) -> int | None:
+    """Start time of a process in clock ticks since boot; None when it is gone or a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in {b"Z", b"X"} else int(fields[19])
 
 
 def spool_bytes(spool: Path) -> int:
@@ -187,6 +214,7 @@ class SegmentWriter:
             hidden.mkdir(mode=0o700)
             self._lock = os.open(hidden / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(self._lock, f"{os.getpid()} {process_start(os.getpid())}".encode())
             self._begin_segment(hidden)
             os.rename(hidden, self.folder)
         except OSError as error:
@@ -338,14 +366,19 @@ class SegmentWriter:
 
     def close(self) -> None:
         """Let go of the stream: the agent may then finish it."""
+        if self._lock >= 0:
+            with suppress(OSError):
+                os.ftruncate(self._lock, 0)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close the descriptors and leave the stream as it is: in a forked child it is the parent's."""
         descriptors = (self._descriptor, self._lock)
         self._descriptor = self._lock = -1
         for descriptor in descriptors:
             if descriptor >= 0:
                 with suppress(OSError):
                     os.close(descriptor)
-
-    abandon = close
 
 
 def read_at(path: str | os.PathLike[str], offset: int, limit: int) -> bytes:

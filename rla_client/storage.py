@@ -15,7 +15,9 @@ from typing import BinaryIO
 TEMP_PREFIX = ".rla-tmp-"  # sweepers and replication pass over names that begin so
 
 
-def write_atomic(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o644, durable: bool = True) -> None:
+def write_atomic(
+    path: str | os.PathLike[str], data: bytes, *, mode: int = 0o644, durable: bool = True
+) -> None:
     """Put `data` under `path`, whole or not at all.
 
     Args:

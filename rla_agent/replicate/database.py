@@ -355,10 +355,11 @@ class Database:
         if not self.host or now - at < fleet.EVERY_S:
             return b""
         runs = []
+        steps = self.committed.time_steps()
         for item in sorted({os.fsdecode(item.partition(b"/")[2]) for item in self._live}):
             run = self.scanner.run(item)
             if run is not None and run.live:
-                runs.append({"item": item, "state": run.state, "time_step": run.time_step})
+                runs.append({"item": item, "state": run.state, "time_step": steps.get(item, run.time_step)})
         content = fleet.compose(self.host, fleet.version(), runs, self.ledger.backlog(self.number))
         self._fleet = (now, content)
         return content if runs or content != last else b""

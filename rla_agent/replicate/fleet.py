@@ -88,6 +88,8 @@ def as_text(machines: list[dict[str, Any]]) -> str:
         lines.append(f"{host}  seen {machine['age_s']:.0f} s ago  version {version}  {files} file(s) waiting")
         for run in machine["runs"]:
             if isinstance(run, dict):
-                words = (str(run.get(name, "")) for name in ("state", "time_step", "item"))
+                step = run.get("time_step")
+                shown = f"time-step {step:g}" if isinstance(step, int | float) else "no row yet"
+                words = (str(run.get("state", "")), shown, str(run.get("item", "")))
                 lines.append("  " + "  ".join(printable(word) for word in words))
     return "\n".join(lines) if lines else "no machine has reported yet"

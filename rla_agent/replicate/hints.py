@@ -15,7 +15,7 @@ import os
 import socket
 import sqlite3
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -177,6 +177,15 @@ class Committed:
             self._hinted.pop(path, None)
             return None
         return Owned(int(row[0]), int(row[1]), bool(row[2]))
+
+    def time_steps(self) -> dict[str, float | None]:
+        """Item → time-step of the runs that live; run.json is a minute behind."""
+        try:
+            with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, timeout=0.2)) as db:
+                runs = [json.loads(data) for (data,) in db.execute("SELECT data FROM runs WHERE live = 1")]
+            return {f"{run['table']}/{run['index']}": run["time_step"] for run in runs}
+        except (sqlite3.Error, ValueError, KeyError, TypeError):
+            return {}
 
     def close(self) -> None:
         """Close agent.db; the next lookup opens it again."""

@@ -30,7 +30,7 @@ ANSWER_S: Final = 10.0
 _PROBE: Final = "rla-agent-probe"
 _CONNECT_FAILED: Final = 2  # SSH_OPEN_CONNECT_FAILED: it was tried, so it is allowed
 _FALLBACKS: Final = {
-    POSIX_RENAME: "the old file is moved aside before a new one takes its name: the name is missing for a moment",
+    POSIX_RENAME: "the old file is moved aside first, so that the name is missing for a moment",
     STATVFS: "a full disk shows as Failure, and is guessed",
     HARDLINK: "files of the same content are stored anew for each item",
     b"copy-data": "a CSV that lags is continued in place, 32 KiB at a time",

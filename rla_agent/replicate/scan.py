@@ -61,7 +61,7 @@ class Run:
 
     host: str
     state: str
-    time_step: str
+    time_step: float | None
     stamp: tuple[int, int]
 
     @property
@@ -270,5 +270,6 @@ def _read_run(path: bytes, stamp: tuple[int, int]) -> Run | None:
         return None
     if not isinstance(found, dict):
         return None
-    step = found.get("last_time_step", found.get("time_step", ""))
-    return Run(str(found.get("host", "")), str(found.get("state", "")), str(step)[:40], stamp)
+    step = found.get("time_step")
+    step = step if isinstance(step, int | float) else None
+    return Run(str(found.get("host", "")), str(found.get("state", "")), step, stamp)

@@ -23,8 +23,8 @@ from rla_client.errors import AgentNotRunningError, LaunchError
 from rla_client.experiment import dowel
 from rla_client.experiment.history import PastRow, hide_events, past_rows, past_text
 from rla_client.experiment.settle import settle
+from rla_client.plain_run import open_plain_run
 from rla_client.protocol import FrameKind, TextTarget, pack
-from rla_client.run import open_plain_run
 
 if TYPE_CHECKING:
     from rla_client.recording import Row

@@ -175,8 +175,9 @@ def start(base: Path, server: Sshd, files: int) -> None:
             item = f"log/{ITEM.replace('000001', f'{folder:06d}')}".encode()
             row = ledger.folder(number, item, "log", item)
             db.executemany(
-                "INSERT INTO files(folder, name, db, state, prio, pending, not_before, seen, tries, ino, size, "
-                "mtime_ns, ctime_ns, generation, acked, crc, head_crc, tail_crc, sha256, remote_mtime, sent_at) "
+                "INSERT INTO files(folder, name, db, state, prio, pending, not_before, seen, tries, ino, "
+                "size, mtime_ns, ctime_ns, generation, acked, crc, head_crc, tail_crc, sha256, "
+                "remote_mtime, sent_at) "
                 "VALUES(?, ?, ?, 0, 0, 0, 0, 0, 0, 1, 1000, 1, 1, 0, 1000, 1, 1, 1, ?, 1, 1)",
                 ((row, f"file-{name}".encode(), number, os.urandom(32)) for name in range(100)),
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 import rla_client.spool as spool_module
 from rla_client.errors import SpoolError
+from rla_client.places import Places
 from rla_client.protocol import FrameKind, encode_frame, iter_frames, pack
 from rla_client.spool import (
     SegmentWriter,
@@ -245,4 +247,50 @@ def test_an_interrupted_opening_leaves_no_stream(tmp_path: Path, monkeypatch: py
 def test_spool_bytes_counts_streams_only(writer: SegmentWriter, tmp_path: Path) -> None:
     writer.append(row(0), 1)
     (tmp_path / "other").write_bytes(b"x" * 999)
-    assert spool_bytes(tmp_path) == segment_path(writer.folder, 1).stat().st_size
+    lock = (writer.folder / "lock").stat().st_size
+    assert spool_bytes(tmp_path) == segment_path(writer.folder, 1).stat().st_size + lock
+
+
+def test_a_lost_lock_does_not_make_a_living_writer_dead(places: Places) -> None:
+    """Anything in the process that opens and closes the lock file drops a POSIX lock."""
+    code = (
+        "import sys, shutil; from pathlib import Path\n"
+        "from rla_client.spool import SegmentWriter\n"
+        "spool = Path(sys.argv[1])\n"
+        "writer = SegmentWriter(spool, lambda number, rows: b'x')\n"
+        "(writer.folder / 'lock').read_bytes()\n"
+        "print(writer.folder, flush=True); sys.stdin.readline()\n"
+        "writer.close(); print('closed', flush=True); sys.stdin.readline()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(places.spool)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    folder = Path(process.stdout.readline().strip())
+    assert writer_alive(folder)
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "closed\n"
+    assert not writer_alive(folder)
+    process.communicate("\n")
+
+
+def test_a_killed_writer_without_lock_is_dead_also_as_a_zombie(places: Places) -> None:
+    code = (
+        "import sys; from pathlib import Path; from rla_client.spool import SegmentWriter\n"
+        "writer = SegmentWriter(Path(sys.argv[1]), lambda number, rows: b'x')\n"
+        "(writer.folder / 'lock').read_bytes()\n"
+        "print(writer.folder, flush=True); sys.stdin.readline()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(places.spool)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    folder = Path(process.stdout.readline().strip())
+    process.kill()
+    deadline = time.monotonic() + 10
+    while writer_alive(folder) and time.monotonic() < deadline:
+        pass
+    assert not writer_alive(folder)  # not reaped yet
+    process.communicate()

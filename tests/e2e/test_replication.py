@@ -268,9 +268,13 @@ def test_status_tells_of_replication(project: Project, agent: Any, wait_until: C
     assert target["target"].endswith(str(project.master.root))
     assert target["health"] == "ok"
     assert f":{project.master.port}" in agent.command("status").stdout
-    assert (
-        os.uname().nodename in agent.command("status", "--fleet", "--config", str(project.config)).stdout
-    ), "this machine in the fleet"
+    training.tell("rows 20")
+
+    def fleet() -> str:
+        return str(agent.command("status", "--fleet").stdout)
+
+    shown = wait_until(lambda: "time-step" in (text := fleet()) and text, 40, what="a time-step in the fleet")
+    assert os.uname().nodename in shown
     training.end()
     wait_until(project.same, 30, what="equal trees")
     added = Path(str(training.log).replace("/log/", "/results/", 1)) / "afterwards.txt"
@@ -340,3 +344,43 @@ def test_a_run_on_the_master_itself_stays_there(project: Project, agent: Any) ->
     assert not project.there(training.log).exists()
     registered = json.loads((agent.places.state / "replicate" / "databases.json").read_bytes())
     assert len(registered["databases"][0]["off"]) == 1
+
+
+def rla(*words: object) -> subprocess.CompletedProcess[str]:
+    code = "from rla_client.database.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_pull_verify_push(
+    project: Project, agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    training = project.train()
+    training.tell("rows 20")
+    training.end()
+    sums = project.there(training.log) / "SHA256SUMS"
+    wait_until(lambda: sums.exists() and project.same(), 30, what="equal trees")
+    where = ("--config", project.config, "--data-root")
+    laptop = tmp_path / "laptop"
+    laptop.mkdir()
+    done = rla("pull", *where, laptop, "--table", "tab*", "--kind", "log")
+    assert done.returncode == 0, done.stderr
+    assert tree(laptop) == {path: sha for path, sha in project.here().items() if path.startswith("log/")}
+    assert "0 fault(s)" in rla("verify", *where, project.root).stdout
+    csv = project.there(training.log) / "progress.csv"
+    data, times = bytearray(csv.read_bytes()), csv.stat()
+    data[7] ^= 1
+    csv.write_bytes(data)
+    os.utime(csv, (times.st_atime, times.st_mtime))
+    found = rla("verify", *where, project.root, "--fix")
+    assert found.returncode == 1
+    assert "progress.csv" in found.stdout
+    assert agent.command("replicate", "now").returncode == 0
+    wait_until(project.same, 30, what="a mended file")
+    assert rla("push", *where, project.root).returncode == 0
+    assert project.same()

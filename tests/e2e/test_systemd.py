@@ -128,6 +128,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL)
     for user in ("alice", "bob"):
         shutil.rmtree(path / "home" / user, ignore_errors=True)
+        shutil.rmtree(path / "srv" / user, ignore_errors=True)
         subprocess.run(["chroot", path, "userdel", user], check=False, capture_output=True)
         subprocess.run(["chroot", path, "useradd", "-m", user], check=True, capture_output=True)
         subprocess.run(

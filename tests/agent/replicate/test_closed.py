@@ -175,9 +175,9 @@ def test_links_and_odd_names(node: Node, master: Sshd, tmp_path: Path) -> None:
     (folder / "folder-link").symlink_to(tmp_path)
     os.mkfifo(folder / "pipe")
     node.start()
-    wait_until(lambda: len(tree(master.root)) == len(names) + 1, 20)
     there = os.fsencode(master.root / "results" / ITEM)
-    assert sorted(os.listdir(there)) == sorted(names)
+    wait_until(lambda: os.path.isdir(there) and sorted(os.listdir(there)) == sorted(names), 20)
+    wait_until(lambda: len(tree(master.root)) == len(names) + 1, 20)
     assert "outside" not in "".join(path.read_text() for path in (master.root / "log").rglob("*.json"))
 
 

@@ -1,0 +1,224 @@
+"""The first half of exp_manager: which table, database and configuration, and which hyper-parameters.
+
+Nothing here opens a run; `ExpManager.log_files_gen` does, with what was said here.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla_client import logger
+from rla_client.clock import TimeStepHolder, time_step_holder
+from rla_client.errors import ArgumentError, NotConfiguredError
+from rla_client.layout import LOG_NAME_FORMAT_VERSION, check_table_name, make_info
+from rla_client.recording import Row
+
+if TYPE_CHECKING:
+    from rla_client.config import Config
+
+RUN_ID_VARIABLE, RESUME_VARIABLE = "RLA_RUN_ID", "RLA_RESUME"
+RESUME_MODES = ("never", "allow", "must")
+_ALIASES = {"task_name": "task_table_name", "private_config_path": "rla_config", "log_root": "data_root"}
+
+
+class ExperimentSetup:
+    """Configuration and hyper-parameters of the next run; `ExpManager` is one."""
+
+    loaded_record: list[str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time_step_holder: TimeStepHolder = time_step_holder
+        self.hyper_param: dict[str, Any] = {}
+        self.log_name_format_version = LOG_NAME_FORMAT_VERSION
+        self.task_table_name: str | None = None
+        self.data_root: str | None = None
+        self.private_config: dict[str, Any] | None = None
+        self.config: Config | None = None
+        self.record_date: datetime | None = None
+        self.info: str | None = None
+        self.is_master_node = False
+        self.run_file: list[str] = []
+        self.ignore_file_path: str | None = None
+        self.project_root: str | None = None
+        self.dl_framework: str | None = None
+        self.log_callback_fn: Callable[[Row], object] | None = None
+        self._tracked: list[tuple[str, object]] = []
+        self._address: str | None = None
+        self.run_id: str | None = None
+        self.resume_mode = "never"
+
+    # -- configuration ------------------------------------------------------------------------
+
+    def configure(  # noqa: PLR0913, PLR0917 - RLA's signature
+        self,
+        task_table_name: str | None = None,
+        rla_config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+        data_root: str | os.PathLike[str] | None = None,
+        ignore_file_path: str | os.PathLike[str] | None = None,
+        run_file: str | list[str] | None = None,
+        is_master_node: bool = False,
+        code_root: str | os.PathLike[str] | None = None,
+        log_callback_fn: Callable[[Row], object] | None = None,
+        run_id: str | None = None,
+        resume: str | None = None,
+        **older_names: Any,  # noqa: ANN401
+    ) -> None:
+        """Say which table, configuration and database the next run belongs to.
+
+        Args:
+            task_table_name: table that collects the runs of one task (older name: `task_name`).
+            rla_config: path of rla_config.yaml, or a dict of the same shape (older name:
+                `private_config_path`).
+            data_root: folder of the database (older name: `log_root`).
+            ignore_file_path: gitignore rules of what the code backup leaves out.
+            run_file: file or files to back up beside the code.
+            is_master_node: this machine is the master, so the run is not replicated.
+            code_root: root of the code to back up; needed with a dict, else the folder of the file.
+            log_callback_fn: called with each dumped row.
+            run_id: names this run for a later process (default: `RLA_RUN_ID`).
+            resume: `never`; `allow` goes on with the newest unfinished run of this `run_id` at its
+                newest checkpoint, or opens a new one; `must` fails without one (default:
+                `RLA_RESUME`, else never).
+            **older_names: the older names above.
+
+        Raises:
+            ArgumentError: an argument is missing or wrong.
+            ConfigError: the configuration has faults; all are listed.
+        """
+        from rla_client.config import load_config  # noqa: PLC0415 - not at import of the package
+
+        given = {"task_table_name": task_table_name, "rla_config": rla_config, "data_root": data_root}
+        _take_older_names(given, older_names)
+        missing = [name for name, value in given.items() if value is None]
+        if missing:
+            message = f"configure() needs {', '.join(missing)}"
+            raise ArgumentError(message)
+        source: Any = given["rla_config"]
+        root: Any = given["data_root"]
+        if isinstance(source, Mapping) and code_root is None:
+            message = "with rla_config as a dict, configure() needs code_root: the root of your code"
+            raise ArgumentError(message)
+        table = check_table_name(given["task_table_name"])
+        config = load_config(source)
+        self.task_table_name = table
+        self.config = config
+        self.private_config = _raw_config(source)
+        self.data_root = os.fspath(root)
+        self.dl_framework = config.dl_framework
+        self.is_master_node = is_master_node
+        self.ignore_file_path = None if ignore_file_path is None else os.fspath(ignore_file_path)
+        self.run_file = [run_file] if isinstance(run_file, str) else list(run_file or ())
+        self.log_callback_fn = log_callback_fn
+        self._set_resume(run_id, resume)
+        folder = code_root if code_root is not None else Path(str(config.path)).parent
+        self.project_root = os.path.abspath(folder)
+
+    def _set_resume(self, run_id: str | None, resume: str | None) -> None:
+        run_id = run_id or os.environ.get(RUN_ID_VARIABLE) or None
+        mode = resume or os.environ.get(RESUME_VARIABLE) or "never"
+        if mode not in RESUME_MODES:
+            message = f"resume is one of {', '.join(RESUME_MODES)}; got {mode!r}"
+            raise ArgumentError(message)
+        if mode == "must" and run_id is None:
+            message = f"resume='must' needs a run_id (or {RUN_ID_VARIABLE})"
+            raise ArgumentError(message)
+        self.run_id, self.resume_mode = run_id, mode
+
+    def get_task_table_name(self) -> str:
+        """The table of the next run."""
+        return self._configured()[0]
+
+    def _configured(self) -> tuple[str, Config, str]:
+        if self.task_table_name is None or self.config is None or self.data_root is None:
+            message = "call exp_manager.configure(task_table_name, rla_config, data_root) first"
+            raise NotConfiguredError(message)
+        return self.task_table_name, self.config, self.data_root
+
+    # -- hyper-parameters ---------------------------------------------------------------------
+
+    def set_hyper_param(self, **argkw: Any) -> None:  # noqa: ANN401
+        """Set all hyper-parameters of the next run, of any type."""
+        self.hyper_param = argkw
+
+    def update_hyper_param(self, k: str, v: Any) -> None:  # noqa: ANN401
+        """Set one hyper-parameter."""
+        self.hyper_param[k] = v
+
+    def add_record_param(self, keys: Iterable[str]) -> None:
+        """Track hyper-parameters: they become part of the run's index.
+
+        Args:
+            keys: names; a dotted one reaches into nested dicts.
+
+        Raises:
+            KeyError: a name without dot that is not set. An unknown dotted one is reported and
+                skipped, as in RLA.
+            ArgumentError: one text instead of a list of names.
+        """
+        if isinstance(keys, str):
+            message = f"add_record_param takes a list of names, e.g. add_record_param([{keys!r}])"
+            raise ArgumentError(message)
+        found: list[tuple[str, object]] = []
+        for key in keys:
+            if key in self.hyper_param:
+                found.append((key, self.hyper_param[key]))
+            elif "." in key:
+                try:
+                    found.append((key, _reach(self.hyper_param, key)))
+                except (KeyError, TypeError, AttributeError):
+                    logger.warn(f"hyper-parameter {key} is not set, so the run's index leaves it out")
+            else:
+                known = ", ".join(sorted(map(str, self.hyper_param))) or "none"
+                message = f"hyper-parameter {key!r} is not set; there are: {known}"
+                raise KeyError(message)
+        self._tracked += found
+
+    def clear_record_param(self) -> None:
+        """Track nothing."""
+        self._tracked = []
+
+    @property
+    def hyper_param_record(self) -> list[str]:
+        """Tracked hyper-parameters as `key=value`, in the order added."""
+        return self.loaded_record or [make_info([pair])[1:] for pair in self._tracked]
+
+    def print_args(self) -> None:
+        """Write all hyper-parameters to backup.txt, sorted by name."""
+        for key, value in sorted(self.hyper_param.items(), key=lambda pair: str(pair[0])):
+            logger.backup(f"key: {key}, value: {value}")
+
+
+def _take_older_names(given: dict[str, Any], older: dict[str, Any]) -> None:
+    for old, value in older.items():
+        new = _ALIASES.get(old)
+        if new is None:
+            message = f"configure() got an unexpected argument {old!r}"
+            raise TypeError(message)
+        if given[new] is not None:
+            message = f"configure() got both {old} and {new}; {old} is the older name of {new}"
+            raise ArgumentError(message)
+        warnings.warn(f"{old} is the older name of {new}", DeprecationWarning, stacklevel=3)
+        given[new] = value
+
+
+def _raw_config(source: object) -> dict[str, Any]:
+    """The configuration as the user wrote it, for scripts that read `private_config`."""
+    if isinstance(source, Mapping):
+        return dict(source)
+    import yaml  # noqa: PLC0415 - loaded already by load_config
+
+    content = yaml.safe_load(Path(os.fspath(source)).read_text(encoding="utf-8"))  # type: ignore[call-overload]
+    return content if isinstance(content, dict) else {}
+
+
+def _reach(hyper_param: Mapping[str, Any], dotted: str) -> object:
+    value: Any = hyper_param
+    for part in dotted.split("."):
+        value = value[part] if isinstance(value, Mapping) else getattr(value, part)
+    return value

@@ -1,0 +1,73 @@
+"""Runs that log into a plain folder, without a database: what `logger.configure` opens."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from rla_client.errors import ArgumentError
+from rla_client.recording import SINKS, Logger, Row
+from rla_client.run import OUTPUT_NAMES, Run, disabled, make_opening, open_run, rank
+
+
+def open_plain_run(
+    folder: str,
+    sinks: tuple[str, ...],
+    callback: Callable[[Row], object] | None,
+    comm: Any,  # noqa: ANN401
+    suffix: str,
+    names: dict[str, str],
+) -> Run:
+    """Open a run that logs into a plain folder.
+
+    Raises:
+        ArgumentError: the folder cannot be made.
+    """
+    from rla_client.config import AgentConfig  # noqa: PLC0415 - not at import of the package
+
+    settings = AgentConfig()
+    if disabled() or rank() > 0:
+        return Run(Logger(folder, (), callback=callback, comm=comm), None, settings)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        message = f"cannot make the log folder {folder}: {error.strerror or error}"
+        raise ArgumentError(message) from error
+    if suffix:
+        for output in ("csv", "json", "log"):
+            stem, ending = os.path.splitext(OUTPUT_NAMES[output])
+            names.setdefault(output, f"{stem}{suffix}{ending}")
+    opening = make_opening(root=folder, folders={"log": "."}, sinks=sinks, names=names, item={})
+    run = open_run(opening, sinks, settings, callback=callback, comm=comm)
+    run.logger.folder = folder
+    return run
+
+
+def default_folder(folder: str | os.PathLike[str] | None) -> str:
+    """`folder`, else `$OPENAI_LOGDIR`, else a new name among the temporary files."""
+    if folder is not None:
+        return os.fspath(folder)
+    stamp = datetime.now().strftime("openai-%Y-%m-%d-%H-%M-%S-%f")  # noqa: DTZ005 - local, as baselines
+    if os.environ.get("OPENAI_LOGDIR"):
+        return os.environ["OPENAI_LOGDIR"]
+
+    return os.path.join(tempfile.gettempdir(), stamp)
+
+
+def check_sinks(format_strs: Iterable[str] | None) -> tuple[str, ...]:
+    """The outputs asked for, else those of `$OPENAI_LOG_FORMAT`, else stdout, log, csv.
+
+    Raises:
+        ArgumentError: one that does not exist.
+    """
+    if format_strs is None:
+        format_strs = os.environ.get("OPENAI_LOG_FORMAT", "stdout,log,csv").split(",")
+    names = tuple(name for name in format_strs if name)
+    for name in names:
+        if name not in SINKS:
+            message = f"unknown output {name!r} in format_strs; choose from {', '.join(SINKS)}"
+            raise ArgumentError(message)
+    return names

@@ -1,0 +1,42 @@
+"""What goes to TensorBoard beside rows: tensorboardX's writer, TensorFlow's summaries."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from rla_client.clock import time_step_holder
+from rla_client.errors import ArgumentError
+from rla_client.recording import Logger
+from rla_client.summary_writer import AgentSummaryWriter, event_of_summary, scalars_of_summary
+
+
+def tbx_writer(current: Logger) -> AgentSummaryWriter:
+    """The logger's tensorboardX `SummaryWriter`, made at the first call.
+
+    Raises:
+        ArgumentError: `tensorboard` is not among the outputs.
+    """
+    if "tensorboard" not in current.sinks:
+        message = "get_tbx_writer() needs tensorboard among the outputs; see LOG_USED in rla_config.yaml"
+        raise ArgumentError(message)
+    if current.tbx_writer is None:
+        folder = os.path.join(current.folder or ".", "tb", "events")
+        current.tbx_writer = AgentSummaryWriter(
+            current.event, logdir=folder, get_step=time_step_holder.get_time
+        )
+    writer: AgentSummaryWriter = current.tbx_writer
+    return writer
+
+
+def send_tf_summary(current: Logger, summary: Any) -> None:  # noqa: ANN401 - a tensorflow object, or bytes
+    """Send a Summary as an event; its scalars become values of the next row.
+
+    Raises:
+        ArgumentError: not a Summary.
+    """
+    now, step = time.time(), int(time_step_holder.get_time())
+    for tag, value in scalars_of_summary(summary):
+        current.record(tag, value)
+    current.event(event_of_summary(summary, now, step), now, step)
