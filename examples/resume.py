@@ -47,7 +47,12 @@ def main() -> None:
     optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)
 
     exp_manager.configure(
-        "resume_example", str(CONFIG), args.data_root, run_id=args.run_id, resume="allow", code_root=Path(__file__).parent
+        "resume_example",
+        str(CONFIG),
+        args.data_root,
+        run_id=args.run_id,
+        resume="allow",
+        code_root=Path(__file__).parent,
     )
     exp_manager.set_hyper_param(steps=args.steps, seed=args.seed)
     exp_manager.add_record_param(["seed"])

@@ -1,6 +1,6 @@
 """The simplest experiment: fit y = x w by gradient descent, with rows, figures and checkpoints.
 
-    python examples/simplest.py --data-root /tmp/rla_simplest --lr 0.05
+python examples/simplest.py --data-root /tmp/rla_simplest --lr 0.05
 """
 
 from __future__ import annotations

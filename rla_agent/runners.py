@@ -29,7 +29,7 @@ STORE_FOLDER = "code/.objects"  # of the database: file contents that many runs 
 
 _log = logging.getLogger("rla_agent.runners")
 
-assert CHECKPOINT_KIND == CHECKPOINT_JOB  # noqa: S101 - two packages name one kind
+assert CHECKPOINT_KIND == CHECKPOINT_JOB
 
 
 def _item_folder(context: JobContext, kind: str) -> Path:

@@ -82,7 +82,7 @@ class Sampler(threading.Thread):
         while not self._end.wait(self._interval_s):
             try:
                 self.sample()
-            except Exception:  # top of a thread: no sample is worth the agent
+            except Exception:  # noqa: BLE001 - top of a thread: no sample is worth the agent
                 _log.exception("sampling failed and ends; rows and everything else go on")
                 return
 

@@ -229,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not os.path.isfile(words[0]):
         sys.stderr.write(f"rla_client.compat: there is no script {words[0]}\n")
         return 2
-    from rla_client import compat  # noqa: PLC0415 - run as __main__, the module is also imported by name
+    from rla_client import compat  # noqa: PLC0415, PLW0406 - run as __main__; others import it by name
 
     compat.install()
     warnings.filterwarnings("ignore", message=".* is the older name of .*")

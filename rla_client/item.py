@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from rla_client.values import plain_hyper_param
 
 PARAMETER_KINDS = (CODE, LOG, HYPARAMETER)
 SHORT_INFO_BYTES = 60  # for file systems whose names are shorter than usual (eCryptfs: 143)
+_LIKE_A_NUMBER = re.compile(r"^[-+]?(\d[\d_]*)?\.?\d*[eE][-+]?\d+$")
 PROBE_ADDRESS = ("192.0.2.1", 80)  # TEST-NET: nothing is sent, the kernel only picks the interface
 
 
@@ -112,8 +114,17 @@ def parameter_file(hyper_param: Mapping[str, Any]) -> tuple[str, bytes]:
     if all(isinstance(key, str) for key in hyper_param) and is_plain(hyper_param):
         import yaml  # noqa: PLC0415 - not at import of the package
 
-        text = yaml.safe_dump(
-            _lists(hyper_param), sort_keys=False, allow_unicode=True, default_flow_style=False
+        class Dumper(yaml.SafeDumper):
+            """Quotes text such as 1e5, which OmegaConf and other readers of YAML 1.2 take for a number."""
+
+        Dumper.add_representer(
+            str,
+            lambda dumper, text: dumper.represent_scalar(
+                "tag:yaml.org,2002:str", text, style="'" if _LIKE_A_NUMBER.match(text) else None
+            ),
+        )
+        text = yaml.dump(
+            _lists(hyper_param), Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
         )
         return f"{HYPARAM_FILE_NAME}.yaml", text.encode("utf-8", "backslashreplace")
     content = json.dumps(plain_hyper_param(dict(hyper_param)), sort_keys=True, indent=4)

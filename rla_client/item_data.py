@@ -18,7 +18,7 @@ from rla_client.archive import encode_archive, split_arrays, write_archive
 from rla_client.clock import time_step_holder
 from rla_client.errors import ArgumentError, NotConfiguredError
 from rla_client.item import Item
-from rla_client.layout import ARCHIVE_TESTER, CHECKPOINT
+from rla_client.layout import ARCHIVE_TESTER, CHECKPOINT, FOLDER_KINDS
 from rla_client.run import Run
 from rla_client.values import plain_hyper_param
 
@@ -262,9 +262,7 @@ class ItemData:
             "data_root": item.root,
             "index": item.index.path,
             "log_name_format_version": getattr(self, "log_name_format_version", None),
-            "dirs": {
-                kind: item.folder(kind) for kind in ("log", "checkpoint", "results", "tmp_data", "code")
-            },
+            "dirs": {kind: item.folder(kind) for kind in FOLDER_KINDS},
         }
 
     def save_archive(self) -> None:

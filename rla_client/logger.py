@@ -214,7 +214,7 @@ def set_level(level: int) -> None:
 # -- where -------------------------------------------------------------------------------------
 
 
-def configure(
+def configure(  # noqa: PLR0913, PLR0917 - baselines' signature and ours
     dir: str | os.PathLike[str] | None = None,  # noqa: A002 - baselines' name
     format_strs: Iterable[str] | None = None,
     comm: Any = None,  # noqa: ANN401 - mpi4py is no dependency

@@ -1,4 +1,4 @@
-"""Frames and messages: the bytes that client and agent share. Pure.
+r"""Frames and messages: the bytes that client and agent share. Pure.
 
 A *frame* is one record of a stream::
 

@@ -94,10 +94,10 @@ class Worker:
                 self._registry_due = now + REGISTRY_S
                 self._read_registry()
             more = self._step(now)
-            self._ledger.commit()
             if now >= self._note_due:
                 self._note_due = now + NOTE_S
                 self._note(now)
+            self._ledger.commit()  # last: whoever else writes to the ledger must not wait for the next turn
             self._wait(0.0 if more else self._tick())
 
     def close(self) -> None:

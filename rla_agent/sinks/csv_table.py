@@ -21,6 +21,7 @@ TIME_STEP_KEY = "time-step"
 TIMESTAMP_KEY = "timestamp"
 SINK = "csv"
 CHUNK_BYTES = 1 << 20
+QUOTE, NEWLINE = b'"\n'
 _NEWLINE = re.compile(rb"\n")
 
 
@@ -160,9 +161,9 @@ def widened(chunks: Iterable[bytes], columns: Sequence[str], added: int) -> Iter
 
 def _record_end(data: bytes, *, quoted: bool) -> tuple[int, bool]:
     for position, byte in enumerate(data):
-        if byte == 0x22:  # a quote
+        if byte == QUOTE:
             quoted = not quoted
-        elif byte == 0x0A and not quoted:
+        elif byte == NEWLINE and not quoted:
             return position, False
     return -1, quoted
 

@@ -76,7 +76,9 @@ def test_checkpoints_are_kept_per_name(manager: ExpManager) -> None:
     assert torch.equal(content["w"], torch.full((2,), 40.0))
     assert manager.load_checkpoint(3)[1]["w"][0] == 3.0
     loaded = ExpManager.load_tester(
-        str(manager.record_date.strftime("%Y/%m/%d/%H-%M-%S-%f")), "t", manager.data_root or ""  # type: ignore[union-attr]
+        str(manager.record_date.strftime("%Y/%m/%d/%H-%M-%S-%f")),
+        "t",
+        manager.data_root or "",  # type: ignore[union-attr]
     )
     assert loaded.get_custom_data("step") == 4
     assert loaded.load_checkpoint(checkpoint_name="other")[0] == 4

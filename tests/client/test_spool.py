@@ -263,7 +263,10 @@ def test_a_lost_lock_does_not_make_a_living_writer_dead(places: Places) -> None:
         "writer.close(); print('closed', flush=True); sys.stdin.readline()\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code, str(places.spool)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, str(places.spool)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stdin is not None
@@ -284,7 +287,10 @@ def test_a_killed_writer_without_lock_is_dead_also_as_a_zombie(places: Places) -
         "print(writer.folder, flush=True); sys.stdin.readline()\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code, str(places.spool)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, str(places.spool)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     folder = Path(process.stdout.readline().strip())

@@ -19,7 +19,9 @@ from rla_client.places import Places
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = REPOSITORY / "examples" / "resume.py"
-CONFIG = "{'LOG_USED': ['csv', 'json', 'log', 'tensorboard'], 'BACKUP_CONFIG': {'backup_code_dir': ['nothing']}}"
+CONFIG = (
+    "{'LOG_USED': ['csv', 'json', 'log', 'tensorboard'], 'BACKUP_CONFIG': {'backup_code_dir': ['nothing']}}"
+)
 HEAD = f"""
 import sys
 import numpy as np
@@ -97,7 +99,8 @@ def test_killed_and_run_again_equals_uninterrupted(
     else:
         process = subprocess.Popen(
             [sys.executable, str(EXAMPLE), "--data-root", str(broken), "--steps", "300"],
-            stdout=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert process.stdout is not None
         for line in process.stdout:
@@ -109,7 +112,9 @@ def test_killed_and_run_again_equals_uninterrupted(
     assert again.returncode == 0, again.stderr
     first, second = (item(data, table="resume_example") for data in (whole, broken))
     wait_until(lambda: state_of(first) == state_of(second) == "finished")
-    pd.testing.assert_frame_equal(rows(first / "progress.csv"), rows(second / "progress.csv"), check_exact=True)
+    pd.testing.assert_frame_equal(
+        rows(first / "progress.csv"), rows(second / "progress.csv"), check_exact=True
+    )
     assert tb_steps(second, "loss/mse") == list(range(1, 301))
     assert agent.alive
 
@@ -158,7 +163,10 @@ def test_resume_at_an_older_checkpoint(agent: Any, tmp_path: Path, wait_until: C
     assert lines == list(range(1, 51))
     abandoned = folder / "abandoned-1"
     assert list(pd.read_csv(abandoned / "progress.csv")["time-step"]) == list(range(21, 41))
-    assert sorted(os.listdir(item(data, "checkpoint") / "abandoned-1")) == ["checkpoint_30.pt", "checkpoint_40.pt"]
+    assert sorted(os.listdir(item(data, "checkpoint") / "abandoned-1")) == [
+        "checkpoint_30.pt",
+        "checkpoint_40.pt",
+    ]
     assert sorted(os.listdir(item(data, "results") / "abandoned-1")) == ["30-curve.txt", "40-curve.txt"]
     assert "[RESUME] 20" in (folder / "log.txt").read_text()
     wait_until(lambda: state_of(folder) == "finished")
@@ -166,7 +174,9 @@ def test_resume_at_an_older_checkpoint(agent: Any, tmp_path: Path, wait_until: C
 
 
 def test_agent_killed_while_it_cuts(
-    new_agent: Callable[..., Any], tmp_path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    new_agent: Callable[..., Any],
+    tmp_path: Path,
+    wait_until: Callable[..., Any],
 ) -> None:
     """The cut is an intent: whenever the agent is killed, the next one completes it."""
     agent = new_agent().start()
@@ -269,7 +279,9 @@ def test_a_living_run_is_not_resumed(agent: Any, tmp_path: Path) -> None:
     """
     first = subprocess.Popen(
         [sys.executable, "-c", HEAD + textwrap.dedent(code), str(data)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert first.stdout is not None
     for line in first.stdout:
@@ -282,6 +294,8 @@ def test_a_living_run_is_not_resumed(agent: Any, tmp_path: Path) -> None:
 
 
 def test_must_resume_without_a_run_says_so(places: Places, tmp_path: Path) -> None:
-    done = run_code("open_run(run_id='none', resume='must'); exp_manager.log_files_gen()", tmp_path, check=False)
+    done = run_code(
+        "open_run(run_id='none', resume='must'); exp_manager.log_files_gen()", tmp_path, check=False
+    )
     assert "no unfinished run 'none'" in done.stderr
     assert not list(tmp_path.glob("log/t/*/*/*/*"))

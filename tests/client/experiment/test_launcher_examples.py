@@ -1,6 +1,5 @@
 """The launchers in examples/ run as they are, and torch training resumes bit by bit."""
 
-# ruff: noqa: ARG001
 # (the agent fixture acts by being there)
 from __future__ import annotations
 

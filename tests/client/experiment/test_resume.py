@@ -1,6 +1,5 @@
 """Runs that are killed and resumed, repeated, restored: real processes, a real agent."""
 
-# ruff: noqa: ARG001
 # (the agent fixture acts by being there)
 from __future__ import annotations
 

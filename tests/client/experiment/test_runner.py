@@ -1,4 +1,4 @@
-# ruff: noqa: ARG001, NPY002, PLW0108
+# ruff: noqa: NPY002, PLW0108
 # (set_seed seeds the global generator; fixtures act)
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-# ruff: noqa: ARG001, ARG005
+# ruff: noqa: ARG005
 # (policies that look at nothing)
 from __future__ import annotations
 

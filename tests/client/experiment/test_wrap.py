@@ -1,4 +1,4 @@
-# ruff: noqa: ARG001, B008
+# ruff: noqa: B008
 # (signatures and defaults of experiments are what is tested)
 from __future__ import annotations
 
