@@ -100,7 +100,9 @@ class Sampler(threading.Thread):
         import psutil  # noqa: PLC0415 - only once there is a run
 
         children = _children(psutil)
-        network = psutil.net_io_counters()
+        network = None
+        with suppress(OSError):  # a hardened service may not look
+            network = psutil.net_io_counters()
         gpu = self._gpu.read()
         for name, opening in live.items():
             tracked = self._tracked.get(name)
