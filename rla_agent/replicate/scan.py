@@ -128,6 +128,11 @@ class Scanner:
         parts = path.split(b"/")
         if any(part.startswith(_TEMP) for part in parts) or (len(parts) > 1 and parts[1] in _STORES):
             return None
+        if len(parts) == _DATE_PARTS + 2 and parts[0] == os.fsencode(ARCHIVE_TESTER):
+            item = os.fsdecode(b"/".join(parts[1:]))
+            for suffix in _SUFFIXES:
+                item = item.removesuffix(suffix)
+            return next((one for one in self.archives(item) if parts[-1] in one.files), None)
         for end in range(_DATE_PARTS + 2, len(parts)):
             found = self._index(parts[:end])
             if found is not None:
