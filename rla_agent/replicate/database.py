@@ -11,18 +11,15 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate import fleet, plan
-from rla_agent.replicate.ledger import CLEAN, GONE, PARKED, Ledger
+from rla_agent.replicate.ledger import CLEAN, PARKED
 from rla_agent.replicate.ledger_rows import Attempt, Due, Key, Temp
-from rla_agent.replicate.link import Batch, Confirmed, Link, Outcome, jobs_without_result
+from rla_agent.replicate.link import Batch, Confirmed, Outcome, jobs_without_result
+from rla_agent.replicate.looking import RESUME_BYTES, Looking
 from rla_agent.replicate.plan import Append, Health, Local, Nothing, Owned, Wait, Whole
-from rla_agent.replicate.scan import Folder, ScanError, Scanner
 from rla_agent.replicate.send import PAGED_BYTES, Failed, Job, MovedError, NotYetError, Sent
-from rla_agent.replicate.settle import SUMS_NAME, SettleError, settle
 from rla_agent.replicate.target import (
     BlockedError,
     DeniedError,
@@ -33,234 +30,18 @@ from rla_agent.replicate.target import (
     SourceChangedError,
     TargetError,
 )
-from rla_agent.replicate.watch import MAX_ITEMS
-from rla_client.layout import CHECKPOINT, FOLDER_KINDS, LOG
 
 if TYPE_CHECKING:
-    from rla_agent.replicate.hints import Committed
+    pass
 
-RESCAN_S: Final = 60.0  # everything is looked at so often, if that is cheap:
-SCAN_SHARE: Final = 50  # at least 50 times as long as it took
-LIVE_S: Final = 1.0  # live items are looked at so often …
-LIVE_SHARE: Final = 40  # … if that is cheap
 PACE_S: Final = 0.5  # between two appends to one file
 BATCH_FILES: Final = 64
 BATCH_BYTES: Final = 4 << 20
-RESUME_BYTES: Final = 1 << 20  # a temp file with less is not worth going on with
-SETTLE_AT_ONCE: Final = 4
-RUN_NAME: Final = b"run.json"
-_LOGS: Final = LOG.encode() + b"/"
 MAX_PACED: Final = 20_000
 
 
-@dataclass
-class Counters:
-    """For status: since this worker started."""
-
-    written_bytes: int = 0
-    sent_files: int = 0
-    sent_bytes: int = 0
-    kept: int = 0
-    last_success: float = 0.0
-
-
-@dataclass
-class Database:
-    """One database at one target."""
-
-    number: int
-    scanner: Scanner
-    link: Link
-    ledger: Ledger
-    committed: Committed
-    health: Health = field(default_factory=Health)
-    counters: Counters = field(default_factory=Counters)
-    problem: str = ""
-    host: str = ""
-    mirror: bool = False
-
-    def __post_init__(self) -> None:
-        """Open the data root."""
-        self.descriptor = -1
-        self._flying: dict[Key, Job] = {}
-        self._again: set[Key] = set()
-        self._ready: set[Key] = set()
-        self._paced: dict[Key, float] = {}
-        self._live: dict[bytes, str] = {}
-        self._progress: dict[Key, int] = {}
-        self._ended: set[str] = set()
-        self._recent: list[tuple[int, str]] = []  # (end, item), the last one last
-        self._fleet: tuple[float, bytes] = (0.0, b"")
-        self._scan: Iterator[None] | None = None
-        self._scan_due = self._live_due = 0.0
-        self._scan_cost = 0.0
-        self._orphans = [temp for temp in self.ledger.temps(self.number) if temp.acked < RESUME_BYTES]
-        self._partial = {t.key: t for t in self.ledger.temps(self.number) if t.acked >= RESUME_BYTES}
-
-    # -- looking ---------------------------------------------------------------------------
-
-    def look(self, now: float, budget_s: float) -> bool:
-        """Go on looking for at most `budget_s`; True while there is more to look at."""
-        if self._scan is None and now >= self._scan_due:
-            self._scan = self._everything(now)
-            self._scan_cost = 0.0
-        if now >= self._live_due:
-            self._look_at_live(now)
-        if self._scan is None:
-            return False
-        began = time.monotonic()
-        while time.monotonic() - began < budget_s:
-            try:
-                next(self._scan)
-            except StopIteration:
-                self._scan = None
-                self._scan_due = now + max(RESCAN_S, SCAN_SHARE * self._scan_cost)
-                break
-            except ScanError as error:
-                self.problem, self._scan = str(error), None
-                self._scan_due = now + RESCAN_S
-                return False
-        self._scan_cost += time.monotonic() - began
-        return self._scan is not None
-
-    def look_now(self) -> None:
-        """Begin to look at everything with the next `look`."""
-        self._scan_due = 0.0
-
-    def hint_outputs(self, path: bytes, now: float) -> None:
-        """An owned output (path below the data root) has grown."""
-        self._hint(path, now)
-
-    def hint_file(self, path: bytes, now: float) -> None:
-        """A whole file was put in place: it need not rest first."""
-        key = self._hint(path, now)
-        if key is not None:
-            self._ready.add(key)
-
-    def hint_item(self, path: bytes, now: float) -> None:
-        """Look at an item now; `path` is one of its folders, below the data root."""
-        found = self.scanner._index(path.split(b"/"))  # noqa: SLF001 - the scanner's own rule
-        if found is None:
-            self.look_now()
-            return
-        for folder in self.scanner.item(found[1]):
-            self._see_end(folder)
-            self._compare(folder, now)
-        for folder in self.scanner.archives(found[1]):
-            for name in folder.files:
-                self._hint(folder.path + b"/" + name, now)
-
-    def hint_change(self, path: bytes, now: float) -> None:
-        """Something was written at `path` (below the data root), perhaps not yet to its end."""
-        self._hint(path, now)
-
-    def worth_watching(self) -> list[str]:
-        """Absolute paths of the folders of the items that ended last."""
-        root = os.fsdecode(self.scanner.root)
-        kinds = [kind for kind in self.scanner.scope.kinds if kind in FOLDER_KINDS]
-        return [os.path.join(root, kind, item) for _, item in self._recent for kind in kinds]
-
-    def _hint(self, path: bytes, now: float) -> Key | None:
-        folder = self.scanner.one(path)
-        if folder is None:
-            return None
-        ((name, local),) = folder.files.items()
-        key = Key(self.ledger.folder(self.number, folder.path, folder.kind, folder.item), name)
-        self._mark(key, folder.kind, name, local, 0, now)
-        return key
-
-    def _everything(self, now: float) -> Iterator[None]:
-        live: dict[bytes, str] = {}
-        for folder in self.scanner.everything():
-            self._see_end(folder)
-            if folder.live:
-                live[folder.item] = folder.kind
-            self._compare(folder, now)
-            yield
-        self._live = live
-        self.problem = ""
-
-    def _see_end(self, folder: Folder) -> None:
-        """An ended run without sums: it is looked at once more when all of it is sent."""
-        if folder.path != folder.item or folder.live or not folder.item.startswith(_LOGS):
-            return
-        self._note_ended(folder)
-        if RUN_NAME in folder.files and (SUMS_NAME not in folder.files or folder.item in self._live):
-            self._ended.add(os.fsdecode(folder.item.partition(b"/")[2]))
-
-    def _note_ended(self, folder: Folder) -> None:
-        if RUN_NAME not in folder.files:
-            return
-        ended = folder.files[RUN_NAME].mtime_ns
-        if len(self._recent) >= MAX_ITEMS and ended <= self._recent[0][0]:
-            return
-        item = os.fsdecode(folder.item.partition(b"/")[2])
-        recent = [known for known in self._recent if known[1] != item]
-        self._recent = sorted([*recent, (ended, item)])[-MAX_ITEMS:]
-
-    def settle(self, now: float) -> None:
-        """Write the sums of ended runs that are on the master, one at a time."""
-        if not self._open_root():
-            return
-        for item in list(self._ended)[:SETTLE_AT_ONCE]:
-            if any(os.fsdecode(job.due.item).endswith(item) for job in self._flying.values()):
-                continue
-            try:
-                path = settle(self.ledger, self.number, self.scanner.root, self.descriptor, item)
-            except SettleError as error:
-                self.problem = str(error)
-                path = b""
-            if path is None:
-                continue
-            self._ended.discard(item)
-            if path:
-                self.hint_file(path, now)
-
-    def _look_at_live(self, now: float) -> None:
-        began = time.monotonic()
-        for item in {os.fsdecode(item.partition(b"/")[2]) for item in self._live}:
-            for folder in self.scanner.item(item):
-                self._see_end(folder)
-                self._compare(folder, now)
-        self._live_due = now + max(LIVE_S, LIVE_SHARE * (time.monotonic() - began))
-
-    def _compare(self, folder: Folder, now: float) -> None:
-        if folder.live:
-            self._live[folder.item] = folder.kind
-        known = self.ledger.states(self.number, folder.path)
-        if not known and not folder.files:
-            return
-        number = self.ledger.folder(self.number, folder.path, folder.kind, folder.item)
-        for name, local in folder.files.items():
-            row = known.pop(name, None)
-            if row is not None and row[0] == CLEAN:
-                same = (local.ino, local.size, local.mtime_ns, local.ctime_ns) == row[1:5]
-                if same and row[5] == local.size:
-                    continue
-            elif row is not None and row[0] != GONE:
-                continue
-            self._mark(Key(number, name), folder.kind, name, local, row[5] or 0 if row else 0, now)
-        for name, row in known.items():
-            newer = folder.kind == CHECKPOINT and plan.superseded(name, folder.files)
-            path = folder.path + b"/" + name if newer else None
-            self._vanished(Key(number, name), sent=row[5] is not None, state=row[0], superseded=path)
-
-    def _mark(self, key: Key, kind: str, name: bytes, local: Local, acked: int, now: float) -> None:
-        if key in self._flying:
-            self._again.add(key)
-            return
-        pending = max(0, local.size - acked) if plan.is_growing(kind, name) else local.size
-        self.ledger.mark(key, self.number, plan.priority(kind, pending), pending, now)
-
-    def _vanished(self, key: Key, *, sent: bool, state: int, superseded: bytes | None = None) -> None:
-        if key in self._flying or state not in {CLEAN, 1, PARKED}:
-            return
-        if sent:
-            self.ledger.set_state(key, GONE)
-            if self.mirror and superseded is not None:
-                self._orphans.append(Temp(superseded, key, Local(0, 0, 0, 0), 0))
-        else:
-            self.ledger.forget(key)
+class Database(Looking):
+    """A database at a target; see the module."""
 
     # -- sending ---------------------------------------------------------------------------
 
@@ -363,15 +144,6 @@ class Database:
         content = fleet.compose(self.host, fleet.version(), runs, self.ledger.backlog(self.number))
         self._fleet = (now, content)
         return content if runs or content != last else b""
-
-    def _open_root(self) -> bool:
-        if self.descriptor < 0:
-            try:
-                self.descriptor = os.open(self.scanner.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            except OSError as error:
-                self.problem = f"{os.fsdecode(self.scanner.root)}: {error.strerror}"
-                return False
-        return True
 
     # -- results ---------------------------------------------------------------------------
 
