@@ -17,6 +17,7 @@ help:  ## this list
 venv: $(STAMP)  ## the virtual environment with everything the other targets need
 
 $(STAMP): pyproject.toml
+	@echo "making $(VENV): PyTorch, gymnasium and the rest, a minute or two"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet torch==2.13.0

@@ -16,12 +16,13 @@ import sqlite3
 from concurrent.futures import Executor
 from contextlib import suppress
 
-from rla_agent.opening import open_folder
-from rla_agent.output import ItemGoneError, OpenFiles, Output
+from rla_agent.open_files import OpenFiles
+from rla_agent.opening import ItemGoneError, open_folder
+from rla_agent.output import Output
 from rla_agent.runs import RunRecord
 from rla_agent.state import AgentDatabase, Changes
 from rla_agent.stream import Stream
-from rla_agent.widening import Rewritten
+from rla_agent.temp_files import temp_name
 from rla_client.spool import base_path, segment_path
 from rla_client.storage import fsync_folder, write_atomic
 
@@ -81,7 +82,7 @@ class Committer:
             some = work[begin : begin + most]
             for _, output in some:
                 with suppress(OSError, ItemGoneError):
-                    self._files.descriptor(output)
+                    self._files.descriptor(output, output.open_file)
             list(self._executor.map(lambda pair: self._sync_one(*pair), some))
 
     def _sync_one(self, stream: Stream, output: Output) -> None:
@@ -110,55 +111,12 @@ class Committer:
         row = self._database.outputs_of(stream.name).get(output.name) or output.anchor
         try:
             if row is not None:
-                output.rebuild(self._files, row)
+                output.rebuild(self._files, row, temp_name(stream.name))
         except ItemGoneError:
             stream.removed = True
         except OSError as error:
             output.fail(error)
             _log.error("rebuild failed: %s: %s", output.path, error)
-
-    def replace_file(self, stream: Stream, output: Output, rewritten: Rewritten, files: OpenFiles) -> bool:
-        """Store that a finished temp file is the output's content from now on, then give it the name.
-
-        Returns:
-            False when that could not be stored; the old file stays and the temp file is gone.
-        """
-        size, state = output.size, output.encoder.state()
-        output.encoder.restore({**state, "columns": rewritten.columns})
-        output.size = rewritten.size
-        output.generation += 1
-        try:
-            self._database.commit(Changes(outputs=[(stream.name, output.row(intent=rewritten.temp))]))
-        except sqlite3.OperationalError as error:
-            output.size = size
-            output.encoder.restore(state)
-            output.fail(OSError(0, str(error)))
-            with suppress(OSError):
-                os.unlink(os.path.join(output.root, output.folder, rewritten.temp))
-            return False
-        output.durable = output.position
-        output.intent = rewritten.temp
-        files.close(output)
-        self.finish_intent(stream, output)
-        return True
-
-    def finish_intent(self, stream: Stream, output: Output) -> None:
-        """Give a stored temp file its name; on failure the output waits, and this is called again."""
-        try:
-            folder = open_folder(output.root, output.folder)
-            try:
-                with suppress(FileNotFoundError):  # renamed at an earlier try
-                    os.rename(output.intent, output.file_name, src_dir_fd=folder, dst_dir_fd=folder)
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except (FileNotFoundError, NotADirectoryError):
-            stream.removed = True
-        except OSError as error:
-            output.fail(error)
-        else:
-            output.intent = ""
-            output.dirty = stream.dirty = True  # the next commit clears the intent
 
     def _free_segments(self, stream: Stream) -> None:
         """Unlink passed segments, sync the folder, and only then forget them."""

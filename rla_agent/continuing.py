@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rla_agent.align import read_chunks, read_header
 from rla_agent.opening import StreamOpening, open_folder
-from rla_agent.output import Output, read_chunks, read_header
+from rla_agent.output import Output
 from rla_agent.sinks.csv_table import CsvEncoder, record_ends
 from rla_agent.sinks.jsonl import JsonEncoder
 from rla_agent.sinks.tensorboard import EventEncoder, whole_records

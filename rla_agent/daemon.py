@@ -35,8 +35,10 @@ from rla_agent.service import Notifier
 from rla_agent.start_up import raise_file_limit, set_up_logging, sweep_half_made
 from rla_agent.state import AgentDatabase, open_or_replace
 from rla_agent.status import ENDED_SHOWN, Facts, RateMeter, build_status
-from rla_agent.stream import Stream, read_opening
-from rla_agent.volume import Adopt, Data, Flush, Stop, Volume
+from rla_agent.stream import Stream
+from rla_agent.stream_reading import read_opening
+from rla_agent.volume import Volume
+from rla_agent.volume_items import Adopt, Data, Flush, Stop
 from rla_agent.wire import Wire
 from rla_client.config import AgentConfig, load_config
 from rla_client.errors import AgentRunningError, ConfigError, PlaceError, RlaError
@@ -365,10 +367,17 @@ def serve_once(
     if broken:
         _log.error("agent.db was damaged and is now %s; positions come from the spool", broken)
     with closing(database):
-        database.grow_wal()  # stays open: the last connection to close would shrink the WAL
-        database.drop_old_runs()
+        try:
+            database.grow_wal()  # stays open: the last connection to close would shrink the WAL
+            database.drop_old_runs()
+        except sqlite3.OperationalError as error:
+            _log.warning("agent.db cannot be written now: %s; rows stay in the spool", error)
         daemon = Daemon(places, settings, database, notifier, idle_exit=idle_exit)
-        return daemon.serve(), daemon.idled
+        try:
+            return daemon.serve(), daemon.idled
+        except sqlite3.Error as error:
+            _log.error("agent.db failed: %s; the agent ends, rows stay in the spool", error)
+            return EXIT_FAILED, False
 
 
 def main() -> int:

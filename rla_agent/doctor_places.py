@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from rla_agent.doctor import Check, Finding, Surroundings
-from rla_agent.stream import read_opening
+from rla_agent.stream_reading import read_opening
 from rla_client.errors import RlaError
 from rla_client.places import (
     MAX_SOCKET_PATH_BYTES,

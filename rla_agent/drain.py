@@ -26,8 +26,10 @@ from rla_agent.ingest import Position
 from rla_agent.lock import AgentLock, read_holder
 from rla_agent.opening import StreamOpening, open_folder
 from rla_agent.state import open_or_replace
-from rla_agent.stream import Stream, read_opening
-from rla_agent.volume import Adopt, Stop, Volume
+from rla_agent.stream import Stream
+from rla_agent.stream_reading import read_opening
+from rla_agent.volume import Volume
+from rla_agent.volume_items import Adopt, Stop
 from rla_client.autostart import agent_alive
 from rla_client.config import AgentConfig
 from rla_client.errors import RemoteProtocolError, RlaError

@@ -18,6 +18,10 @@ SINKS = ("csv", "json", "log", "tensorboard")
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+class ItemGoneError(Exception):
+    """The folder of an item is not there any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamOpening:
     """Checked content of an OPEN frame."""
@@ -182,3 +186,13 @@ def fsync_up(root: str, relative: str) -> None:
         if str(path) == ".":
             return
         path = path.parent
+
+
+def why_parked(root: str) -> str:
+    """Say why streams of a data root wait; an item is given up only where its root is there."""
+    if os.path.exists(root):
+        return (
+            f"the data root {root} is another folder here than for the training process (a container?); "
+            "run an agent where it runs"
+        )
+    return f"the data root {root} is not here (not mounted, or hidden from the service)"

@@ -4,8 +4,6 @@
 by pwrite, so a replay after a crash overwrites with the same bytes. When a write fails, the file
 is cut back to `size`, the encoder goes back too, and the records are read from the spool again
 later. The file is always opened from the data root without following links.
-
-Files are opened through `OpenFiles`, a bounded cache of descriptors.
 """
 
 from __future__ import annotations
@@ -13,68 +11,23 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from rla_agent.align import copy_durably, end_of_records, other_columns, size_of_rows
 from rla_agent.ingest import Batch, Position
-from rla_agent.opening import open_folder
-from rla_agent.sinks.csv_table import CsvEncoder, offset_of_row
+from rla_agent.open_files import OpenFiles
+from rla_agent.opening import ItemGoneError, open_folder
+from rla_agent.sinks.csv_table import CsvEncoder
 from rla_agent.sinks.encoder import Encoder
-from rla_agent.sinks.tensorboard import EventEncoder, whole_records
+from rla_agent.sinks.tensorboard import EventEncoder
 from rla_agent.state import OutputRow
-from rla_client.storage import temp_path
 
 RETRY_S = 1.0  # between attempts on an output whose write failed
-CHUNK_BYTES = 1 << 20
 FIRST, NOWHERE = Position(1, 0), Position(0, 0)
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-class ItemGoneError(Exception):
-    """The folder of the output is not there any more."""
-
-
-class OpenFiles:
-    """Descriptors of outputs, least recently used ones closed beyond `limit`."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._open: OrderedDict[Output, int] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def descriptor(self, output: Output) -> int:
-        """An open descriptor of the output's file, which exists.
-
-        Raises:
-            OSError: it cannot be opened.
-        """
-        found = self._open.get(output)
-        if found is not None:
-            self._open.move_to_end(output)
-            return found
-        opened = output.open_file()
-        self._open[output] = opened
-        while len(self._open) > self.limit:
-            _, oldest = self._open.popitem(last=False)
-            os.close(oldest)
-        return opened
-
-    def close(self, output: Output) -> None:
-        """Close the output's descriptor if there is one."""
-        found = self._open.pop(output, None)
-        if found is not None:
-            with suppress(OSError):
-                os.close(found)
-
-    def close_all(self) -> None:
-        """Close everything."""
-        for output in list(self._open):
-            self.close(output)
 
 
 @dataclass(eq=False, slots=True)
@@ -173,7 +126,7 @@ class Output:
         files.close(self)
         self.ready = False
         os.close(self.open_file(create=True))
-        descriptor = files.descriptor(self)
+        descriptor = files.descriptor(self, self.open_file)
         real = os.fstat(descriptor).st_size
         if real > self.size:
             os.ftruncate(descriptor, self.size)
@@ -185,12 +138,8 @@ class Output:
 
     def _align_short(self, descriptor: int) -> None:
         """The file lost bytes that were durable: go on after its last whole record."""
-        if isinstance(self.encoder, EventEncoder):
-            content = b"".join(read_chunks(descriptor, self.size))
-            self.size = whole_records(content)
-        else:
-            content = b"".join(read_chunks(descriptor, self.size))
-            self.size = content.rfind(b"\n") + 1
+        events = isinstance(self.encoder, EventEncoder)
+        self.size = end_of_records(descriptor, self.size, events=events)
         os.ftruncate(descriptor, self.size)
         if self.size == 0:
             self.encoder = self.new_encoder()
@@ -224,7 +173,7 @@ class Output:
         data, used = self.encoder.encode(batch.records)
         try:
             if data:
-                self._write(files.descriptor(self), data)
+                self._write(files.descriptor(self, self.open_file), data)
                 self.dirty = True
         except ItemGoneError:
             raise
@@ -279,7 +228,7 @@ class Output:
             ItemGoneError: the item's folder is not there.
             OSError: fdatasync failed; the descriptor is closed and must not be trusted again.
         """
-        descriptor = files.descriptor(self)
+        descriptor = files.descriptor(self, self.open_file)
         try:
             os.fdatasync(descriptor)
         except OSError:
@@ -288,7 +237,7 @@ class Output:
 
     def replaced(self, files: OpenFiles) -> bool:
         """Whether somebody put another file under our name, or removed it."""
-        descriptor = files.descriptor(self)
+        descriptor = files.descriptor(self, self.open_file)
         ours = os.fstat(descriptor)
         try:
             there = os.lstat(self.path)
@@ -306,11 +255,11 @@ class Output:
         if not os.path.lexists(self.path):
             self.begin_again(files)
             return
-        self.size = os.fstat(files.descriptor(self)).st_size
+        self.size = os.fstat(files.descriptor(self, self.open_file)).st_size
         self.generation += 1
         self.dirty = True
 
-    def rebuild(self, files: OpenFiles, committed: OutputRow) -> None:
+    def rebuild(self, files: OpenFiles, committed: OutputRow, temp: str) -> None:
         """After a failed sync: copy what was durable into a new file and go back to that point.
 
         Raises:
@@ -318,7 +267,6 @@ class Output:
             OSError: that failed too; the output stays `suspect`.
         """
         files.close(self)
-        temp = temp_path("").name
         folder = open_folder(self.root, self.folder)
         try:
             old = os.open(self.file_name, _FLAGS, dir_fd=folder)
@@ -388,53 +336,9 @@ class Output:
         except (OSError, ItemGoneError):
             return
         try:
-            columns = read_header(descriptor)
-            both = min(len(columns), len(encoder.columns))
-            if columns != encoder.columns and both and columns[:both] == encoder.columns[:both]:
-                length = os.fstat(descriptor).st_size
-                self.size = offset_of_row(read_chunks(descriptor, length), encoder.rows)
+            columns = other_columns(descriptor, encoder.columns)
+            if columns:
+                self.size = size_of_rows(descriptor, encoder.rows)
                 encoder.set_columns(columns)
         finally:
             os.close(descriptor)
-
-
-def copy_durably(source: int, size: int, name: str, folder: int) -> None:
-    """Copy the first `size` bytes of an open file to a new one in an open folder, and sync that.
-
-    Raises:
-        OSError: it could not be done; no file is left.
-    """
-    new = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)
-    try:
-        with open(new, "wb") as file:
-            file.writelines(read_chunks(source, size))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        os.unlink(name, dir_fd=folder)
-        raise
-
-
-def read_header(descriptor: int) -> list[str]:
-    """Columns of a CSV; empty for an empty file."""
-    import csv  # noqa: PLC0415 - recovery only
-    import io  # noqa: PLC0415
-
-    whole = os.fstat(descriptor).st_size
-    tried = length = 0
-    while not length and tried < whole:
-        tried = min(whole, tried * 4 or CHUNK_BYTES)
-        length = offset_of_row(read_chunks(descriptor, tried), 0)
-    text = os.pread(descriptor, length, 0).decode("utf-8", "replace")
-    return next(csv.reader(io.StringIO(text, newline="")), [])
-
-
-def read_chunks(descriptor: int, size: int) -> Iterator[bytes]:
-    """The first `size` bytes of a file, piece by piece."""
-    offset = 0
-    while offset < size:
-        chunk = os.pread(descriptor, min(CHUNK_BYTES, size - offset), offset)
-        if not chunk:
-            return
-        yield chunk
-        offset += len(chunk)

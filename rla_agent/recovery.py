@@ -15,15 +15,19 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from contextlib import suppress
 from typing import Any
 
 from rla_agent.continuing import continuation_of, continue_outputs
 from rla_agent.ingest import Close, Position
-from rla_agent.opening import fsync_up, open_folder
-from rla_agent.output import ItemGoneError, OpenFiles, Output
+from rla_agent.intents import take_name
+from rla_agent.open_files import OpenFiles
+from rla_agent.opening import ItemGoneError, fsync_up, open_folder
+from rla_agent.output import Output
 from rla_agent.state import AgentDatabase, OutputRow
 from rla_agent.stream import CONTROL, Stream
+from rla_agent.temp_files import sweep_temp_files
 from rla_client.spool import base_path, segment_numbers
 from rla_client.storage import fsync_folder
 
@@ -41,6 +45,7 @@ def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
             _from_rows(stream, rows)
         else:
             _from_base(stream)
+        sweep_leftovers(stream, database)
         for output in stream.outputs:
             output.anchor = output.row()
             try:
@@ -57,6 +62,13 @@ def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
             _restore_control(stream, rows[CONTROL])
 
 
+def sweep_leftovers(stream: Stream, database: AgentDatabase) -> None:
+    """Remove temp files that a kill left beside the stream's outputs; pending intents stay."""
+    intents = database.intents()
+    for folder in {output.folder for output in stream.outputs}:
+        sweep_temp_files(stream.opening.root, folder, stream.name, intents, time.time())
+
+
 def _check_item(stream: Stream) -> None:
     os.close(open_folder(stream.opening.root, stream.opening.folders["log"]))
 
@@ -68,7 +80,8 @@ def _from_rows(stream: Stream, rows: dict[str, OutputRow]) -> None:
         if row is None:
             continue
         output.file_name = os.path.basename(row.path)
-        complete_intent(output, row)
+        if row.intent:  # the rename that a commit announced
+            take_name(output, row.intent)
         output.restore_row(row)
         output.align_columns()
 
@@ -80,19 +93,6 @@ def _restore_control(stream: Stream, row: OutputRow) -> None:
     stream.bases = {int(number): base for number, base in row.state.get("bases", {}).items()}
     closed = row.state.get("closed")
     stream.closed = None if closed is None else Close(*closed)
-
-
-def complete_intent(output: Output, row: OutputRow) -> None:
-    """Finish the rename that a commit announced; it may be done already."""
-    if not row.intent:
-        return
-    folder = open_folder(output.root, output.folder)
-    try:
-        with suppress(FileNotFoundError):
-            os.rename(row.intent, output.file_name, src_dir_fd=folder, dst_dir_fd=folder)
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _from_base(stream: Stream) -> None:

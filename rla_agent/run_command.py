@@ -36,7 +36,7 @@ from rla_agent.drain import wait_durable
 from rla_agent.opening import open_folder
 from rla_agent.runs import RunRecord, RunState
 from rla_agent.state import AgentDatabase, Changes
-from rla_agent.stream import read_opening
+from rla_agent.stream_reading import read_opening
 from rla_client.autostart import agent_alive
 from rla_client.config import AgentConfig
 from rla_client.errors import RlaError

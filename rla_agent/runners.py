@@ -17,7 +17,8 @@ from rla_agent.opening import open_folder
 from rla_agent.sinks.checkpoint import release, retain, run_checkpoint
 from rla_agent.sinks.figure import RENDER_JOBS, parse_figure, run_figure
 from rla_agent.sinks.files import Outcome, parse_code, run_code
-from rla_agent.stream import CHECKPOINT_JOB, MARKS_FIELD
+from rla_agent.stream import MARKS_FIELD
+from rla_agent.stream_reading import CHECKPOINT_JOB
 from rla_client.checkpoint_job import JOB_KIND as CHECKPOINT_KIND
 from rla_client.checkpoint_job import CheckpointJob
 from rla_client.errors import RlaError

@@ -168,6 +168,6 @@ class RunRecord:
             lost=plain["lost"],
             streams=tuple(plain["streams"]),
             parent=plain["parent"],
-            extra={"run_key": plain.get("run_key", "")},
+            extra={"run_key": plain.get("run_key", ""), "replicate": plain.get("replicate", True)},
             launch=plain.get("launch", ""),
         )

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from rla_agent.volume import GONE_PREFIX
+from rla_agent.stream_removal import GONE_PREFIX
 from rla_client.places import Places
 from rla_client.storage import TEMP_PREFIX
 

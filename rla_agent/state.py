@@ -97,12 +97,20 @@ class AgentDatabase:
         self._db.executescript(_SCHEMA)
 
     def grow_wal(self) -> None:
-        """Write the WAL out to its full length once, so that a full disk cannot stop commits."""
+        """Write the WAL out to its full length once, so that a full disk cannot stop commits.
+
+        Raises:
+            sqlite3.Error: there is no room for it now.
+        """
         page = b"\0" * 3500
         self._db.execute("BEGIN IMMEDIATE")
-        self._db.executemany("INSERT INTO filler VALUES(?)", ((page,) for _ in range(WAL_PAGES + 24)))
-        self._db.execute("DELETE FROM filler")
-        self._db.execute("COMMIT")
+        try:
+            self._db.executemany("INSERT INTO filler VALUES(?)", ((page,) for _ in range(WAL_PAGES + 24)))
+            self._db.execute("DELETE FROM filler")
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
 
     def commit(self, changes: Changes) -> None:
         """Store all changes durably.
@@ -140,8 +148,12 @@ class AgentDatabase:
             db.executemany("DELETE FROM done WHERE stream=?", ((s,) for s in changes.forgotten))
             db.execute("COMMIT")
         except BaseException:
-            db.execute("ROLLBACK")
+            self._roll_back()
             raise
+
+    def _roll_back(self) -> None:
+        if self._db.in_transaction:  # after some errors SQLite has done it
+            self._db.execute("ROLLBACK")
 
     def outputs_of(self, stream: str) -> dict[str, OutputRow]:
         """Durable outputs of a stream by name."""
@@ -150,11 +162,13 @@ class AgentDatabase:
             (stream,),
         )
         return {
-            name: OutputRow(
-                name, path, generation, size, Position(number, offset), json.loads(state), intent
-            )
+            name: OutputRow(name, path, generation, size, Position(number, offset), json.loads(state), intent)
             for name, path, generation, size, number, offset, state, intent in rows
         }
+
+    def intents(self) -> set[str]:
+        """Temp files that are about to take an output's name."""
+        return {name for (name,) in self._db.execute("SELECT intent FROM outputs WHERE intent<>''")}
 
     def jobs_of(self, stream: str) -> list[JobRow]:
         """Jobs of a stream that are not done, in their order."""
@@ -199,7 +213,9 @@ def open_or_replace(path: Path) -> tuple[AgentDatabase, str | None]:
     """
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as probe:
-            probe.execute("PRAGMA quick_check(1)").fetchone()
+            (found,) = probe.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise sqlite3.DatabaseError(found)  # noqa: TRY301 - one way to put it aside
         return AgentDatabase(path), None
     except sqlite3.DatabaseError as error:
         if isinstance(error, sqlite3.OperationalError):

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rla_agent.replicate.report import headline
+from rla_client.layout import RunIndex
 
 WATCH_INTERVAL_S = 1.0
 STYLES = {
@@ -81,26 +82,41 @@ def _head(status: dict[str, Any]) -> str:
 
 
 def _runs(runs: list[dict[str, Any]]) -> Table:
-    table = Table(title="runs", title_justify="left")
-    for name, justify in (("run", "left"), ("state", "left"), ("time-step", "right"), ("rows", "right"),
-                          ("rows/s", "right"), ("silent", "right"), ("lag", "right")):  # fmt: skip
-        wraps = name in {"run", "state"}
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=not wraps)  # type: ignore[arg-type]
-    for run in runs:
-        title = f"{run['table']}/{run['index']}" if run["table"] else run["root"]
+    """One line a run, live ones first; why a run failed stands below it."""
+    table = Table(title="runs", title_justify="left", expand=True)
+    for name in ("run", "state", "time-step", "rows", "rows/s", "silent", "lag"):
+        left = name in {"run", "state"}
+        table.add_column(
+            name,
+            justify="left" if left else "right",
+            no_wrap=True,
+            overflow="ellipsis",
+            ratio=1 if name == "run" else None,
+        )
+    for run in sorted(runs, key=lambda run: not run["live"]):
         state = run["state"]
-        reason = f" ({escape(run['reason'])})" if run["reason"] else ""
-        lag = f"~{run['lag_rows']} rows, {size(run['lag_bytes'])}" if run["lag_bytes"] else "0"
         table.add_row(
-            escape(title),
-            f"[{STYLES.get(state, 'white')}]{state}[/]{reason}",
+            escape(label(run)),
+            f"[{STYLES.get(state, 'white')}]{state}[/]",
             "" if run["time_step"] is None else f"{run['time_step']:g}",
             str(run["rows"]),
             f"{run['rows_per_s']:.1f}" if run["live"] else "",
             duration(run["silent_s"]),
-            lag if run["live"] else "",
+            size(run["lag_bytes"]) if run["live"] else "",
         )
+        if run["reason"] and state != "finished":
+            table.add_row(f"  [dim]{escape(run['reason'])}[/]")
     return table
+
+
+def label(run: dict[str, Any]) -> str:
+    """What tells a run from others in little room: time and table, then what its index tracks."""
+    if not run["table"]:
+        return str(run["root"])
+    index = RunIndex.parse(str(run["index"]))
+    if index is None:
+        return f"{run['table']}/{run['index']}"
+    return f"{index.time[:8]} {run['table']} {index.info}"
 
 
 def size(count: float) -> str:

@@ -15,50 +15,20 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rla_agent.ingest import (
-    Batch,
-    Close,
-    ItemFile,
-    Job,
-    Mark,
-    Opening,
-    Position,
-    Record,
-    Row,
-    decode,
-    parse,
-)
-from rla_agent.opening import StreamOpening, check_opening, open_folder, output_path
-from rla_agent.output import ItemGoneError, OpenFiles, Output
-from rla_agent.runs import RunEvent, RunRecord
-from rla_agent.sinks.csv_table import CsvEncoder
-from rla_agent.sinks.encoder import Encoder
-from rla_agent.sinks.jsonl import JsonEncoder
-from rla_agent.sinks.tensorboard import EventEncoder
-from rla_agent.sinks.text import TextEncoder
+from rla_agent.ingest import Batch, Close, ItemFile, Job, Mark, Opening, Position, Record, Row
+from rla_agent.open_files import OpenFiles
+from rla_agent.opening import ItemGoneError, StreamOpening
+from rla_agent.output import Output
+from rla_agent.output_set import make_outputs
 from rla_agent.state import JobRow, OutputRow
-from rla_client.errors import RemoteProtocolError, SpoolError, UnknownVersionError
-from rla_client.protocol import (
-    FRAME_HEADER_BYTES,
-    MAX_FRAME_BYTES,
-    Frame,
-    FrameKind,
-    TextTarget,
-    find_frame,
-    frame_at,
-    pack,
-)
-from rla_client.spool import base_path, read_at, segment_numbers, segment_path, writer_alive
+from rla_agent.stream_reading import CHECKPOINT_JOB, SegmentReader, clipped, cut_at_checkpoints, read_opening
+from rla_client.protocol import pack
+from rla_client.spool import base_path, segment_numbers, segment_path, writer_alive
 from rla_client.storage import write_atomic
 
-READ_BYTES = 256 << 10  # some thousand rows: the unit of fairness between streams
-CHECKPOINT_JOB = "checkpoint"
-HANDED_OVER = "handed over"
-REPLICATE_NOW = "replicate_now"  # a mark of sync_log_file
 MARKS_FIELD = "marks"  # where resume cuts the outputs back to
 CONTROL = ""  # name of the row that holds the stream's own position
 
@@ -96,6 +66,7 @@ class Stream:
         self.folder = folder
         opening, self.first_segment = read_opening(folder)
         self.opening = opening if adjust is None else adjust(opening)
+        self._reader = SegmentReader(folder)
         self.outputs: list[Output] = make_outputs(self.opening, name)
         self.position = Position(self.first_segment, 0)
         self.durable = Position(0, 0)
@@ -125,7 +96,9 @@ class Stream:
         """Take bytes from a message if they begin where the stream stands."""
         if self.parked or not body or (number, offset) != self.position:
             return
-        self._dispatch(self._parse(body, number, offset, final=False), files)
+        batch = self._reader.parse(body, number, offset, final=False)
+        self.parked = self._reader.unknown
+        self._dispatch(batch, files)
 
     def read_more(self, files: OpenFiles) -> bool:
         """Read one piece of the segments; True when there may be more to read at once."""
@@ -141,32 +114,9 @@ class Stream:
         return more and not self.parked
 
     def _read(self, number: int, offset: int) -> tuple[Batch | None, bool]:
-        """A batch at a position, or None at the end of the segment; and whether more may follow."""
-        sealed = segment_path(self.folder, number + 1).exists()
-        final = sealed or self.writer_gone
-        limit = READ_BYTES
-        path = segment_path(self.folder, number)
-        try:
-            data = read_at(path, offset, limit)
-            if not data:
-                return None, sealed
-            batch = self._parse(data, number, offset, final=final and len(data) < limit)
-            if batch.end == batch.start and len(data) == limit:
-                limit = MAX_FRAME_BYTES + FRAME_HEADER_BYTES + READ_BYTES
-                data = read_at(path, offset, limit)
-                batch = self._parse(data, number, offset, final=final and len(data) < limit)
-        except FileNotFoundError:
-            return None, sealed
-        if batch.end == batch.start:
-            return None, False
-        return batch, True
-
-    def _parse(self, data: bytes, number: int, offset: int, *, final: bool) -> Batch:
-        try:
-            return parse(data, number, offset, final=final)
-        except UnknownVersionError as error:
-            self.parked = f"{error}; it is kept and taken in by a newer agent"
-            return Batch(number, offset, offset, [])
+        found = self._reader.read(number, offset, ended=self.writer_gone)
+        self.parked = self.parked or self._reader.unknown
+        return found
 
     def _enter(self, number: int, outputs: list[Output]) -> None:
         """All outputs that stand at the end of the segment before go to the start of `number`."""
@@ -187,7 +137,12 @@ class Stream:
             if output.position == start and not output.blocked:
                 self._give(output, batch, files)
         for record in batch.records:
-            self._control(record, batch.number)
+            if type(record.content) is Row:
+                self.last = record.content
+                self.new_rows += 1
+                self.rows += 1
+            else:
+                self._control(record, batch.number)
         self.damaged += batch.damaged
         self.position = Position(batch.number, batch.end)
         self.dirty = True
@@ -201,11 +156,7 @@ class Stream:
     def _control(self, record: Record, number: int) -> None:
         content = record.content
         kind = type(content)
-        if kind is Row:
-            self.last = content  # type: ignore[assignment]
-            self.new_rows += 1
-            self.rows += 1
-        elif kind is Close:
+        if kind is Close:
             self.closed = content  # type: ignore[assignment]
         elif kind is Mark:
             self.marks.append(content)  # type: ignore[arg-type]
@@ -350,192 +301,15 @@ class Stream:
             for old in [key for key in bases if key <= number]:
                 del bases[old]
 
-    def new_run_record(self) -> RunRecord:
-        """The record of a run that nobody knows yet."""
-        opening = self.opening
-        return RunRecord(
-            run=opening.run,
-            root=opening.root,
-            table=opening.table,
-            index=opening.index,
-            log_folder=opening.log_folder,
-            host=opening.host,
-            user=opening.user,
-            pid=opening.pid,
-            opened=opening.opened,
-            client=opening.client,
-            config=opening.config,
-            launch=str(opening.raw.get("launch", "")),
-            extra={"run_key": str(opening.raw.get("run_key", ""))[:200]},
-            streams=(self.name,),
-        )
-
-    def follow(  # noqa: PLR0911 - one return for each way a run can stand
-        self, record: RunRecord, now: float, stall_s: float
-    ) -> RunRecord:
-        """The run's record after what was taken in since the last call."""
-        record = self._counted(record).with_stream(self.name)
-        if self.removed:
-            return record.after(RunEvent.ITEM_GONE, now, f"{self.opening.log_folder} was removed")
-        if not self.opening.primary:
-            return record
-        if self.closed is not None:
-            if self.closed.state == HANDED_OVER:
-                return record  # another stream of the same run goes on
-            event = RunEvent.CLOSED_FAILED if self.closed.state == "failed" else RunEvent.CLOSED_FINISHED
-            return record.after(event, self.closed.timestamp, self.closed.reason)
-        if self.writer_gone:
-            if self.parked or self.position < self.end():
-                return record  # its last word may still come
-            return record.after(RunEvent.WRITER_GONE, now, "the process ended without closing the run")
-        quiet_since = max(record.last_row or 0.0, record.opened)
-        if now - quiet_since > stall_s:
-            return record.after(RunEvent.SILENT, now, f"no row for {stall_s:g} s")
-        return record
-
-    def _counted(self, record: RunRecord) -> RunRecord:
-        """The record with the rows and marks taken in since the last call."""
-        if self.new_rows and self.last is not None:
-            if self.opening.primary:
-                record = record.rows_seen(self.new_rows, self.last.step, self.last.timestamp)
-            else:
-                record = replace(record, rows=record.rows + self.new_rows)
-            self.new_rows = 0
-        for mark in self.marks:
-            self.replicate_now |= mark.name == REPLICATE_NOW
-            lost = mark.data.get("records") if mark.name == "lost" and isinstance(mark.data, dict) else None
-            if isinstance(lost, int):
-                record = replace(record, lost=max(record.lost, lost))
-        self.marks.clear()
-        return record
-
-
-def cut_at_checkpoints(batch: Batch) -> list[Batch]:
-    """Pieces of a batch that each end at a checkpoint's frame or at the batch's end."""
-    ends = [
-        index + 1
-        for index, record in enumerate(batch.records)
-        if type(record.content) is Job and record.content.kind == CHECKPOINT_JOB
-    ]
-    if not ends or ends == [len(batch.records)]:
-        return [batch]
-    pieces: list[Batch] = []
-    begin, start = 0, batch.start
-    for stop in [*ends, len(batch.records)]:
-        records = batch.records[begin:stop]
-        end = batch.end if stop == len(batch.records) else records[-1].end
-        if records or end > start:
-            pieces.append(Batch(batch.number, start, end, records))
-        begin, start = stop, end
-    pieces[-1].damaged = batch.damaged
-    return pieces
-
-
-def clipped(batch: Batch, end: int) -> Batch:
-    """The part of a batch up to an offset that ends a record."""
-    records = [record for record in batch.records if record.end <= end]
-    return Batch(batch.number, batch.start, end, records, 0)
-
-
-def read_opening(folder: Path) -> tuple[StreamOpening, int]:
-    """The opening frame of the oldest segment that has one, and the oldest segment's number.
-
-    Raises:
-        SpoolError: no segment has a readable opening frame.
-        UnknownVersionError: it is of a later release.
-    """
-    numbers = segment_numbers(folder)
-    for number in numbers:
-        for size in (READ_BYTES, MAX_FRAME_BYTES + FRAME_HEADER_BYTES):
-            data = read_at(segment_path(folder, number), 0, size)
-            for frame in valid_frames(data):
-                content = decode(frame.kind, frame.payload) if frame.kind == FrameKind.OPEN else None
-                if isinstance(content, Opening):
-                    with suppress(RemoteProtocolError):
-                        return check_opening(content.fields), numbers[0]
-            if len(data) < size:
-                break
-    message = f"{folder} has no readable opening frame"
-    raise SpoolError(message)
-
-
-def valid_frames(data: bytes) -> Iterator[Frame]:
-    """Frames of a segment, those after damage too.
-
-    Raises:
-        UnknownVersionError: one is of a later release.
-    """
-    at = 0
-    while at < len(data):
-        found = frame_at(data, at)
-        if isinstance(found, Frame):
-            yield found
-            at = found.end
-        else:
-            at = find_frame(data, at + 1)
-
-
-def make_outputs(opening: StreamOpening, stream: str) -> list[Output]:
-    """The outputs that a stream asks for; warn and backup texts always exist."""
-    log = opening.folders["log"]
-    makers: dict[str, tuple[str, str, Any]] = {}
-    if "csv" in opening.sinks:
-        makers["csv"] = (log, output_path(opening, "csv", "progress.csv"), CsvEncoder)
-    if "json" in opening.sinks:
-        makers["json"] = (log, output_path(opening, "json", "progress.json"), JsonEncoder)
-    if "log" in opening.sinks:
-        makers["log"] = (log, output_path(opening, "log", "log.txt"), _text(TextTarget.LOG, tables=True))
-    if "tensorboard" in opening.sinks:
-        folder = os.path.normpath(os.path.join(log, "tb", opening.label or "events"))
-        opened = opening.opened
-        makers["tensorboard"] = (folder, event_file_name(opening, stream), lambda: EventEncoder(opened))
-    makers["warn"] = (log, output_path(opening, "warn", "warn.txt"), _text(TextTarget.WARN, tables=False))
-    makers["backup"] = (
-        log,
-        output_path(opening, "backup", "backup.txt"),
-        _text(TextTarget.BACKUP, tables=False),
-    )
-    return [
-        Output(name, opening.root, folder, file_name, maker, maker())
-        for name, (folder, file_name, maker) in makers.items()
-    ]
-
-
-def _text(target: int, *, tables: bool) -> Any:  # noqa: ANN401 - a factory
-    def make() -> Encoder:
-        return TextEncoder(target, tables=tables)
-
-    return make
-
-
-def event_file_name(opening: StreamOpening, stream: str) -> str:
-    """Unique name of a stream's event file, the same after any restart."""
-    host = "".join(c if c.isalnum() or c in "-." else "_" for c in opening.host)[:64]
-    return f"events.out.tfevents.{int(opening.opened)}.{host}.{opening.pid}.{stream[-8:]}"
-
-
-def keep_item_file(opening: StreamOpening, file: ItemFile) -> None:
-    """Make a small file of the item durable; what is there already and equal is only synced.
-
-    Raises:
-        OSError: it could not be written.
-        UnsafeNameError: the name leaves the item.
-    """
-    from rla_client.layout import check_relative  # noqa: PLC0415
-
-    *below, name = check_relative(file.path, what="item file")
-    folder = open_folder(opening.root, "/".join([opening.folders[file.kind], *below]), create=bool(below))
-    try:
-        path = f"/proc/self/fd/{folder}/{name}"
-        with suppress(FileNotFoundError):
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                if os.read(descriptor, len(file.content) + 1) == file.content:
-                    os.fsync(descriptor)
-                    os.fsync(folder)
-                    return
-            finally:
-                os.close(descriptor)
-        write_atomic(path, file.content)
-    finally:
-        os.close(folder)
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data for `status`; called beside the stream's thread."""
+        return {
+            "stream": self.name,
+            "run": self.opening.run,
+            "position": list(self.position),
+            "durable": list(self.durable),
+            "parked": self.parked,
+            "rows": self.rows,
+            "damaged_bytes": self.damaged,
+            "errors": [output.error for output in self.outputs if output.error],
+        }

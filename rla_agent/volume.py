@@ -11,90 +11,45 @@ bytes are in the spool anyway.
 from __future__ import annotations
 
 import logging
-import os
 import queue
-import shutil
 import sqlite3
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from rla_agent.commit import Committer
+from rla_agent.flush_desk import FlushDesk
 from rla_agent.ingest import Position
+from rla_agent.item_files import keep_new_files
 from rla_agent.jobs import JobDesk
 from rla_agent.leftovers import sweep_after
-from rla_agent.opening import StreamOpening, same_root
-from rla_agent.output import ItemGoneError, OpenFiles
-from rla_agent.recovery import recover
+from rla_agent.open_files import OpenFiles
+from rla_agent.opening import ItemGoneError, StreamOpening, same_root, why_parked
+from rla_agent.recovery import recover, sweep_leftovers
 from rla_agent.replication import Replication
+from rla_agent.run_registry import RunRegistry
 from rla_agent.runners import KINDS
-from rla_agent.runs import RunEvent, RunRecord
+from rla_agent.runs import RunRecord
 from rla_agent.state import AgentDatabase, Changes
-from rla_agent.stream import Stream, keep_item_file
+from rla_agent.stream import Stream
+from rla_agent.stream_removal import remove_stream
+from rla_agent.volume_items import Adopt, Data, Flush, JobsDone, Stop
 from rla_agent.widening import Widener
 from rla_client.config import AgentConfig
-from rla_client.errors import RlaError, SpoolError, UnknownVersionError
+from rla_client.errors import SpoolError, UnknownVersionError
 from rla_client.places import Places
 from rla_client.spool import writer_alive
-from rla_client.storage import TEMP_PREFIX, fsync_folder
 
 TICK_S = 0.25
 LOCK_LOOK_S = 1.0  # between looks at the locks of quiet streams
 ASLEEP_S = 5.0  # without a message, then a quiet stream is looked at only each LOCK_LOOK_S
 QUEUE_MAX_BYTES = 16 << 20
 TURN_S = 0.1  # what one stream may take before the others and a commit
-GONE_PREFIX = f"{TEMP_PREFIX}gone-"  # streams on their way out
 DRAIN_POLL_S = 0.01
 
 _log = logging.getLogger("rla_agent.volume")
-
-Answer = Callable[[bool], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """Bytes of a stream that came by message; an empty body only says: look."""
-
-    stream: str
-    number: int
-    offset: int
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Flush:
-    """Answer when everything before a position is durable."""
-
-    stream: str
-    number: int
-    offset: int
-    media: bool
-    answer: Answer
-
-
-@dataclass(frozen=True, slots=True)
-class Adopt:
-    """A stream folder that belongs to this volume."""
-
-    stream: str
-    folder: Path
-
-
-@dataclass(frozen=True, slots=True)
-class JobsDone:
-    """A job ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Take in what is there, commit and end; not later than `deadline` (monotonic)."""
-
-    deadline: float
 
 
 class Volume(threading.Thread):
@@ -112,7 +67,7 @@ class Volume(threading.Thread):
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.streams: dict[str, Stream] = {}
-        self.runs: dict[str, RunRecord] = {}
+        self._registry = RunRegistry()
         self.faults: dict[str, str] = {}
         self._bytes_in = 0  # written by the ingest thread only
         self._bytes_out = 0  # written by this thread only
@@ -126,7 +81,6 @@ class Volume(threading.Thread):
         self._adjust = adjust
         self._queue: queue.SimpleQueue[Data | Flush | Adopt | JobsDone | Stop] = queue.SimpleQueue()
         self.files = OpenFiles(settings.open_files_max)
-        self._flushes: list[Flush] = []
         self._late: dict[str, Adopt] = {}  # could not be taken in yet: a full disk
         self._targets: dict[str, Position] = {}  # how far streams go before we stop
         self._waiting_streams: dict[str, Adopt] = {}
@@ -136,6 +90,11 @@ class Volume(threading.Thread):
         self._next_commit = 0.0
         self._next_tick = 0.0
         self._next_lock_look = 0.0
+
+    @property
+    def runs(self) -> dict[str, RunRecord]:
+        """Records of the runs whose streams are here, by run id."""
+        return self._registry.records
 
     @property
     def queued_bytes(self) -> int:
@@ -158,12 +117,16 @@ class Volume(threading.Thread):
         """Serve until stopped; a fault that is ours stops the agent, which is started again."""
         try:
             self._database = AgentDatabase(self._places.database)
-            self._widener = Widener(self._rewriters)
+            self._widener = Widener(self._rewriters, self._database)
             self._jobs = JobDesk(self._pool, self._places, KINDS, lambda: self._queue.put(JobsDone()))
+            self._flushes = FlushDesk(self._database, self._jobs)
             self._committer = Committer(self._database, self.files, self._pool)
             while not self._finished():
                 self._turn()
             self.commit()
+        except sqlite3.Error as error:
+            _log.error("agent.db failed: %s; the agent stops, rows stay in the spool", error)
+            self._on_failure()
         except Exception:  # noqa: BLE001 - the top of a thread
             _log.exception("volume thread failed; the agent stops and replays on the next start")
             self._on_failure()
@@ -212,7 +175,7 @@ class Volume(threading.Thread):
                 self._bytes_out += len(item.body)
                 self._data(item)
             elif isinstance(item, Flush):
-                self._flushes.append(item)
+                self._flushes.add(item)
                 self._look(self.streams.get(item.stream))
             elif isinstance(item, Adopt):
                 self._adopt(item)
@@ -259,15 +222,7 @@ class Volume(threading.Thread):
         self.faults.pop(item.stream, None)
         self._late.pop(item.stream, None)
         self._targets.setdefault(item.stream, Position(0, 0))
-        known = self.runs.get(stream.opening.run)
-        if known is None:
-            saved = self._database.run(stream.opening.run)
-            known = RunRecord.from_plain(saved) if saved else stream.new_run_record()
-        if stream.opening.primary and not known.live and stream.name not in known.streams:
-            known = replace(
-                known.after(RunEvent.REOPENED, time.time()), pid=stream.opening.pid, rows=stream.rows
-            )
-        self.runs[stream.opening.run] = known
+        self._registry.opened(stream, self._database, time.time())
         if self._replication is not None:
             self._replication.run_opened(stream.opening)
         self._jobs.restore(stream, self._database)
@@ -317,7 +272,7 @@ class Volume(threading.Thread):
         while more and (more := stream.read_more(self.files)) and time.monotonic() < until:
             pass
         self._serve_outputs(stream)
-        self._serve_files(stream)
+        keep_new_files(stream, self.faults)
         if stream.removed and stream.outputs:
             for output in stream.outputs:
                 self.files.close(output)
@@ -342,7 +297,7 @@ class Volume(threading.Thread):
 
     def _serve_outputs(self, stream: Stream) -> None:
         now = time.monotonic()
-        awaited = any(flush.stream == stream.name for flush in self._flushes)
+        awaited = self._flushes.awaits(stream.name)
         hurry = stream.writer_gone or self._stopping is not None or awaited
         for output in stream.outputs:
             output.may_retry(now)
@@ -354,26 +309,10 @@ class Volume(threading.Thread):
                     return
                 except OSError as error:
                     output.fail(error)
-            self._widener.serve(stream, output, self.files, self._committer, hurry=hurry)
+            self._widener.serve(stream, output, self.files, hurry=hurry)
             if output.position < stream.position:
                 stream.catch_up(output, self.files, time.monotonic() + TURN_S)
                 stream.dirty = True
-
-    def _serve_files(self, stream: Stream) -> None:
-        while stream.new_files and not stream.removed:
-            file = stream.new_files[0]
-            fault = f"{stream.name}/{file.path}"
-            try:
-                keep_item_file(stream.opening, file)
-            except OSError as error:
-                self.faults[fault] = f"{file.path} is not kept yet: {error}"
-                return
-            except (RlaError, KeyError) as error:
-                self.faults[fault] = f"{file.path} was not kept: {error}"
-            else:
-                self.faults.pop(fault, None)
-            del stream.new_files[0]
-        stream.new_files.clear()
 
     # -- commit ---------------------------------------------------------------------------------
 
@@ -382,52 +321,21 @@ class Volume(threading.Thread):
         began = time.monotonic()
         wall = time.time()
         changes = Changes()
-        records: list[RunRecord] = []
-        for stream in self.streams.values():
-            before = self.runs[stream.opening.run]
-            after = stream.follow(before, wall, self._settings.stall_s)
-            if after is not before:
-                self.runs[after.run] = after
-                changes.runs.append((after.run, wall, after.live, after.to_plain(wall)))
-            records.append(after)
+        self._registry.follow(self.streams.values(), wall, self._settings.stall_s, changes)
         self._jobs.add_changes(self.streams.values(), changes)
         dirty = [stream for stream in self.streams.values() if stream.dirty]
         if self._committer.commit(list(self.streams.values()), changes, self.faults):
             self._jobs.start(self.streams)
-            self._answer_flushes()
+            self._flushes.answer(
+                self.streams, lambda name: name in self._waiting_streams or name in self._late
+            )
             self._committer.write_run_files(self.runs, wall)  # the last one before the stream is forgotten
             if self._replication is not None:
                 self._replication.committed(dirty)  # an item without run.json would be nobody's
             self._end_streams(wall)
-            self._forget_ended_runs()
+            for run in self._registry.forget_ended(self.streams.values()):
+                self._committer.forget_run(run)
             self.commit_lag_s = time.monotonic() - began
-
-    def _forget_ended_runs(self) -> None:
-        writing = {stream.opening.run for stream in self.streams.values()}
-        for run in [run for run, record in self.runs.items() if not record.live and run not in writing]:
-            del self.runs[run]
-            self._committer.forget_run(run)
-
-    def _answer_flushes(self) -> None:
-        waiting: list[Flush] = []
-        for flush in self._flushes:
-            stream = self.streams.get(flush.stream)
-            if stream is None and (flush.stream in self._waiting_streams or flush.stream in self._late):
-                waiting.append(flush)
-            elif stream is None:
-                flush.answer(self._database.is_done(flush.stream))
-            elif stream.removed or stream.parked:
-                flush.answer(False)
-            elif self._flushed(stream, flush):
-                flush.answer(True)
-            else:
-                waiting.append(flush)
-        self._flushes = waiting
-
-    def _flushed(self, stream: Stream, flush: Flush) -> bool:
-        target = (flush.number, flush.offset)
-        durable = min([stream.durable, *(output.durable for output in stream.outputs)])
-        return durable >= target and not self._jobs.pending(stream.name, media=flush.media)
 
     def _end_streams(self, wall: float) -> None:
         for stream in list(self.streams.values()):
@@ -438,6 +346,7 @@ class Volume(threading.Thread):
             if stream.lagging or not stream.at_end or self._jobs.pending(stream.name, media=True):
                 continue
             try:
+                sweep_leftovers(stream, self._database)
                 self._database.commit(Changes(done=[(stream.name, wall)]))
                 remove_stream(stream.folder)
                 self._database.commit(Changes(forgotten=[stream.name]))
@@ -461,7 +370,6 @@ class Volume(threading.Thread):
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data for `status`; called from the ingest thread."""
-        streams = list(self.streams.values())
         return {
             "name": self.name,
             "commit_s": round(self.commit_lag_s, 4),
@@ -470,42 +378,5 @@ class Volume(threading.Thread):
             "queued_bytes": self.queued_bytes,
             "faults": dict(self.faults),
             "runs": {run.run: run for run in list(self.runs.values())},
-            "streams": [
-                {
-                    "stream": s.name,
-                    "run": s.opening.run,
-                    "position": list(s.position),
-                    "durable": list(s.durable),
-                    "parked": s.parked,
-                    "rows": s.rows,
-                    "damaged_bytes": s.damaged,
-                    "errors": [output.error for output in s.outputs if output.error],
-                }
-                for s in streams
-            ],
+            "streams": [stream.snapshot() for stream in list(self.streams.values())],
         }
-
-
-def why_parked(root: str) -> str:
-    """Say why streams of a data root wait; an item is given up only where its root is there."""
-    if os.path.exists(root):
-        return (
-            f"the data root {root} is another folder here than for the training process (a container?); "
-            "run an agent where it runs"
-        )
-    return f"the data root {root} is not here (not mounted, or hidden from the service)"
-
-
-def remove_stream(folder: Path) -> None:
-    """Delete a stream that was taken in to its end.
-
-    It goes from sight in one step: half of a stream would be taken for a whole one.
-
-    Raises:
-        OSError: it is still there.
-    """
-    gone = folder.with_name(f"{GONE_PREFIX}{folder.name}")
-    with suppress(FileNotFoundError):
-        folder.rename(gone)
-        fsync_folder(folder.parent)
-    shutil.rmtree(gone, ignore_errors=True)

@@ -14,57 +14,45 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from rla_agent.opening import open_folder
-from rla_agent.output import ItemGoneError, OpenFiles, Output, read_chunks
+from rla_agent.align import read_chunks
+from rla_agent.intents import Rewritten, finish_intent, replace_file
+from rla_agent.open_files import OpenFiles
+from rla_agent.opening import ItemGoneError, open_folder
+from rla_agent.output import Output
 from rla_agent.sinks.csv_table import CsvEncoder, new_columns, widened
-from rla_client.storage import temp_path
-
-if TYPE_CHECKING:
-    from rla_agent.commit import Committer
-    from rla_agent.stream import Stream
+from rla_agent.state import AgentDatabase
+from rla_agent.stream import Stream
+from rla_agent.temp_files import temp_name
 
 REST_FACTOR = 20.0
 SHORTEST_REST_S = 1.0
 LONGEST_REST_S = 60.0  # of doubling; a long rewrite may ask for more
 
 
-@dataclass(frozen=True, slots=True)
-class Rewritten:
-    """A finished temp file."""
-
-    temp: str
-    size: int
-    columns: list[str]
-    seconds: float
-
-
 class Widener:
     """Rewrites CSV outputs of one volume."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, database: AgentDatabase) -> None:
         self._executor = executor
+        self._database = database
         self._running: dict[Output, Future[Rewritten]] = {}
 
-    def serve(
-        self, stream: Stream, output: Output, files: OpenFiles, committer: Committer, *, hurry: bool
-    ) -> None:
+    def serve(self, stream: Stream, output: Output, files: OpenFiles, *, hurry: bool) -> None:
         """Start a rewrite that is due, or finish one that has ended."""
         if output.intent:
             if not output.error:
-                committer.finish_intent(stream, output)
+                finish_intent(stream, output)
             return
         running = self._running.get(output)
         if running is not None:
             if hurry or running.done():
-                self._finish(stream, output, files, committer)
+                self._finish(stream, output, files)
             return
         if output.widening and not output.error and (hurry or time.monotonic() >= output.next_rewrite):
             self._start(stream, output, files)
             if hurry and output in self._running:
-                self._finish(stream, output, files, committer)
+                self._finish(stream, output, files)
 
     def _start(self, stream: Stream, output: Output, files: OpenFiles) -> None:
         encoder = output.encoder
@@ -76,9 +64,11 @@ class Widener:
         files.close(output)
         output.rewriting = True
         added = len(columns) - len(encoder.columns)
-        self._running[output] = self._executor.submit(rewrite, output, columns, added, output.size)
+        self._running[output] = self._executor.submit(
+            rewrite, output, columns, added, output.size, temp_name(stream.name)
+        )
 
-    def _finish(self, stream: Stream, output: Output, files: OpenFiles, committer: Committer) -> None:
+    def _finish(self, stream: Stream, output: Output, files: OpenFiles) -> None:
         future = self._running.pop(output)
         try:
             done = future.result()
@@ -90,7 +80,7 @@ class Widener:
             output.rewriting = False
             output.fail(error)
             return
-        stored = committer.replace_file(stream, output, done, files)
+        stored = replace_file(stream, output, done, files, self._database)
         output.rewriting = False
         output.widening = not stored
         output.rest_s = rest_after(done.seconds, output.rest_s, time.monotonic() - output.next_rewrite)
@@ -112,8 +102,8 @@ def rest_after(rewrite_s: float, former_rest_s: float, calm_s: float) -> float:
     return max(REST_FACTOR * rewrite_s, min(growing, LONGEST_REST_S), SHORTEST_REST_S)
 
 
-def rewrite(output: Output, columns: list[str], added: int, size: int) -> Rewritten:
-    """Write the widened copy of an output's first `size` bytes beside it, durably.
+def rewrite(output: Output, columns: list[str], added: int, size: int, temp: str) -> Rewritten:
+    """Write the widened copy of an output's first `size` bytes beside it, as `temp`, durably.
 
     Raises:
         ItemGoneError: the item's folder is not there.
@@ -122,7 +112,6 @@ def rewrite(output: Output, columns: list[str], added: int, size: int) -> Rewrit
     began = time.monotonic()
     old = output.open_file()
     folder = open_folder(output.root, output.folder)
-    temp = temp_path("").name
     try:
         new = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)
         try:

@@ -25,13 +25,11 @@ import ctypes
 import logging
 import math
 import os
-import pickle
 import secrets
 import sys
 import threading
 import time
 import weakref
-import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -39,6 +37,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rla_client.arena import FIRST_SLOT_BYTES, Arena, ArenaPool
+from rla_client.checkpoint_fallback import (
+    NotWrittenError,
+    has_room,
+    sync_later,
+    write_checkpoint,
+    write_final,
+)
 from rla_client.checkpoint_files import find_checkpoint, list_checkpoints, load_file, restore
 from rla_client.checkpoint_job import (
     JOB_KIND,
@@ -46,7 +51,6 @@ from rla_client.checkpoint_job import (
     MAX_TEXT,
     SLOT_BUSY,
     SLOT_FREE,
-    STAMP_RECORD,
     ArenaSource,
     BlobSource,
     CheckpointJob,
@@ -55,18 +59,14 @@ from rla_client.checkpoint_job import (
     final_name,
     storage_offsets,
 )
-from rla_client.checkpoint_retention import remove_superseded
 from rla_client.errors import ArgumentError, NoCheckpointError
-from rla_client.storage import TEMP_PREFIX, fsync_folder
 from rla_client.storage_copy import copy_storages, pin_memory
 from rla_client.tensor_pickle import Captured, capture
-from rla_client.tensor_table import torch_module
 
 if TYPE_CHECKING:
     from rla_client.outbox import Outbox
 
 BACKLOG_MAX_BYTES = 512 << 20  # of blobs that wait for an agent; the rest of the spool is for rows
-FREE_DISK_SHARE = 0.05  # never fill a disk further than this
 SLOT_WAIT_MAX_S = 0.25  # for a busy slot; in between, for as long as the last copy took
 SLOT_POLL_S = 0.0005
 WARN_INTERVAL_S = 60.0
@@ -287,75 +287,30 @@ class CheckpointSaver:
     def _save_as_blob(self, content: object, stamp: Stamp) -> bool:
         blobs = self._outbox.blobs_folder
         waiting = sum(entry.size for entry in self._pending if not entry.arrived)
-        if blobs is None or waiting >= BACKLOG_MAX_BYTES or not _has_room(blobs):
+        if blobs is None or waiting >= BACKLOG_MAX_BYTES or not has_room(blobs):
             return False
         blob = blobs / f"{stamp.token}.pt"
-        size = self._write(content, blob, stamp)
-        if size is None:
+        try:
+            size = write_checkpoint(content, blob, stamp)
+        except NotWrittenError as error:
+            self._problem = str(error)
             return False
         source = BlobSource(blob.name, size)
         self._send(CheckpointJob(stamp, source, self._retention, sys.byteorder))
         self._note(_Pending(stamp, blob=blob, size=size), "blob")
-        self._sync_later(blob)
+        sync_later(blob)
         return True
 
     def _save_directly(self, content: object, stamp: Stamp) -> bool:
-        final = self._folder / final_name(stamp.name, stamp.time_step)
-        temp = self._folder / f"{TEMP_PREFIX}{stamp.token}.pt"  # torch wants a stem
-        if not _has_room(self._folder) or self._write(content, temp, stamp) is None:
+        if not has_room(self._folder):
             return False
         try:
-            _fsync_file(temp)
-            os.replace(temp, final)
-            fsync_folder(final.parent)
-            remove_superseded(final.parent, stamp.name, stamp.run, self._retention)
-        except OSError as error:
+            write_final(content, self._folder, stamp, self._retention)
+        except NotWrittenError as error:
             self._problem = str(error)
             return False
-        finally:
-            with suppress(OSError):
-                temp.unlink()
         self._note(None, "direct")
         return True
-
-    def _write(self, content: object, path: Path, stamp: Stamp) -> int | None:
-        """torch.save with our stamp; the size, or None when the disk did not take it."""
-        complete = False
-        try:
-            torch_module().save(content, path)
-            with zipfile.ZipFile(path, "a") as file:
-                top = file.namelist()[0].split("/", 1)[0]
-                file.writestr(f"{top}/{STAMP_RECORD}", stamp.encode())
-            complete = True
-            return path.stat().st_size
-        except (
-            pickle.PicklingError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-            NotImplementedError,
-        ) as error:
-            raise ArgumentError(f"this content cannot be saved: {error}") from error
-        except RuntimeError as error:
-            if "view the same data" in str(error):
-                raise ArgumentError(f"this content cannot be saved: {error}") from error
-            self._problem = str(error)  # torch's writer reports a full disk so
-            return None
-        except (OSError, zipfile.BadZipFile, IndexError) as error:
-            self._problem = str(error)
-            return None
-        finally:
-            if not complete:
-                with suppress(OSError):
-                    path.unlink()
-
-    def _sync_later(self, blob: Path) -> None:
-        def sync() -> None:
-            with suppress(OSError):  # the agent has taken it, or will report what became of it
-                _fsync_file(blob)
-
-        with suppress(RuntimeError):  # no more threads: the kernel writes it in its own time
-            threading.Thread(target=sync, name="rla-blob-sync", daemon=True).start()
 
     # -- small things -------------------------------------------------------------------------
 
@@ -427,22 +382,6 @@ class CheckpointSaver:
 
 def _is_positive(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _has_room(folder: Path) -> bool:
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return False
-    return found.f_bavail > FREE_DISK_SHARE * found.f_blocks
-
-
-def _fsync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _after_fork_in_child() -> None:

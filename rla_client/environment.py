@@ -214,7 +214,7 @@ def shown_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: HIDDEN if SECRET_NAME.search(name) else hide_in_url(environment[name])[:MAX_VALUE_CHARS]
         for name in sorted(environment)
-        if SHOWN_VARIABLES.fullmatch(name)
+        if SHOWN_VARIABLES.fullmatch(name) and name != "RLA_RUN"  # our own note for workers
     }
 
 

@@ -118,6 +118,10 @@ class ExperimentSetup:
         self._set_resume(run_id, resume)
         folder = code_root if code_root is not None else Path(str(config.path)).parent
         self.project_root = os.path.abspath(folder)
+        if logger.get_dir() is None:
+            logger.get_current().reminder = (
+                "exp_manager.configure() was called, but not log_files_gen(): rows are printed and not kept"
+            )
 
     def _set_resume(self, run_id: str | None, resume: str | None) -> None:
         run_id = run_id or os.environ.get(RUN_ID_VARIABLE) or None

@@ -131,6 +131,7 @@ class ExpManager(Measuring, ExperimentSetup, ItemHistory):
                 "index": item.index.path,
                 "master": self.is_master_node,
                 "run_key": self.run_id or "",
+                "replicate": config.send_log_file and not self.is_master_node,
             },
             config_path=config.path,
         )

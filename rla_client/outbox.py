@@ -11,8 +11,7 @@ beyond the spool's bound on the machine, records are counted as lost with one wa
 
 Threads share one re-entrant lock, which the logger also uses, so that order in the file is order
 of the calls. After fork the child forgets everything at once and opens a stream of its own at
-its first record. A zmq socket belongs to the thread that holds the lock; `flush` uses one of its
-own.
+its first record.
 
 Signal handlers may log too, and may raise (see spool.py). A waiting record is tied to the number of
 frames before it when it is first tried, so that a retry writes it only if that was not done; and
@@ -31,19 +30,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import zmq
-
-from rla_client.autostart import agent_alive, start_agent
-from rla_client.errors import PlaceError, RemoteProtocolError, SpoolError
+from rla_client.autostart import agent_alive
+from rla_client.errors import PlaceError, SpoolError
+from rla_client.messenger import Messenger
 from rla_client.places import Places
-from rla_client.protocol import (
-    FrameKind,
-    MessageKind,
-    decode_message,
-    encode_frame,
-    encode_message,
-    pack,
-)
+from rla_client.protocol import FrameKind, encode_frame, pack
+from rla_client.rare_warnings import warn_rarely
 from rla_client.spool import BLOBS_NAME, QUOTA_CHECK_BYTES, SegmentWriter, why_full
 
 if TYPE_CHECKING:
@@ -55,13 +47,8 @@ PENDING_MAX_BYTES = 1 << 20  # beyond, the agent reads the file, which is as fas
 WAITING_MAX_BYTES = 16 << 20  # what a training process may hold while its spool cannot be written
 RETRY_S = 0.05  # between attempts to write to a spool that refused
 FULL_RECHECK_S = 1.0
-WARN_INTERVAL_S = 60.0
-START_INTERVAL_S = 60.0
-FLUSH_ASK_AGAIN_S = 0.25
-SEND_QUEUE_MESSAGES = 64
 
 _outboxes: weakref.WeakSet[Outbox] = weakref.WeakSet()
-_inherited: list[object] = []  # sockets of the parent: never closed, never collected, in the child
 
 
 class Outbox:
@@ -95,11 +82,10 @@ class Outbox:
         self._places = places
         self._opening = opening
         self._settings = settings
+        self._messenger = Messenger(places, autostart=settings.autostart, config_path=config_path)
         self._as_worker = as_worker
-        self._config_path = config_path
         self._waits_for_opening = waits_for_opening
         self._warned: dict[str, float] = {}
-        self._started = float("-inf")
         self._dropping = False
         self._reset()
         with self.lock:
@@ -109,8 +95,6 @@ class Outbox:
 
     def _reset(self) -> None:
         self._writer: SegmentWriter | None = None
-        self._socket: zmq.Socket[bytes] | None = None
-        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._pending = bytearray()
         self._pending_number = 0
         self._pending_start = 0
@@ -191,7 +175,7 @@ class Outbox:
             self._closed = self._blocked = True
             if self._writer is not None:
                 self._writer.close()
-            self._close_socket()
+            self._messenger.close()
 
     @property
     def stream_folder(self) -> Path | None:
@@ -243,7 +227,7 @@ class Outbox:
         self._waiting.append((frame, is_row))
         self._waiting_bytes += len(frame)
         self._next_try = time.monotonic() + RETRY_S
-        self._warn("keep", "%s; records are kept in memory until it can be written", why)
+        warn_rarely(self._warned, "keep", "%s; records are kept in memory until it can be written", why)
 
     def _write_waiting(self) -> None:
         writer = self._writer
@@ -268,7 +252,7 @@ class Outbox:
                     self._unchecked += len(entry[0])
         except SpoolError as error:
             self._next_try = time.monotonic() + RETRY_S
-            self._warn("keep", "%s; records are kept in memory until it can be written", error)
+            warn_rarely(self._warned, "keep", "%s; records are kept in memory until it can be written", error)
             return
         self._waiting_bytes = 0
         self._blocked = self._closed or self._full is not None or bool(self._waiting)
@@ -293,7 +277,7 @@ class Outbox:
             self._writer = SegmentWriter(self._places.spool, self._opening_frame)
         except (PlaceError, SpoolError) as error:
             self._next_try = now + RETRY_S
-            self._warn("open", "%s; records are kept in memory until it can be written", error)
+            warn_rarely(self._warned, "open", "%s; records are kept in memory until it can be written", error)
             return True
         self._forget_pending()
         self._blocked = bool(self._waiting)
@@ -323,7 +307,7 @@ class Outbox:
 
     def _lose(self, count: int, why: str) -> None:
         self.lost += count
-        self._warn("lost", "records are being lost (%d so far): %s", self.lost, why)
+        warn_rarely(self._warned, "lost", "records are being lost (%d so far): %s", self.lost, why)
 
     def _report_lost(self) -> None:
         if self.lost != self._reported_lost and self._writer is not None:
@@ -332,14 +316,6 @@ class Outbox:
             with suppress(SpoolError):
                 self._writer.append(encode_frame(FrameKind.MARK, mark), 0)
                 self._reported_lost = lost
-
-    def _warn(self, what: str, message: str, *arguments: object) -> None:
-        now = time.monotonic()
-        if now - self._warned.get(what, float("-inf")) >= WARN_INTERVAL_S:
-            import logging  # noqa: PLC0415 - not at import of the package
-
-            self._warned[what] = now
-            logging.getLogger("rla_client").warning(message, *arguments)
 
     # -- messages -----------------------------------------------------------------------------
 
@@ -360,41 +336,17 @@ class Outbox:
         self._forget_pending()
         if number != writer.number or start + len(body) != writer.size or len(body) > PENDING_MAX_BYTES:
             number, start, body = writer.number, writer.size, b""
-        try:
-            socket = self._socket or self._connect()
-            message = encode_message(MessageKind.DATA, {"s": writer.name, "n": number, "o": start}, body)
-            socket.send(message, zmq.NOBLOCK)
-        except zmq.ZMQError:
+        if self._messenger.send({"s": writer.name, "n": number, "o": start}, body):
+            self._next_send = now + SEND_INTERVAL_S
+        else:
             self._next_send = now + REFUSED_PAUSE_S
             self.start_agent_if_none()
-        else:
-            self._next_send = now + SEND_INTERVAL_S
-
-    def _connect(self) -> zmq.Socket[bytes]:
-        self._context = zmq.Context()
-        self._socket = _dealer(self._context, self._places)
-        return self._socket
-
-    def _close_socket(self) -> None:
-        socket, context = self._socket, self._context
-        self._socket = self._context = None
-        with suppress(zmq.ZMQError):
-            if socket is not None:
-                socket.close(linger=0)
-            if context is not None:
-                context.term()
 
     def start_agent_if_none(self) -> None:
         """Start an agent when none serves, at most once a minute; else say once how to."""
-        now = time.monotonic()
-        if now - self._started < START_INTERVAL_S:
-            return
-        self._started = now
-        if agent_alive(self._places):
-            return
-        if not self._settings.autostart or not start_agent(self._places, self._config_path):
-            self._warn("agent", "no agent runs; records wait in %s. Start one: rla-agent start --detach",
-                       self._places.spool)  # fmt: skip
+        if not self._messenger.start_agent_if_none():
+            advice = "no agent runs; records wait in %s. Start one: rla-agent start --detach"
+            warn_rarely(self._warned, "agent", advice, self._places.spool)
 
     def flush(self, timeout: float | None = 10.0, *, media: bool = False) -> bool:
         """Wait until everything put before is durable in its final files.
@@ -417,57 +369,20 @@ class Outbox:
             with suppress(SpoolError):
                 writer.settle()
             header = {"s": writer.name, "n": writer.number, "o": writer.size, "m": media}
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        socket = _dealer(context, self._places)
-        try:
-            return self._await_flushed(socket, header, deadline)
-        finally:
-            socket.close(linger=0)
-            context.term()
-
-    def _await_flushed(
-        self, socket: zmq.Socket[bytes], header: dict[str, Any], deadline: float | None
-    ) -> bool:
-        request = encode_message(MessageKind.FLUSH, header)
-        while True:
-            with suppress(zmq.ZMQError):
-                socket.send(request, zmq.NOBLOCK)
-            left = FLUSH_ASK_AGAIN_S if deadline is None else deadline - time.monotonic()
-            if left <= 0:
-                return False
-            if socket.poll(int(1000 * min(left, FLUSH_ASK_AGAIN_S)) + 1):
-                with suppress(zmq.ZMQError, RemoteProtocolError):
-                    kind, answer, _body = decode_message(socket.recv(zmq.NOBLOCK))
-                    if kind == MessageKind.FLUSHED and answer.get("s") == header["s"]:
-                        return bool(answer.get("done"))
-            elif not agent_alive(self._places):
-                self.start_agent_if_none()
-                if not self._settings.autostart or self._places.stopped_marker.exists():
-                    return False
+        return self._messenger.await_flushed(header, deadline, self.start_agent_if_none)
 
     # -- fork ---------------------------------------------------------------------------------
 
     def after_fork_in_child(self) -> None:
         """Forget the parent's stream without touching it."""
         self.lock._at_fork_reinit()  # type: ignore[attr-defined]  # noqa: SLF001  # as threading itself does
-        _inherited.extend(thing for thing in (self._socket, self._context) if thing is not None)
+        self._messenger.abandon()
         if self._writer is not None:
             self._writer.abandon()
         closed = self._closed
         self.lost = self._reported_lost = 0
         self._reset()
         self._closed = closed
-
-
-def _dealer(context: zmq.Context[zmq.Socket[bytes]], places: Places) -> zmq.Socket[bytes]:
-    socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-    socket.setsockopt(zmq.LINGER, 0)
-    socket.setsockopt(zmq.SNDHWM, SEND_QUEUE_MESSAGES)
-    socket.setsockopt(zmq.IMMEDIATE, 1)
-    socket.setsockopt(zmq.RECONNECT_IVL, 50)
-    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-    socket.connect(f"ipc://{places.data_socket}")
-    return socket
 
 
 def _after_fork_in_child() -> None:

@@ -187,6 +187,8 @@ def unpack(data: bytes) -> Any:  # noqa: ANN401 - plain data of any shape
         RemoteProtocolError: not msgpack, too many items, or an unknown extension.
     """
     try:
+        if len(data) <= MAX_CONTAINER_ITEMS:  # an item takes a byte at least, so the limits hold
+            return msgpack.unpackb(data, strict_map_key=False, ext_hook=_unpack_ext)
         return msgpack.unpackb(
             data,
             strict_map_key=False,

@@ -74,6 +74,7 @@ class Logger:
         self._passed: dict[str, float] = {}
         self.tbx_writer: Any = None
         self.last_row: Row = {}
+        self.reminder = ""  # what the user forgot, said once when a row goes nowhere
         self.forget_pending()
 
     def forget_pending(self) -> None:
@@ -190,6 +191,8 @@ class Logger:
             if outbox is not None:
                 payload = self._pack_row(step, now, row, excluded)
                 outbox.put(_ROW, payload, now, 1)
+            elif self.reminder:
+                self._remind()
             row[TIME_STEP_KEY] = step
             row[TIMESTAMP_KEY] = now
             self.last_row = row
@@ -198,6 +201,12 @@ class Logger:
         if self.callback is not None:
             self.callback(dict(row))
         return row
+
+    def _remind(self) -> None:
+        import logging  # noqa: PLC0415 - not at import of the package
+
+        reminder, self.reminder = self.reminder, ""
+        logging.getLogger("rla_client").warning(reminder)
 
     def _take_special(self, row: Row) -> Row:
         counts = self._counts

@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rla_client.autostart import shares_our_life
+from rla_client.errors import ArgumentError
 from rla_client.layout import check_relative
 from rla_client.outbox import Outbox
 from rla_client.places import find_places
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 RUN_VARIABLE = "RLA_RUN"
 MODE_VARIABLE = "RLA_MODE"
+MODES = ("", "online", "offline", "disabled")
 LAUNCH_VARIABLE = "RLA_LAUNCH"  # set by `rla-agent run`: which runs its command opened
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
 OUTPUT_NAMES = {
@@ -141,7 +143,14 @@ class Run:
 
 
 def disabled() -> bool:
-    """Whether RLA_MODE=disabled: every call works, no file, no agent."""
+    """Whether RLA_MODE=disabled: every call works, no file, no agent.
+
+    Raises:
+        ArgumentError: RLA_MODE is none of disabled, offline, online.
+    """
+    if os.environ.get(MODE_VARIABLE, "").lower() not in MODES:
+        message = f"{MODE_VARIABLE} is disabled, offline or online; got {os.environ[MODE_VARIABLE]!r}"
+        raise ArgumentError(message)
     return os.environ.get(MODE_VARIABLE, "").lower() == "disabled"
 
 
@@ -313,7 +322,7 @@ def _install_hooks() -> None:
     def note_failure(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        _failure.append(f"{kind.__name__}: {error}"[:2000])
+        _failure.append(f"{kind.__name__}: {error}"[:2000].rstrip(": "))
         former(kind, error, traceback)
 
     sys.excepthook = note_failure

@@ -18,14 +18,16 @@ from __future__ import annotations
 
 import unicodedata
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 MAX_CELL_CHARS = 80
 CUT_CELL_CHARS = 40
 DASHES_BEYOND_CELLS = 40  # as in the original: its dashes go on to the right of the table
+_NUMBERS = frozenset((float, int, bool))  # their cells are ASCII and printable
 MAX_CACHED_KEYS = 1024  # a row with more keys is laid out each time, so that the cache stays small
 
 
@@ -41,6 +43,14 @@ def format_table(row: Mapping[str, object]) -> str:
     if not row:
         return ""
     keys = tuple(row)
+    if len(keys) <= MAX_CACHED_KEYS:
+        kinds = tuple(map(type, row.values()))
+        if _NUMBERS.issuperset(kinds):
+            pick, form = _numbers(keys, kinds)
+            cells = (form % pick(row)).split("\n")
+            width = max(map(len, cells))
+            if width <= MAX_CELL_CHARS:
+                return _frame(keys, width) % tuple(cells)
     order, heads, key_width = _layout(keys) if len(keys) <= MAX_CACHED_KEYS else _lay_out(keys)
     cells = [_value_cell(row[key]) for key in order]
     if all(map(str.isascii, cells)):
@@ -80,6 +90,23 @@ def _lay_out(keys: tuple[str, ...]) -> tuple[list[str], list[str], int]:
 
 
 _layout = lru_cache(maxsize=256)(_lay_out)
+
+
+@lru_cache(maxsize=256)
+def _numbers(keys: tuple[str, ...], kinds: tuple[type, ...]) -> tuple[Callable[[Any], Any], str]:
+    """For a row of numbers: what picks its values in the order shown, and the format of their cells."""
+    order = _layout(keys)[0]
+    kind_of = dict(zip(keys, kinds, strict=True))
+    return itemgetter(*order), "\n".join("%-8.3g" if kind_of[key] is float else "%s" for key in order)
+
+
+@lru_cache(maxsize=128)
+def _frame(keys: tuple[str, ...], width: int) -> str:
+    """A whole table with a place for each cell."""
+    _, heads, key_width = _layout(keys)
+    lines = [head.replace("%", "%%") + f"%-{width}s |\n" for head in heads]
+    dashes = "-" * (key_width + width + DASHES_BEYOND_CELLS) + "\n"
+    return f"{dashes}{''.join(lines)}{dashes}"
 
 
 def _value_cell(value: object) -> str:

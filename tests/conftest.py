@@ -21,6 +21,9 @@ import pytest
 
 from rla_client.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 
+# started in the background of a script, we would inherit an ignored Ctrl-C, and so would our children
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 DEADLINE_S = 20.0 * float(os.environ.get("RLA_TEST_TIME_FACTOR", "1"))
 POLL_S = 0.01
 MARKER_VARIABLE = "RLA_TEST_MARKER"  # lets the teardown find each process that came of a test

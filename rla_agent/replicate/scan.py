@@ -63,6 +63,7 @@ class Run:
     state: str
     time_step: float | None
     stamp: tuple[int, int]
+    goes: bool = True  # False: its configuration, or RLA_MODE=offline, keeps it here
 
     @property
     def live(self) -> bool:
@@ -234,7 +235,7 @@ class Scanner:
         if not self.scope.host:
             return True
         run = self.run(item)
-        return run is not None and run.host == self.scope.host
+        return run is not None and run.goes and run.host == self.scope.host
 
     def _live(self, item: str) -> bool:
         run = self._runs.get(item) or self.run(item)
@@ -277,4 +278,5 @@ def _read_run(path: bytes, stamp: tuple[int, int]) -> Run | None:
         return None
     step = found.get("time_step")
     step = step if isinstance(step, int | float) else None
-    return Run(str(found.get("host", "")), str(found.get("state", "")), step, stamp)
+    goes = found.get("replicate", True) is not False
+    return Run(str(found.get("host", "")), str(found.get("state", "")), step, stamp, goes)

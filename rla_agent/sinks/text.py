@@ -41,9 +41,10 @@ class TextEncoder:
         return "".join(parts).encode("utf-8", "backslashreplace"), len(records)
 
     def _table(self, row: Row) -> str:
-        excluded = row.excluded or {}
-        values = {key: value for key, value in row.values.items() if SINK not in excluded.get(key, ())}
+        values = row.values
         self.rows += 1
+        if row.excluded:
+            values = {key: value for key, value in values.items() if SINK not in row.excluded.get(key, ())}
         if not values:
             return ""
         values["time-step"] = row.step

@@ -6,7 +6,7 @@ Each kind of fault has one check and, where that cannot lose anything, one way t
     torn-json     run.json, note.json, parameter.* unreadable       none (run.json, note.json: to the trash)
     torn-archive  archive_tester entry unreadable                   none
     short-rows    rows of progress.csv with too few or many cells   none
-    empty-item    an item folder without anything in it             to the trash
+    empty-item    a log folder without anything in it               to the trash
     orphan        items of a run that has no log                    none
     no-params     a run that has hyper-parameters in no file        none
     temp-file     a temp file that a crash left (older than a day)  to the trash
@@ -113,6 +113,11 @@ def _run_faults(data_root: Path, table: str, index: str, about: tuple[set[str], 
             index,
         )
     for item in items:
+        if item.kind == LOG and not os.listdir(item.paths[0]):
+            where = _relative(data_root, item.paths[0])
+            yield Fault("empty-item", where, "nothing in it", table, index, mendable=True)
+            return
+    for item in items:
         if item.kind == ARCHIVE_TESTER:
             yield from _archive_faults(data_root, item)
         else:
@@ -141,10 +146,6 @@ def _archive_faults(data_root: Path, item: Item) -> Iterator[Fault]:
 def _folder_faults(data_root: Path, item: Item, now: float) -> Iterator[Fault]:
     folder = item.paths[0]
     names = list_names(folder)
-    if not os.listdir(folder):
-        yield Fault(
-            "empty-item", _relative(data_root, folder), "nothing in it", item.table, item.index, mendable=True
-        )
     for here, _, files in os.walk(folder):
         for name in files:
             path = os.path.join(here, name)

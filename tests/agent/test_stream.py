@@ -9,8 +9,9 @@ import pytest
 from crash.lone import LoneStream, Side
 
 import rla_client.spool as spool_module
+from rla_agent.following import follow, new_run_record
 from rla_agent.runs import RunState
-from rla_agent.stream import read_opening
+from rla_agent.stream_reading import read_opening
 from rla_client.errors import SpoolError
 from rla_client.protocol import FrameKind, encode_frame, pack
 from rla_client.spool import read_at, segment_path
@@ -93,11 +94,11 @@ def test_a_run_is_killed_only_once_its_last_word_could_have_been_read(lone: Lone
         lone.row({"v": 1})
     with Side(lone) as side:
         side.stream.writer_gone = True
-        record = side.stream.new_run_record()
-        assert side.stream.follow(record, 2.0, 1800.0).state is RunState.RUNNING
+        record = new_run_record(side.stream)
+        assert follow(side.stream, record, 2.0, 1800.0).state is RunState.RUNNING
         close = encode_frame(FrameKind.CLOSE, pack(["finished", "", 3.0]))
         lone.writer.append(close, 0)
         side.read_all()
-        assert side.stream.follow(record, 4.0, 1800.0).state is RunState.FINISHED
+        assert follow(side.stream, record, 4.0, 1800.0).state is RunState.FINISHED
         side.stream.closed = None
-        assert side.stream.follow(record, 4.0, 1800.0).state is RunState.KILLED
+        assert follow(side.stream, record, 4.0, 1800.0).state is RunState.KILLED

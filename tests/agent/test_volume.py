@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rla_agent.start_up import sweep_half_made
-from rla_agent.volume import GONE_PREFIX, remove_stream
+from rla_agent.stream_removal import GONE_PREFIX, remove_stream
 from rla_client.spool import stream_names
 
 NAME = "0000000000000001-1-0123abcd"

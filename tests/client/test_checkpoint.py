@@ -31,6 +31,7 @@ from rla_agent.sinks.checkpoint import (  # noqa: E402
 )
 from rla_client import arena as arena_module  # noqa: E402
 from rla_client import checkpoint as checkpoint_module  # noqa: E402
+from rla_client import checkpoint_fallback as fallback_module  # noqa: E402
 from rla_client.checkpoint import CheckpointSaver  # noqa: E402
 from rla_client.checkpoint_files import find_checkpoint, list_checkpoints, load_file  # noqa: E402
 from rla_client.checkpoint_job import ARENA_FOLDER, JOB_KIND, CheckpointJob, spool_key  # noqa: E402
@@ -245,7 +246,7 @@ def test_a_spool_without_room_leaves_the_direct_way(
 def test_a_full_disk_loses_the_checkpoint_and_says_so(
     saver: CheckpointSaver, folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint_module, "FREE_DISK_SHARE", 1.1)
+    monkeypatch.setattr(fallback_module, "FREE_DISK_SHARE", 1.1)
     saver.save(content(1), time_step=1)
     saver.save(content(2), time_step=2)
     assert saver.lost == 2

@@ -87,7 +87,7 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         ("", "finished", "", 0),
         ("sys.exit(0)", "finished", "", 0),
         ("raise ValueError('diverged')", "failed", "ValueError: diverged", 1),
-        ("raise KeyboardInterrupt", "failed", "KeyboardInterrupt: ", None),
+        ("raise KeyboardInterrupt", "failed", "KeyboardInterrupt", None),
         ("exp_manager.close('failed', 'nan loss')", "failed", "nan loss", 0),
         ("os._exit(5)", "killed", None, 5),
         ("os.kill(os.getpid(), signal.SIGTERM)", "killed", None, -signal.SIGTERM),

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rla_agent.commit import Committer
-from rla_agent.output import OpenFiles
+from rla_agent.open_files import OpenFiles
 from rla_agent.recovery import recover
 from rla_agent.state import AgentDatabase, Changes
 from rla_agent.stream import Stream
@@ -68,7 +68,7 @@ class Side:
         self.files = OpenFiles(open_files)
         self.pool = ThreadPoolExecutor(2)
         self.committer = Committer(self.database, self.files, self.pool)
-        self.widener = Widener(self.pool)
+        self.widener = Widener(self.pool, self.database)
         self.stream = Stream(lone.writer.name, lone.writer.folder)
         self.faults: dict[str, str] = {}
         recover(self.stream, self.database, self.files)
@@ -94,7 +94,7 @@ class Side:
     def serve(self, *, hurry: bool = True) -> None:
         """Rewrites and outputs that lag."""
         for output in self.stream.outputs:
-            self.widener.serve(self.stream, output, self.files, self.committer, hurry=hurry)
+            self.widener.serve(self.stream, output, self.files, hurry=hurry)
             if output.position < self.stream.position:
                 self.stream.catch_up(output, self.files, time.monotonic() + 1.0)
                 self.stream.dirty = True

@@ -12,7 +12,8 @@ from crash.conftest import BareAgent
 from crash.oracle import Trainer, check_folder
 
 from rla_agent.lock import read_holder
-from rla_agent.stream import make_outputs, read_opening
+from rla_agent.output_set import make_outputs
+from rla_agent.stream_reading import read_opening
 from rla_client.places import Places
 from rla_client.spool import stream_names
 

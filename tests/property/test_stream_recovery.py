@@ -12,7 +12,7 @@ import pytest
 from crash.lone import LoneStream, Side
 from crash.oracle import event_records
 
-import rla_agent.stream as stream_module
+import rla_agent.stream_reading as reading_module
 import rla_client.spool as spool_module
 
 HISTORIES = int(os.environ.get("RLA_TEST_HISTORIES", "40"))
@@ -43,7 +43,7 @@ def check(lone: LoneStream) -> None:
 def test_history(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed)
     monkeypatch.setattr(spool_module, "SEGMENT_MAX_BYTES", chance.choice([700, 2000, 10_000]))
-    monkeypatch.setattr(stream_module, "READ_BYTES", chance.choice([300, 1500, 1 << 18]))
+    monkeypatch.setattr(reading_module, "READ_BYTES", chance.choice([300, 1500, 1 << 18]))
     lone = LoneStream(tmp_path)
     side = Side(lone)
     history: list[str] = []

@@ -1,0 +1,76 @@
+"""What a stream's records, lock and item say about its run: rows, marks, and how it stands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rla_agent.runs import RunEvent, RunRecord
+from rla_agent.stream import Stream
+
+HANDED_OVER = "handed over"
+REPLICATE_NOW = "replicate_now"  # a mark of sync_log_file
+
+
+def new_run_record(stream: Stream) -> RunRecord:
+    """The record of a run that nobody knows yet."""
+    opening = stream.opening
+    return RunRecord(
+        run=opening.run,
+        root=opening.root,
+        table=opening.table,
+        index=opening.index,
+        log_folder=opening.log_folder,
+        host=opening.host,
+        user=opening.user,
+        pid=opening.pid,
+        opened=opening.opened,
+        client=opening.client,
+        config=opening.config,
+        launch=str(opening.raw.get("launch", "")),
+        extra={
+            "run_key": str(opening.raw.get("run_key", ""))[:200],
+            "replicate": opening.raw.get("replicate", True) is not False and not opening.offline,
+        },
+        streams=(stream.name,),
+    )
+
+
+def follow(  # noqa: PLR0911 - one return for each way a run can stand
+    stream: Stream, record: RunRecord, now: float, stall_s: float
+) -> RunRecord:
+    """The run's record after what was taken in since the last call."""
+    record = _counted(stream, record).with_stream(stream.name)
+    if stream.removed:
+        return record.after(RunEvent.ITEM_GONE, now, f"{stream.opening.log_folder} was removed")
+    if not stream.opening.primary:
+        return record
+    if stream.closed is not None:
+        if stream.closed.state == HANDED_OVER:
+            return record  # another stream of the same run goes on
+        event = RunEvent.CLOSED_FAILED if stream.closed.state == "failed" else RunEvent.CLOSED_FINISHED
+        return record.after(event, stream.closed.timestamp, stream.closed.reason)
+    if stream.writer_gone:
+        if stream.parked or stream.position < stream.end():
+            return record  # its last word may still come
+        return record.after(RunEvent.WRITER_GONE, now, "the process ended without closing the run")
+    quiet_since = max(record.last_row or 0.0, record.opened)
+    if now - quiet_since > stall_s:
+        return record.after(RunEvent.SILENT, now, f"no row for {stall_s:g} s")
+    return record
+
+
+def _counted(stream: Stream, record: RunRecord) -> RunRecord:
+    """The record with the rows and marks taken in since the last call."""
+    if stream.new_rows and stream.last is not None:
+        if stream.opening.primary:
+            record = record.rows_seen(stream.new_rows, stream.last.step, stream.last.timestamp)
+        else:
+            record = replace(record, rows=record.rows + stream.new_rows)
+        stream.new_rows = 0
+    for mark in stream.marks:
+        stream.replicate_now |= mark.name == REPLICATE_NOW
+        lost = mark.data.get("records") if mark.name == "lost" and isinstance(mark.data, dict) else None
+        if isinstance(lost, int):
+            record = replace(record, lost=max(record.lost, lost))
+    stream.marks.clear()
+    return record

@@ -1,0 +1,56 @@
+"""Small whole files of an item that come as records: parameters, notes, environment."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from rla_agent.ingest import ItemFile
+from rla_agent.opening import StreamOpening, open_folder
+from rla_agent.stream import Stream
+from rla_client.errors import RlaError
+from rla_client.layout import check_relative
+from rla_client.storage import write_atomic
+
+
+def keep_item_file(opening: StreamOpening, file: ItemFile) -> None:
+    """Make a small file of the item durable; what is there already and equal is only synced.
+
+    Raises:
+        OSError: it could not be written.
+        UnsafeNameError: the name leaves the item.
+    """
+    *below, name = check_relative(file.path, what="item file")
+    folder = open_folder(opening.root, "/".join([opening.folders[file.kind], *below]), create=bool(below))
+    try:
+        path = f"/proc/self/fd/{folder}/{name}"
+        with suppress(FileNotFoundError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if os.read(descriptor, len(file.content) + 1) == file.content:
+                    os.fsync(descriptor)
+                    os.fsync(folder)
+                    return
+            finally:
+                os.close(descriptor)
+        write_atomic(path, file.content)
+    finally:
+        os.close(folder)
+
+
+def keep_new_files(stream: Stream, faults: dict[str, str]) -> None:
+    """Write the files that a stream brought, in order; one that cannot be written yet waits."""
+    while stream.new_files and not stream.removed:
+        file = stream.new_files[0]
+        fault = f"{stream.name}/{file.path}"
+        try:
+            keep_item_file(stream.opening, file)
+        except OSError as error:
+            faults[fault] = f"{file.path} is not kept yet: {error}"
+            return
+        except (RlaError, KeyError) as error:
+            faults[fault] = f"{file.path} was not kept: {error}"
+        else:
+            faults.pop(fault, None)
+        del stream.new_files[0]
+    stream.new_files.clear()

@@ -1,0 +1,128 @@
+"""Reading a stream's segments: its opening frame, and batches of records at any position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from rla_agent.ingest import Batch, Job, Opening, decode, parse
+from rla_agent.opening import StreamOpening, check_opening
+from rla_client.errors import RemoteProtocolError, SpoolError, UnknownVersionError
+from rla_client.protocol import FRAME_HEADER_BYTES, MAX_FRAME_BYTES, Frame, FrameKind, find_frame, frame_at
+from rla_client.spool import read_at, segment_numbers, segment_path
+
+READ_BYTES = 256 << 10  # some thousand rows: the unit of fairness between streams
+CHECKPOINT_JOB = "checkpoint"
+
+
+class SegmentReader:
+    """Reads the segments of one stream.
+
+    Attributes:
+        unknown: why a frame cannot be read by this release, empty while there was none.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.unknown = ""
+        self._folder = folder
+
+    def read(self, number: int, offset: int, *, ended: bool) -> tuple[Batch | None, bool]:
+        """A batch at a position, or None at the end of the segment; and whether more may follow.
+
+        Args:
+            number: segment.
+            offset: in it.
+            ended: no bytes will follow those that are there.
+        """
+        sealed = segment_path(self._folder, number + 1).exists()
+        final = sealed or ended
+        limit = READ_BYTES
+        path = segment_path(self._folder, number)
+        try:
+            data = read_at(path, offset, limit)
+            if not data:
+                return None, sealed
+            batch = self.parse(data, number, offset, final=final and len(data) < limit)
+            if batch.end == batch.start and len(data) == limit:
+                limit = MAX_FRAME_BYTES + FRAME_HEADER_BYTES + READ_BYTES
+                data = read_at(path, offset, limit)
+                batch = self.parse(data, number, offset, final=final and len(data) < limit)
+        except FileNotFoundError:
+            return None, sealed
+        if batch.end == batch.start:
+            return None, False
+        return batch, True
+
+    def parse(self, data: bytes, number: int, offset: int, *, final: bool) -> Batch:
+        """Records of some bytes; none, and `unknown` says why, where only a later release can read them."""
+        try:
+            return parse(data, number, offset, final=final)
+        except UnknownVersionError as error:
+            self.unknown = f"{error}; it is kept and taken in by a newer agent"
+            return Batch(number, offset, offset, [])
+
+
+def cut_at_checkpoints(batch: Batch) -> list[Batch]:
+    """Pieces of a batch that each end at a checkpoint's frame or at the batch's end."""
+    ends = [
+        index + 1
+        for index, record in enumerate(batch.records)
+        if type(record.content) is Job and record.content.kind == CHECKPOINT_JOB
+    ]
+    if not ends or ends == [len(batch.records)]:
+        return [batch]
+    pieces: list[Batch] = []
+    begin, start = 0, batch.start
+    for stop in [*ends, len(batch.records)]:
+        records = batch.records[begin:stop]
+        end = batch.end if stop == len(batch.records) else records[-1].end
+        if records or end > start:
+            pieces.append(Batch(batch.number, start, end, records))
+        begin, start = stop, end
+    pieces[-1].damaged = batch.damaged
+    return pieces
+
+
+def clipped(batch: Batch, end: int) -> Batch:
+    """The part of a batch up to an offset that ends a record."""
+    records = [record for record in batch.records if record.end <= end]
+    return Batch(batch.number, batch.start, end, records, 0)
+
+
+def read_opening(folder: Path) -> tuple[StreamOpening, int]:
+    """The opening frame of the oldest segment that has one, and the oldest segment's number.
+
+    Raises:
+        SpoolError: no segment has a readable opening frame.
+        UnknownVersionError: it is of a later release.
+    """
+    numbers = segment_numbers(folder)
+    for number in numbers:
+        for size in (READ_BYTES, MAX_FRAME_BYTES + FRAME_HEADER_BYTES):
+            data = read_at(segment_path(folder, number), 0, size)
+            for frame in valid_frames(data):
+                content = decode(frame.kind, frame.payload) if frame.kind == FrameKind.OPEN else None
+                if isinstance(content, Opening):
+                    with suppress(RemoteProtocolError):
+                        return check_opening(content.fields), numbers[0]
+            if len(data) < size:
+                break
+    message = f"{folder} has no readable opening frame"
+    raise SpoolError(message)
+
+
+def valid_frames(data: bytes) -> Iterator[Frame]:
+    """Frames of a segment, those after damage too.
+
+    Raises:
+        UnknownVersionError: one is of a later release.
+    """
+    at = 0
+    while at < len(data):
+        found = frame_at(data, at)
+        if isinstance(found, Frame):
+            yield found
+            at = found.end
+        else:
+            at = find_frame(data, at + 1)

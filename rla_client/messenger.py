@@ -1,0 +1,143 @@
+"""Messages from the training process to the agent, and an agent's start where none answers.
+
+Sending never waits, and nothing depends on it: records are in the spool. A socket belongs to the
+thread that holds the outbox's lock; waiting for an answer uses one of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from rla_client.autostart import agent_alive, start_agent
+from rla_client.errors import RemoteProtocolError
+from rla_client.places import Places
+from rla_client.protocol import MessageKind, decode_message, encode_message
+
+START_INTERVAL_S = 60.0
+FLUSH_ASK_AGAIN_S = 0.25
+SEND_QUEUE_MESSAGES = 64
+
+_inherited: list[object] = []  # sockets of the parent: never closed, never collected, in the child
+
+
+class Messenger:
+    """The agent of this machine, seen from one outbox.
+
+    Args:
+        places: where its sockets are.
+        autostart: whether one may be started from here.
+        config_path: handed to it then.
+    """
+
+    def __init__(self, places: Places, *, autostart: bool, config_path: Path | None) -> None:
+        self._places = places
+        self._autostart = autostart
+        self._config_path = config_path
+        self._started = float("-inf")
+        self._socket: zmq.Socket[bytes] | None = None
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+
+    def send(self, header: dict[str, Any], body: bytes) -> bool:
+        """Send segment bytes without waiting; False if they were refused."""
+        try:
+            socket = self._socket or self._connect()
+            socket.send(encode_message(MessageKind.DATA, header, body), zmq.NOBLOCK)
+        except zmq.ZMQError:
+            return False
+        return True
+
+    def _connect(self) -> zmq.Socket[bytes]:
+        self._context = zmq.Context()
+        self._socket = _dealer(self._context, self._places)
+        return self._socket
+
+    def close(self) -> None:
+        """Let go of the socket; what was not sent stays in the spool."""
+        socket, context = self._socket, self._context
+        self._socket = self._context = None
+        with suppress(zmq.ZMQError):
+            if socket is not None:
+                socket.close(linger=0)
+            if context is not None:
+                context.term()
+
+    def abandon(self) -> None:
+        """In a forked child: forget the parent's socket without touching it."""
+        _inherited.extend(thing for thing in (self._socket, self._context) if thing is not None)
+        self._socket = self._context = None
+
+    def start_agent_if_none(self) -> bool:
+        """Start an agent when none serves, at most once a minute.
+
+        Returns:
+            False when none serves and none could be started.
+        """
+        now = time.monotonic()
+        if now - self._started < START_INTERVAL_S:
+            return True
+        self._started = now
+        if agent_alive(self._places):
+            return True
+        return self._autostart and start_agent(self._places, self._config_path)
+
+    def await_flushed(
+        self, header: dict[str, Any], deadline: float | None, on_silence: Callable[[], None]
+    ) -> bool:
+        """Ask until everything before a position is durable.
+
+        Args:
+            header: names stream and position.
+            deadline: monotonic; None waits for ever.
+            on_silence: called while no agent serves.
+
+        Returns:
+            False when that did not happen in time, or no agent runs and none may be started.
+        """
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        socket = _dealer(context, self._places)
+        try:
+            return self._ask_until(socket, header, deadline, on_silence)
+        finally:
+            socket.close(linger=0)
+            context.term()
+
+    def _ask_until(
+        self,
+        socket: zmq.Socket[bytes],
+        header: dict[str, Any],
+        deadline: float | None,
+        on_silence: Callable[[], None],
+    ) -> bool:
+        request = encode_message(MessageKind.FLUSH, header)
+        while True:
+            with suppress(zmq.ZMQError):
+                socket.send(request, zmq.NOBLOCK)
+            left = FLUSH_ASK_AGAIN_S if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                return False
+            if socket.poll(int(1000 * min(left, FLUSH_ASK_AGAIN_S)) + 1):
+                with suppress(zmq.ZMQError, RemoteProtocolError):
+                    kind, answer, _body = decode_message(socket.recv(zmq.NOBLOCK))
+                    if kind == MessageKind.FLUSHED and answer.get("s") == header["s"]:
+                        return bool(answer.get("done"))
+            elif not agent_alive(self._places):
+                on_silence()
+                if not self._autostart or self._places.stopped_marker.exists():
+                    return False
+
+
+def _dealer(context: zmq.Context[zmq.Socket[bytes]], places: Places) -> zmq.Socket[bytes]:
+    socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.SNDHWM, SEND_QUEUE_MESSAGES)
+    socket.setsockopt(zmq.IMMEDIATE, 1)
+    socket.setsockopt(zmq.RECONNECT_IVL, 50)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+    socket.connect(f"ipc://{places.data_socket}")
+    return socket

@@ -1,0 +1,55 @@
+"""The lock: one agent, its name for the others, gone with its process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rla_agent.lock import AgentLock, describe_holder, read_holder
+from rla_client.errors import AgentRunningError
+from rla_client.places import Places
+
+HOLD = """
+import sys
+from rla_agent.lock import AgentLock
+from rla_client.places import find_places
+lock = AgentLock(find_places())
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_second_one_is_told_who_has_it(places: Places) -> None:
+    places.create()
+    lock = AgentLock(places, "user")
+    with pytest.raises(AgentRunningError, match=f"pid {os.getpid()} on {os.uname().nodename} since"):
+        AgentLock(places)
+    assert read_holder(places)["service"] == "user"
+    lock.release()
+    AgentLock(places).release()
+
+
+def test_a_killed_holder_lets_go(places: Places) -> None:
+    places.create()
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(AgentRunningError, match=f"pid {holder.pid} "):
+            AgentLock(places)
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    AgentLock(places).release()
+
+
+def test_a_lock_file_of_nonsense_is_no_reason_to_fail(places: Places) -> None:
+    places.create()
+    places.lock.write_bytes(b"[1, 2")
+    assert read_holder(places) == {}
+    assert "unknown process" in describe_holder(places)
+    AgentLock(places).release()

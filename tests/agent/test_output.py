@@ -1,0 +1,104 @@
+"""Output: its bytes on disk, whatever a disk or a user does to the file."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from rla_agent.ingest import Batch, Position, Record, Row
+from rla_agent.open_files import OpenFiles
+from rla_agent.opening import ItemGoneError
+from rla_agent.output import Output
+from rla_agent.sinks.csv_table import CsvEncoder
+
+
+def csv_output(root: Path) -> Output:
+    (root / "item").mkdir(exist_ok=True)
+    return Output("csv", str(root), "item", "progress.csv", CsvEncoder, CsvEncoder())
+
+
+def rows(start: int, *values: dict[str, float]) -> Batch:
+    records = [Record(start + n + 1, Row(n, 0.5, dict(row), None)) for n, row in enumerate(values)]
+    return Batch(1, start, start + len(values), records)
+
+
+def test_rows_are_in_the_first_size_bytes(tmp_path: Path) -> None:
+    output, files = csv_output(tmp_path), OpenFiles(4)
+    output.begin(files)
+    output.accept(rows(0, {"a": 1.0}, {"a": 2.0}), files)
+    content = Path(output.path).read_bytes()
+    assert content == b"a,time-step,timestamp\n1.0,0,0.5\n2.0,1,0.5\n"
+    assert (output.size, output.position) == (len(content), Position(1, 2))
+    files.close_all()
+
+
+def test_a_refused_write_leaves_no_trace_and_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, files = csv_output(tmp_path), OpenFiles(4)
+    output.begin(files)
+    output.accept(rows(0, {"a": 1.0}), files)
+    before = Path(output.path).read_bytes()
+    real = os.pwrite
+
+    def short(descriptor: int, data: bytes, offset: int) -> int:
+        if len(data) > 3:
+            return real(descriptor, data[:3], offset)
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "pwrite", short)
+        output.accept(rows(1, {"a": 2.0}), files)
+    assert output.blocked
+    assert "progress.csv" in output.error
+    assert Path(output.path).read_bytes() == before
+    assert not output.may_retry(0.0)
+    assert output.may_retry(float("inf"))
+    output.accept(rows(1, {"a": 2.0}), files)
+    assert Path(output.path).read_bytes() == before + b"2.0,0,0.5\n"
+    files.close_all()
+
+
+def test_a_new_column_stops_it_before_the_row(tmp_path: Path) -> None:
+    output, files = csv_output(tmp_path), OpenFiles(4)
+    output.begin(files)
+    output.accept(rows(0, {"a": 1.0}, {"a": 2.0, "late": 1.0}, {"a": 3.0}), files)
+    assert output.widening
+    assert output.position == Position(1, 1)
+    files.close_all()
+
+
+def test_a_short_file_goes_on_after_its_last_whole_line(tmp_path: Path) -> None:
+    output, files = csv_output(tmp_path), OpenFiles(4)
+    output.begin(files)
+    output.accept(rows(0, {"a": 1.0}, {"a": 2.0}), files)
+    os.truncate(output.path, output.size - 2)
+    output.begin(files)
+    assert Path(output.path).read_bytes() == b"a,time-step,timestamp\n1.0,0,0.5\n"
+    assert output.size == os.path.getsize(output.path)
+    files.close_all()
+
+
+def test_a_removed_folder_is_not_made_again(tmp_path: Path) -> None:
+    output, files = csv_output(tmp_path), OpenFiles(4)
+    with pytest.raises(ItemGoneError):
+        Output("csv", str(tmp_path), "gone", "progress.csv", CsvEncoder, CsvEncoder()).open_file()
+    output.begin(files)
+    assert not output.replaced(files)
+    Path(output.path).unlink()
+    assert output.replaced(files)
+    files.close_all()
+
+
+def test_the_least_recently_used_descriptor_is_closed(tmp_path: Path) -> None:
+    files = OpenFiles(2)
+    opened = [files.descriptor(name, lambda: os.open(tmp_path, os.O_RDONLY)) for name in "ab"]
+    assert files.descriptor("a", lambda: -1) == opened[0]
+    files.descriptor("c", lambda: os.open(tmp_path, os.O_RDONLY))
+    assert len(files) == 2
+    assert files.descriptor("a", lambda: -1) == opened[0]
+    files.close_all()
+    assert len(files) == 0
