@@ -23,6 +23,7 @@ SINK = "csv"
 CHUNK_BYTES = 1 << 20
 QUOTE, NEWLINE = b'"\n'
 _NEWLINE = re.compile(rb"\n")
+_NUMBERS = frozenset((float, int, bool))
 
 
 class CsvEncoder:
@@ -119,6 +120,8 @@ def to_csv(lines: Sequence[Sequence[Any]]) -> bytes:
     """CSV text of some lines: floats by repr, None as an empty cell, quotes where needed."""
     if not lines:
         return b""
+    if all(_NUMBERS.issuperset(map(type, line)) for line in lines):  # nothing to quote
+        return ("\n".join([",".join(map(repr, line)) for line in lines]) + "\n").encode()
     buffer = io.StringIO(newline="")
     csv.writer(buffer, lineterminator="\n").writerows(lines)
     return buffer.getvalue().encode("utf-8", "backslashreplace")

@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant("retry without asking the file", "rla_client/spool.py", "if after >= 0 and self.frames != after:", "if False:", "tests/client/test_outbox.py"),
     Mutant("unbounded waiting", "rla_client/outbox.py", "if self._waiting_bytes > WAITING_MAX_BYTES and self._waiting:", "if False:", "tests/client/test_outbox.py"),
     Mutant("write trusted when short", "rla_client/spool.py", "if written == length and self.size == before:", "if self.size == before:", "tests/client/test_spool.py"),
-    Mutant("stream removed piece by piece", "rla_agent/volume.py", "        folder.rename(gone)\n", "        (folder / 'lock').unlink()\n", "tests/agent/test_volume.py"),
+    Mutant("stream removed piece by piece", "rla_agent/stream_removal.py", "        folder.rename(gone)\n", "        (folder / 'lock').unlink()\n", "tests/agent/test_volume.py"),
 )  # fmt: skip
 
 

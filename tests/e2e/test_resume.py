@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 
 from rla_client.places import Places
+from rla_client.spool import stream_names
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = REPOSITORY / "examples" / "resume.py"
@@ -198,7 +199,7 @@ def test_agent_killed_while_it_cuts(
     )
     folder = item(data)
     before = rows(folder / "progress.csv")
-    wait_until(lambda: state_of(folder) == "failed")
+    wait_until(lambda: state_of(folder) == "failed" and not stream_names(agent.places.spool))
     agent.kill()
     (agent.places.state / "stopped").touch()  # no autostart: the new stream waits in the spool
     run_code(

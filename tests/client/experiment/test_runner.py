@@ -169,6 +169,7 @@ def test_an_experiment_as_an_item_of_a_database(
     agent: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)  # a worker has none
     config = {"LOG_USED": ["log", "csv", "tensorboard"], "BACKUP_CONFIG": {"backup_code_dir": []}}
 
     @wrap_experiment(
