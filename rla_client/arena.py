@@ -45,6 +45,7 @@ from rla_client.checkpoint_job import (
     spool_key,
     stream_key,
 )
+from rla_client.storage_copy import wait_for_copies
 
 SLOTS = 2  # one is filled while the agent reads the other
 FIRST_SLOT_BYTES = 16 << 20  # most policies fit; a larger one costs its first save a torch.save
@@ -136,6 +137,7 @@ class Arena:
         if unlink:
             with suppress(OSError):
                 os.unlink(os.path.join(ARENA_FOLDER, self.name))
+        wait_for_copies()
         _libc.munmap(self.address, self.total)
         with suppress(OSError):
             os.close(self.descriptor)

@@ -1,15 +1,17 @@
 """Copying captured storages to their addresses: the only part of a save that grows with its bytes.
 
 One memmove per storage. Above PARALLEL_MIN_BYTES a few short-lived threads share the work (memmove
-runs without the GIL), because one core does not fill the memory bus. They are joined before the
-call returns, also when an exception (Ctrl-C) passes through: nobody writes to a slot afterwards.
+runs without the GIL), because one core does not fill the memory bus. None of them has a
+share in work when the call returns, also when an exception (Ctrl-C) passes through: nobody writes to a
+slot afterwards.
 """
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import os
-import threading
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +22,14 @@ if TYPE_CHECKING:
 
 PARALLEL_MIN_BYTES = 8 << 20  # below, starting a thread costs more than it saves
 CUT_SLACK_BYTES = 1 << 20  # a share may be so much larger before a storage is cut in two
+POLL_S = 0.0001  # a copy takes milliseconds
 MAX_COPY_THREADS = 4  # two already fill the memory bus of a laptop
 _Job = tuple[int, int, int]  # destination, source, bytes
 
 
 def copy_storages(storages: Sequence[Storage], addresses: Sequence[int]) -> None:
     """Copy each storage to its address; large amounts by several threads, devices by torch."""
+    wait_for_copies()  # of a save that was interrupted
     jobs: list[_Job] = []
     devices: dict[str, Any] = {}
     total = 0
@@ -68,22 +72,74 @@ def _copy_all(jobs: Sequence[_Job]) -> None:
         move(to, source, nbytes)
 
 
+class _Share:
+    """A part of the work that one thread does: the helper, or the caller when it comes first.
+
+    `owner` may be asked again and again, so an interrupted caller can always find out who has it.
+    """
+
+    def __init__(self, jobs: Sequence[_Job]) -> None:
+        self.jobs = jobs
+        self.finished = False
+        self._box: dict[str, str] = {}
+
+    def owner(self, who: str) -> str:
+        """`who`, if nobody has the share yet; else who has it."""
+        return self._box.setdefault("owner", who)
+
+    def wait(self) -> None:
+        """Until the helper is done: polled, because an interrupted Event or lock is left in any state."""
+        while not self.finished:
+            time.sleep(POLL_S)
+
+    def help(self) -> None:
+        """Body of a helper thread."""
+        try:
+            if self.owner("helper") == "helper":
+                _copy_all(self.jobs)
+        finally:
+            self.finished = True
+            _running.discard(self)
+
+
+_running: set[_Share] = set()
+
+
+def wait_for_copies() -> None:
+    """Return when no helper writes, or ever will: then memory that copies go to may be used anew.
+
+    What a caller began and was thrown out of is found in `_running`, begun or not.
+    """
+    for share in list(_running):
+        if share.owner("caller") != "caller":
+            share.wait()
+        _running.discard(share)
+
+
 def _copy_in_parallel(jobs: Sequence[_Job], total: int, threads: int) -> None:
-    shares = _shares(jobs, -(-total // threads))
-    helpers = []
+    first, *others = (_Share(share) for share in _shares(jobs, -(-total // threads)))
     try:
-        for share in shares[1:]:
-            helper = threading.Thread(target=_copy_all, args=(share,), name="rla-copy", daemon=True)
+        _running.update(others)  # before any of them begins
+        for share in others:
             try:
-                helper.start()
+                _thread.start_new_thread(share.help, ())  # Thread.start waits on an Event
             except RuntimeError:  # no more threads: do it here
-                _copy_all(share)
-            else:
-                helpers.append(helper)
-        _copy_all(shares[0])
+                break
+        _copy_all(first.jobs)
+        for share in others:
+            if share.owner("caller") == "caller":  # its helper has not begun, and will not
+                _copy_all(share.jobs)
     finally:
-        for helper in helpers:
-            helper.join()
+        _settle()
+
+
+def _settle() -> None:
+    """`wait_for_copies`, once more when a signal handler throws us out of it."""
+    try:
+        wait_for_copies()
+    except BaseException:
+        wait_for_copies()
+        raise
 
 
 def _shares(jobs: Sequence[_Job], share_bytes: int) -> list[list[_Job]]:

@@ -187,3 +187,43 @@ def test_the_sweep_leaves_other_files_alone(tmp_path: Path) -> None:
         assert path.exists()
     finally:
         path.unlink()
+
+
+def test_copies_interrupted_by_signals_leave_no_writer_behind() -> None:
+    """Exceptions from a signal handler at any moment: afterwards nobody writes to the target."""
+    code = """
+import ctypes, mmap, random, signal, sys
+from rla_client.storage_copy import PARALLEL_MIN_BYTES, copy_storages, wait_for_copies
+import rla_client.storage_copy as module
+module.os.sched_getaffinity = lambda pid: range(4)
+size = 2 * PARALLEL_MIN_BYTES
+source = ctypes.create_string_buffer(b"s" * 1024, size)
+armed = False
+def handler(*_):
+    if armed:
+        raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, handler)
+interrupted = 0
+for round_ in range(150):
+    target = mmap.mmap(-1, size)
+    view = (ctypes.c_char * size).from_buffer(target)
+    address = ctypes.addressof(view)
+    signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 6e-3), 3e-4)
+    try:
+        armed = True
+        copy_storages([(ctypes.addressof(source), size, None)], [address])
+    except KeyboardInterrupt:
+        interrupted += 1
+    finally:
+        armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    wait_for_copies()
+    del view
+    target.close()
+print(interrupted)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+    assert int(done.stdout) > 10
