@@ -382,3 +382,28 @@ def test_init_takes_every_kind_of_config(tmp_path: Path) -> None:
             to_parameters(wrong)
     with pytest.raises(ArgumentError, match="list of names"):
         rla_client.init("t", track="seed", data_root=tmp_path)
+
+
+def test_rows_before_the_run_is_opened_give_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    logging.getLogger("rla_client").disabled = False
+    manager = ExpManager()
+    manager.configure("t", {"LOG_USED": ["csv"]}, tmp_path / "data", code_root=tmp_path)
+    try:
+        for value in range(2):
+            logger.record_tabular("x", value)
+            logger.dump_tabular()
+    finally:
+        logger.get_current().reminder = ""
+    warnings = [record for record in caplog.records if "log_files_gen" in record.getMessage()]
+    assert len(warnings) == 1
+
+
+def test_an_unknown_mode_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLA_MODE", "disable")
+    manager = ExpManager()
+    manager.configure("t", {"LOG_USED": ["csv"]}, tmp_path / "data", code_root=tmp_path)
+    with pytest.raises(ArgumentError, match="disabled, offline or online"):
+        manager.log_files_gen()
+    logger.get_current().reminder = ""
