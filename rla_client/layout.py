@@ -8,7 +8,6 @@ both, `RunIndex.name` writes the new one.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -129,6 +128,8 @@ def shorten_info(info: str, room_bytes: int) -> str:
     raw = info.encode()
     if len(raw) <= room_bytes:
         return info
+    import hashlib  # noqa: PLC0415 - not at import of the package
+
     tail = "~" + hashlib.sha256(raw).hexdigest()[:12]
     return raw[: room_bytes - len(tail)].decode("utf-8", "ignore") + tail
 

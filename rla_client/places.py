@@ -10,7 +10,6 @@ belong to the caller.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import socket
@@ -131,6 +130,8 @@ def find_places() -> Places:
         usable = base != "" and os.path.isdir(base) and os.access(base, os.W_OK)
         runtime = Path(base, "rla-agent") if usable else Path(f"/tmp/rla-agent-{os.getuid()}")
         if state_variable:
+            import hashlib  # noqa: PLC0415 - not at import of the package
+
             runtime = runtime / hashlib.sha256(os.fsencode(state)).hexdigest()[:12]
     return Places(state, runtime)
 
@@ -188,6 +189,8 @@ def machine_key() -> str:
         machine_id = Path("/etc/machine-id").read_text(encoding="ascii").strip()
     except OSError:
         machine_id = ""
+    import hashlib  # noqa: PLC0415 - not at import of the package
+
     return f"{host[:48]}-{hashlib.sha256(machine_id.encode()).hexdigest()[:8]}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
@@ -53,6 +52,7 @@ def default_folder(folder: str | os.PathLike[str] | None) -> str:
     stamp = datetime.now().strftime("openai-%Y-%m-%d-%H-%M-%S-%f")  # noqa: DTZ005 - local, as baselines
     if os.environ.get("OPENAI_LOGDIR"):
         return os.environ["OPENAI_LOGDIR"]
+    import tempfile  # noqa: PLC0415 - not at import of the package
 
     return os.path.join(tempfile.gettempdir(), stamp)
 

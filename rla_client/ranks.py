@@ -7,7 +7,6 @@ it is there, their records wait in memory in order.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import socket
@@ -48,6 +47,8 @@ def job_file(root: str, table: str, number: int) -> Path | None:
     if not key:
         return None
     text = "\n".join([*key, _launcher(), table, str(number)])
+    import hashlib  # noqa: PLC0415 - not at import of the package
+
     return Path(root) / FOLDER / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
 
 
