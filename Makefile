@@ -7,6 +7,8 @@ DEMO := demo_data
 DEMO_ENV := RLA_STATE_DIR=$(CURDIR)/$(DEMO)/state
 TIMESTEPS ?= 150000
 PYTEST_ARGS ?=
+# with `loadfile`, xdist waits for ever after it replaced a crashed worker: end the run there instead
+PARALLEL := -n 2 --dist loadfile --max-worker-restart 0
 
 .PHONY: help venv demo test test-wheel check bench soak clean
 .DEFAULT_GOAL := help
@@ -37,14 +39,14 @@ demo: $(STAMP)  ## train a small PPO, then show status, tree and learning curve
 	exit $$status
 
 test: $(STAMP)  ## all quick tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
 
 test-wheel: $(STAMP)  ## the same tests against the built wheel instead of this folder
 	rm -rf build/wheel build/installed build/run
 	$(BIN)/python -m build --wheel --outdir build/wheel .
 	$(BIN)/python -m pip install --quiet --no-deps --target build/installed build/wheel/*.whl
 	mkdir -p build/run && cp -r tests examples rla_config.yaml pyproject.toml build/run/
-	cd build/run && PYTHONPATH=$(CURDIR)/build/installed $(CURDIR)/$(BIN)/pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+	cd build/run && PYTHONPATH=$(CURDIR)/build/installed $(CURDIR)/$(BIN)/pytest $(PARALLEL) $(PYTEST_ARGS)
 
 check: $(STAMP)  ## format, lint, types, import layers, tests
 	$(BIN)/ruff format --check .

@@ -10,6 +10,8 @@ so that copying needs an address and nothing else. Invariants:
   costs 35 times a warm copy and the kernel holds the address space's lock meanwhile.
 - The file is flock'ed for this process's life. Sweepers remove only arenas whose lock is free.
 - A child of fork has neither mapping (MADV_DONTFORK) nor lock, and forgets the pool.
+- An exception from a signal handler may come between any two lines of a pool's methods: nothing reads
+  a closed arena's memory, and a change that was half made is completed by the next call.
 - A slot that this process made BUSY is made FREE by the agent, or by us if no frame was written.
   An arena that a larger one replaces is unmapped and unlinked once all its slots are FREE. What a
   killed process leaves behind, the agent sweeps (rla_agent/sinks/checkpoint.py).
@@ -104,21 +106,23 @@ class Arena:
         return state, number
 
     def mark(self, slot: int, state: int, number: int) -> None:
-        """Set a slot's header."""
+        """Set a slot's header; nothing once the mapping is gone."""
+        if self.closed:
+            return
         raw = SLOT_HEADER.pack(state, number)
         ctypes.memmove(self.address + slot_header_offset(slot), raw, len(raw))
 
     def free_slot(self) -> int | None:
-        """Index of a FREE slot, None when all are BUSY."""
-        for slot in range(self.slots):
+        """Index of a FREE slot, None when all are BUSY or the mapping is gone."""
+        for slot in range(self.slots if not self.closed else 0):
             if self.header(slot)[0] == SLOT_FREE:
                 return slot
         return None
 
     @property
     def idle(self) -> bool:
-        """True when no slot holds bytes that the agent still has to read."""
-        return all(self.header(slot)[0] == SLOT_FREE for slot in range(self.slots))
+        """True when no slot holds bytes that the agent still has to read, or the mapping is gone."""
+        return self.closed or all(self.header(slot)[0] == SLOT_FREE for slot in range(self.slots))
 
     def prefault(self, stop: threading.Event) -> None:
         """Touch every page, in small pieces, until done or stopped."""
@@ -131,13 +135,13 @@ class Arena:
         """Unmap it, let go of the lock, and remove the file if `unlink`."""
         if os.getpid() != self._pid or self.closed:
             return
-        self.closed = True
-        if self.on_close is not None:
-            self.on_close()
         if unlink:
             with suppress(OSError):
                 os.unlink(os.path.join(ARENA_FOLDER, self.name))
         wait_for_copies()
+        if self.on_close is not None:
+            self.on_close()
+        self.closed = True  # from here on nobody reads the memory
         _libc.munmap(self.address, self.total)
         with suppress(OSError):
             os.close(self.descriptor)
@@ -250,10 +254,19 @@ class ArenaPool:
         arena.mark(slot, SLOT_BUSY, number)
         return arena, slot
 
+    def give_back(self, number: int) -> None:
+        """Free the slot that was claimed under `number`, if there is one: no frame names it."""
+        for arena in (self.current, *self._retired):
+            if arena is not None and not arena.closed:
+                for slot in range(arena.slots):
+                    if arena.header(slot) == (SLOT_BUSY, number):
+                        arena.mark(slot, SLOT_FREE, 0)
+
     def retire(self) -> None:
         """Stop using the current arena."""
         if self.current is not None:
-            self._retired.append(self.current)
+            if self.current not in self._retired:
+                self._retired.append(self.current)
             self.current = None
 
     def close(self) -> None:
@@ -287,11 +300,15 @@ class ArenaPool:
         self._made = arena
 
     def _adopt(self) -> None:
-        made, self._made = self._made, None
+        if self.current in self._retired:
+            self.current = None  # an exception came in the middle of `retire`
+        made = self._made
         if made is None:
             return
-        self.retire()
-        self.current = made
+        if self.current is not made:
+            self.retire()
+            self.current = made
+        self._made = None
 
     def _close_retired(self) -> None:
         waiting = []

@@ -222,18 +222,20 @@ class CheckpointSaver:
         captured = capture(content)
         sizes = captured.sizes
         offsets, needed = storage_offsets(len(captured.skeleton), sizes)
-        claimed = self._claim(pool, needed)
-        if claimed is None:
-            return needed
-        arena, slot = claimed
+        self._number += 1
+        number = self._number
         try:
+            claimed = self._claim(pool, needed, number)
+            if claimed is None:
+                return needed
+            arena, slot = claimed
             started = time.perf_counter()
             self._fill(arena, slot, captured, offsets)
             self._copy_s = time.perf_counter() - started
+            source = ArenaSource(arena.name, slot, number, len(captured.skeleton), tuple(sizes))
         except BaseException:
-            arena.mark(slot, SLOT_FREE, 0)  # no frame names it
+            pool.give_back(number)
             raise
-        source = ArenaSource(arena.name, slot, self._number, len(captured.skeleton), tuple(sizes))
         try:
             self._send(CheckpointJob(stamp, source, self._retention, sys.byteorder))
         except BaseException:
@@ -242,12 +244,11 @@ class CheckpointSaver:
         self._note(_Pending(stamp, arena=arena, source=source), "arena")
         return None
 
-    def _claim(self, pool: ArenaPool, needed: int) -> tuple[Arena, int] | None:
+    def _claim(self, pool: ArenaPool, needed: int, number: int) -> tuple[Arena, int] | None:
         """A slot, waiting for a busy one no longer than a copy takes."""
-        self._number += 1
         deadline = time.monotonic() + min(self._copy_s, SLOT_WAIT_MAX_S)
         while True:
-            claimed = pool.claim(needed, self._number)
+            claimed = pool.claim(needed, number)
             if claimed is not None or pool.current is None or pool.current.slot_bytes < needed:
                 return claimed
             if time.monotonic() >= deadline:

@@ -154,6 +154,72 @@ def test_a_pool_grows_in_the_background_and_retires_what_is_read(stream: Path) -
     pool.close()
 
 
+def test_an_exception_at_any_line_of_a_pool_never_touches_unmapped_memory(stream: Path) -> None:
+    """A signal handler raises at each line in turn: the process lives, and slots are handed out again."""
+    code = f"""
+import sys
+from pathlib import Path
+import rla_client.arena as a
+
+stream = Path({str(stream)!r})
+line = 0
+
+def tracer(frame, event, _):
+    global line
+    if frame.f_code.co_filename != a.__file__:
+        return None
+    if event == "line":
+        line -= 1
+        if line == 0:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+    return tracer
+
+def grown_pool():
+    pool = a.ArenaPool(stream)
+    pool.prepare(a.PAGE)
+    assert pool.wait_prepared(20)
+    first, slot = pool.claim(a.PAGE, 1)
+    pool.prepare(8 * a.PAGE)
+    pool._thread.join()
+    first.mark(slot, a.SLOT_FREE, 1)
+    return pool
+
+hit = 0
+for work in (lambda pool: pool.claim(8 * a.PAGE, 2), lambda pool: pool.close()):
+    k = 0
+    while True:
+        k += 1
+        pool = grown_pool()
+        line = k
+        try:
+            sys.settrace(tracer)
+            work(pool)
+            sys.settrace(None)
+            pool.give_back(2)
+            pool.close()
+            break
+        except KeyboardInterrupt:
+            hit += 1
+        finally:
+            sys.settrace(None)
+        pool.give_back(2)
+        for number in (3, 4, 5):
+            claimed = pool.claim(8 * a.PAGE, number)
+            if number < 5 and not pool._stop.is_set():
+                assert claimed is not None, (k, number)
+        for number in (3, 4, 5):
+            pool.give_back(number)
+        pool.close()
+print(hit)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+    assert int(done.stdout) > 30
+
+
 def test_the_sweep_spares_the_living_and_the_needed(stream: Path, tmp_path: Path) -> None:
     arena = create_arena(stream, PAGE)
     assert arena is not None
