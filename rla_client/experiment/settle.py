@@ -20,6 +20,7 @@ from rla_client.protocol import MAX_FRAME_BYTES, Frame, FrameKind, frame_at, unp
 from rla_client.spool import read_at, segment_numbers, segment_path, stream_names, writer_alive
 
 POLL_S = 0.05
+DYING_S = 2.0  # a killed process closes its files one by one: its last pipe may end before its lock does
 
 
 def settle(log_dir: str | os.PathLike[str], timeout_s: float = 30.0) -> None:
@@ -29,18 +30,19 @@ def settle(log_dir: str | os.PathLike[str], timeout_s: float = 30.0) -> None:
         LaunchError: a process is still writing there.
         AgentNotRunningError: there is no agent to write it out in time.
     """
-    deadline = time.monotonic() + timeout_s
+    started = time.monotonic()
+    deadline = started + timeout_s
     places = find_places()
     folder = os.path.realpath(log_dir)
     while True:
         left = list(streams_of(folder))
         if not left:
             return
-        for stream in left:
-            if writer_alive(stream):
+        if any(writer_alive(stream) for stream in left):
+            if time.monotonic() - started > DYING_S:
                 message = f"{folder} is being written by a running process; it cannot be resumed now"
                 raise LaunchError(message)
-        if not agent_alive(places):
+        elif not agent_alive(places):
             start_agent(places)
         if time.monotonic() > deadline:
             message = (
