@@ -36,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-REPLICATION_COMMANDS = ("replicate", "transfer", "trust")
+REPLICATION_COMMANDS = ("replicate", "transfer", "trust", "prune", "alerts", "forget")
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="rla_config.yaml whose AGENT section is used.")
@@ -357,11 +357,17 @@ def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - typer's
         or words[0].startswith("-")
         or "_RLA_AGENT_COMPLETE" in os.environ
     ):
+        from rla_agent.alerts.cli import alerts_app  # noqa: PLC0415 - smtplib
+        from rla_agent.forget_command import forget  # noqa: PLC0415
+        from rla_agent.prune_command import prune  # noqa: PLC0415 - paramiko
         from rla_agent.replicate.cli import replicate_app, transfer_app, trust_command  # noqa: PLC0415 - paramiko
 
         app.add_typer(replicate_app, name="replicate")
         app.add_typer(transfer_app, name="transfer")
         app.command("trust")(trust_command)
+        app.command("prune")(prune)
+        app.add_typer(alerts_app, name="alerts")
+        app.command("forget")(forget)
     return app(arguments)
 
 

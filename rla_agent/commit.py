@@ -1,8 +1,8 @@
 """Group commit: files first, then one transaction, then whatever may be forgotten.
 
 For all dirty streams of a volume: sync the outputs that changed, store every position in one
-SQLite transaction, and only then let segments go, each after the base of the next one lies
-durably beside it. A file whose sync failed is never synced again through the same descriptor:
+SQLite transaction, and only then let segments go, each after the next one's opening frame and its
+base lie durably beside it. A file whose sync failed is never synced again through the same descriptor:
 what was durable is copied to a new file and the rest is replayed.
 """
 
@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import sqlite3
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from contextlib import suppress
 
@@ -24,7 +25,7 @@ from rla_agent.state import AgentDatabase, Changes
 from rla_agent.stream import Stream
 from rla_agent.temp_files import temp_name
 from rla_client.spool import base_path, segment_path
-from rla_client.storage import fsync_folder, write_atomic
+from rla_client.storage import fsync_file, fsync_folder, write_atomic
 
 RUN_FILE = "run.json"
 RUN_FILE_INTERVAL_S = 60.0
@@ -125,6 +126,7 @@ class Committer:
             if not passed:
                 return
             following = passed[-1] + 1
+            fsync_file(segment_path(stream.folder, following))  # from now on the only opening frame
             stream.write_base(following)
             for number in passed:  # after a kill in between, the newest base is the one that counts
                 segment_path(stream.folder, number).unlink(missing_ok=True)
@@ -134,13 +136,12 @@ class Committer:
         except OSError as error:
             _log.warning("segments stay for now: %s: %s", stream.folder, error)
 
-    def write_run_files(self, runs: dict[str, RunRecord], now: float) -> None:
+    def write_run_files(self, records: Iterable[RunRecord], now: float) -> None:
         """Write run.json of runs that changed state, or are live and were written a while ago.
 
-        What a full disk refused is in `unwritten` and tried again at the next commit.
+        What a full disk refused is in `unwritten` until a later call with that run succeeds.
         """
-        self.unwritten.clear()
-        for record in list(runs.values()):
+        for record in records:
             former, written = self._written.get(record.run, (None, 0.0))
             if record.live:
                 same = former is not None and (former.state, former.reason) == (record.state, record.reason)
@@ -150,12 +151,14 @@ class Committer:
                 continue
             if write_run_file(record, now):
                 self._written[record.run] = (record, now)
+                self.unwritten.discard(record.run)
             else:
                 self.unwritten.add(record.run)
 
     def forget_run(self, run: str) -> None:
         """Nothing more is to be written of a run that ended and has no stream left."""
         self._written.pop(run, None)
+        self.unwritten.discard(run)
 
 
 def write_run_file(record: RunRecord, now: float) -> bool:

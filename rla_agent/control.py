@@ -18,10 +18,18 @@ from typing import Any
 import zmq
 
 from rla_agent.lock import describe_holder, read_holder
-from rla_client.autostart import Unit, agent_alive, clean_environment, detached_command, installed_unit
+from rla_agent.replicate import registry
+from rla_client.autostart import (
+    Unit,
+    agent_alive,
+    clean_environment,
+    detached_command,
+    installed_unit,
+    password_variables,
+)
 from rla_client.errors import AgentNotRunningError, RemoteProtocolError, RlaError
 from rla_client.places import Places
-from rla_client.protocol import MessageKind, decode_message, encode_message
+from rla_client.protocol import PROTOCOL_VERSION, MessageKind, decode_message, encode_message
 
 ASK_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 20.0
@@ -47,7 +55,9 @@ def ask_status(places: Places, timeout_s: float = ASK_TIMEOUT_S) -> dict[str, An
     try:
         socket.setsockopt(zmq.LINGER, 0)
         socket.connect(f"ipc://{places.control_socket}")
-        socket.send(encode_message(MessageKind.STATUS, {}))
+        told = read_holder(places).get("protocol", 1)  # an agent that was not restarted after an upgrade
+        version = min(told, PROTOCOL_VERSION) if isinstance(told, int) else None
+        socket.send(encode_message(MessageKind.STATUS, {}, version=version))
         if socket.poll(int(timeout_s * 1000)):
             with suppress(RemoteProtocolError):
                 _, header, _ = decode_message(socket.recv())
@@ -89,7 +99,7 @@ def start_detached(places: Places, config: Path | None) -> bool:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         cwd="/",
-        env=clean_environment(),
+        env=clean_environment() | password_variables(_configs(places, config)),
         start_new_session=True,
         check=True,
     )
@@ -101,6 +111,11 @@ def start_detached(places: Places, config: Path | None) -> bool:
         tail = log.read(LOG_TAIL_BYTES).decode("utf-8", "replace")
     message = f"the agent did not come up; its log {places.log} says:\n{tail}"
     raise RlaError(message)
+
+
+def _configs(places: Places, config: Path | None) -> list[Path]:
+    known = [Path(entry.config) for entry in registry.entries(places.state)]
+    return known if config is None else [config, *known]
 
 
 def _start_unit(unit: Unit, places: Places) -> bool:

@@ -26,17 +26,20 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from rla_agent.alerts import Alerting
 from rla_agent.leftovers import sweep_memory
-from rla_agent.lock import AgentLock, read_holder
+from rla_agent.lock import AgentLock, take_lock
 from rla_agent.opening import StreamOpening
 from rla_agent.replication import Replication
+from rla_agent.run_registry import RunRegistry
 from rla_agent.sampling import Sampler
 from rla_agent.service import Notifier
-from rla_agent.start_up import raise_file_limit, set_up_logging, sweep_half_made
+from rla_agent.spool_watch import SpoolWatch
+from rla_agent.start_up import raise_file_limit, set_up_logging, spare_collections, sweep_half_made
 from rla_agent.state import AgentDatabase, open_or_replace
 from rla_agent.status import ENDED_SHOWN, Facts, RateMeter, build_status
-from rla_agent.stream import Stream
-from rla_agent.stream_reading import read_opening
+from rla_agent.stream_reading import holds_nothing, read_opening
+from rla_agent.stream_removal import remove_stream
 from rla_agent.volume import Volume
 from rla_agent.volume_items import Adopt, Data, Flush, Stop
 from rla_agent.wire import Wire
@@ -44,13 +47,13 @@ from rla_client.config import AgentConfig, load_config
 from rla_client.errors import AgentRunningError, ConfigError, PlaceError, RlaError
 from rla_client.places import Places, find_places
 from rla_client.protocol import MessageKind
-from rla_client.spool import STREAM_NAME, segment_numbers, segment_path, spool_bytes, stream_names
+from rla_client.spool import STREAM_NAME, spool_bytes, stream_names
 
 SCAN_S = 0.25  # how often the spool is looked at for new streams
 SAMPLE_S = 1.0  # of the runs' row counts, for rows/s
 DRAIN_S = 20.0
+ALERT_STOP_S, LEAST_ALERT_S = 5.0, 0.5  # to send what was never tried; the rest is kept
 REPLICATOR_STOP_S = 3.0  # what it sends is in its ledger; it goes on with the next start
-TAKE_OVER_S = 25.0
 MOST_MESSAGES = 2000  # per wake-up, then timers are looked at
 MAX_VOLUMES = 64  # file systems with a thread of their own; beyond, they share
 EXIT_RUNNING, EXIT_PLACE, EXIT_CONFIG, EXIT_FAILED = 3, 4, 5, 1
@@ -69,6 +72,7 @@ class Daemon:
         notifier: Notifier,
         *,
         idle_exit: bool = False,
+        config: Path | None = None,
     ) -> None:
         self.places = places
         self.settings = settings
@@ -82,11 +86,13 @@ class Daemon:
         self._idle_exit_s = settings.idle_exit_s if idle_exit else 0.0
         self._wire = Wire(places)
         self._replication = Replication(places)
+        self._alerting = Alerting(places, config, self._live_openings, self.started)
         self._sampler = Sampler(self._live_streams, settings.sample_interval_s)
         self._volumes: dict[int, Volume] = {}
         self._route: dict[str, Volume] = {}
         self._unreadable: dict[str, str] = {}
         self._next_scan = 0.0
+        self._spool_watch = SpoolWatch(places.spool)
         self._busy_at = time.monotonic()
         self._signals = 0
         self._failed = False
@@ -99,6 +105,7 @@ class Daemon:
         self._notifier.ready()
         if self.settings.sample_interval_s > 0:
             self._sampler.start()
+        self._alerting.start()
         _log.info("serving", extra={"fields": {"state": str(self.places.state), "pid": os.getpid()}})
         while not self._signals and not self._failed and not self._idle():
             for peer, kind, header, body, is_command in self._wire.receive(SCAN_S, MOST_MESSAGES):
@@ -124,19 +131,19 @@ class Daemon:
         self._wire.wake()
 
     def _idle(self) -> bool:
-        if self._route:
+        if self._route or self._alerting.waiting:
             self._busy_at = time.monotonic()
         return self._idle_exit_s > 0 and time.monotonic() - self._busy_at > self._idle_exit_s
 
     # -- streams --------------------------------------------------------------------------------
 
     def _scan(self) -> None:
-        """Adopt streams that appeared; sweep what a killed client left half-made."""
-        self._next_scan = time.monotonic() + SCAN_S
-        with suppress(OSError):
-            for name in stream_names(self.places.spool):
-                if name not in self._route:
-                    self._adopt(name)
+        """Adopt streams that appeared."""
+        now = time.monotonic()
+        self._next_scan = now + SCAN_S
+        for name in self._spool_watch.names(now):
+            if name not in self._route and self._adopt(name) is None:
+                self._spool_watch.look_again()
 
     def _adopt(self, name: str) -> Volume | None:
         if not STREAM_NAME.match(name):
@@ -147,6 +154,11 @@ class Daemon:
         except FileNotFoundError:
             return None
         except (RlaError, OSError) as error:
+            if name not in self._unreadable and holds_nothing(folder):
+                _log.warning("stream %s holds nothing: power was cut before its first sync; removed", name)
+                with suppress(OSError):
+                    remove_stream(folder)
+                return None
             self._unreadable[name] = str(error)
             return None
         self._unreadable.pop(name, None)
@@ -167,6 +179,7 @@ class Daemon:
                 self._on_failure,
                 self._on_done,
                 replication=self._replication,
+                registry=RunRegistry(self._alerting),
             )
             self._volumes[device] = volume
             volume.start()
@@ -179,6 +192,9 @@ class Daemon:
             for stream in list(volume.streams.values())
             if not stream.writer_gone and not stream.removed and not stream.parked
         ]
+
+    def _live_openings(self) -> list[StreamOpening]:
+        return [opening for _, opening in self._live_streams()]
 
     def _on_done(self, name: str) -> None:
         self._route.pop(name, None)
@@ -218,6 +234,8 @@ class Daemon:
                 header["item"],
                 lambda found: self._wire.answer_later(peer, {"replicated": found}, command=True),
             )
+        elif kind == MessageKind.STATUS and isinstance(header.get("fetch"), dict):
+            self._wire.reply(peer, self._replication.fetches.ask(header["fetch"]))
         elif kind == MessageKind.STATUS:
             self._wire.reply(peer, self.status())
 
@@ -225,6 +243,8 @@ class Daemon:
 
     def _sample(self, now: float) -> None:
         self._next_sample = now + SAMPLE_S
+        for name in [name for name in self._unreadable if not (self.places.spool / name).exists()]:
+            del self._unreadable[name]
         self._rates.sample(now, self._rows())
         if self._notifier.status_due(now):
             runs = sum(len(volume.runs) for volume in self._volumes.values())
@@ -247,14 +267,17 @@ class Daemon:
             service=self._notifier.kind,
             spool_bytes=spool_bytes(self.places.spool),
             spool_max_bytes=self.settings.spool_max_bytes,
-            lags={stream.name: lag_bytes(stream) for v in volumes for stream in list(v.streams.values())},
+            lags={stream.name: stream.lag_bytes() for v in volumes for stream in list(v.streams.values())},
             rates=rates,
             ended=self._ended_runs(),
             unreadable=self._unreadable,
             garbage=self._wire.garbage,
             newer=self._wire.newer,
         )
-        return build_status(facts, [volume.snapshot() for volume in volumes])
+        status = build_status(facts, [volume.snapshot() for volume in volumes])
+        status["alerts"] = self._alerting.snapshot()
+        status["problems"] += status["alerts"].pop("problems")
+        return status
 
     def _ended_runs(self) -> tuple[dict[str, Any], ...]:
         ended = (run for run in self._database.runs() if run["state"] not in {"running", "stalled"})
@@ -272,20 +295,9 @@ class Daemon:
         for volume in self._volumes.values():
             volume.join(max(0.0, deadline + 1.0 - time.monotonic()))
         self._sampler.stop()
+        self._alerting.stop(max(LEAST_ALERT_S, min(ALERT_STOP_S, deadline - time.monotonic())))
         self._replication.stop(REPLICATOR_STOP_S)
         self._wire.close()
-
-
-def lag_bytes(stream: Stream) -> int:
-    """Bytes of a stream's spool that are not durable in every output; called beside its thread."""
-    durable = min([stream.durable, *(output.durable for output in list(stream.outputs))])
-    total = 0
-    with suppress(OSError):
-        for number in segment_numbers(stream.folder):
-            if number >= durable.number:
-                size = segment_path(stream.folder, number).stat().st_size
-                total += size - (durable.offset if number == durable.number else 0)
-    return max(0, total)
 
 
 def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) -> int:
@@ -301,7 +313,7 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
         places.create()
         set_up_logging(places, to_console=to_console)
         settings = load_config(config_path).agent if config_path else AgentConfig()
-        lock = take_lock(places, notifier)
+        lock = take_lock(places, notifier.kind)
     except ConfigError as error:
         _log.error("%s", error)
         return EXIT_CONFIG
@@ -312,9 +324,10 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
         sys.stderr.write(f"cannot use the state folder {places.state}: {error}\n")
         return EXIT_PLACE
     raise_file_limit()
+    spare_collections()
     while True:
         try:
-            code, idled = serve_once(places, settings, notifier, idle_exit=idle_exit)
+            code, idled = serve_once(places, settings, notifier, idle_exit=idle_exit, config=config_path)
         finally:
             lock.release()
         if not idled or not stream_names(places.spool):
@@ -325,32 +338,13 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
             return code
 
 
-def take_lock(places: Places, notifier: Notifier) -> AgentLock:
-    """The lock; as a service, from an agent that is none, after that one has drained.
-
-    Raises:
-        AgentRunningError: another agent holds it.
-        OSError: the lock file cannot be opened.
-    """
-    deadline = time.monotonic() + TAKE_OVER_S
-    told = 0
-    while True:
-        try:
-            return AgentLock(places, notifier.kind)
-        except AgentRunningError:
-            holder = read_holder(places)
-            pid = holder.get("pid")
-            if not notifier.kind or holder.get("service") or time.monotonic() > deadline:
-                raise
-        if isinstance(pid, int) and pid != told:
-            told = pid
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-        time.sleep(SCAN_S / 10)
-
-
 def serve_once(
-    places: Places, settings: AgentConfig, notifier: Notifier, *, idle_exit: bool
+    places: Places,
+    settings: AgentConfig,
+    notifier: Notifier,
+    *,
+    idle_exit: bool,
+    config: Path | None = None,
 ) -> tuple[int, bool]:
     """Serve until the end; the caller holds the lock.
 
@@ -372,7 +366,7 @@ def serve_once(
             database.drop_old_runs()
         except sqlite3.OperationalError as error:
             _log.warning("agent.db cannot be written now: %s; rows stay in the spool", error)
-        daemon = Daemon(places, settings, database, notifier, idle_exit=idle_exit)
+        daemon = Daemon(places, settings, database, notifier, idle_exit=idle_exit, config=config)
         try:
             return daemon.serve(), daemon.idled
         except sqlite3.Error as error:

@@ -147,11 +147,12 @@ Check = Callable[[Surroundings], Iterable[Finding]]
 
 def examine(surroundings: Surroundings) -> list[Finding]:
     """All findings, the worst first."""
-    from rla_agent.doctor_places import PLACE_CHECKS  # noqa: PLC0415 - they import this module
+    from rla_agent.doctor_alerts import ALERT_CHECKS  # noqa: PLC0415 - they import this module
+    from rla_agent.doctor_places import PLACE_CHECKS  # noqa: PLC0415
     from rla_agent.doctor_service import SERVICE_CHECKS  # noqa: PLC0415
 
     findings: list[Finding] = []
-    for check in (*PLACE_CHECKS, *SERVICE_CHECKS):
+    for check in (*PLACE_CHECKS, *SERVICE_CHECKS, *ALERT_CHECKS):
         findings += check(surroundings)
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 

@@ -83,4 +83,6 @@ def _told(folder: Path, result: Drained) -> tuple[list[str], int]:
     if result.live:
         lines.append(f"{len(result.live)} streams are still being written; durable up to now")
     lines += [f"left: {name}: {why}" for name, why in sorted(result.left.items())]
+    if any("is not here" in why or "another folder here" in why for why in result.left.values()):
+        lines.append("rows of data roots that will not come back are given up by: rla-agent forget")
     return lines, EXIT_LEFT if result.left else EXIT_DONE

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
+from typing import Any
 
 from rla_agent.runs import RunEvent, RunRecord
 from rla_agent.stream import Stream
 
 HANDED_OVER = "handed over"
 REPLICATE_NOW = "replicate_now"  # a mark of sync_log_file
+MAX_PARENT_FIELDS, MAX_PARENT_TEXT = 16, 1000
+
+_log = logging.getLogger("rla_agent.following")
 
 
 def new_run_record(stream: Stream) -> RunRecord:
@@ -27,12 +32,25 @@ def new_run_record(stream: Stream) -> RunRecord:
         client=opening.client,
         config=opening.config,
         launch=str(opening.raw.get("launch", "")),
+        parent=_parent(opening.raw.get("parent")),
         extra={
             "run_key": str(opening.raw.get("run_key", ""))[:200],
             "replicate": opening.raw.get("replicate", True) is not False and not opening.offline,
         },
         streams=(stream.name,),
     )
+
+
+def _parent(raw: object) -> dict[str, Any] | None:
+    """The run that an opening frame says to go on from: a few plain values."""
+    if not isinstance(raw, dict):
+        return None
+    plain = {str(name)[:40]: value for name, value in list(raw.items())[:MAX_PARENT_FIELDS]}
+    return {
+        name: value[:MAX_PARENT_TEXT] if isinstance(value, str) else value
+        for name, value in plain.items()
+        if value is None or isinstance(value, str | bool | int | float)
+    }
 
 
 def follow(  # noqa: PLR0911 - one return for each way a run can stand
@@ -67,6 +85,10 @@ def _counted(stream: Stream, record: RunRecord) -> RunRecord:
         else:
             record = replace(record, rows=record.rows + stream.new_rows)
         stream.new_rows = 0
+    if stream.new_damaged:
+        _log.warning("%d bytes of stream %s are damaged and held no record", stream.new_damaged, stream.name)
+        record = replace(record, damaged=record.damaged + stream.new_damaged)
+        stream.new_damaged = 0
     for mark in stream.marks:
         stream.replicate_now |= mark.name == REPLICATE_NOW
         lost = mark.data.get("records") if mark.name == "lost" and isinstance(mark.data, dict) else None

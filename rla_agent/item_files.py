@@ -39,9 +39,16 @@ def keep_item_file(opening: StreamOpening, file: ItemFile) -> None:
 
 
 def keep_new_files(stream: Stream, faults: dict[str, str]) -> None:
-    """Write the files that a stream brought, in order; one that cannot be written yet waits."""
+    """Write the files that a stream brought, in order; one that cannot be written yet waits.
+
+    Of several contents of one file only the last is written.
+    """
+    newest = {(file.kind, file.path): file for file in stream.new_files}
     while stream.new_files and not stream.removed:
         file = stream.new_files[0]
+        if newest[file.kind, file.path] is not file:
+            del stream.new_files[0]
+            continue
         fault = f"{stream.name}/{file.path}"
         try:
             keep_item_file(stream.opening, file)

@@ -9,13 +9,18 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 import struct
 import time
+from contextlib import suppress
 from typing import Any
 
 from rla_client.errors import AgentRunningError
 from rla_client.places import Places
+from rla_client.protocol import PROTOCOL_VERSION
 
+TAKE_OVER_S = 25.0  # an agent that drains ends within 20
+POLL_S = 0.025
 _FLOCK = struct.Struct("hhqqi")
 
 
@@ -47,6 +52,7 @@ class AgentLock:
             "host": os.uname().nodename,
             "runtime": str(places.runtime),
             "service": service,
+            "protocol": PROTOCOL_VERSION,
         }
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, json.dumps(content).encode(), 0)
@@ -54,6 +60,34 @@ class AgentLock:
     def release(self) -> None:
         """Let go."""
         os.close(self._descriptor)
+
+
+def take_lock(places: Places, service: str) -> AgentLock:
+    """The lock; as a service, from an agent that is none, after that one has drained.
+
+    Args:
+        places: whose lock.
+        service: `user` or `system` when a systemd unit runs this agent, else empty.
+
+    Raises:
+        AgentRunningError: another agent holds it.
+        OSError: the lock file cannot be opened.
+    """
+    deadline = time.monotonic() + TAKE_OVER_S
+    told = 0
+    while True:
+        try:
+            return AgentLock(places, service)
+        except AgentRunningError:
+            holder = read_holder(places)
+            pid = holder.get("pid")
+            if not service or holder.get("service") or time.monotonic() > deadline:
+                raise
+        if isinstance(pid, int) and pid != told:
+            told = pid
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        time.sleep(POLL_S)
 
 
 def read_holder(places: Places) -> dict[str, Any]:

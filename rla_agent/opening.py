@@ -166,12 +166,29 @@ def open_folder(root: str, relative: str, *, create: bool = False) -> int:
 
 
 def same_root(opening: StreamOpening) -> bool:
-    """Whether the data root that this agent sees is the one that the client meant."""
+    """Whether the data root that this agent sees is the one that the client meant.
+
+    Device numbers are given anew at each boot: for a stream of before, the inode and the item's folder
+    must do.
+    """
     try:
         found = os.stat(opening.root)
     except OSError:
         return False
-    return (found.st_dev, found.st_ino) == (opening.root_device, opening.root_inode)
+    if found.st_ino != opening.root_inode:
+        return False
+    if found.st_dev == opening.root_device:
+        return True
+    return opening.opened < boot_time() and os.path.isdir(opening.log_folder)
+
+
+def boot_time() -> float:
+    """When this machine booted, Unix seconds; 0 when that cannot be found out."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            return next((float(line.split()[1]) for line in file if line.startswith("btime ")), 0.0)
+    except OSError:
+        return 0.0
 
 
 def fsync_up(root: str, relative: str) -> None:

@@ -169,6 +169,9 @@ class Output:
         Raises:
             ItemGoneError: the item's folder is not there.
         """
+        if batch.only_rows and not self.encoder.takes_rows:
+            self.position = Position(batch.number, batch.end)
+            return
         before = self.encoder.state()
         data, used = self.encoder.encode(batch.records)
         try:
@@ -192,7 +195,6 @@ class Output:
             if used:
                 self.position = Position(batch.number, batch.records[used - 1].end)
             self.widening = True
-        self.dirty = True
 
     def begin_again(self, files: OpenFiles) -> None:
         """The file was removed under us: a fresh one takes what comes from here on."""

@@ -28,8 +28,8 @@ from rla_agent.output import Output
 from rla_agent.state import AgentDatabase, OutputRow
 from rla_agent.stream import CONTROL, Stream
 from rla_agent.temp_files import sweep_temp_files
-from rla_client.spool import base_path, segment_numbers
-from rla_client.storage import fsync_folder
+from rla_client.spool import base_path, segment_numbers, segment_path
+from rla_client.storage import fsync_file, fsync_folder
 
 
 def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
@@ -90,6 +90,7 @@ def _restore_control(stream: Stream, row: OutputRow) -> None:
     stream.position = stream.durable = row.position
     stream.rows = int(row.state.get("rows", 0))
     stream.damaged = int(row.state.get("damaged", 0))
+    stream.watch_state = row.state.get("watch")
     stream.bases = {int(number): base for number, base in row.state.get("bases", {}).items()}
     closed = row.state.get("closed")
     stream.closed = None if closed is None else Close(*closed)
@@ -130,8 +131,10 @@ def _begin_new(stream: Stream, number: int) -> None:
         if plan is None:
             put_aside(output)
         output.position = stream.position
+    fsync_file(segment_path(stream.folder, number))  # with the opening frame, or the stream would be nobody's
     stream.write_base(number)
     fsync_folder(stream.folder)
+    fsync_folder(stream.folder.parent)
 
 
 def put_aside(output: Output) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from rla_agent.fetching import FetchDesk
 from rla_agent.opening import StreamOpening
 from rla_agent.replicate import Announcer, ReplicatorProcess, register
 from rla_agent.replicate.arrived import arrived
@@ -43,6 +44,7 @@ class Replication:
         self._opened: set[str] = set()  # runs whose first commit is to come
         self._askers = ThreadPoolExecutor(1, thread_name_prefix="arrived")
         self._asked = threading.Semaphore(MAX_ASKED)
+        self.fetches = FetchDesk(places.state)
 
     def run_opened(self, opening: StreamOpening) -> None:
         """Have the run's database replicated if its configuration says so."""
@@ -140,5 +142,6 @@ class Replication:
     def stop(self, timeout: float) -> None:
         """End the worker."""
         self._askers.shutdown(wait=False, cancel_futures=True)
+        self.fetches.stop()
         self._process.stop(timeout)
         self._announcer.close()

@@ -14,15 +14,19 @@ from typing import Any
 
 from rla_agent.jobs import JobContext, JobKind, RetryLaterError
 from rla_agent.opening import open_folder
+from rla_agent.sinks.checkpoint import Outcome as Checkpointed
 from rla_agent.sinks.checkpoint import release, retain, run_checkpoint
 from rla_agent.sinks.figure import RENDER_JOBS, parse_figure, run_figure
 from rla_agent.sinks.files import Outcome, parse_code, run_code
+from rla_agent.sinks.snapshot import release_snapshot, run_snapshot
 from rla_agent.stream import MARKS_FIELD
 from rla_agent.stream_reading import CHECKPOINT_JOB
 from rla_client.checkpoint_job import JOB_KIND as CHECKPOINT_KIND
 from rla_client.checkpoint_job import CheckpointJob
 from rla_client.errors import RlaError
 from rla_client.layout import CHECKPOINT, CODE, OTHER_RESULTS, check_relative
+from rla_client.snapshot_job import JOB_KIND as SNAPSHOT_KIND
+from rla_client.snapshot_job import SnapshotJob
 from rla_client.storage import write_atomic
 
 RESUME_FOLDER = ".resume"  # in the checkpoint item: what exact resume needs beside the `.pt`
@@ -84,6 +88,23 @@ def _keep_marks(folder: Path, job: CheckpointJob, marks: dict[str, Any]) -> None
     write_atomic(below / f"{name}.marks.json", json.dumps(marks).encode())
 
 
+def snapshot(fields: dict[str, Any], context: JobContext) -> None:
+    """Write a training's snapshot, then free its memory."""
+    job = SnapshotJob.decode(fields)
+    try:
+        folder = _item_folder(context, job.kind)
+    except RlaError:
+        release_snapshot(job, context.blobs)
+        raise
+    try:
+        result = run_snapshot(job, context.blobs, folder)
+    except OSError as error:
+        raise RetryLaterError(str(error)) from error
+    release_snapshot(job, context.blobs)
+    if not result.durable and result.outcome is not Checkpointed.SUPERSEDED:
+        _log.warning("snapshot %s: %s: %s", folder / job.names[0], result.outcome.value, result.reason)
+
+
 def _media(kind: str) -> JobKind:
     def run(fields: dict[str, Any], context: JobContext) -> None:
         job = parse_figure(kind, fields)
@@ -110,6 +131,7 @@ def code(fields: dict[str, Any], context: JobContext) -> None:
 
 KINDS: dict[str, JobKind] = {
     CHECKPOINT_KIND: JobKind(checkpoint, media=False),
+    SNAPSHOT_KIND: JobKind(snapshot, media=False),
     CODE: JobKind(code, media=False),
     **{kind: _media(kind) for kind in RENDER_JOBS},
 }

@@ -83,6 +83,7 @@ class RunRecord:
     time_step: float | None = None
     rows: int = 0
     lost: int = 0
+    damaged: int = 0  # bytes of the spool that held no record
     streams: tuple[str, ...] = ()
     parent: dict[str, Any] | None = None
     launch: str = ""
@@ -133,7 +134,9 @@ class RunRecord:
             "time_step": self.time_step,
             "rows": self.rows,
             "lost": self.lost,
+            "damaged_bytes": self.damaged,
             "streams": list(self.streams),
+            "config": self.config,
             "parent": self.parent,
             "launch": self.launch,
             "versions": {"client": self.client},
@@ -166,7 +169,9 @@ class RunRecord:
             time_step=plain["time_step"],
             rows=plain["rows"],
             lost=plain["lost"],
+            damaged=plain.get("damaged_bytes", 0),
             streams=tuple(plain["streams"]),
+            config=plain.get("config"),
             parent=plain["parent"],
             extra={"run_key": plain.get("run_key", ""), "replicate": plain.get("replicate", True)},
             launch=plain.get("launch", ""),

@@ -18,7 +18,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,6 +44,7 @@ COLUMNS = (
     "gpu_percent",
     "gpu_memory_bytes",
 )
+_DRIVER_PATHS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")  # the last one is WSL's
 MAX_TREE = 2000  # processes of one run that are looked at
 
 _log = logging.getLogger("rla_agent.sampling")
@@ -99,7 +100,8 @@ class Sampler(threading.Thread):
             return
         import psutil  # noqa: PLC0415 - only once there is a run
 
-        children = _children(psutil)
+        processes = read_processes()
+        children = _children(processes)
         network = None
         with suppress(OSError):  # a hardened service may not look
             network = psutil.net_io_counters()
@@ -108,7 +110,7 @@ class Sampler(threading.Thread):
             tracked = self._tracked.get(name)
             if tracked is None:
                 tracked = self._tracked[name] = _Tracked(opening, name, EventEncoder(opening.opened))
-            values = _measure(psutil, tracked, children)
+            values = _measure(tracked, processes, children)
             if values is None:
                 continue
             values["net_sent_bytes"] = network.bytes_sent if network else None
@@ -123,10 +125,41 @@ def is_local(opening: StreamOpening) -> bool:
     return opening.host == os.uname().nodename
 
 
-def _children(psutil: Any) -> dict[int, list[int]]:  # noqa: ANN401 - a module
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """What /proc/<pid>/stat tells of one process."""
+
+    parent: int
+    cpu_s: float
+    rss_bytes: int
+    threads: int
+
+
+def read_processes() -> dict[int, _Process]:
+    """All processes of the machine that can be seen, by pid; one small file each."""
+    tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    found: dict[int, _Process] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError):
+                fields = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
+                cpu_s = (int(fields[11]) + int(fields[12])) / tick
+                found[int(name)] = _Process(int(fields[1]), cpu_s, int(fields[21]) * page, int(fields[17]))
+    return found
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
+
+
+def _children(processes: dict[int, _Process]) -> dict[int, list[int]]:
     children: dict[int, list[int]] = {}
-    for entry in psutil.process_iter(["ppid"]):
-        children.setdefault(entry.info["ppid"], []).append(entry.pid)
+    for pid, process in processes.items():
+        children.setdefault(process.parent, []).append(pid)
     return children
 
 
@@ -140,22 +173,32 @@ def _tree(root: int, children: dict[int, list[int]]) -> list[int]:
     return found
 
 
-def _measure(psutil: Any, tracked: _Tracked, children: dict[int, list[int]]) -> dict[str, Any] | None:  # noqa: ANN401
+def _disk_bytes(pid: int) -> tuple[int, int]:
+    """Bytes that a process read from and wrote to disks; nothing where they may not be seen."""
+    try:
+        lines = _read(f"/proc/{pid}/io").splitlines()
+        return int(lines[4].split()[1]), int(lines[5].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0, 0
+
+
+def _measure(
+    tracked: _Tracked, processes: dict[int, _Process], children: dict[int, list[int]]
+) -> dict[str, Any] | None:
     """Values of one process tree; None when its root is gone."""
     now = time.time()
     cpu: dict[int, float] = {}
     total = {"rss_bytes": 0, "threads": 0, "read_bytes": 0, "written_bytes": 0}
     for pid in _tree(tracked.opening.pid, children):
-        with suppress(psutil.Error):
-            process = psutil.Process(pid)
-            with process.oneshot():
-                times = process.cpu_times()
-                total["rss_bytes"] += process.memory_info().rss
-                total["threads"] += process.num_threads()
-                disk = process.io_counters()
-            cpu[pid] = times.user + times.system
-            total["read_bytes"] += disk.read_bytes
-            total["written_bytes"] += disk.write_bytes
+        process = processes.get(pid)
+        if process is None:
+            continue
+        read, written = _disk_bytes(pid)
+        cpu[pid] = process.cpu_s
+        total["rss_bytes"] += process.rss_bytes
+        total["threads"] += process.threads
+        total["read_bytes"] += read
+        total["written_bytes"] += written
     if not cpu:
         return None
     span = now - tracked.at
@@ -237,44 +280,60 @@ class Gpu:
 
     def read(self) -> GpuReading:
         """Use and memory now."""
-        library = self._open()
-        if library is None:
-            return GpuReading()
-        percent: list[float] = []
-        memory: dict[int, int] = {}
-        with suppress(library.NVMLError):
-            for index in range(library.nvmlDeviceGetCount()):
-                device = library.nvmlDeviceGetHandleByIndex(index)
-                percent.append(float(library.nvmlDeviceGetUtilizationRates(device).gpu))
-                for process in library.nvmlDeviceGetComputeRunningProcesses(device):
-                    memory[process.pid] = memory.get(process.pid, 0) + (process.usedGpuMemory or 0)
-        return GpuReading(percent, memory)
-
-    def _open(self) -> Any:  # noqa: ANN401 - an optional module
         if not self._looked:
             self._looked = True
-            if os.path.exists("/proc/driver/nvidia") or os.path.exists("/dev/nvidiactl"):
-                with suppress(ImportError):
-                    import pynvml  # noqa: PLC0415 - only where there is a GPU
+            if any(os.path.exists(path) for path in _DRIVER_PATHS):
+                self._library = open_nvml()
+        return GpuReading() if self._library is None else read_gpus(self._library)
 
-                    with suppress(pynvml.NVMLError):
-                        pynvml.nvmlInit()
-                        self._library = pynvml
-        return self._library
+
+def open_nvml() -> Any:  # noqa: ANN401 - an optional module
+    """nvidia-ml-py, ready for use; None where it is not installed or finds no driver."""
+    try:
+        import pynvml  # noqa: PLC0415 - only where there is a GPU
+    except ImportError:
+        _log.info("there is a GPU, but no nvidia-ml-py: system.csv has no GPU columns' values")
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        _log.info("no GPU readings: %s", error)
+        return None
+    return pynvml
+
+
+def read_gpus(nvml: Any) -> GpuReading:  # noqa: ANN401 - a module
+    """Use and memory of each GPU; what one does not tell (MIG, an old one) is left out."""
+    gpus: list[tuple[float | None, dict[int, int]]] = []
+    with suppress(nvml.NVMLError):
+        for index in range(nvml.nvmlDeviceGetCount()):
+            percent: float | None = None
+            memory: dict[int, int] = {}
+            with suppress(nvml.NVMLError):
+                device = nvml.nvmlDeviceGetHandleByIndex(index)
+                with suppress(nvml.NVMLError):
+                    percent = float(nvml.nvmlDeviceGetUtilizationRates(device).gpu)
+                for process in nvml.nvmlDeviceGetComputeRunningProcesses(device):
+                    memory[process.pid] = memory.get(process.pid, 0) + (process.usedGpuMemory or 0)
+            gpus.append((percent, memory))
+    return GpuReading(tuple(gpus))
 
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """Use of each GPU in percent, and memory by pid."""
+    """Of each GPU: use in percent, None where it does not tell, and bytes of memory by pid."""
 
-    percent: list[float] = field(default_factory=list)
-    memory: dict[int, int] = field(default_factory=dict)
+    gpus: tuple[tuple[float | None, Mapping[int, int]], ...] = ()
 
     def of(self, pids: Iterable[int]) -> dict[str, Any]:
-        """Values for a process tree: mean use of the GPUs, memory of its processes."""
-        if not self.percent:
-            return {}
-        return {
-            "gpu_percent": sum(self.percent) / len(self.percent),
-            "gpu_memory_bytes": sum(self.memory.get(pid, 0) for pid in pids),
-        }
+        """Values for a process tree: mean use of the GPUs it is on, and memory of its processes.
+
+        Where it is seen on none (it does not compute, or a container hides its pids) the mean is
+        that of all GPUs.
+        """
+        tree = set(pids)
+        mine = [gpu for gpu in self.gpus if not tree.isdisjoint(gpu[1])]
+        told = [percent for percent, _ in mine or self.gpus if percent is not None]
+        used = sum(held for _, memory in mine for pid, held in memory.items() if pid in tree)
+        values: dict[str, Any] = {"gpu_memory_bytes": used} if self.gpus else {}
+        return values | ({"gpu_percent": sum(told) / len(told)} if told else {})

@@ -38,6 +38,9 @@ CREATE TABLE IF NOT EXISTS done(stream TEXT PRIMARY KEY, time REAL NOT NULL) WIT
 CREATE TABLE IF NOT EXISTS jobs(
   stream TEXT NOT NULL, number INT NOT NULL, offset INT NOT NULL, kind TEXT NOT NULL,
   fields BLOB NOT NULL, PRIMARY KEY(stream, number, offset)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS firings(
+  stream TEXT NOT NULL, number INT NOT NULL, offset INT NOT NULL, rule TEXT NOT NULL, run TEXT NOT NULL,
+  fields TEXT NOT NULL, PRIMARY KEY(stream, number, offset, rule)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS filler(page BLOB);
 """
 
@@ -65,6 +68,18 @@ class JobRow:
     fields: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class FiringRow:
+    """A metric rule fired at the row that ends at `offset` of segment `number`."""
+
+    stream: str
+    run: str
+    number: int
+    offset: int
+    rule: str
+    fields: dict[str, Any]
+
+
 @dataclass(slots=True)
 class Changes:
     """What one commit stores, all or nothing."""
@@ -75,9 +90,11 @@ class Changes:
     forgotten: list[str] = field(default_factory=list)
     jobs: list[JobRow] = field(default_factory=list)
     jobs_done: list[tuple[str, Position]] = field(default_factory=list)
+    firings: list[FiringRow] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return any((self.outputs, self.runs, self.done, self.forgotten, self.jobs, self.jobs_done))
+        stored = (self.outputs, self.runs, self.done, self.forgotten, self.jobs, self.jobs_done, self.firings)
+        return any(stored)
 
 
 class AgentDatabase:
@@ -143,6 +160,13 @@ class AgentDatabase:
                 "DELETE FROM jobs WHERE stream=? AND number=? AND offset=?",
                 ((stream, *position) for stream, position in changes.jobs_done),
             )
+            db.executemany(
+                "INSERT OR REPLACE INTO firings(stream,number,offset,rule,run,fields) VALUES(?,?,?,?,?,?)",
+                (
+                    (f.stream, f.number, f.offset, f.rule, f.run, json.dumps(f.fields))
+                    for f in changes.firings
+                ),
+            )
             db.executemany("INSERT OR REPLACE INTO done VALUES(?,?)", changes.done)
             db.executemany("DELETE FROM outputs WHERE stream=?", ((s,) for s in changes.forgotten))
             db.executemany("DELETE FROM done WHERE stream=?", ((s,) for s in changes.forgotten))
@@ -190,6 +214,31 @@ class AgentDatabase:
         """One remembered run."""
         row = self._db.execute("SELECT data FROM runs WHERE run=?", (run,)).fetchone()
         return None if row is None else json.loads(row[0])
+
+    def runs_since(self, updated: float) -> list[dict[str, Any]]:
+        """Runs whose record was stored at or after a moment, in that order."""
+        rows = self._db.execute("SELECT data FROM runs WHERE updated>=? ORDER BY updated", (updated,))
+        return [json.loads(data) for (data,) in rows]
+
+    def firings(self) -> list[tuple[str, str, dict[str, Any]]]:
+        """Firings that were not handed over: stream, run, and number, offset, rule with its fields."""
+        rows = self._db.execute("SELECT stream,run,number,offset,rule,fields FROM firings LIMIT 1000")
+        return [
+            (stream, run, {**json.loads(fields), "number": number, "offset": offset, "rule": rule})
+            for stream, run, number, offset, rule, fields in rows
+        ]
+
+    def drop_firings(self, told: Iterable[tuple[str, int, int, str]]) -> None:
+        """Forget firings by stream, number, offset and rule."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            self._db.executemany(
+                "DELETE FROM firings WHERE stream=? AND number=? AND offset=? AND rule=?", told
+            )
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
 
     def drop_old_runs(self) -> None:
         """Forget ended runs beyond KEPT_RUNS."""

@@ -21,9 +21,14 @@ ENDED_SHOWN = 10  # runs that ended lately and are still listed
 RATE_WINDOW_S = 10.0
 SLOW_COMMIT_S = 5.0  # beyond, a disk is worth a line under "needs attention"
 
+OTHER_FOLDER = (
+    "run an agent where the training process runs, or mount the folder alike there; if it was deleted "
+    "and made anew: rla-agent forget"
+)
 NOT_HERE = (
     "mount it, or for a system service: rla-agent install-service --system --data-root DIR; then: "
-    "rla-agent restart. If it moved: rla-agent drain --data-root OLD=NEW"
+    "rla-agent restart. If it moved: rla-agent drain --data-root OLD=NEW; if it will not come back: "
+    "rla-agent forget"
 )
 MENDS = (
     (
@@ -35,7 +40,7 @@ MENDS = (
     (("input/output error",), "check that disk (dmesg, smartctl); rows wait in the spool"),
     (
         ("another folder here",),
-        "run an agent where the training process runs, or mount the folder alike there",
+        OTHER_FOLDER,
     ),
     (("is not here",), NOT_HERE),
     (("version",), "update rla-agent, then: rla-agent restart"),
@@ -140,6 +145,7 @@ def build_status(facts: Facts, volumes: list[dict[str, Any]]) -> dict[str, Any]:
         "messages": {"garbage": facts.garbage, "newer": facts.newer},
         "volumes": volumes,
         "runs": runs,
+        "alerts": {"rules": 0, "waiting": 0, "channels": [], "recent": []},
         "problems": problems + _own_problems(facts),
     }
 

@@ -77,8 +77,17 @@ def _head(status: dict[str, Any]) -> str:
         f"spool  {size(spool['bytes'])}, of that {size(spool['lag_bytes'])} not durable; "
         f"commit lag {status['commit_lag_s']:.3f} s; {status['open_files']} open files"
     )
+    lines += _alerts(status.get("alerts", {}))
     lines += [f"master {line}" for line in headline(status["replication"])] if "replication" in status else []
     return "\n".join(lines)
+
+
+def _alerts(alerts: dict[str, Any]) -> list[str]:
+    """A line where there are rules, or something still waits."""
+    if not alerts.get("rules") and not alerts.get("waiting"):
+        return []
+    sent = sum(channel["sent"] for channel in alerts["channels"])
+    return [f"alerts {alerts['rules']} rules; {sent} sent in the last week, {alerts['waiting']} waiting"]
 
 
 def _runs(runs: list[dict[str, Any]]) -> Table:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla_agent.ingest import Batch, Close, ItemFile, Job, Mark, Opening, Position, Record, Row
 from rla_agent.open_files import OpenFiles
@@ -28,6 +28,9 @@ from rla_agent.stream_reading import CHECKPOINT_JOB, SegmentReader, clipped, cut
 from rla_client.protocol import pack
 from rla_client.spool import base_path, segment_numbers, segment_path, writer_alive
 from rla_client.storage import write_atomic
+
+if TYPE_CHECKING:
+    from rla_agent.alerts.watch import Watch
 
 MARKS_FIELD = "marks"  # where resume cuts the outputs back to
 CONTROL = ""  # name of the row that holds the stream's own position
@@ -77,6 +80,7 @@ class Stream:
         self.removed = False
         self.dirty = True
         self.damaged = 0
+        self.new_damaged = 0  # since the run's record was brought up to date
         self.rows = 0
         self.last: Row | None = None
         self.new_rows = 0
@@ -84,9 +88,13 @@ class Stream:
         self.new_files: list[ItemFile] = []
         self.marks: list[Mark] = []
         self.replicate_now = False  # asked for since the last commit
+        self.watch: Watch | None = None  # metric rules of alerts
+        self.watch_version = 0  # of the rules
+        self.watch_state: object = None  # durable state of `watch`, for the one that goes on
         self.bases: dict[int, dict[str, Any]] = {}
         self.last_bytes = 0.0
         self.asleep = False
+        self._spot = os.fspath(folder)
         self._segment = 0, "", ""  # number and path of the current one, path of the next
         self._after_batch = self.position
 
@@ -136,14 +144,21 @@ class Stream:
         for output in self.outputs:
             if output.position == start and not output.blocked:
                 self._give(output, batch, files)
-        for record in batch.records:
+        before = self.rows
+        if batch.only_rows:
+            self.rows += len(batch.records)
+        for record in () if batch.only_rows else batch.records:
             if type(record.content) is Row:
-                self.last = record.content
-                self.new_rows += 1
-                self.rows += 1
+                self.rows += 1  # in order: a checkpoint's marks say how many rows came before it
             else:
                 self._control(record, batch.number)
+        if self.rows > before:
+            self.last = next(r.content for r in reversed(batch.records) if type(r.content) is Row)
+        self.new_rows += self.rows - before
+        if self.watch is not None:
+            self.watch.take(batch)
         self.damaged += batch.damaged
+        self.new_damaged += batch.damaged
         self.position = Position(batch.number, batch.end)
         self.dirty = True
 
@@ -190,6 +205,7 @@ class Stream:
             batch, more = self._read(number, offset)
             if batch is None:
                 if not more:
+                    self._pass_over_lost(output)
                     return
                 output.position = Position(number + 1, 0)
                 output.note_segment(number + 1)
@@ -199,6 +215,17 @@ class Stream:
             self._give(output, batch, files)
             if time.monotonic() > until:
                 return
+
+    def _pass_over_lost(self, output: Output) -> None:
+        """After a power cut the spool may end before a durable position: what lagged there never comes."""
+        if not self.writer_gone:
+            return
+        number, offset = output.position
+        lost = self.position.offset - (offset if number == self.position.number else 0)
+        self.damaged += lost
+        self.new_damaged += lost
+        output.position = self.position
+        output.dirty = self.dirty = True
 
     def pending_records(self, output: Output) -> Iterator[list[Record]]:
         """Records that wait for an output, piece by piece, without moving it."""
@@ -236,7 +263,7 @@ class Stream:
             return False
         if not thorough:
             return True
-        return not os.path.exists(self._segment[2]) and (self.writer_gone or writer_alive(self.folder))
+        return not os.access(self._segment[2], os.F_OK) and (self.writer_gone or writer_alive(self._spot))
 
     @property
     def lagging(self) -> list[Output]:
@@ -267,12 +294,25 @@ class Stream:
         """Everything before this is durable in all outputs."""
         return min([self.durable, *(output.durable for output in self.outputs)])
 
+    def lag_bytes(self) -> int:
+        """Bytes of the spool that are not durable in every output; called beside the stream's thread."""
+        durable = min([self.durable, *(output.durable for output in list(self.outputs))])
+        total = 0
+        with suppress(OSError):
+            for number in segment_numbers(self.folder):
+                if number >= durable.number:
+                    size = segment_path(self.folder, number).stat().st_size
+                    total += size - (durable.offset if number == durable.number else 0)
+        return max(0, total)
+
     # -- durability -----------------------------------------------------------------------------
 
     def control_row(self) -> OutputRow:
         """Durable form of the stream's own position."""
         closed = None if self.closed is None else list(self.closed)
         state: dict[str, Any] = {"rows": self.rows, "closed": closed, "damaged": self.damaged}
+        if self.watch is not None:
+            state["watch"] = self.watch.state()
         if self.bases:
             state["bases"] = {str(number): base for number, base in self.bases.items()}
         return OutputRow(CONTROL, "", 0, 0, self.position, state)

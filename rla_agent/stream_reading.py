@@ -9,11 +9,20 @@ from pathlib import Path
 from rla_agent.ingest import Batch, Job, Opening, decode, parse
 from rla_agent.opening import StreamOpening, check_opening
 from rla_client.errors import RemoteProtocolError, SpoolError, UnknownVersionError
-from rla_client.protocol import FRAME_HEADER_BYTES, MAX_FRAME_BYTES, Frame, FrameKind, find_frame, frame_at
-from rla_client.spool import read_at, segment_numbers, segment_path
+from rla_client.protocol import (
+    FRAME_HEADER_BYTES,
+    MAX_FRAME_BYTES,
+    SEGMENT_MAX_BYTES,
+    Frame,
+    FrameKind,
+    find_frame,
+    frame_at,
+)
+from rla_client.spool import read_at, segment_numbers, segment_path, writer_alive
 
 READ_BYTES = 256 << 10  # some thousand rows: the unit of fairness between streams
 CHECKPOINT_JOB = "checkpoint"
+MOST_SEGMENT_BYTES = SEGMENT_MAX_BYTES + MAX_FRAME_BYTES + FRAME_HEADER_BYTES  # one frame may end beyond
 
 
 class SegmentReader:
@@ -65,6 +74,8 @@ class SegmentReader:
 
 def cut_at_checkpoints(batch: Batch) -> list[Batch]:
     """Pieces of a batch that each end at a checkpoint's frame or at the batch's end."""
+    if batch.only_rows:
+        return [batch]
     ends = [
         index + 1
         for index, record in enumerate(batch.records)
@@ -87,7 +98,7 @@ def cut_at_checkpoints(batch: Batch) -> list[Batch]:
 def clipped(batch: Batch, end: int) -> Batch:
     """The part of a batch up to an offset that ends a record."""
     records = [record for record in batch.records if record.end <= end]
-    return Batch(batch.number, batch.start, end, records, 0)
+    return Batch(batch.number, batch.start, end, records, 0, batch.only_rows)
 
 
 def read_opening(folder: Path) -> tuple[StreamOpening, int]:
@@ -110,6 +121,20 @@ def read_opening(folder: Path) -> tuple[StreamOpening, int]:
                 break
     message = f"{folder} has no readable opening frame"
     raise SpoolError(message)
+
+
+def holds_nothing(folder: Path) -> bool:
+    """Whether no segment holds a whole frame and nobody will add one: a power cut came before any sync."""
+    if writer_alive(folder):
+        return False
+    try:
+        for number in segment_numbers(folder):
+            data = read_at(segment_path(folder, number), 0, MOST_SEGMENT_BYTES)
+            if len(data) == MOST_SEGMENT_BYTES or next(valid_frames(data), None) is not None:
+                return False
+    except (OSError, UnknownVersionError):
+        return False
+    return True
 
 
 def valid_frames(data: bytes) -> Iterator[Frame]:

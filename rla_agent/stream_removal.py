@@ -1,13 +1,19 @@
-"""Deleting a stream that was taken in to its end."""
+"""Deleting a stream that was taken in to its end, and noticing one that the user gave up."""
 
 from __future__ import annotations
 
+import logging
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rla_client.storage import TEMP_PREFIX, fsync_folder
 
+if TYPE_CHECKING:
+    from rla_agent.stream import Stream
+
+_log = logging.getLogger("rla_agent.stream_removal")
 GONE_PREFIX = f"{TEMP_PREFIX}gone-"  # streams on their way out
 
 
@@ -24,3 +30,14 @@ def remove_stream(folder: Path) -> None:
         folder.rename(gone)
         fsync_folder(folder.parent)
     shutil.rmtree(gone, ignore_errors=True)
+
+
+def was_forgotten(stream: Stream) -> bool:
+    """Whether a stream that waits is gone from the spool (`rla-agent forget`); it then ends as removed."""
+    if stream.folder.exists():
+        return False
+    _log.warning("stream %s was given up: %s", stream.name, stream.parked)
+    stream.parked, stream.root_away, stream.removed = "", False, True
+    stream.outputs, stream.new_files, stream.new_jobs = [], [], []
+    stream.dirty = True
+    return True

@@ -2,7 +2,8 @@
 
 A hung or slow disk therefore delays only its own streams; sockets, status and other file systems
 go on. The thread's loop: take what the ingest thread put into the queue, look at every stream
-each TICK_S (new bytes, lock, end), commit each `commit_interval_s` or when a flush asks.
+each TICK_S (new bytes, lock, end), commit each `commit_interval_s` or when a flush asks. Sleeping
+streams are looked at each LOCK_LOOK_S only, and while all sleep the thread does; a message wakes it.
 
 The queue is bounded by bytes: beyond QUEUE_MAX_BYTES message bodies are dropped, because the
 bytes are in the spool anyway.
@@ -34,7 +35,7 @@ from rla_agent.runners import KINDS
 from rla_agent.runs import RunRecord
 from rla_agent.state import AgentDatabase, Changes
 from rla_agent.stream import Stream
-from rla_agent.stream_removal import remove_stream
+from rla_agent.stream_removal import remove_stream, was_forgotten
 from rla_agent.volume_items import Adopt, Data, Flush, JobsDone, Stop
 from rla_agent.widening import Widener
 from rla_client.config import AgentConfig
@@ -43,7 +44,7 @@ from rla_client.places import Places
 from rla_client.spool import writer_alive
 
 TICK_S = 0.25
-LOCK_LOOK_S = 1.0  # between looks at the locks of quiet streams
+LOCK_LOOK_S = 1.0  # between looks at sleeping streams and their locks, and at all runs
 ASLEEP_S = 5.0  # without a message, then a quiet stream is looked at only each LOCK_LOOK_S
 QUEUE_MAX_BYTES = 16 << 20
 TURN_S = 0.1  # what one stream may take before the others and a commit
@@ -64,10 +65,11 @@ class Volume(threading.Thread):
         on_done: Callable[[str], None],
         adjust: Callable[[StreamOpening], StreamOpening] | None = None,
         replication: Replication | None = None,
+        registry: RunRegistry | None = None,
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.streams: dict[str, Stream] = {}
-        self._registry = RunRegistry()
+        self._registry = registry or RunRegistry()
         self.faults: dict[str, str] = {}
         self._bytes_in = 0  # written by the ingest thread only
         self._bytes_out = 0  # written by this thread only
@@ -87,9 +89,10 @@ class Volume(threading.Thread):
         self._stopping: Stop | None = None
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix=f"{name}-work")
         self._rewriters = ThreadPoolExecutor(max_workers=2, thread_name_prefix=f"{name}-rewrite")
-        self._next_commit = 0.0
-        self._next_tick = 0.0
+        self._next_commit = self._next_tick = 0.0
         self._next_lock_look = 0.0
+        self._next_full_commit = 0.0
+        self._all_asleep = False
 
     @property
     def runs(self) -> dict[str, RunRecord]:
@@ -138,11 +141,12 @@ class Volume(threading.Thread):
     def _turn(self) -> None:
         now = time.monotonic()
         self.turn = now
-        busy = self._take_queue(max(0.0, min(self._next_tick, self._next_commit) - now))
+        due = self._next_tick if self._all_asleep else min(self._next_tick, self._next_commit)
+        busy = self._take_queue(max(0.0, due - now))
         now = time.monotonic()
         if now >= self._next_tick or self._flushes or self._stopping is not None:
-            self._next_tick = now + TICK_S
             busy |= self._look_at_all()
+            self._next_tick = self._next_lock_look if self._all_asleep else now + TICK_S
         now = time.monotonic()
         if now >= self._next_commit or self._flushes:
             self.commit()
@@ -191,6 +195,7 @@ class Volume(threading.Thread):
         if stream is None:
             return
         stream.last_bytes = time.monotonic()
+        self._all_asleep = False
         stream.offer(item.number, item.offset, item.body, self.files)
         if (item.number, item.offset) > stream.position:
             self._look(stream)
@@ -251,18 +256,22 @@ class Volume(threading.Thread):
         thorough = now >= self._next_lock_look
         if thorough:
             self._next_lock_look = now + LOCK_LOOK_S
+        all_asleep = not self._late
         for stream in list(self.streams.values()):
-            if stream.asleep and not thorough and now - stream.last_bytes > ASLEEP_S:
+            sleeps = now - stream.last_bytes > ASLEEP_S
+            if stream.asleep and not thorough and sleeps:
                 continue
             stream.asleep = stream.quiet(thorough=thorough)
             if not stream.asleep:
                 busy |= self._look(stream)
+            all_asleep &= stream.asleep and sleeps
+        self._all_asleep = all_asleep
         self._collect_jobs()
         return busy
 
     def _look(self, stream: Stream | None) -> bool:
         """Take in what a stream has, up to a bound; True when there is more."""
-        if stream is None or (stream.parked and not self._root_is_back(stream)):
+        if stream is None or (stream.parked and not (was_forgotten(stream) or self._root_is_back(stream))):
             return False
         if not stream.writer_gone and not writer_alive(stream.folder):
             stream.writer_gone = True  # before reading: what is there now is all there will be
@@ -321,23 +330,31 @@ class Volume(threading.Thread):
         began = time.monotonic()
         wall = time.time()
         changes = Changes()
-        self._registry.follow(self.streams.values(), wall, self._settings.stall_s, changes)
-        self._jobs.add_changes(self.streams.values(), changes)
         dirty = [stream for stream in self.streams.values() if stream.dirty]
-        if self._committer.commit(list(self.streams.values()), changes, self.faults):
+        everything = began >= self._next_full_commit or self._stopping is not None
+        if everything:
+            self._next_full_commit = began + LOCK_LOOK_S
+        of_interest = self.streams.values() if everything else dirty
+        self._registry.follow(of_interest, wall, self._settings.stall_s, changes)
+        self._jobs.add_changes(dirty, changes)
+        if self._committer.commit(dirty, changes, self.faults):
+            changed = self._registry.stored()
             self._jobs.start(self.streams)
             self._flushes.answer(
                 self.streams, lambda name: name in self._waiting_streams or name in self._late
             )
-            self._committer.write_run_files(self.runs, wall)  # the last one before the stream is forgotten
+            records = list(self.runs.values()) if everything else changed
+            self._committer.write_run_files(records, wall)  # the last one before the stream is forgotten
             if self._replication is not None:
                 self._replication.committed(dirty)  # an item without run.json would be nobody's
-            self._end_streams(wall)
-            for run in self._registry.forget_ended(self.streams.values()):
-                self._committer.forget_run(run)
+            if self._end_streams(wall) or everything:
+                for run in self._registry.forget_ended(self.streams.values()):
+                    self._committer.forget_run(run)
             self.commit_lag_s = time.monotonic() - began
 
-    def _end_streams(self, wall: float) -> None:
+    def _end_streams(self, wall: float) -> int:
+        """Delete streams that were taken in to their end; how many streams are no more."""
+        before = len(self.streams)
         for stream in list(self.streams.values()):
             if not stream.writer_gone or stream.dirty or stream.parked:
                 continue
@@ -365,6 +382,7 @@ class Volume(threading.Thread):
             waiting, self._waiting_streams = self._waiting_streams, {}
             for item in waiting.values():
                 self.put(item)
+        return before - len(self.streams)
 
     # -- status ---------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """The agent's sockets: a ROUTER for segment bytes and flushes, a ROUTER for commands.
 
-Whatever arrives is checked before it is decoded; garbage is counted and dropped. Both sockets
-belong to the ingest thread. Other threads hand answers over through `answer_later`, which wakes
-the poller.
+Whatever arrives is checked before it is decoded; garbage is counted and dropped. A peer of an older
+version is answered in its own. Both sockets belong to the ingest thread. Other threads hand answers
+over through `answer_later`, which wakes the poller.
 """
 
 from __future__ import annotations
@@ -16,10 +16,18 @@ import zmq
 
 from rla_client.errors import RemoteProtocolError, UnknownVersionError
 from rla_client.places import Places
-from rla_client.protocol import MAX_MESSAGE_BYTES, MessageKind, decode_message, encode_message
+from rla_client.protocol import (
+    MAX_MESSAGE_BYTES,
+    PROTOCOL_VERSION,
+    MessageKind,
+    decode_message,
+    encode_message,
+    message_version,
+)
 
 BACKLOG = 4096  # clients that may connect at the same moment
 RECEIVE_QUEUE = 1000
+MAX_OLDER_PEERS = 10_000  # whose version is remembered; a peer beyond asks again and is remembered then
 ANSWERS_MAX = 100_000  # a flush is asked again, so an answer may be dropped
 
 
@@ -34,6 +42,7 @@ class Wire:
         """
         self.garbage = 0
         self.newer = 0
+        self._older: dict[bytes, int] = {}  # peer → version, of those that do not speak ours
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._data = self._router(str(places.data_socket))
         self._control = self._router(str(places.control_socket))
@@ -97,17 +106,23 @@ class Wire:
             except RemoteProtocolError:
                 self.garbage += 1
             else:
+                if (version := message_version(parts[1])) != PROTOCOL_VERSION:
+                    if len(self._older) >= MAX_OLDER_PEERS:
+                        self._older.clear()
+                    self._older[parts[0]] = version
                 messages.append((parts[0], kind, header, body, is_command))
 
     def reply(self, peer: bytes, header: dict[str, Any]) -> None:
         """Answer a command."""
         with suppress(zmq.ZMQError):
-            self._control.send_multipart([peer, encode_message(MessageKind.REPLY, header)], zmq.NOBLOCK)
+            message = encode_message(MessageKind.REPLY, header, version=self._older.get(peer))
+            self._control.send_multipart([peer, message], zmq.NOBLOCK)
 
     def answer_later(self, peer: bytes, header: dict[str, Any], *, command: bool = False) -> None:
         """Answer a flush, or a command; from any thread."""
         kind = MessageKind.REPLY if command else MessageKind.FLUSHED
-        self._answers.append((self._control if command else self._data, peer, encode_message(kind, header)))
+        message = encode_message(kind, header, version=self._older.get(peer))
+        self._answers.append((self._control if command else self._data, peer, message))
         self.wake()
 
     def wake(self) -> None:

@@ -2,17 +2,20 @@
 
 `<index>.json` holds hyper-parameters, tracked keys, custom data, dates and folders. Arrays and
 tensors among the custom data lie in `<index>.pt` (torch.load(weights_only=True) reads it), and the
-JSON names them. Objects that are neither are refused when they are added.
+JSON names them. Without tensors among them neither writing nor reading needs torch. Objects that
+are neither are refused when they are added.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import os
 import sys
 from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rla_client.errors import ArgumentError
@@ -40,11 +43,14 @@ def split_arrays(value: object, arrays: dict[str, Any], path: str) -> Any:  # no
     if isinstance(value, (list, tuple)):
         return [split_arrays(entry, arrays, f"{path}/{i}") for i, entry in enumerate(value)]
     kind = array_kind(value)
+    if kind == "tensorflow":
+        value, kind = value.numpy(), "numpy"  # type: ignore[attr-defined]
     if kind == "scalar":
         return value.item()  # type: ignore[attr-defined]
     if kind is not None:
         arrays[path] = value
-        return {ARRAY_KEY: path, "kind": kind}
+        plain = {ARRAY_KEY: path, "kind": kind}
+        return plain if kind == "torch" else plain | {"dtype": value.dtype.name}  # type: ignore[attr-defined]
     message = (
         f"custom data {path!r} holds a {type(value).__name__}, which is neither plain data nor an array; "
         "keep it with save_checkpoint, or give plain data made of it"
@@ -53,8 +59,11 @@ def split_arrays(value: object, arrays: dict[str, Any], path: str) -> Any:  # no
 
 
 def array_kind(value: object) -> str | None:
-    """`numpy`, `torch` or `scalar` (a numpy one), None for anything else."""
+    """`numpy`, `torch`, `tensorflow` or `scalar` (a numpy one), None for anything else."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None and isinstance(value, (tensorflow.Tensor, tensorflow.Variable)):
+        return "tensorflow"
     if torch is not None and isinstance(value, torch.Tensor):
         return "torch"
     if numpy is not None and isinstance(value, numpy.generic) and value.dtype.kind in "biuf":
@@ -69,13 +78,22 @@ def join_arrays(value: Any, arrays: Mapping[str, Any]) -> Any:  # noqa: ANN401
     if isinstance(value, dict):
         if ARRAY_KEY in value:
             found = arrays.get(value[ARRAY_KEY])
-            return found.numpy() if value.get("kind") == "numpy" and found is not None else found
+            return _as_numpy(found, value) if value.get("kind") == "numpy" and found is not None else found
         if DEQUE_KEY in value:
             return deque((join_arrays(entry, arrays) for entry in value["items"]), maxlen=value[DEQUE_KEY])
         return {key: join_arrays(entry, arrays) for key, entry in value.items()}
     if isinstance(value, list):
         return [join_arrays(entry, arrays) for entry in value]
     return value
+
+
+def _as_numpy(found: Any, described: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a tensor or an array
+    """The array that was kept, of the type it had; types that no file holds stay what they became."""
+    array = found.numpy() if hasattr(found, "detach") else found
+    dtype = str(described.get("dtype", array.dtype.name))
+    return (
+        array.view(dtype) if dtype in {"uint16", "uint32", "uint64"} and dtype != array.dtype.name else array
+    )
 
 
 def encode_archive(content: Mapping[str, Any], custom_data: Mapping[str, Any]) -> tuple[bytes, bytes | None]:
@@ -85,12 +103,23 @@ def encode_archive(content: Mapping[str, Any], custom_data: Mapping[str, Any]) -
     text = json.dumps({"format": ARCHIVE_FORMAT, **content, "custom_data": plain}, indent=1)
     if not arrays:
         return text.encode(), None
-    import torch  # noqa: PLC0415 - only with arrays
+    return text.encode(), pack_arrays(arrays)
 
-    tensors = {key: torch.as_tensor(value).detach().cpu() for key, value in arrays.items()}
+
+def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
+    """The `.pt` of arrays and tensors; without tensors torch is not needed."""
+    from rla_client.array_file import encode_arrays, normal  # noqa: PLC0415 - imports numpy
+
+    torch = sys.modules.get("torch")
+    if torch is None or not any(isinstance(value, torch.Tensor) for value in arrays.values()):
+        return encode_arrays({key: normal(value) for key, value in arrays.items()})
+    tensors = {
+        key: (value if isinstance(value, torch.Tensor) else torch.as_tensor(normal(value))).detach().cpu()
+        for key, value in arrays.items()
+    }
     buffer = io.BytesIO()
     torch.save(tensors, buffer)
-    return text.encode(), buffer.getvalue()
+    return buffer.getvalue()
 
 
 def write_archive(path: str, text: bytes, tensors: bytes | None) -> None:
@@ -103,13 +132,29 @@ def write_archive(path: str, text: bytes, tensors: bytes | None) -> None:
 
 def load_custom_data(path: str, plain: Mapping[str, Any]) -> dict[str, Any]:
     """Custom data of an archive of ours, arrays included."""
-    beside = os.path.splitext(path)[0] + ".pt"
-    arrays: Mapping[str, Any] = {}
-    if os.path.exists(beside):
-        from pathlib import Path  # noqa: PLC0415
+    joined = join_arrays(dict(plain), load_arrays(path))
+    return joined if isinstance(joined, dict) else {}
 
+
+def load_arrays(path: str) -> Mapping[str, Any]:
+    """Arrays and tensors that lie beside the archive `path`; empty without any."""
+    beside = Path(os.path.splitext(path)[0] + ".pt")
+    try:
+        return unpack_arrays(beside.read_bytes())
+    except OSError:
+        return {}
+
+
+def unpack_arrays(data: bytes) -> Mapping[str, Any]:
+    """What `pack_arrays` made; without torch, what only torch can hold is missing."""
+    if "torch" in sys.modules or importlib.util.find_spec("torch") is not None:
         from rla_client.checkpoint_files import load_file  # noqa: PLC0415 - imports torch
 
-        arrays = load_file(Path(beside))
-    joined = join_arrays(dict(plain), arrays)
-    return joined if isinstance(joined, dict) else {}
+        found = load_file(io.BytesIO(data))
+        return found if isinstance(found, dict) else {}
+    from rla_client.array_file import decode_arrays  # noqa: PLC0415 - imports numpy
+
+    try:
+        return decode_arrays(data)
+    except ValueError:
+        return {}

@@ -16,9 +16,12 @@ import os
 import pwd
 import struct
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rla_client.errors import ConfigError
 from rla_client.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 
 UNIT_NAME = "rla-agent.service"
@@ -73,7 +76,8 @@ def start_agent(places: Places, config_path: Path | None = None) -> bool:
         return True
     if unit is not None and unit.system:
         return False
-    return _runs(detached_command(config_path, autostarted=True), clean_environment())
+    environment = clean_environment() | password_variables([config_path] if config_path else [])
+    return _runs(detached_command(config_path, autostarted=True), environment)
 
 
 def _runs(command: list[str], environment: dict[str, str]) -> bool:
@@ -141,6 +145,21 @@ def clean_environment() -> dict[str, str]:
     if package_parent.name not in {"site-packages", "dist-packages"}:
         environment["PYTHONPATH"] = str(package_parent)
     return environment
+
+
+def password_variables(configs: Iterable[Path]) -> dict[str, str]:
+    """The one secret that an agent takes over from whoever starts it: what `password_env` names.
+
+    Args:
+        configs: configuration files; unreadable ones name nothing.
+    """
+    from rla_client.config import load_config  # noqa: PLC0415 - not at import of the package
+
+    names = set()
+    for path in configs:
+        with suppress(OSError, ConfigError):
+            names.add(load_config(path).remote_setting.password_env)
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def shares_our_life() -> bool:

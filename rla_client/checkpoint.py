@@ -50,7 +50,6 @@ from rla_client.checkpoint_job import (
     MAX_METRICS,
     MAX_TEXT,
     SLOT_BUSY,
-    SLOT_FREE,
     ArenaSource,
     BlobSource,
     CheckpointJob,

@@ -19,20 +19,30 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.errors import NoCheckpointError, UntrustedCheckpointError
+from rla_client.pruned import pruned_files
 from rla_client.tensor_table import torch_module, torch_names
 
 SAFE_TORCH = (2, 10)  # weights_only=True could be made to run code before (two CVEs)
 
 
-def list_checkpoints(folder: Path, name: str = "checkpoint") -> list[tuple[int, Path]]:
+def list_checkpoints(
+    folder: Path, name: str = "checkpoint", *, pruned: bool = False
+) -> list[tuple[int, Path]]:
     """Checkpoints of one name, (time-step, path), lowest time-step first; [] without a folder.
 
     Where both spellings of one time-step exist, the newer spelling `name_N.pt` counts.
+
+    Args:
+        folder: the run's checkpoints.
+        name: the series.
+        pruned: also those that are on the master alone.
     """
     pattern = re.compile(rf"{re.escape(name)}([_-])(-?[0-9]{{1,19}})\.pt", re.DOTALL)
     found: dict[int, tuple[str, Path]] = {}
     try:
         entries = sorted(entry.name for entry in folder.iterdir())
+        if pruned:
+            entries = sorted({*entries, *(note.name for note in pruned_files(folder))})
     except (FileNotFoundError, NotADirectoryError):
         return []
     for entry in entries:
@@ -45,25 +55,31 @@ def list_checkpoints(folder: Path, name: str = "checkpoint") -> list[tuple[int, 
 
 
 def find_checkpoint(folder: Path, name: str = "checkpoint", index: int | None = None) -> tuple[int, Path]:
-    """The checkpoint of time-step `index`, or the one with the highest.
+    """The checkpoint of time-step `index`, or the one with the highest; a pruned one is fetched.
 
     Raises:
         NoCheckpointError: there is none; the message says which there are.
+        FetchError: it is on the master alone and does not come from there.
     """
-    found = list_checkpoints(folder, name)
+    found = list_checkpoints(folder, name, pruned=True)
     chosen = found[-1:] if index is None else [entry for entry in found if entry[0] == index]
     if not chosen:
         there = ", ".join(str(step) for step, _ in found) or "none"
         wanted = f"{name!r}" if index is None else f"{name!r} at time-step {index}"
         raise NoCheckpointError(f"no checkpoint {wanted} in {folder}; time-steps there: {there}")
-    return chosen[0]
+    step, path = chosen[0]
+    if not path.exists():
+        from rla_client.fetching import bring_back  # noqa: PLC0415 - rarely needed
+
+        bring_back(path)
+    return step, path
 
 
-def load_file(path: Path, *, trust: bool = False, map_location: object = None) -> Any:  # noqa: ANN401
+def load_file(path: Path | io.BytesIO, *, trust: bool = False, map_location: object = None) -> Any:  # noqa: ANN401
     """Read one checkpoint.
 
     Args:
-        path: a `.pt` file.
+        path: a `.pt` file, or its content.
         trust: load also what needs code from the file. Only for files that you made.
         map_location: as in torch.load; by default tensors of a GPU that is not there come to the CPU.
 

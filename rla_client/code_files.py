@@ -47,6 +47,7 @@ class BackupPlan:
         ignore_file: file with gitignore rules; a missing one is reported, not fatal.
         ignore_rules: further gitignore rules, or names of files that hold some.
         data_roots: databases, never copied.
+        secrets: files with passwords or keys, never copied and reported.
     """
 
     code_root: Path
@@ -57,6 +58,7 @@ class BackupPlan:
     ignore_file: Path | None = None
     ignore_rules: tuple[str, ...] = ()
     data_roots: tuple[Path, ...] = ()
+    secrets: tuple[Path, ...] = ()
 
 
 @dataclass(slots=True)
@@ -118,7 +120,22 @@ def select_files(plan: BackupPlan, report: BackupReport) -> list[tuple[str, Path
             chosen.setdefault(path.name, path)
         else:
             report.notes.append(f"run_file {path} is not there")
-    return list(chosen.items())
+    return _without_secrets(chosen, plan, report)
+
+
+def _without_secrets(
+    chosen: dict[str, Path], plan: BackupPlan, report: BackupReport
+) -> list[tuple[str, Path]]:
+    secrets = {_identity(path) for path in plan.secrets} - {None}
+    if not secrets:
+        return list(chosen.items())
+    kept = []
+    for name, path in chosen.items():
+        if _identity(path) in secrets:
+            report.leave_out(name, 0, "it holds a secret of REMOTE_SETTING")
+        else:
+            kept.append((name, path))
+    return kept
 
 
 def _entry_path(root: Path, entry: str) -> Path:

@@ -70,13 +70,25 @@ _TOP = (
     "single_experiment_query",
     "time_tracker",
 )
+_TIMES = ("time_record", "time_record_end", "time_tracker", "TimeTracker", "SingleTimeTracker")
+_DEPRECATED = ("import_hyper_parameters", "load_from_record_date", "fork_tester_log_files")
 _NAMES: dict[str, dict[str, tuple[str, str]]] = {
     "RLA": {name: ("rla_client", name) for name in _TOP},
     "RLA.easy_log": {"logger": ("rla_client", "logger")},
     "RLA.easy_log.tester": {
         **{name: ("rla_client.manager", name) for name in ("exp_manager", "tester", "Tester")},
+        **{name: ("rla_client.compat_members", name) for name in _DEPRECATED},
         "logger": ("rla_client", "logger"),
         "time_step_holder": ("rla_client", "time_step_holder"),
+    },
+    "RLA.easy_log.tools": {
+        **{name: ("rla_client.trackers", name) for name in ("time_record", "time_record_end")},
+        "time_used_wrap": ("rla_client.compat_members", "time_used_wrap"),
+    },
+    "RLA.trackers": {},
+    "RLA.trackers.time_used_recorder": {name: ("rla_client.trackers", name) for name in _TIMES},
+    "RLA.trackers.memory_used_recorder": {
+        "print_large_memory_variable": ("rla_client.compat_members", "print_large_memory_variable"),
     },
     "RLA.easy_log.time_step": {
         "time_step_holder": ("rla_client.clock", "time_step_holder"),
@@ -88,22 +100,28 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
     "RLA.easy_log.complex_data_recorder": {
         name: ("rla_client", name) for name in ("MatplotlibRecorder", "ImgRecorder", "VideoRecorder")
     },
-    "RLA.easy_log.exp_loader": {name: ("rla_client.loader", name) for name in _LOADER},
+    "RLA.easy_log.exp_loader": {
+        **{name: ("rla_client.loader", name) for name in _LOADER},
+        **{name: ("rla_client.manager", name) for name in ("exp_manager", "Tester")},
+        "logger": ("rla_client", "logger"),
+    },
     "RLA.easy_log.log_tools": {name: ("rla_client.database", name) for name in _TOOLS},
     "RLA.easy_log.const": {
         **{name: ("rla_client.layout", name) for name in _KINDS},
         "HYPARAM": ("rla_client.layout", "HYPARAM_FILE_NAME"),
         "default_log_types": ("rla_client", "default_log_types"),
-        "LogDataType": ("rla_client.compat", "LogDataType"),
+        "LogDataType": ("rla_client.compat_members", "LogDataType"),
+        "LoadTesterMode": ("rla_client.compat_members", "LoadTesterMode"),
     },
     "RLA.const": {
-        name: ("rla_client.compat", name)
+        name: ("rla_client.compat_members", name)
         for name in (
             "DEFAULT_X_NAME",
             "DEFAULT_TIMESTAMP",
             "FRAMEWORK",
             "FTP_PROTOCOL_NAME",
             "LOG_NAME_FORMAT_VERSION",
+            "PLATFORM_TYPE",
         )
     },
     "RLA.easy_plot": {},
@@ -116,48 +134,11 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
         **{name: ("rla_client.layout", name) for name in _KINDS},
     },
     "RLA.utils": {},
-    "RLA.utils.utils": {"load_yaml": ("rla_client.compat", "load_yaml")},
+    "RLA.utils.utils": {
+        name: ("rla_client.compat_members", name)
+        for name in ("load_yaml", "deprecated_alias", "get_dir_seperator")
+    },
 }
-
-DEFAULT_X_NAME = "time-step"
-DEFAULT_TIMESTAMP = "timestamp"
-
-
-class FRAMEWORK:
-    """Values of DL_FRAMEWORK."""
-
-    tensorflow = "tensorflow"
-    torch = "torch"
-
-
-class FTP_PROTOCOL_NAME:  # noqa: N801 - the original's name
-    """Values of REMOTE_SETTING.file_transfer_protocol."""
-
-    FTP = "ftp"
-    SFTP = "sftp"
-
-
-class LOG_NAME_FORMAT_VERSION:  # noqa: N801 - the original's name
-    """Versions of the index name."""
-
-    V1 = "v1"
-
-
-class LogDataType:
-    """Values of LOG_USED."""
-
-    TB = "tensorboard"
-    CSV = "csv"
-    TXT = "log"
-    STDOUT = "stdout"
-
-
-def load_yaml(path: str) -> Any:  # noqa: ANN401 - any content
-    """Content of a YAML file."""
-    import yaml  # noqa: PLC0415 - not at import of the package
-
-    with open(path, encoding="utf-8") as file:
-        return yaml.safe_load(file)
 
 
 class _OldModule(ModuleType):

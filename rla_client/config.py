@@ -27,6 +27,7 @@ from rla_client.config_rules import (
     Text,
     Texts,
     WrongValueError,
+    WrongValuesError,
     entries,
     is_empty,
     near,
@@ -36,10 +37,12 @@ from rla_client.config_rules import (
     shape,
 )
 from rla_client.errors import ConfigError
-from rla_client.layout import DEFAULT_LOG_TYPES
+from rla_client.layout import CHECKPOINT, DEFAULT_LOG_TYPES, OTHER_RESULTS, TMP_DATA
 
 if TYPE_CHECKING:
     import yaml
+
+    from rla_client.config_alerts import Alerts
 
 ConfigSource: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
 
@@ -48,6 +51,16 @@ DICT_ADVICE = (
     "a password does not belong into a dict (it would end in code backups and logs); put it into an "
     "environment variable and name that in password_env, or into a file named in credentials_file"
 )
+ALERTS_ADVICE = (
+    "the agent sends alerts and sees no dict; put them into a file and give its path as rla_config"
+)
+
+
+def _alerts(node: yaml.Node) -> Alerts:
+    """The rule of `AGENT.alerts`; its module is loaded where there are some."""
+    from rla_client.config_alerts import read_alerts  # noqa: PLC0415 - most configurations have none
+
+    return read_alerts(node)
 
 
 def _key(default: object, rule: Rule, *, older: str = "", shown: bool = True) -> Any:  # noqa: ANN401
@@ -108,6 +121,13 @@ class AgentConfig:
     replicate_retention: str = _key("keep", Choice(("mirror", "keep")))
     replicate_ignore: tuple[str, ...] = _key((), Texts())
     replicate_max_file_bytes: int = _key(0, Number(0, whole=True, unit="bytes"))
+    retention: bool = _key(default=False, rule=Flag())
+    retention_kinds: tuple[str, ...] = _key((CHECKPOINT,), Texts((CHECKPOINT, OTHER_RESULTS, TMP_DATA)))
+    retention_age_days: float = _key(0.0, Number(0, unit="days"))
+    retention_max_bytes: int = _key(0, Number(0, whole=True, unit="bytes"))
+    retention_free_fraction: float = _key(0.1, Number(0, 0.9))
+    retention_keep_newest: int = _key(1, Number(1, whole=True))
+    alerts: Alerts | None = field(default=None, metadata={"rule": _alerts})
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +146,15 @@ class Config:
     remote_setting: RemoteSetting = field(default_factory=RemoteSetting)
     agent: AgentConfig = field(default_factory=AgentConfig)
     path: Path | None = field(default=None, metadata={"internal": True})
+
+    @property
+    def secret_files(self) -> tuple[Path, ...]:
+        """Files that hold a secret of REMOTE_SETTING; none of them goes into a code backup."""
+        remote = self.remote_setting
+        found = [Path(name).expanduser() for name in (remote.credentials_file, remote.identity_file) if name]
+        if remote.password and self.path is not None:
+            found.append(self.path)
+        return tuple(found)
 
 
 def load_config(source: ConfigSource) -> Config:
@@ -171,6 +200,9 @@ class _Reader:
         remote = values.get("remote_setting")
         if path is None and isinstance(remote, RemoteSetting) and remote.password:
             self._faults.append((0, f"REMOTE_SETTING.password: {DICT_ADVICE}"))
+        agent = values.get("agent")
+        if path is None and isinstance(agent, AgentConfig) and agent.alerts is not None:
+            self._faults.append((0, f"AGENT.alerts: {ALERTS_ADVICE}"))
         if self._faults:
             raise ConfigError(self._source, [text for _, text in sorted(self._faults, key=lambda f: f[0])])
         return Config(**values, path=path)
@@ -211,6 +243,9 @@ class _Reader:
             values[name] = rule(node)
         except WrongValueError as error:
             self._fault(node, dotted, str(error))
+        except WrongValuesError as error:
+            for where, below, text in error.faults:
+                self._fault(where, dotted + below, text)
 
     def _fault(self, node: yaml.Node, dotted: str, text: str) -> None:
         line = node.start_mark.line + 1 if node.start_mark is not None else 0

@@ -28,6 +28,14 @@ class WrongValueError(Exception):
     """What is wrong with one value, in the user's words."""
 
 
+class WrongValuesError(Exception):
+    """What is wrong in several places below one key: (node, key below it with its dot, text) each."""
+
+    def __init__(self, faults: list[tuple[yaml.Node, str, str]]) -> None:
+        super().__init__(faults)
+        self.faults = faults
+
+
 class Rule(Protocol):
     """Reads the node of one value, or raises `WrongValueError`."""
 
@@ -92,6 +100,8 @@ class Number:
     def _wanted(self) -> str:
         kind = "a whole number" if self.whole else "a number"
         unit = f" of {self.unit}" if self.unit else ""
+        if self.low == -math.inf:
+            return f"{kind}{unit}"
         if self.high == math.inf:
             return f"{kind}{unit}, at least {self.low:g}"
         return f"{kind}{unit} from {self.low:g} to {self.high:g}"

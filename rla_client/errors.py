@@ -123,5 +123,9 @@ class NoCheckpointError(RlaError, FileNotFoundError):
     """There is no checkpoint of that name or time-step."""
 
 
+class FetchError(RlaError, OSError):
+    """A file that is on the master alone could not be brought here; it is still there."""
+
+
 class UntrustedCheckpointError(RlaError, ValueError):
     """A checkpoint holds objects that only running code from the file could rebuild."""

@@ -61,7 +61,7 @@ class ExperimentSetup:
         rla_config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
         data_root: str | os.PathLike[str] | None = None,
         ignore_file_path: str | os.PathLike[str] | None = None,
-        run_file: str | list[str] | None = None,
+        run_file: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
         is_master_node: bool = False,
         code_root: str | os.PathLike[str] | None = None,
         log_callback_fn: Callable[[Row], object] | None = None,
@@ -76,8 +76,9 @@ class ExperimentSetup:
             rla_config: path of rla_config.yaml, or a dict of the same shape (older name:
                 `private_config_path`).
             data_root: folder of the database (older name: `log_root`).
-            ignore_file_path: gitignore rules of what the code backup leaves out.
-            run_file: file or files to back up beside the code.
+            ignore_file_path: gitignore rules of what the code backup leaves out. Relative paths start
+                from the working directory, as in RLA, or else from the root of the code.
+            run_file: file or files to back up beside the code; relative ones as above.
             is_master_node: this machine is the master, so the run is not replicated.
             code_root: root of the code to back up; needed with a dict, else the folder of the file.
             log_callback_fn: called with each dumped row.
@@ -112,8 +113,8 @@ class ExperimentSetup:
         self.data_root = os.fspath(root)
         self.dl_framework = config.dl_framework
         self.is_master_node = is_master_node
-        self.ignore_file_path = None if ignore_file_path is None else os.fspath(ignore_file_path)
-        self.run_file = [run_file] if isinstance(run_file, str) else list(run_file or ())
+        self.ignore_file_path = None if ignore_file_path is None else _from_here(ignore_file_path)
+        self.run_file = _run_files(run_file)
         self.log_callback_fn = log_callback_fn
         self._set_resume(run_id, resume)
         folder = code_root if code_root is not None else Path(str(config.path)).parent
@@ -209,6 +210,18 @@ def _take_older_names(given: dict[str, Any], older: dict[str, Any]) -> None:
             raise ArgumentError(message)
         warnings.warn(f"{old} is the older name of {new}", DeprecationWarning, stacklevel=3)
         given[new] = value
+
+
+def _from_here(path: str | os.PathLike[str]) -> str:
+    """A path that is there as seen from the working directory, absolute; any other as it is."""
+    text = os.fspath(path)
+    return os.path.abspath(text) if os.path.exists(text) else text
+
+
+def _run_files(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None) -> list[str]:
+    if isinstance(given, (str, os.PathLike)):
+        return [_from_here(given)]
+    return [_from_here(path) for path in given or ()]
 
 
 def _raw_config(source: object) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import errno
 import json
 import os
 import re
-import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -64,6 +63,8 @@ class Item:
 
 def local_address() -> str:
     """Address of the interface towards the default route, `noip` without one."""
+    import socket  # noqa: PLC0415 - not at import of the package
+
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect(PROBE_ADDRESS)

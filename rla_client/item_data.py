@@ -192,12 +192,7 @@ class ItemData:
         if saver is None:
             return
         if self.dl_framework == "tensorflow":
-            from rla_client.tensorflow_checkpoint import save_tensorflow  # noqa: PLC0415
-
-            folder = self.folder_of(CHECKPOINT)
-            save_tensorflow(
-                model_dict, folder, checkpoint_name, int(step), self._var_prefix, max_to_keep=self.max_to_keep
-            )
+            self._save_tensorflow(model_dict, checkpoint_name, int(step))
         else:
             from rla_client.resume_state import keep_resume_state  # noqa: PLC0415
 
@@ -205,14 +200,32 @@ class ItemData:
             saver.save(model_dict, checkpoint_name, int(step), metrics=self._last_metrics())
         self.save_archive()
 
+    def _save_tensorflow(self, model_dict: Any, name: str, step: int) -> None:  # noqa: ANN401
+        if model_dict is None:
+            logger.warn("save_checkpoint() without a model_dict saves no variables of TensorFlow 2")
+            return
+        from rla_client.tensorflow_checkpoint import save_tensorflow  # noqa: PLC0415
+
+        folder = self.folder_of(CHECKPOINT)
+        save_tensorflow(model_dict, folder, name, step, self._var_prefix, max_to_keep=self.max_to_keep)
+
     def _last_metrics(self) -> dict[str, float]:
         row = logger.get_current().last_row
         return {key: float(value) for key, value in row.items() if isinstance(value, (int, float))}
 
     def load_checkpoint(
-        self, ckp_index: int | str | None = None, checkpoint_name: str = CHECKPOINT_NAME
+        self,
+        ckp_index: int | str | None = None,
+        checkpoint_name: str = CHECKPOINT_NAME,
+        model_dict: Mapping[str, Any] | None = None,
     ) -> tuple[int, Any]:
         """The checkpoint of time-step `ckp_index`, or the newest by number: (time-step, content).
+
+        Args:
+            ckp_index: a time-step; None takes the newest.
+            checkpoint_name: the series.
+            model_dict: TensorFlow: the objects that were saved; they are restored in place, and are
+                the content. Without it that is {variable path: array}.
 
         Raises:
             NoCheckpointError: there is none.
@@ -222,7 +235,8 @@ class ItemData:
         if self.dl_framework == "tensorflow":
             from rla_client.tensorflow_checkpoint import load_tensorflow  # noqa: PLC0415
 
-            return load_tensorflow(self.folder_of(CHECKPOINT), checkpoint_name, index)
+            folder = self.folder_of(CHECKPOINT)
+            return load_tensorflow(folder, checkpoint_name, index, model_dict, self._var_prefix)
         if saver is not None:
             found = saver.load(checkpoint_name, index)
             self._restore_random_state()

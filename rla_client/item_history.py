@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
-from rla_client.archive import join_arrays
+from rla_client.archive import join_arrays, load_arrays, unpack_arrays
 from rla_client.clock import time_step_holder
 from rla_client.errors import NotConfiguredError
 from rla_client.item import Item
@@ -83,6 +84,12 @@ class ItemHistory(ItemData):
         ):
             setattr(loaded, name, value)
         return loaded
+
+    @property
+    def last_time_step(self) -> int | float | None:
+        """Of a loaded run: the time-step of its last row, where its run.json tells it."""
+        step = self._run_file.get("time_step")
+        return step if isinstance(step, (int, float)) else None
 
     def update_log_files_location(self, root: str | os.PathLike[str]) -> None:
         """Say that the run's database now lies at `root`."""
@@ -180,15 +187,7 @@ class ItemHistory(ItemData):
         abandon_later(point)
         self._open_continuing(point)
         step = point.time_step
-        self.resumed_from = 0 if step is None else step
-        self._resume_state = point.state
-        state = point.state
-        time_step_holder.set_time(state.get("time_step", step or 0))
-        if "logger" in state:
-            logger.get_current().restore_memory(state["logger"])
-        self.custom_data = join_arrays(state.get("custom_data", {}), self._archived_arrays())
-        if step is not None:
-            self.custom_data.setdefault(TIME_STEP_DATA, step)
+        self._restore_state(point.state, step, point.item)
         at = "the beginning" if step is None else f"{point.name}_{step}.pt"
         logger.get_current().log(f"[RESUME] {time_step_holder.get_time()} : from {at}", echo=False)
         logger.backup(f"resumed from {at}")
@@ -198,22 +197,23 @@ class ItemHistory(ItemData):
         self._restore_random_state()
         return step, content
 
+    def _restore_state(self, state: dict[str, Any], step: int | None, item: Item) -> None:
+        """Clock, moving averages and custom data as they were at a checkpoint of `item`."""
+        self.resumed_from = 0 if step is None else step
+        self._resume_state = state
+        time_step_holder.set_time(state.get("time_step", step or 0))
+        if "logger" in state:
+            logger.get_current().restore_memory(state["logger"])
+        arrays = unpack_arrays(state["arrays"]) if state.get("arrays") else load_arrays(item.archive_file)
+        self.custom_data = join_arrays(state.get("custom_data", {}), arrays)
+        if step is not None:
+            self.custom_data.setdefault(TIME_STEP_DATA, step)
+
     def _restore_random_state(self) -> None:
         if "random" in self._resume_state:
             from rla_client.resume_state import restore_random_state  # noqa: PLC0415
 
             restore_random_state(self._resume_state["random"])
-
-    def _archived_arrays(self) -> dict[str, Any]:
-        if self._item is None:
-            return {}
-        beside = Path(os.path.splitext(self._item.archive_file)[0] + ".pt")
-        if not beside.exists():
-            return {}
-        from rla_client.checkpoint_files import load_file  # noqa: PLC0415
-
-        found = load_file(beside)
-        return found if isinstance(found, dict) else {}
 
 
 def copy_item(source: Item, target: Item, kinds: Iterable[str] = FORKED_KINDS) -> None:
@@ -233,12 +233,9 @@ def copy_item(source: Item, target: Item, kinds: Iterable[str] = FORKED_KINDS) -
 def _keep_own(source: Path, target: Path) -> None:
     """Move what this run has written itself and the copy would replace to `before-fork/`."""
     for file in source.iterdir():
+        if any(fnmatch(file.name, pattern) for pattern in NOT_FORKED):
+            continue
         own = target / file.name
-        if (
-            file.is_file()
-            and own.is_file()
-            and own.stat().st_size
-            and not file.name.startswith(HYPARAM_FILE_NAME)
-        ):
+        if file.is_file() and own.is_file() and own.stat().st_size:
             (target / BEFORE_FORK).mkdir(exist_ok=True)
             own.rename(target / BEFORE_FORK / file.name)

@@ -6,7 +6,7 @@ import argparse
 import copy
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rla_client import logger
@@ -15,33 +15,61 @@ from rla_client.errors import ArgumentError
 from rla_client.item_data import CHECKPOINT_NAME, TIME_STEP_DATA
 from rla_client.manager import ExpManager, exp_manager
 
+_OTHER_NAMES = ("task_table_name", "data_root")
 _DATE = re.compile(r"^\d{4}/\d{2}/\d{2}/\d{2}-\d{2}-\d{2}-\d{6}")
+
+
+class _Chosen:
+    """An attribute that is what it was set to, else what `default` gives at the moment."""
+
+    def __init__(self, default: Callable[[], str | None]) -> None:
+        self._default = default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"_{name}"
+
+    def __get__(self, instance: object, owner: type | None = None) -> str | None:
+        chosen: str | None = getattr(instance, self._name, None)
+        return self._default() if chosen is None else chosen
+
+    def __set__(self, instance: object, value: str | None) -> None:
+        setattr(instance, self._name, value)
 
 
 class ExperimentLoader:
     """Loads hyper-parameters, checkpoints and files of an earlier run.
 
     Which run: `config(…)`, else the hyper-parameters `loaded_task_name` and `loaded_date` of the
-    current manager. Without either, each method gives what a fresh start needs.
+    current manager, as they are at each call. Without either, each method gives what a fresh start
+    needs.
+
+    Attributes:
+        task_name: table of the run.
+        load_date: its `YYYY/MM/DD/HH-MM-SS-ffffff`.
+        data_root: where its database lies.
     """
 
-    def __init__(self) -> None:
-        self.task_name: str | None = exp_manager.hyper_param.get("loaded_task_name")
-        self.load_date: str | None = exp_manager.hyper_param.get("loaded_date")
-        self.data_root: str | None = exp_manager.data_root
+    task_name = _Chosen(lambda: exp_manager.hyper_param.get("loaded_task_name"))
+    load_date = _Chosen(lambda: exp_manager.hyper_param.get("loaded_date"))
+    data_root = _Chosen(lambda: exp_manager.data_root)
 
     def config(self, task_name: str, record_date: str, root: str | os.PathLike[str] | None = None) -> None:
         """Say which run: table, `YYYY/MM/DD/HH-MM-SS-ffffff`, and data root (default: the current)."""
         self.task_name = task_name
         self.load_date = record_date
-        self.data_root = exp_manager.data_root if root is None else os.fspath(root)
+        self.data_root = None if root is None else os.fspath(root)
 
     @property
     def is_valid_config(self) -> bool:
         """Whether a run is named."""
         return bool(self.task_name) and bool(self.load_date) and self.data_root is not None
 
-    def _load(self) -> ExpManager:
+    def load(self) -> ExpManager:
+        """A manager of the run.
+
+        Raises:
+            RunNotFoundError: there is no such run.
+        """
         loaded: ExpManager = ExpManager.load_tester(
             str(self.load_date), str(self.task_name), self.data_root or "."
         )
@@ -61,7 +89,7 @@ class ExperimentLoader:
         """
         if not self.is_valid_config:
             return argparse.Namespace(**exp_manager.hyper_param)
-        loaded = self._load()
+        loaded = self.load()
         merged = copy.deepcopy(exp_manager.hyper_param)
         merged.update(copy.deepcopy(loaded.hyper_param))
         for name in hp_to_overwrite or ():
@@ -69,7 +97,7 @@ class ExperimentLoader:
         merged["loaded_date"] = self.load_date
         merged["loaded_task_name"] = self.task_name
         if sync_timestep:
-            time_step_holder.set_time(loaded.get_custom_data(TIME_STEP_DATA) or 0)
+            time_step_holder.set_time(_last_clock(loaded))
         return argparse.Namespace(**merged)
 
     def load_from_record_date(
@@ -97,71 +125,109 @@ class ExperimentLoader:
         """
         if not self.is_valid_config:
             return 0, {}, {}
-        loaded = self._load()
+        loaded = self.load()
         loaded.dl_framework = exp_manager.dl_framework or "torch"
         loaded.new_saver(var_prefix=var_prefix)
         step, content = loaded.load_checkpoint(ckp_index, checkpoint_name)
         if verbose:
             logger.info(f"loaded {checkpoint_name}_{step} of {self.task_name}/{self.load_date}")
         values = {name: loaded.get_custom_data(name) for name in variable_list or ()}
-        if ckp_index is None:
-            step = loaded.get_custom_data(TIME_STEP_DATA) or step
-        return step, content, values
+        clock = loaded.get_custom_data(TIME_STEP_DATA)
+        exact = isinstance(clock, (int, float)) and int(clock) == step  # the number in the name is whole
+        return clock if exact else step, content, values
 
-    def fork_log_files(self) -> None:
+    def fork_log_files(self, sync_timestep: bool = False) -> None:
         """Put the loaded run's data under the current run; CSV and TensorBoard go on in it.
 
         Its hyper-parameters are taken over where the current run has none.
+
+        Args:
+            sync_timestep: also set the clock to the loaded run's last checkpoint.
 
         Raises:
             NotConfiguredError: no run is open.
         """
         if not self.is_valid_config:
             return
-        loaded = self._load()
+        loaded = self.load()
         exp_manager.log_file_copy(loaded)
         exp_manager.hyper_param = {**loaded.hyper_param, **exp_manager.hyper_param}
+        if sync_timestep:
+            time_step_holder.set_time(_last_clock(loaded))
 
 
-def fork_log_file_fn(first: str, second: str, third: str | None = None) -> None:
+def fork_log_file_fn(
+    task_name: Any = None,  # noqa: ANN401
+    record_date: Any = None,  # noqa: ANN401
+    root: Any = None,  # noqa: ANN401
+    sync_timestep: bool = False,
+    **other_names: Any,  # noqa: ANN401
+) -> None:
     """Fork the log files of a run, `(task_name, record_date, root)` or `(root, task_name, record_date)`.
 
     The original's README and code give different orders; the record date tells which it is.
 
+    Args:
+        task_name: the table; in the other order the root.
+        record_date: the record date; in the other order the table.
+        root: the root; in the other order the record date.
+        sync_timestep: also set the clock to that run's last checkpoint.
+        **other_names: `task_table_name`, `data_root`.
+
     Raises:
         ArgumentError: none of the arguments in its place is a record date.
     """
-    root, table, date = _in_order(first, second, third)
-    loader = ExperimentLoader()
-    loader.config(table, date, root)
-    loader.fork_log_files()
+    _loader_of(task_name, record_date, root, other_names).fork_log_files(sync_timestep)
 
 
 def update_hyper_parameters_fn(
-    first: Any,  # noqa: ANN401
-    second: Any,  # noqa: ANN401
-    third: Any = None,  # noqa: ANN401
+    task_name: Any = None,  # noqa: ANN401
+    record_date: Any = None,  # noqa: ANN401
+    root: Any = None,  # noqa: ANN401
     hp_to_overwrite: Iterable[str] | None = None,
     sync_timestep: bool = False,
+    **other_names: Any,  # noqa: ANN401
 ) -> argparse.Namespace:
     """Hyper-parameters of an earlier run over the current ones, which become the current ones.
 
     Args:
-        first: the table, or the root.
-        second: the record date, or the table.
-        third: the root, or the record date.
+        task_name: see `fork_log_file_fn`; both orders are taken.
+        record_date: see there.
+        root: see there.
         hp_to_overwrite: see `ExperimentLoader.import_hyper_parameters`.
         sync_timestep: see there.
+        **other_names: see `fork_log_file_fn`.
 
     Raises:
         ArgumentError: none of the arguments in its place is a record date.
     """
-    root, table, date = _in_order(first, second, third)
-    loader = ExperimentLoader()
-    loader.config(table, date, root)
+    loader = _loader_of(task_name, record_date, root, other_names)
     merged = loader.import_hyper_parameters(hp_to_overwrite, sync_timestep)
     exp_manager.hyper_param = vars(merged).copy()
     return merged
+
+
+def _loader_of(first: Any, second: Any, third: Any, other_names: dict[str, Any]) -> ExperimentLoader:  # noqa: ANN401
+    """A loader of the run that the arguments name, in whichever order and by whichever names."""
+    for other in other_names:
+        if other not in _OTHER_NAMES:
+            message = f"got an unexpected argument {other!r}; there are task_name, record_date and root"
+            raise TypeError(message)
+    if other_names:
+        first = other_names.get("task_table_name", first)
+        third = other_names.get("data_root", third)
+    root, table, date = _in_order(first, second, third)
+    loader = ExperimentLoader()
+    loader.config(table, date, root)
+    return loader
+
+
+def _last_clock(loaded: ExpManager) -> int | float:
+    """The clock of a run at its last checkpoint; where that is not known, of its last row, else 0."""
+    clock = loaded.get_custom_data(TIME_STEP_DATA)
+    if clock is None:
+        clock = loaded.last_time_step
+    return clock if isinstance(clock, (int, float)) else 0
 
 
 def _in_order(first: Any, second: Any, third: Any) -> tuple[str | None, str, str]:  # noqa: ANN401

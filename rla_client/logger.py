@@ -50,11 +50,11 @@ if TYPE_CHECKING:
 # fmt: off
 __all__ = [
     "BACKUP", "DEBUG", "DISABLED", "ERROR", "INFO", "WARN", "Logger", "ProfileKV", "backup", "configure",
-    "debug", "dump_tabular", "dumpkvs", "error", "flush", "get_current", "get_dir", "get_tbx_writer",
+    "debug", "dump", "dump_tabular", "dumpkvs", "error", "flush", "get_current", "get_dir", "get_tbx_writer",
     "get_time", "getkvs", "info", "log", "log_from_tf_summary", "log_key_value", "log_time_tracker",
     "logkv", "logkv_mean", "logkvs", "ma_record_tabular", "open_time_tracker", "profile", "read_csv",
-    "read_json", "read_tb", "record_tabular", "reset", "scoped_configure", "set_comm", "set_level",
-    "set_time", "timestep", "warn",
+    "read_json", "read_tb", "record", "record_mean", "record_tabular", "reset",
+    "scoped_configure", "set_comm", "set_level", "set_time", "timestep", "warn",
 ]
 # fmt: on
 
@@ -152,17 +152,25 @@ def getkvs() -> Row:
         return dict(current.pending)
 
 
-def dump_tabular() -> Row:
+def dump_tabular(step: float | None = None) -> Row:
     """Write the recorded values as one row and clear them.
+
+    Args:
+        step: set the clock to it first, as stable-baselines3 gives it.
 
     Returns:
         The row with `time-step` (the clock) and `timestamp` (Unix seconds) added; an empty dict
         when nothing was recorded, and then nothing is written.
     """
+    if step is not None:
+        time_step_holder.set_time(step)
     return _current.dump()
 
 
 dumpkvs = dump_tabular
+record = record_tabular  # these three as stable-baselines3 calls them: model.set_logger(logger)
+record_mean = logkv_mean
+dump = dump_tabular
 
 
 # -- text --------------------------------------------------------------------------------------

@@ -38,12 +38,13 @@ from rla_client.measuring import Measuring
 from rla_client.places import find_places
 from rla_client.ranks import join_rank_zero, publish
 from rla_client.recording import Logger
-from rla_client.run import Run, disabled, make_opening, open_run, rank
+from rla_client.run import MODE_VARIABLE, Run, disabled, make_opening, open_run, rank
 from rla_client.trackers import clear_time
 from rla_client.values import plain_hyper_param
 
 if TYPE_CHECKING:
     from rla_client.config import Config
+    from rla_client.elsewhere import Chained
     from rla_client.resuming import ResumePoint
 
 
@@ -70,12 +71,15 @@ class ExpManager(Measuring, ExperimentSetup, ItemHistory):
         if disabled() or rank() > 0:
             self._open_nowhere(config, all_ranks=all_ranks)
             return
-        if self._resume_unfinished(root, table):
+        here = self._unfinished_here(root, table)
+        chained = self._find_elsewhere(root, table, config, here)
+        if here is not None and chained is None:
+            self._resume_here(root, table, here)
             return
         item = create_item(root, table, self.info, self.ipaddr)
         name, content = parameter_file(self.hyper_param)
         write_parameters(item, name, content)
-        self._run = self._open(item, config)
+        self._run = self._open(item, config, **self._chain(chained, item))
         for kind in (CODE, LOG, HYPARAMETER):
             self._run.file(kind, name, content)
         self._run.mark("hyper_param", plain_hyper_param(self.hyper_param))
@@ -84,23 +88,61 @@ class ExpManager(Measuring, ExperimentSetup, ItemHistory):
         self._capture_code(item, config)
         publish(item.root, table, self._run.opening or {}, config.log_used)
         self._say_where(item)
+        if chained is not None:
+            self._take_up(chained)
 
-    def _resume_unfinished(self, root: str, table: str) -> bool:
-        """Go on with an unfinished run of this run_id, if that is asked for and there is one."""
+    def _unfinished_here(self, root: str, table: str) -> Item | None:
+        """The unfinished run of this run_id, if going on is asked for and there is one."""
         if self.resume_mode == "never" or self.run_id is None:
-            return False
-        from rla_client.resuming import find_unfinished, prepare  # noqa: PLC0415
+            return None
+        from rla_client.resuming import find_unfinished  # noqa: PLC0415
 
-        item = find_unfinished(root, table, self.run_id)
-        if item is None:
-            if self.resume_mode == "must":
-                message = (
-                    f"resume='must', but table {table!r} of {root} has no unfinished run {self.run_id!r}"
-                )
-                raise ArgumentError(message)
-            return False
+        return find_unfinished(root, table, self.run_id)
+
+    def _resume_here(self, root: str, table: str, item: Item) -> None:
+        from rla_client.resuming import prepare  # noqa: PLC0415
+
         self._go_on(prepare(root, table, item, None, "checkpoint"))
-        return True
+
+    def _find_elsewhere(self, root: str, table: str, config: Config, here: Item | None) -> Chained | None:
+        """The unfinished run of this run_id that another machine began, its checkpoint brought here.
+
+        Raises:
+            ArgumentError: `resume='must'`, and there is none here or on the master.
+            FetchError: see `elsewhere.find_elsewhere`.
+        """
+        if self.resume_mode == "never" or self.run_id is None:
+            return None
+        from rla_client.elsewhere import find_elsewhere  # noqa: PLC0415 - rarely needed
+
+        must = self.resume_mode == "must" and here is None
+        found = None
+        if not self.is_master_node and os.environ.get(MODE_VARIABLE, "").lower() != "offline":
+            found = find_elsewhere(root, table, self.run_id, config, must=must, known=here)
+        if found is None and must:
+            where = " or on the master" if config.send_log_file else ""
+            message = (
+                f"resume='must', but table {table!r} of {root}{where} has no unfinished run {self.run_id!r}"
+            )
+            raise ArgumentError(message)
+        return found
+
+    @staticmethod
+    def _chain(chained: Chained | None, item: Item) -> dict[str, Any]:
+        """What the opening frame says of the earlier run; its checkpoint is put into the new item."""
+        if chained is None:
+            return {}
+        from rla_client.elsewhere import take_checkpoint  # noqa: PLC0415
+
+        take_checkpoint(chained, item)
+        return {"parent": chained.link}
+
+    def _take_up(self, chained: Chained) -> None:
+        self._restore_state(chained.state, chained.time_step, chained.parent)
+        at = f"checkpoint_{chained.time_step}.pt of {chained.parent.index.path}"
+        logger.get_current().log(f"[RESUME] {time_step_holder.get_time()} : from {at}", echo=False)
+        logger.backup(f"resumed from {at}, begun on {chained.link.get('host')}")
+        self._restore_random_state()
 
     def _place(self) -> tuple[str, str]:
         table, _config, root = self._configured()
@@ -154,8 +196,11 @@ class ExpManager(Measuring, ExperimentSetup, ItemHistory):
         if run is None:
             return
         run.logger.print_text(f"rla: this run lies in {item.folder(LOG)}\n")
+        self._tell_folders(run.logger)
+
+    def _tell_folders(self, to: Logger, *, echo: bool = False) -> None:
         for name in ("log_dir", "pkl_file", "checkpoint_dir", "results_dir", "tmp_data_dir"):
-            run.logger.log(f"{name.replace('log_dir', 'log dir')}: {getattr(self, name)}", echo=False)
+            to.log(f"{name.replace('log_dir', 'log dir')}: {getattr(self, name)}", echo=echo)
 
     def flush(self, timeout: float | None = 10.0, *, media: bool = False) -> bool:
         """See `logger.flush`."""
@@ -205,14 +250,14 @@ class ExpManager(Measuring, ExperimentSetup, ItemHistory):
         if self._saver is not None:
             self._saver.close()
             self._saver = None
-        if "rla_client.handover" in sys.modules:
-            sys.modules["rla_client.handover"].bind(None)
+        if "rla_client.media_jobs" in sys.modules:
+            sys.modules["rla_client.media_jobs"].bind(None)
         if logger.get_current() is run.logger:
             logger.set_current(None)
         run.close(status, reason)
 
     def _bind_recorders(self, item: Item) -> None:
-        from rla_client.handover import RecordingTarget, bind  # noqa: PLC0415 - not at import of the package
+        from rla_client.media_jobs import RecordingTarget, bind  # noqa: PLC0415 - not at import of the package
 
         run = self._run
         outbox = None if run is None else run.outbox
@@ -239,9 +284,25 @@ class ExpManager(Measuring, ExperimentSetup, ItemHistory):
             ignore_file=None if self.ignore_file_path is None else Path(self.ignore_file_path),
             ignore_rules=backup.ignore_code_paths,
             data_roots=(Path(item.root), find_places().state),  # reading a spool lock would drop it
+            secrets=config.secret_files,
         )
         report = back_up_code(plan, run.outbox, Path(item.folder(CODE)), logger.warn)
         capture.write(lambda content: run.file(LOG, "environment.json", content), report)
+
+    def print_log_dir(self) -> None:
+        """Log where the run's data lie."""
+        self._tell_folders(logger.get_current(), echo=True)
+
+    def add_summary_to_logger(
+        self,
+        summary: Any,  # noqa: ANN401 - a tensorflow object, or bytes
+        name: str = "",
+        simple_val: bool = False,
+        freq: int = 20,
+    ) -> None:
+        """RLA's older name of `logger.log_from_tf_summary`; only `summary` has an effect."""
+        del name, simple_val, freq
+        logger.log_from_tf_summary(summary)
 
     # -- clock --------------------------------------------------------------------------------
 

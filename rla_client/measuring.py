@@ -8,6 +8,7 @@ from rla_client import logger
 from rla_client.trackers import print_large_memory_variable, time_record, time_record_end
 
 SECONDS_PER_HOUR = 3600.0
+LARGE_MEMORY_TAG = "large_memory"
 
 
 class Measuring:
@@ -48,5 +49,18 @@ class Measuring:
         logger.dump_tabular()
 
     def print_large_memory_variable(self) -> dict[str, str]:
-        """Log the caller's largest variables (over 1 MiB, with what they hold): name → size."""
-        return print_large_memory_variable(logger.info, depth=2)
+        """Log the caller's largest variables (over 1 MiB, with what they hold): name → size.
+
+        They also become the text `large_memory` in TensorBoard, where that is an output.
+        """
+        return tell_large_memory_variables(depth=3)
+
+
+def tell_large_memory_variables(depth: int) -> dict[str, str]:
+    """See `Measuring.print_large_memory_variable`; `depth` as in `trackers.print_large_memory_variable`."""
+    told = print_large_memory_variable(logger.info, depth=depth)
+    current = logger.get_current()
+    if told and "tensorboard" in current.sinks:
+        table = "".join(f"| {name} | {size} |\n" for name, size in told.items())
+        logger.get_tbx_writer().add_text(LARGE_MEMORY_TAG, f"| variable | size |\n| --- | --- |\n{table}")
+    return told

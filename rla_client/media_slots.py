@@ -5,15 +5,17 @@ again and again; `rla_agent/sinks/media.py` has the format and the agent's part.
 
 - `fill` takes a warm, free slot, sets it busy, copies, and returns what the job says about it;
   without one it returns None, and the caller writes a blob instead.
-- `prepare` makes a slot of a size in a background thread, so the next array of that size finds
-  it warm. The space is allocated before it is touched: a full /dev/shm is an OSError, never a
-  SIGBUS. At most MAX_SLOTS, and at most a quarter of the free shared memory.
-- A forked child starts without slots. Slots are never unlinked here, since a job may still wait
-  for its array: the agent does that when the stream is finalised.
+- `prepare` makes a slot of a size, and a little more, in a background thread, so the next array of
+  about that size finds it warm; `prepare_first` makes one before any size is known. The space is
+  allocated before it is touched: a full /dev/shm is an OSError, never a SIGBUS. At most MAX_SLOTS,
+  and at most a quarter of the free shared memory.
+- A forked child starts without slots. `release` unlinks free slots when the run ends. Busy ones are
+  left, since a job still waits for its array: the agent unlinks them when the stream is finalised.
 """
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import struct
@@ -23,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 SLOT_FOLDER = "/dev/shm"
 SLOT_MAGIC = b"RLASLOT1"
@@ -35,7 +37,12 @@ MAX_SLOTS = 2  # one is being encoded while the other is filled; a third would w
 MIN_SLOT_BYTES = 1 << 20  # below, a blob in the spool costs less than a millisecond
 SHARE_OF_FREE_SHM = 4
 PAGE_BYTES = 4096
-TOUCH_BYTES = 1 << 20  # pages touched between two chances for other threads
+POPULATE_BYTES = 4 << 20  # faulted in by one call, about 2 ms, during which the GIL is free
+GROWTH = 1.25  # the next rollout is a little longer; a slot too small costs a hundred milliseconds
+FIRST_SLOT_BYTES = 64 << 20  # 300 frames of 256 x 256 RGB are 59 MB
+PREPARED_WAIT_S = 0.1  # for a slot that is being made: cold memory would take as long
+_MADV_POPULATE_WRITE = 23  # Linux 5.14
+_UNIT_BYTES = 1 << 20  # sizes are multiples of it
 
 
 @dataclass(slots=True)
@@ -64,7 +71,10 @@ class MediaSlots:
         self._pid = os.getpid()
         self._number = 0
         self._made = 0
-        self._preparing = False
+        self._thread: threading.Thread | None = None
+        self._thread_size = 0
+        self._released = False
+        self._making: str | None = None
 
     def fill(self, size: int, copy: Callable[[memoryview], None]) -> tuple[str, int] | None:
         """Copy an array of `size` bytes into a free slot.
@@ -78,13 +88,14 @@ class MediaSlots:
             case one is being prepared for the next time, where that is possible.
         """
         self._forget_after_fork()
-        with self._lock:
-            slot = next((slot for slot in self._slots if slot.size >= size and slot.free), None)
-            if slot is None:
-                return None
-            self._number += 1
-            number = self._number
-            SLOT_HEADER.pack_into(slot.memory, 0, SLOT_MAGIC, BUSY, 0, number)
+        claimed = self._claim(size)
+        making = self._thread
+        if claimed is None and making is not None and self._thread_size >= size:
+            making.join(PREPARED_WAIT_S)
+            claimed = self._claim(size)
+        if claimed is None:
+            return None
+        slot, number = claimed
         try:
             with memoryview(slot.memory) as whole, whole[SLOT_DATA_OFFSET : SLOT_DATA_OFFSET + size] as part:
                 copy(part)
@@ -93,40 +104,89 @@ class MediaSlots:
             raise
         return slot.name, number
 
+    def release(self) -> None:
+        """Give back what no job waits for; the slots of this object are not used again."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            self._released = True
+            for slot in self._slots:
+                if slot.free:
+                    _unlink(slot.name)
+            if self._making is not None:  # by a thread that this process may not live to see the end of
+                _unlink(self._making)
+            self._slots = []
+
+    def _claim(self, size: int) -> tuple[_Slot, int] | None:
+        """Make the smallest free slot of at least this size busy; None without one."""
+        with self._lock:
+            free = [slot for slot in self._slots if slot.size >= size and slot.free]
+            if not free:
+                return None
+            slot = min(free, key=lambda slot: slot.size)
+            self._number += 1
+            SLOT_HEADER.pack_into(slot.memory, 0, SLOT_MAGIC, BUSY, 0, self._number)
+            return slot, self._number
+
     def prepare(self, size: int) -> threading.Thread | None:
         """Make a slot of `size` bytes in the background, if there is room for one more.
 
         Returns:
             The thread that does it, None when nothing is to be done.
         """
+        if size < MIN_SLOT_BYTES:
+            return None
+        return self._start(size, (_rounded(size * GROWTH), _rounded(size)))
+
+    def prepare_first(self) -> threading.Thread | None:
+        """Make one slot before it is known how large arrays will be, as large as there is room for."""
+        self._forget_after_fork()
+        if self._slots:
+            return None
+        sizes = [FIRST_SLOT_BYTES >> shift for shift in range(5)]
+        return self._start(FIRST_SLOT_BYTES, sizes)
+
+    def _start(self, size: int, sizes: Sequence[int]) -> threading.Thread | None:
         self._forget_after_fork()
         with self._lock:
             small = [slot for slot in self._slots if slot.size < size]
             enough = len(self._slots) - len(small) >= MAX_SLOTS
-            if self._preparing or enough or size < MIN_SLOT_BYTES:
+            if self._thread is not None or enough or self._released:
                 return None
-            self._preparing = True
-        thread = threading.Thread(target=self._make, args=(size,), name="rla-media-slot", daemon=True)
-        thread.start()
+            thread = threading.Thread(
+                target=self._make, args=(size, sizes), name="rla-media-slot", daemon=True
+            )
+            self._thread, self._thread_size = thread, size
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads, or the interpreter is going down
+            self._thread = None
+            return None
         return thread
 
-    def _make(self, size: int) -> None:
+    def _make(self, size: int, sizes: Sequence[int]) -> None:
+        """Make a slot of the first of `sizes` that there is room for."""
         try:
             self._drop_small(size)
-            with suppress(OSError):  # no room: blobs do
-                slot = self._create(size)
-                with self._lock:
-                    self._slots.append(slot)
+            for one in sizes:
+                with suppress(OSError):  # no room for any: blobs do
+                    slot = self._create(one)
+                    with self._lock:
+                        self._making = None
+                        if self._released:
+                            _unlink(slot.name)
+                        else:
+                            self._slots.append(slot)
+                    return
         finally:
-            self._preparing = False
+            self._thread = self._making = None
 
     def _drop_small(self, size: int) -> None:
         """Unlink free slots that are too small for what is recorded now."""
         with self._lock:
             for slot in [slot for slot in self._slots if slot.size < size and slot.free]:
                 self._slots.remove(slot)
-                with suppress(OSError):
-                    os.unlink(f"{SLOT_FOLDER}/{slot.name}")
+                _unlink(slot.name)
 
     def _create(self, size: int) -> _Slot:
         whole = SLOT_DATA_OFFSET + size
@@ -136,6 +196,7 @@ class MediaSlots:
         self._made += 1
         name = f"rla-media-{os.geteuid()}-{self._stream}-{os.getpid()}-{self._made % 10000}"
         path = f"{SLOT_FOLDER}/{name}"
+        self._making = name
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, whole)
@@ -145,9 +206,7 @@ class MediaSlots:
             raise
         finally:
             os.close(descriptor)
-        for start in range(0, whole, TOUCH_BYTES):
-            end = min(start + TOUCH_BYTES, whole)
-            memory[start:end:PAGE_BYTES] = bytes(len(range(start, end, PAGE_BYTES)))
+        _populate(memory, whole)
         SLOT_HEADER.pack_into(memory, 0, SLOT_MAGIC, FREE, 0, 0)
         return _Slot(name, memory, size)
 
@@ -156,4 +215,28 @@ class MediaSlots:
             self._pid = os.getpid()
             self._lock = threading.Lock()  # the parent's may have been held at the fork
             self._slots = []
-            self._preparing = False
+            self._thread = None
+
+
+def _unlink(name: str) -> None:
+    with suppress(OSError):
+        os.unlink(f"{SLOT_FOLDER}/{name}")
+
+
+def _rounded(size: float) -> int:
+    return -(-int(size) // _UNIT_BYTES) * _UNIT_BYTES
+
+
+def _populate(memory: mmap.mmap, whole: int) -> None:
+    """Fault all pages in, letting other threads run meanwhile."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    first = ctypes.c_char.from_buffer(memory)
+    try:
+        for start in range(0, whole, POPULATE_BYTES):
+            size = min(POPULATE_BYTES, whole - start)
+            if libc.madvise(ctypes.addressof(first) + start, size, _MADV_POPULATE_WRITE) != 0:
+                pages = range(start, start + size, PAGE_BYTES)
+                memory[start : start + size : PAGE_BYTES] = bytes(len(pages))
+    finally:
+        del first  # a map with views cannot be closed

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rla_client.errors import ArgumentError
+from rla_client.storage_copy import copy_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 CHANNELS = (1, 3, 4)
 TYPES = frozenset({
@@ -47,13 +48,25 @@ class Pixels:
         return (np.ascontiguousarray(part).reshape(-1).view(np.uint8).data for part in self.parts)
 
     def copy_into(self, memory: memoryview) -> None:
-        """Write the whole array into `memory` of `total_bytes`."""
+        """Write the whole array into `memory` of `total_bytes`; no thread writes there afterwards."""
         flat = np.frombuffer(memory, np.uint8)
+        if all(part.flags.c_contiguous for part in self.parts):
+            copy_memory(_jobs(self.parts, flat.ctypes.data))
+            return
         start = 0
         for part in self.parts:
             target = flat[start : start + part.nbytes].view(part.dtype).reshape(part.shape)
             np.copyto(target, part)
             start += part.nbytes
+
+
+def _jobs(parts: Iterable[Any], to: int) -> list[tuple[int, int, int]]:
+    """(destination, source, bytes) of arrays that come to lie one after the other from address `to` on."""
+    jobs = []
+    for part in parts:
+        jobs.append((to, part.__array_interface__["data"][0], part.nbytes))
+        to += part.nbytes
+    return jobs
 
 
 def image_pixels(image: Any) -> Pixels:  # noqa: ANN401 - array, tensor or PIL image

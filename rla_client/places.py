@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import stat
 from dataclasses import dataclass
 from functools import cache
@@ -184,7 +183,7 @@ def file_system_type(path: Path) -> int:
 @cache
 def machine_key() -> str:
     """Host name and a hash of the machine id: one folder per machine on a shared home."""
-    host = socket.gethostname() or "nohost"
+    host = os.uname().nodename or "nohost"
     try:
         machine_id = Path("/etc/machine-id").read_text(encoding="ascii").strip()
     except OSError:

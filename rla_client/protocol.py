@@ -35,7 +35,8 @@ import msgpack
 
 from rla_client.errors import FrameTooLargeError, RemoteProtocolError, UnknownVersionError
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 1  # that this release writes
+OLDEST_VERSION = 1  # that it still reads; a format that changes gets a decoder for each version here
 FRAME_MAGIC = b"\xf5R"
 MESSAGE_MAGIC = b"\xf5M"
 FRAME_HEADER = struct.Struct("<2sBBII")
@@ -49,6 +50,7 @@ MAX_KEYS_PER_ROW = 65536  # a histogram per layer of a large net is far below
 MAX_CONTAINER_ITEMS = 1 << 20  # before decode; 16 MiB of empty maps would take a gigabyte
 MAX_HEADER_BYTES = 4096  # of a message
 
+_SEED = (PROTOCOL_VERSION - 1 & 0xFF) << 16
 BIG_INT_EXT = 1  # integers beyond 64 bit, as decimal text
 
 
@@ -110,7 +112,7 @@ def encode_frame(kind: int, payload: bytes) -> bytes:
     if size > MAX_FRAME_BYTES:
         message = f"a record of {size} bytes is over the limit of {MAX_FRAME_BYTES} bytes"
         raise FrameTooLargeError(message)
-    crc = zlib.crc32(payload, (kind << 24) ^ size)
+    crc = zlib.crc32(payload, (kind << 24) ^ _SEED ^ size)
     return FRAME_HEADER.pack(FRAME_MAGIC, PROTOCOL_VERSION, kind, size, crc) + payload
 
 
@@ -120,7 +122,7 @@ def frame_at(data: bytes | memoryview, start: int) -> Frame | Damage | None:
     A Damage returned here covers one byte; `find_frame` says where the next frame begins.
 
     Raises:
-        UnknownVersionError: a whole frame of another protocol version.
+        UnknownVersionError: a whole frame of a version that this release does not read.
     """
     if len(data) - start < FRAME_HEADER_BYTES:
         head = bytes(data[start : start + 2])
@@ -137,14 +139,14 @@ def frame_at(data: bytes | memoryview, start: int) -> Frame | Damage | None:
     payload = bytes(data[begin:end])
     if zlib.crc32(payload, (kind << 24) ^ ((version - 1 & 0xFF) << 16) ^ size) != crc:
         return Damage(start, start + 1)
-    if version != PROTOCOL_VERSION:
-        message = f"frame version {version}, this release reads {PROTOCOL_VERSION}"
+    if not OLDEST_VERSION <= version <= PROTOCOL_VERSION:
+        message = f"frame version {version}, this release reads up to {PROTOCOL_VERSION}"
         raise UnknownVersionError(message)
     return Frame(kind, payload, end)
 
 
 def find_frame(data: bytes, start: int) -> int:
-    """Offset of the next whole, valid frame of this version at or after `start`; len(data) if none."""
+    """Offset of the next whole frame that this release reads, at or after `start`; len(data) if none."""
     at = data.find(FRAME_MAGIC, start)
     while at >= 0:
         try:
@@ -208,10 +210,16 @@ def _unpack_ext(code: int, data: bytes) -> int:
     return int(data)
 
 
-def encode_message(kind: int, header: dict[str, Any], body: bytes = b"") -> bytes:
-    """Build one message."""
+def encode_message(kind: int, header: dict[str, Any], body: bytes = b"", version: int | None = None) -> bytes:
+    """Build one message; in an older `version` for a peer that speaks that one."""
     packed = pack(header)
-    return MESSAGE_HEADER.pack(MESSAGE_MAGIC, PROTOCOL_VERSION, kind, len(packed)) + packed + body
+    version = PROTOCOL_VERSION if version is None else version
+    return MESSAGE_HEADER.pack(MESSAGE_MAGIC, version, kind, len(packed)) + packed + body
+
+
+def message_version(data: bytes) -> int:
+    """Version of a message that `decode_message` has accepted."""
+    return data[len(MESSAGE_MAGIC)]
 
 
 def decode_message(data: bytes) -> tuple[int, dict[str, Any], bytes]:
@@ -219,7 +227,7 @@ def decode_message(data: bytes) -> tuple[int, dict[str, Any], bytes]:
 
     Raises:
         RemoteProtocolError: it is not one of ours (a garbage connection, another protocol).
-        UnknownVersionError: it is one, of another version.
+        UnknownVersionError: it is one, of a version that this release does not read.
     """
     if len(data) < MESSAGE_HEADER.size:
         message = "short message"
@@ -228,8 +236,8 @@ def decode_message(data: bytes) -> tuple[int, dict[str, Any], bytes]:
     if magic != MESSAGE_MAGIC:
         message = "not a message of ours"
         raise RemoteProtocolError(message)
-    if version != PROTOCOL_VERSION:
-        message = f"message version {version}, this release reads {PROTOCOL_VERSION}"
+    if not OLDEST_VERSION <= version <= PROTOCOL_VERSION:
+        message = f"message version {version}, this release reads up to {PROTOCOL_VERSION}"
         raise UnknownVersionError(message)
     begin = MESSAGE_HEADER.size
     if size > len(data) - begin:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -61,7 +60,7 @@ def _launcher() -> str:
         started = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         started = ""
-    return f"{socket.gethostname()} {parent} {started}"
+    return f"{os.uname().nodename} {parent} {started}"
 
 
 def _next_number(root: str, table: str) -> int:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rla_client.handover import (
+from rla_client.media_jobs import (
     FIGURE_FORMATS,
     IMAGE_FORMATS,
     JOB_FIGURE,
@@ -33,13 +33,14 @@ from rla_client.handover import (
     send_blob,
     warn_once,
 )
-from rla_client.video import VideoRecorder
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
     from matplotlib.figure import Figure
+
+    from rla_client.video import VideoRecorder
 
 __all__ = ["ImgRecorder", "MatplotlibRecorder", "RecordingTarget", "VideoRecorder", "bind"]
 
@@ -196,3 +197,19 @@ def _send_figure(place: Place, figure: Figure, options: dict[str, Any]) -> bool:
         warn_once(f"figure: {error}", f"figure {place.name} is drawn by the training process: {error}")
         return False
     return send_blob(place, JOB_FIGURE, (data,), {})
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - VideoRecorder
+    """`VideoRecorder`, loaded by those who use it: then memory for the first video is made ready.
+
+    It imports numpy, as who has videos has already.
+    """
+    if name != "VideoRecorder":
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from rla_client.media_jobs import expect_videos  # noqa: PLC0415
+    from rla_client.video import VideoRecorder  # noqa: PLC0415
+
+    expect_videos()
+    globals()[name] = VideoRecorder
+    return VideoRecorder

@@ -50,7 +50,7 @@ def replicate_now(run: Run | None, *, wait: bool = False, timeout: float = 60.0)
         return False
     header = {"root": opening["root"], "item": f"{opening['table']}/{opening['index']}"}
     while True:
-        answer = _ask(find_places(), header, min(ANSWER_S, max(0.0, deadline - time.monotonic())))
+        answer = ask(find_places(), header, min(ANSWER_S, max(0.0, deadline - time.monotonic())))
         if answer is not None:
             found = answer.get("replicated")
             if found is None or found:
@@ -60,7 +60,7 @@ def replicate_now(run: Run | None, *, wait: bool = False, timeout: float = 60.0)
         time.sleep(min(ASK_AGAIN_S, max(0.0, deadline - time.monotonic())))
 
 
-def _ask(places: Places, header: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
+def ask(places: Places, header: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
     """The agent's answer; None when there is none in time."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)

@@ -17,7 +17,7 @@ from typing import Any
 import msgpack
 
 from rla_client import logger
-from rla_client.archive import split_arrays
+from rla_client.archive import pack_arrays, split_arrays
 from rla_client.clock import time_step_holder
 from rla_client.errors import ArgumentError
 from rla_client.layout import CHECKPOINT
@@ -27,7 +27,7 @@ from rla_client.storage import write_atomic
 
 RESUME_FOLDER = ".resume"
 STATE_FORMAT = 1
-MAX_STATE_BYTES = 4 << 20  # custom data beyond that is kept in the archive only
+MAX_STATE_BYTES = 4 << 20  # plain data and arrays each; custom data beyond is kept in the archive only
 
 
 def capture_random_state() -> dict[str, Any]:
@@ -81,9 +81,11 @@ def keep_resume_state(run: Run, custom_data: Mapping[str, Any], name: str, step:
         "logger": logger.get_current().memory(),
         "custom_data": plain,
     }
+    if arrays and sum(int(value.nbytes) for value in arrays.values()) <= MAX_STATE_BYTES:
+        state["arrays"] = pack_arrays(arrays)
     content = pack(state)
-    if len(content) > MAX_STATE_BYTES:
-        content = pack({**state, "custom_data": {}})
+    if len(content) > 2 * MAX_STATE_BYTES:
+        content = pack({**state, "custom_data": {}, "arrays": b""})
     path = f"{RESUME_FOLDER}/{name}_{step}.state"
     folder = Path(run.opening["root"], run.opening["folders"][CHECKPOINT])
     try:

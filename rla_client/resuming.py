@@ -22,6 +22,7 @@ from rla_client.found_run import find_item, read_run_file
 from rla_client.item import Item
 from rla_client.layout import CHECKPOINT, LOG, OTHER_RESULTS, RunIndex
 from rla_client.places import find_places
+from rla_client.pruned import FETCHED_MARK
 from rla_client.resume_state import RESUME_FOLDER, read_resume_state
 from rla_client.stream_handover import settle
 
@@ -51,7 +52,10 @@ class ResumePoint:
 
 
 def find_unfinished(root: str, table: str, run_id: str) -> Item | None:
-    """The newest run of a table with this `run_id` that did not finish."""
+    """The newest run of a table with this `run_id` that did not finish.
+
+    Copies of runs that another machine began are left out: they are gone on with in a new item.
+    """
     best: tuple[str, Item] | None = None
     base = Path(root, LOG, table)
     for path in base.glob("????/??/??/*/run.json"):
@@ -61,6 +65,8 @@ def find_unfinished(root: str, table: str, run_id: str) -> Item | None:
         item = Item(os.path.abspath(root), table, index, index.opened)
         content = read_run_file(item)
         if content.get("run_key") != run_id or content.get("state") == "finished":
+            continue
+        if (path.parent / FETCHED_MARK).exists():
             continue
         if best is None or index.record_date > best[0]:
             best = (index.record_date, item)

@@ -16,7 +16,6 @@ import atexit
 import contextlib
 import json
 import os
-import socket
 import sys
 import threading
 import time
@@ -211,7 +210,7 @@ def _writer_fields(*, primary: bool, label: str) -> dict[str, Any]:
         "primary": primary,
         "label": label,
         "pid": os.getpid(),
-        "host": socket.gethostname(),
+        "host": os.uname().nodename,
         "user": _user(),
         "python": sys.executable or "",
         "client": __version__,

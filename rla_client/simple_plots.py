@@ -12,7 +12,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from rla_client.errors import ArgumentError
-from rla_client.handover import FIGURE_FORMATS
+from rla_client.media_jobs import FIGURE_FORMATS
 from rla_client.recorders import MatplotlibRecorder
 
 if TYPE_CHECKING:

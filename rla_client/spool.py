@@ -96,7 +96,7 @@ def writer_alive(folder: str | os.PathLike[str]) -> bool:
     drops the lock.
     """
     try:
-        descriptor = os.open(os.path.join(folder, LOCK_NAME), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(f"{os.fspath(folder)}/{LOCK_NAME}", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
     except OSError:

@@ -63,7 +63,20 @@ def temp_path(final: str | os.PathLike[str]) -> Path:
 
 def fsync_folder(path: str | os.PathLike[str]) -> None:
     """Make creations, renames and removals in a folder durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    _fsync(path, os.O_DIRECTORY)
+
+
+def fsync_file(path: str | os.PathLike[str]) -> None:
+    """Make what another process wrote into a file durable.
+
+    Raises:
+        OSError: it is not there, or could not be synced.
+    """
+    _fsync(path, 0)
+
+
+def _fsync(path: str | os.PathLike[str], flags: int) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     try:
         os.fsync(descriptor)
     finally:

@@ -40,13 +40,23 @@ def copy_storages(storages: Sequence[Storage], addresses: Sequence[int]) -> None
         elif nbytes:
             _start_copy_from_device(owner, nbytes, to)
             devices[str(owner.device)] = owner.device
+    _copy(jobs, total)
+    for device in devices.values():
+        torch_module().accelerator.current_stream(device).synchronize()
+
+
+def copy_memory(jobs: Sequence[_Job]) -> None:
+    """Copy each (destination, source, bytes) of this process's memory; large amounts by several threads."""
+    wait_for_copies()
+    _copy(jobs, sum(nbytes for _, _, nbytes in jobs))
+
+
+def _copy(jobs: Sequence[_Job], total: int) -> None:
     threads = min(MAX_COPY_THREADS, len(os.sched_getaffinity(0)))
     if total < PARALLEL_MIN_BYTES or threads < 2:  # noqa: PLR2004
         _copy_all(jobs)
     else:
         _copy_in_parallel(jobs, total, threads)
-    for device in devices.values():
-        torch_module().accelerator.current_stream(device).synchronize()
 
 
 def pin_memory(arena: Arena) -> None:

@@ -73,6 +73,7 @@ def load_tensorflow(
     name: str,
     index: int | None = None,
     objects: Mapping[str, Any] | None = None,
+    var_prefix: str | None = None,
 ) -> tuple[int, Any]:
     """The checkpoint of time-step `index`, or the newest by number.
 
@@ -81,12 +82,14 @@ def load_tensorflow(
         name: the series.
         index: a time-step.
         objects: as given to `save_tensorflow`; they are restored in place.
+        var_prefix: as given to `save_tensorflow`.
 
     Returns:
         (time-step, `objects`), or (time-step, {variable path: array}) without them.
 
     Raises:
         NoCheckpointError: there is none.
+        ArgumentError: it lacks a variable of `objects`.
     """
     import tensorflow as tf  # noqa: PLC0415
 
@@ -97,7 +100,12 @@ def load_tensorflow(
     step, stem = max(found)
     prefix = str(here / stem)
     if objects is not None:
-        tf.train.Checkpoint(**_select(objects, None)).read(prefix).expect_partial()
+        status = tf.train.Checkpoint(**_select(objects, var_prefix)).read(prefix)
+        try:
+            status.assert_existing_objects_matched()
+        except AssertionError as error:
+            raise ArgumentError(f"{prefix} does not hold all of these objects: {error}") from error
+        status.expect_partial()
         return step, objects
     reader = tf.train.load_checkpoint(prefix)
     paths = [path for path in reader.get_variable_to_shape_map() if path != "_CHECKPOINTABLE_OBJECT_GRAPH"]
@@ -109,7 +117,7 @@ def _select(model_dict: Mapping[str, Any], var_prefix: str | None) -> dict[str, 
         raise ArgumentError(
             "with TensorFlow model_dict maps names to variables, modules, models or optimizers"
         )
-    if var_prefix is None:
+    if not var_prefix:  # RLA's scripts give '' for all
         return dict(model_dict)
     chosen: dict[str, Any] = {}
     for key, value in model_dict.items():

@@ -11,8 +11,9 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from rla_client import handover
+from rla_client import media_jobs
 from rla_client.errors import ArgumentError
+from rla_client.pixels import image_pixels, video_pixels
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -95,13 +96,11 @@ class VideoRecorder:
             ArgumentError: the name, fps or frames cannot be meant.
             NotConfiguredError: no run is open and no results_dir is given.
         """
-        from rla_client.pixels import video_pixels  # noqa: PLC0415 - imports numpy
-
         place = _video_place(name, cover, add_timestamp, results_dir)
         checked = _check_fps(fps)
         pixels = video_pixels(frames)
         if not place.stays:
-            handover.record_pixels(place, handover.JOB_VIDEO, pixels, checked)
+            media_jobs.record_pixels(place, media_jobs.JOB_VIDEO, pixels, checked)
         return str(place.path)
 
     @classmethod
@@ -116,7 +115,7 @@ class VideoRecorder:
         for side in shape:
             size *= int(side)
         place = _video_place("prepare", cover=False, add_timestamp=False, results_dir=None)
-        slots = handover.media_slots(place)
+        slots = media_jobs.media_slots(place)
         if slots is not None:
             slots.prepare(size)
 
@@ -127,8 +126,6 @@ class VideoRecorder:
             ArgumentError: it is no image, differs in shape or type from the first, or the
                 recorder is closed.
         """
-        from rla_client.pixels import image_pixels  # noqa: PLC0415 - imports numpy
-
         if self._closed:
             raise ArgumentError("this video is closed")
         pixels = image_pixels(frame)
@@ -145,10 +142,10 @@ class VideoRecorder:
             if self._descriptor is None:
                 self._descriptor = self._open()
             for chunk in pixels.chunks():
-                handover.write_all(self._descriptor, chunk)
+                media_jobs.write_all(self._descriptor, chunk)
         except OSError as error:
             self._broken = True
-            handover.warn_once("spool", f"video {self._place.name} is lost: {error.strerror or error}")
+            media_jobs.warn_once("spool", f"video {self._place.name} is lost: {error.strerror or error}")
             self._drop()
             return
         self._count += 1
@@ -165,7 +162,9 @@ class VideoRecorder:
     def _open(self) -> int:
         """Open a blob in the spool, or an unnamed temp file where the caller will encode."""
         place = self._place
-        folder = place.outbox.blobs_folder if place.outbox is not None and handover.can_send(place) else None
+        folder = (
+            place.outbox.blobs_folder if place.outbox is not None and media_jobs.can_send(place) else None
+        )
         if folder is None:
             with tempfile.TemporaryFile() as file:
                 return os.dup(file.fileno())
@@ -182,10 +181,10 @@ class VideoRecorder:
         if self._blob is not None and outbox is not None:
             blob = os.path.basename(self._blob)
             self._blob = None  # the agent's from here on
-            outbox.job(handover.JOB_VIDEO, handover.job_fields(self._place) | fields | {"blob": blob})
+            outbox.job(media_jobs.JOB_VIDEO, media_jobs.job_fields(self._place) | fields | {"blob": blob})
             return
         with open(os.dup(descriptor), "rb") as raw:
-            handover.encode_here(self._place, handover.JOB_VIDEO, raw, fields)
+            media_jobs.encode_here(self._place, media_jobs.JOB_VIDEO, raw, fields)
 
     def _drop(self) -> None:
         if self._descriptor is not None:
@@ -207,17 +206,17 @@ class VideoRecorder:
 
 def _video_place(
     name: str, cover: bool, add_timestamp: bool, results_dir: str | os.PathLike[str] | None
-) -> handover.Place:
-    formats = handover.VIDEO_FORMATS
-    text = handover.name_text(name)
+) -> media_jobs.Place:
+    formats = media_jobs.VIDEO_FORMATS
+    text = media_jobs.name_text(name)
     if not text.lower().endswith(".gif") and not _has_ffmpeg():
-        handover.warn_once("ffmpeg", "no ffmpeg (pip install imageio-ffmpeg): videos are written as gif")
+        media_jobs.warn_once("ffmpeg", "no ffmpeg (pip install imageio-ffmpeg): videos are written as gif")
         formats = frozenset({"gif"})
         text = text[:-4] if text.lower().endswith(".mp4") else text
-        return handover.find_place(
+        return media_jobs.find_place(
             f"{text}.gif", formats, cover=cover, add_timestamp=add_timestamp, results_dir=results_dir
         )
-    return handover.find_place(
+    return media_jobs.find_place(
         text, formats, cover=cover, add_timestamp=add_timestamp, results_dir=results_dir
     )
 

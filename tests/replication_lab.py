@@ -1,8 +1,7 @@
-"""A master, a node and the network between them, for tests and benchmarks: real sshd, own TCP proxy."""
+"""A master and a node, for tests and benchmarks: a real sshd, a real replicator process."""
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import hashlib
 import json
@@ -11,12 +10,12 @@ import random
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,10 +46,24 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class Sshd:
-    """An OpenSSH server on loopback with its own keys and configuration."""
+NO_EXTENSIONS = "internal-sftp -P posix-rename,statvfs,fstatvfs,hardlink,fsync,lsetstat,limits,copy-data"
 
-    def __init__(self, folder: Path, *lines: str, address: str = "127.0.0.1") -> None:
+
+class Sshd:
+    """An OpenSSH server on loopback with its own keys and configuration.
+
+    `sftp`: the SFTP server's command; `NO_EXTENSIONS`: as on a small NAS. `password`: root's, in a
+    mount namespace where the server sees a shadow file of its own (needs root).
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *lines: str,
+        address: str = "127.0.0.1",
+        sftp: str = "internal-sftp",
+        password: str = "",
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.address = address
@@ -65,14 +78,19 @@ class Sshd:
         text = (
             f"Port {self.port}\nListenAddress {address}\nHostKey {folder}/host\n"
             f"AuthorizedKeysFile {folder}/authorized_keys\nStrictModes no\nUsePAM no\nPidFile none\n"
-            "PasswordAuthentication no\nKbdInteractiveAuthentication no\nSubsystem sftp internal-sftp\n"
+            f"PasswordAuthentication {'yes' if password else 'no'}\nKbdInteractiveAuthentication no\n"
+            f"PermitRootLogin yes\nSubsystem sftp {sftp}\n"
         )
+        self._shadow = _shadow(folder, password) if password else None
         (folder / "sshd_config").write_text(text + "\n".join(lines) + "\n")
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Sshd:
         Path("/run/sshd").mkdir(exist_ok=True)
         command = [SSHD, "-D", "-e", "-f", str(self.folder / "sshd_config")]
+        if self._shadow is not None:
+            mount = f'mount --bind {self._shadow} /etc/shadow && exec "$@"'
+            command = ["unshare", "--mount", "sh", "-c", mount, "sh", *command]
         with (self.folder / "sshd.log").open("ab") as log:
             self._process = subprocess.Popen(command, stderr=log, start_new_session=True)
         wait_until(self._answers, 10, "sshd answering")
@@ -114,6 +132,16 @@ class Sshd:
         }
 
 
+def _shadow(folder: Path, password: str) -> Path:
+    """A shadow file in which root has this password."""
+    command = ["openssl", "passwd", "-6", "-stdin"]
+    made = subprocess.run(command, input=password, capture_output=True, text=True, check=True)
+    path = folder / "shadow"
+    path.write_text(f"root:{made.stdout.strip()}:19000:0:99999:7:::\n")
+    path.chmod(0o600)
+    return path
+
+
 def _children(pid: int) -> list[int]:
     import psutil
 
@@ -126,85 +154,6 @@ def _children(pid: int) -> list[int]:
 def _kill(pid: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-
-
-class Proxy:
-    """A TCP proxy with faults: cuts after so many bytes, black holes, a throttle."""
-
-    def __init__(self, target_port: int, target: str = "127.0.0.1") -> None:
-        self.port = free_port()
-        self._target = (target, target_port)
-        self.cut_after: Callable[[], int] | None = None
-        self.bytes_per_s = 0
-        self.hole = False
-        self.cuts = 0
-        self.connections = 0
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._started = threading.Event()
-        self._thread.start()
-        self._started.wait(5)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", self.port))
-        self._started.set()
-        self._loop.run_forever()
-        server.close()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0.05))
-        self._loop.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        try:
-            there, back = await asyncio.open_connection(*self._target)
-        except OSError:
-            writer.close()
-            return
-        self._writers |= {writer, back}
-        budget = [self.cut_after() if self.cut_after is not None else -1]
-        await asyncio.wait(
-            [
-                asyncio.ensure_future(self._pump(reader, back, budget)),
-                asyncio.ensure_future(self._pump(there, writer, budget)),
-            ],
-            return_when=asyncio.FIRST_COMPLETED,
-        )
-        for side in (writer, back):
-            side.transport.abort()
-        self._writers -= {writer, back}
-
-    async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, budget: list[int]
-    ) -> None:
-        try:
-            while data := await reader.read(1 << 16 if not self.bytes_per_s else 256):
-                while self.hole:  # noqa: ASYNC110 - set by another thread
-                    await asyncio.sleep(0.02)
-                if budget[0] >= 0 and len(data) >= budget[0]:
-                    writer.write(data[: budget[0]])
-                    self.cuts += 1
-                    return
-                if budget[0] >= 0:
-                    budget[0] -= len(data)
-                writer.write(data)
-                await writer.drain()
-                if self.bytes_per_s:
-                    await asyncio.sleep(len(data) / self.bytes_per_s)
-        except (OSError, asyncio.CancelledError):
-            return
-
-    def cut_now(self) -> None:
-        """Cut all connections."""
-        self._loop.call_soon_threadsafe(lambda: [writer.transport.abort() for writer in list(self._writers)])
-
-    def close(self) -> None:
-        self.cut_now()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
 
 
 @dataclass
@@ -364,9 +313,9 @@ def sent_files(node: Node) -> int:
 
 def noted(node: Node, after: float) -> bool:
     """Whether the worker's snapshot is newer than `after`."""
-    import sqlite3
-
-    db = sqlite3.connect(f"file:{node.state}/replicate/ledger.db?mode=ro", uri=True)
-    row = db.execute("SELECT value FROM meta WHERE name = 'live'").fetchone()
-    db.close()
+    try:
+        with closing(sqlite3.connect(f"file:{node.state}/replicate/ledger.db?mode=ro", uri=True)) as db:
+            row = db.execute("SELECT value FROM meta WHERE name = 'live'").fetchone()
+    except sqlite3.OperationalError:  # not made yet
+        return False
     return row is not None and json.loads(row[0])["at"] > after

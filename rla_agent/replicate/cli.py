@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rla_agent.replicate import fleet, registry, report, settings, transfer
+from rla_agent.replicate import cli_master, fleet, registry, report, settings, transfer
 from rla_agent.replicate.connect import resolve_login
 from rla_agent.replicate.hints import Announcer
 from rla_agent.replicate.ledger import ledger_path
@@ -29,6 +29,7 @@ from rla_client.places import find_places
 
 replicate_app = typer.Typer(help="Replication to the master node.", no_args_is_help=True)
 transfer_app = typer.Typer(help="Fetch from, send to and verify the master, by hand.", no_args_is_help=True)
+cli_master.register(transfer_app)
 
 ConfigOption = Annotated[Path, typer.Option("--config", help="the project's rla_config.yaml")]
 RootOption = Annotated[Path, typer.Option("--data-root", help="the local data root")]

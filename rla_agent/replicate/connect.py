@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rla_client.config import RemoteSetting
 
 CONNECT_TIMEOUT_S: Final = 15.0
-HANDSHAKE_TIMEOUT_S: Final = 30.0  # a dead peer is noticed within this
+HANDSHAKE_TIMEOUT_S: Final = 25.0  # for each step of a login: a dead peer is noticed within 30 s
 KEEPALIVE_S: Final = 15
 MAX_KEYS: Final = 5  # sshd's MaxAuthTries is 6
 MAX_CREDENTIALS_BYTES: Final = 64 << 10
@@ -124,7 +124,8 @@ def read_password(remote: RemoteSetting) -> str:
                 "log in",
                 b"",
                 f"the environment variable {remote.password_env} is not set",
-                "set it for the agent (systemd: Environment=), or name a credentials_file",
+                f"export {remote.password_env}, then: rla-agent restart (a unit: EnvironmentFile=); "
+                "or use credentials_file",
             )
         return value
     if remote.credentials_file:

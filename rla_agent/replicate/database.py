@@ -11,7 +11,7 @@ import os
 import random
 import secrets
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rla_agent.replicate import fleet, plan
 from rla_agent.replicate.ledger import CLEAN, PARKED
@@ -19,7 +19,8 @@ from rla_agent.replicate.ledger_rows import Attempt, Due, Key, Temp
 from rla_agent.replicate.link import Batch, Confirmed, Outcome, jobs_without_result
 from rla_agent.replicate.looking import RESUME_BYTES, Looking
 from rla_agent.replicate.plan import Append, Health, Local, Nothing, Owned, Wait, Whole
-from rla_agent.replicate.send import PAGED_BYTES, Failed, Job, MovedError, NotYetError, Sent
+from rla_agent.replicate.send import PAGED_BYTES, Failed, Job, NotYetError, Sent
+from rla_agent.replicate.source import fingerprint
 from rla_agent.replicate.target import (
     BlockedError,
     DeniedError,
@@ -29,15 +30,16 @@ from rla_agent.replicate.target import (
     MissingError,
     SourceChangedError,
     TargetError,
+    Twin,
 )
-
-if TYPE_CHECKING:
-    pass
+from rla_agent.replicate.tombstones import BuriedError, MovedError
+from rla_client.layout import CODE
 
 PACE_S: Final = 0.5  # between two appends to one file
 BATCH_FILES: Final = 64
 BATCH_BYTES: Final = 4 << 20
 MAX_PACED: Final = 20_000
+LINKED_BYTES: Final = 16 << 20  # a larger code file is sent anew; this much is held in memory meanwhile
 
 
 class Database(Looking):
@@ -90,7 +92,8 @@ class Database(Looking):
             size = _size(planned[0])
             if jobs and (total + size > BATCH_BYTES or len(jobs) >= BATCH_FILES):
                 break
-            jobs.append(planned)
+            job, local = planned
+            jobs.append((self._resumed(job, local), local))  # not before it is sure to go
             total += size
         return jobs
 
@@ -99,7 +102,7 @@ class Database(Looking):
         try:
             found = os.lstat(full)
         except OSError:
-            self._vanished(due.key, sent=due.record is not None, state=1)
+            self._vanished(due.key, due.path, sent=due.record is not None, state=1)
             return None
         local = Local(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         action = self._decide(due, full, local, now)
@@ -113,7 +116,18 @@ class Database(Looking):
         if isinstance(action, Append) and now < paced:
             self.ledger.retry_at(due.key, paced, failed=False)
             return None
-        return self._resumed(Job(due, action, _temp(due.path)), local), local
+        job = Job(due, action, _temp(due.path), twin=self._twin(due, local))
+        return job, local
+
+    def _twin(self, due: Due, local: Local) -> Twin | None:
+        """A file on the master that has the content of this code file."""
+        if due.kind != CODE or due.record is not None or not 0 < local.size <= LINKED_BYTES:
+            return None
+        try:
+            sha256 = fingerprint(self.descriptor, due.path, local.size).sha256
+        except OSError:
+            return None  # the sender finds out what is the matter
+        return self.ledger.twin(self.number, sha256)
 
     def _decide(self, due: Due, full: bytes, local: Local, now: float) -> plan.Action:
         growing = plan.is_growing(due.kind, due.key.name)
@@ -180,11 +194,14 @@ class Database(Looking):
     def _sent(self, result: Sent, now: float) -> None:
         job, key = result.job, result.job.due.key
         self.ledger.sent(key, result.record, time.time())
+        if job.due.kind == CODE and result.record.sha256 is not None:
+            self.ledger.add_content(self.number, result.record.sha256, key)
         if _uses_temp(job):
             self.ledger.drop_temps(self.number, [job.temp])
         if not job.due.item_made:
             self.ledger.made_item(self.number, job.due.item)
         self._progress.pop(key, None)
+        self._drop_partial(key)
         if len(self._paced) > MAX_PACED:
             self._paced.clear()
         self._paced[key] = now
@@ -206,7 +223,9 @@ class Database(Looking):
         self._again.discard(key)
         if _uses_temp(job):
             self._orphans.append(Temp(job.temp, key, Local(0, 0, 0, 0), 0))
-        if isinstance(error, MovedError):
+        if isinstance(error, BuriedError):
+            self.ledger.bury(self.number, error.subject)
+        elif isinstance(error, MovedError):
             self.ledger.park_item(self.number, job.due.item, error.why, error.hint)
         elif isinstance(error, DeniedError):
             self.ledger.set_state(key, PARKED, str(error), error.hint)
@@ -224,7 +243,7 @@ class Database(Looking):
     def _try_later(self, job: Job, error: Exception, now: float) -> None:
         key, tries = job.due.key, job.due.tries
         if isinstance(error, FileNotFoundError):
-            self._vanished(key, sent=job.due.record is not None, state=1)
+            self._vanished(key, job.due.path, sent=job.due.record is not None, state=1)
             return
         if isinstance(error, OSError) and error.errno in {
             errno.EACCES,

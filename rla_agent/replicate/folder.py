@@ -1,7 +1,7 @@
 """The folder target: a master that is mounted here (NFS), or a disk; tests use it too.
 
 The same rules as over SFTP. Temp files are fsynced before their rename. A root that is not there is
-`BlockedError`, never created: an unmounted NFS share must not be filled underneath its mount point.
+`NoRootError`, never created: an unmounted NFS share must not be filled underneath its mount point.
 """
 
 from __future__ import annotations
@@ -9,25 +9,24 @@ from __future__ import annotations
 import errno
 import os
 import stat as stat_bits
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from rla_agent.replicate.one_by_one import OneByOne, check_append
 from rla_agent.replicate.target import (
-    BlockedError,
-    ConflictError,
     DeniedError,
     FullError,
     Kind,
     MissingError,
+    NoRootError,
     RemoteStat,
     SmallFile,
     SourceChangedError,
-    TargetError,
     TransientError,
     Upload,
     check_remote,
-    parents,
+    check_room,
     same,
 )
 
@@ -38,21 +37,14 @@ _DENIED: Final = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, er
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT}
 
 
-class FolderSession:
+class FolderSession(OneByOne):
     """A `target.Session` on a folder of this machine."""
 
     def __init__(self, root: str) -> None:
         self._root = os.fsencode(root)
         self.written_bytes = 0
         if not os.path.isdir(self._root):
-            raise BlockedError(
-                "look at", b"", f"{root} is no folder", "mount it, or correct remote_data_root"
-            )
-
-    @property
-    def append_limit_bytes(self) -> int:
-        """As over SFTP."""
-        return 32 << 10
+            raise NoRootError("look at", b"", f"{root} is no folder", "mount it, or correct remote_data_root")
 
     def stat(self, path: bytes) -> RemoteStat | None:
         """See `Session`."""
@@ -67,48 +59,37 @@ class FolderSession:
         with _converted("list", path), os.scandir(self._full(path)) as entries:
             return [(entry.name, _state(entry.stat(follow_symlinks=False))) for entry in entries]
 
-    def make_folders(self, paths: Sequence[bytes]) -> None:
-        """See `Session`."""
-        for folder in dict.fromkeys(folder for path in paths for folder in parents(check_remote(path))):
-            with _converted("make folder", folder):
-                try:
-                    os.mkdir(self._full(folder))
-                except FileExistsError:
-                    self._check_folder(folder)
-
-    def _check_folder(self, folder: bytes) -> None:
-        found = self.stat(folder)
-        if found is not None and found.kind != "folder":
-            what = f"a {found.kind} of that name is in the way"
-            raise DeniedError("make folder", folder, what, "rename it on the master")
-
-    def forget_folders(self) -> None:
-        """See `Session`."""
-
-    def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
-        """See `Session`."""
-        results: list[RemoteStat | Exception] = []
-        for file in files:
+    def _make_folder(self, folder: bytes) -> bool:
+        with _converted("make folder", folder):
             try:
-                results.append(self._put(file))
-            except (TargetError, SourceChangedError) as error:
-                results.append(error)
-        return results
+                os.mkdir(self._full(folder))
+            except FileExistsError:
+                return False
+        return True
 
     def _put(self, file: SmallFile) -> RemoteStat:
+        return self._link(file) or super()._put(file)
+
+    def _link(self, file: SmallFile) -> RemoteStat | None:
+        """Link a file to its twin; None where that does not go."""
+        if file.twin is None:
+            return None
         self._expect(file.path, file.expect)
-        job = Upload(
-            file.path,
-            file.temp,
-            file.mtime_s,
-            file.expect,
-            file.unchanged,
-            lambda at, count: file.data[at : at + count],
-            len(file.data),
-            0,
-            lambda _: None,
-        )
-        return self.upload(job)
+        temp = self._full(file.temp)
+        try:
+            os.link(self._full(file.twin.path), temp, follow_symlinks=False)
+        except OSError:  # no links there, too many of them, the twin is gone
+            return None
+        with _converted("send", file.path):
+            found = _state(os.lstat(temp))
+            if not same(found, file.twin.left):
+                os.unlink(temp)
+                return None
+            if not file.unchanged():
+                os.unlink(temp)
+                raise SourceChangedError(os.fsdecode(file.path))
+            os.replace(temp, self._full(file.path))
+        return found
 
     def upload(self, job: Upload) -> RemoteStat:
         """See `Session`."""
@@ -145,11 +126,9 @@ class FolderSession:
         with _converted("append to", path):
             descriptor = os.open(self._full(path), _OLD)
             try:
-                found = _state(os.fstat(descriptor))
                 end = offset + sum(len(piece) for piece in whole)
-                unknown_try = offset < found.size <= end
-                if not unknown_try and (found.size != offset or not same(found, expect)):
-                    raise ConflictError("append to", path, found)
+                check_append(path, _state(os.fstat(descriptor)), offset, end, expect)
+                check_room(path, self.free_bytes(), end - offset)
                 self._append(descriptor, offset, whole)
                 return _state(os.fstat(descriptor))
             finally:
@@ -169,13 +148,6 @@ class FolderSession:
                 raise OSError(errno.ENOSPC, "short write")
             at += len(piece)
         os.fdatasync(descriptor)
-
-    def extend(
-        self, path: bytes, temp: bytes, offset: int, data: bytes, expect: RemoteStat
-    ) -> RemoteStat | None:
-        """Not here: `append` costs no round trips."""
-        del path, temp, offset, data, expect
-        return None
 
     def read(self, path: bytes, offset: int, count: int) -> bytes:
         """See `Session`."""
@@ -209,24 +181,11 @@ class FolderSession:
             found = os.statvfs(self._root)
         return found.f_bavail * found.f_frsize
 
-    def link(self, old: bytes, new: bytes) -> bool:
-        """See `Session`."""
-        try:
-            os.link(self._full(old), self._full(new), follow_symlinks=False)
-        except OSError:
-            return False
-        return True
-
     def close(self) -> None:
         """See `Session`."""
 
     def _full(self, path: bytes) -> bytes:
         return os.path.join(self._root, check_remote(path)) if path else self._root
-
-    def _expect(self, path: bytes, expect: RemoteStat | None) -> None:
-        found = self.stat(path)
-        if found is not None and not same(found, expect):
-            raise ConflictError("send", path, found)
 
 
 @contextmanager

@@ -14,29 +14,26 @@ import io
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.connect import read_password
+from rla_agent.replicate.one_by_one import OneByOne, check_append
 from rla_agent.replicate.target import (
-    BlockedError,
-    ConflictError,
     DeniedError,
     FullError,
     LinkError,
     LoginError,
     MissingError,
+    NoRootError,
     RemoteStat,
     SmallFile,
     SourceChangedError,
-    TargetError,
     TransientError,
     Upload,
     check_remote,
     parent,
-    parents,
-    same,
 )
 
 if TYPE_CHECKING:
@@ -74,7 +71,7 @@ def open_ftp(remote: RemoteSetting) -> FtpSession:
     return FtpSession(link, remote.remote_data_root)
 
 
-class FtpSession:
+class FtpSession(OneByOne):
     """A `target.Session` over one FTP connection."""
 
     def __init__(self, link: ftplib.FTP, root: str) -> None:
@@ -85,12 +82,8 @@ class FtpSession:
         self.written_bytes = 0
         self._ftp.voidcmd("TYPE I")
         if self._root and self.stat(b"") is None:
-            raise BlockedError("look at", b"", f"there is no folder {root}", "make it on the master")
-
-    @property
-    def append_limit_bytes(self) -> int:
-        """See `Session`; here an append goes as one transfer."""
-        return 32 << 10
+            what = f"the remote root {root} does not exist"
+            raise NoRootError("look at", b"", what, "correct remote_data_root, or make it on the master")
 
     def stat(self, path: bytes) -> RemoteStat | None:
         """See `Session`."""
@@ -117,54 +110,25 @@ class FtpSession:
                 found.append((name, state))
         return found
 
-    def make_folders(self, paths: Sequence[bytes]) -> None:
-        """See `Session`."""
-        for folder in dict.fromkeys(folder for path in paths for folder in parents(check_remote(path))):
-            with self._converted("make folder", folder):
-                try:
-                    self._ftp.mkd(self._full(folder))
-                except ftplib.error_perm:
-                    found = self.stat(folder)
-                    if found is None:
-                        raise
-                    if found.kind != "folder":
-                        what = "a file of that name is in the way"
-                        raise DeniedError("make folder", folder, what, "rename it on the master") from None
-
-    def forget_folders(self) -> None:
-        """See `Session`; nothing is remembered."""
-
-    def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
-        """See `Session`."""
-        results: list[RemoteStat | Exception] = []
-        for file in files:
+    def _make_folder(self, folder: bytes) -> bool:
+        with self._converted("make folder", folder):
             try:
-                results.append(self._put(file))
-            except LinkError:
-                raise
-            except (TargetError, SourceChangedError) as error:
-                results.append(error)
-        return results
+                self._ftp.mkd(self._full(folder))
+            except ftplib.error_perm:
+                if self.stat(folder) is None:
+                    raise
+                return False
+        return True
 
     def _put(self, file: SmallFile) -> RemoteStat:
-        def read(at: int, count: int) -> bytes:
-            return file.data[at : at + count]
-
         folder = parent(file.path)
         if folder and self.stat(folder) is None:
             raise MissingError("create", file.temp, "the folder is not there")
-        size = len(file.data)
-        return self.upload(
-            Upload(
-                file.path, file.temp, file.mtime_s, file.expect, file.unchanged, read, size, 0, lambda _: None
-            )
-        )
+        return super()._put(file)
 
     def upload(self, job: Upload) -> RemoteStat:
         """See `Session`."""
-        found = self.stat(job.path)
-        if found is not None and not same(found, job.expect):
-            raise ConflictError("send", job.path, found)
+        self._expect(job.path, job.expect)
         with self._converted("send", job.path):
             self._store(job)
         there = self.stat(job.temp)
@@ -189,22 +153,13 @@ class FtpSession:
         found = self.stat(path)
         if found is None:
             raise MissingError("append to", path, "not there")
-        unknown_try = offset < found.size <= offset + len(data)
-        if not unknown_try and (found.size != offset or not same(found, expect)):
-            raise ConflictError("append to", path, found)
+        check_append(path, found, offset, offset + len(data), expect)
         rest = data[found.size - offset :]
         if rest:
             with self._converted("append to", path):
                 self._ftp.storbinary(f"APPE {self._full(path)}", io.BytesIO(rest), BLOCK_BYTES)
             self.written_bytes += len(rest)
         return self.stat(path) or found
-
-    def extend(
-        self, path: bytes, temp: bytes, offset: int, data: bytes, expect: RemoteStat
-    ) -> RemoteStat | None:
-        """See `Session`; FTP cannot."""
-        del path, temp, offset, data, expect
-        return None
 
     def read(self, path: bytes, offset: int, count: int) -> bytes:
         """See `Session`."""
@@ -260,11 +215,6 @@ class FtpSession:
     def free_bytes(self) -> int | None:
         """See `Session`; FTP does not tell."""
         return None
-
-    def link(self, old: bytes, new: bytes) -> bool:
-        """See `Session`; FTP cannot."""
-        del old, new
-        return False
 
     def close(self) -> None:
         """See `Session`."""

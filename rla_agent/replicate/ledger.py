@@ -3,9 +3,11 @@
 `folders` names each folder once; `files` has one row per file (a million are about 200 MB on disk,
 none of it in memory). A row is `CLEAN` (the master has `acked` bytes of it), `DIRTY` (to be looked at
 and sent), `PARKED` (somebody must act; `reason` and `mend` say how), `GONE` (no more here; the master
-keeps it) or `BURIED` (deleted on purpose: never sent again). `temps` are the temp names in use on
+keeps it), `BURIED` (deleted on purpose: never sent again) or `PRUNED` (taken off this machine on purpose,
+see `prune`). `temps` are the temp names in use on
 the master: written before the first byte goes there, so that none is forgotten after a SIGKILL, and a
-large file goes on where it stopped. `items` are the item folders that we made there.
+large file goes on where it stopped. `items` are the item folders that we made there. `contents` has, by
+SHA-256, one code file that is there, so that the same file of the next item becomes a link to it.
 
 WAL with synchronous=NORMAL: a SIGKILL loses nothing; a power cut may lose the last transactions, and
 then files are compared with the master instead of being sent again (`send`). Opened by others
@@ -25,10 +27,12 @@ from typing import Final
 
 from rla_agent.replicate.ledger_rows import Attempt, Due, ItemFile, Key, Temp, due_of, record_of
 from rla_agent.replicate.plan import Local, Record
+from rla_agent.replicate.target import RemoteStat, Twin
+from rla_agent.replicate.tombstones import bury
 from rla_client.layout import FOLDER_KINDS
 
-CLEAN, DIRTY, PARKED, GONE, BURIED = range(5)
-STATE_NAMES: Final = ("clean", "waiting", "parked", "gone here", "deleted")
+CLEAN, DIRTY, PARKED, GONE, BURIED, PRUNED = range(6)
+STATE_NAMES: Final = ("clean", "waiting", "parked", "gone here", "deleted", "on the master alone")
 VERSION: Final = 1
 MAX_ATTEMPTS: Final = 8  # remembered tries of one file whose outcome is unknown
 _SCHEMA: Final = """
@@ -49,6 +53,8 @@ CREATE TABLE IF NOT EXISTS temps(
   db INTEGER, temp BLOB, folder INTEGER, name BLOB, ino INTEGER, size INTEGER, mtime_ns INTEGER,
   ctime_ns INTEGER, acked INTEGER, PRIMARY KEY(db, temp)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS items(db INTEGER, path BLOB, state TEXT, PRIMARY KEY(db, path)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS contents(
+  db INTEGER, sha256 BLOB, folder INTEGER, name BLOB, PRIMARY KEY(db, sha256)) WITHOUT ROWID;
 """
 _LOCAL: Final = "ino, size, mtime_ns, ctime_ns"
 _RECORD: Final = f"{_LOCAL}, generation, acked, crc, head_crc, tail_crc, sha256, remote_mtime"
@@ -131,7 +137,7 @@ class Ledger:
                 "VALUES(?, ?, ?, 1, ?, ?, 0, ?, 0) ON CONFLICT DO UPDATE SET prio = excluded.prio, "
                 "pending = excluded.pending, seen = CASE state WHEN 1 THEN seen ELSE excluded.seen END, "
                 "not_before = CASE state WHEN 1 THEN not_before ELSE 0 END, "
-                "tries = CASE state WHEN 1 THEN tries ELSE 0 END, state = 1 WHERE state IN (0, 1, 3)",
+                "tries = CASE state WHEN 1 THEN tries ELSE 0 END, state = 1 WHERE state IN (0, 1, 3, 5)",
                 (key.folder, key.name, db, prio, pending, seen),
             )
 
@@ -147,6 +153,13 @@ class Ledger:
             (db, *prios, now, limit),
         )
         return [due_of(row) for row in rows]
+
+    def waits(self, key: Key) -> bool:
+        """Whether a file is still to be sent, once somebody has acted perhaps."""
+        row = self._db.execute(
+            "SELECT 1 FROM files WHERE folder = ? AND name = ? AND state IN (1, 2)", (key.folder, key.name)
+        )
+        return row.fetchone() is not None
 
     def any_due(self, db: int) -> bool:
         """Whether anything waits."""
@@ -195,6 +208,23 @@ class Ledger:
                     key.name,
                 ),
             )
+
+    def add_content(self, db: int, sha256: bytes, key: Key) -> None:
+        """A file of this content is on the master and may be linked from now on."""
+        with self._change() as connection:
+            row = (db, sha256, key.folder, key.name)
+            connection.execute("INSERT OR REPLACE INTO contents VALUES(?, ?, ?, ?)", row)
+
+    def twin(self, db: int, sha256: bytes) -> Twin | None:
+        """A file of this content on the master; None where there is none that is as it was sent."""
+        row = self._db.execute(
+            "SELECT d.path, f.name, f.acked, f.remote_mtime FROM contents c "
+            "JOIN files f ON f.folder = c.folder AND f.name = c.name JOIN folders d ON d.id = c.folder "
+            "WHERE c.db = ? AND c.sha256 = ? AND f.sha256 = c.sha256 AND f.state IN (0, 3, 5) "
+            "AND f.acked IS NOT NULL",
+            (db, sha256),
+        ).fetchone()
+        return None if row is None else Twin(row[0] + b"/" + row[1], RemoteStat(row[2], row[3]), sha256)
 
     def attempt(self, due: Due, attempt: Attempt) -> None:
         """Note, before the first byte goes, what a try may leave on the master."""
@@ -288,12 +318,17 @@ class Ledger:
                 (reason, mend, db, item),
             )
 
+    def bury(self, db: int, subject: bytes) -> None:
+        """An item was deleted on the master on purpose: nothing of it goes any more."""
+        with self._change() as connection:
+            bury(connection, db, subject)
+
     def item_files(self, db: int, item: str) -> list[ItemFile]:
-        """All files of an item (`table/YYYY/MM/DD/name`), of all kinds, that are here."""
+        """All files of an item (`table/YYYY/MM/DD/name`), of all kinds, that are here or were pruned."""
         items = [os.fsencode(f"{kind}/{item}") for kind in FOLDER_KINDS]
         rows = self._db.execute(
             f"SELECT f.folder, f.name, d.path, f.state = 1, {_RECORD} FROM folders d "  # noqa: S608 - constants
-            "JOIN files f ON f.folder = d.id WHERE d.db = ? AND f.state IN (0, 1) AND d.item IN "
+            "JOIN files f ON f.folder = d.id WHERE d.db = ? AND f.state IN (0, 1, 5) AND d.item IN "
             "(?, ?, ?, ?, ?, ?)",
             (db, *items),
         )
@@ -322,7 +357,7 @@ class Ledger:
                 "DELETE FROM items WHERE (db, path) IN (SELECT d.db, d.item FROM files f "
                 "JOIN folders d ON d.id = f.folder WHERE f.state = 2 AND f.reason LIKE 'moved on master%')"
             )
-            cursor = db.execute("UPDATE files SET state = 1, tries = 0, not_before = 0 WHERE state = 2")
+            cursor = db.execute("UPDATE files SET state = 1, tries = 0, not_before = 0 WHERE state IN (2, 4)")
         return cursor.rowcount
 
     def set_meta(self, name: str, value: str | float) -> None:

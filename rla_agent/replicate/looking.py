@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate import plan
-from rla_agent.replicate.ledger import CLEAN, GONE, PARKED, Ledger
+from rla_agent.replicate.ledger import CLEAN, GONE, PARKED, PRUNED, Ledger
 from rla_agent.replicate.ledger_rows import Key, Temp
 from rla_agent.replicate.link import Link
 from rla_agent.replicate.plan import Health, Local
+from rla_agent.replicate.prune_note import is_pruned
 from rla_agent.replicate.scan import Folder, ScanError, Scanner
 from rla_agent.replicate.send import Job
 from rla_agent.replicate.settle import SUMS_NAME, SettleError, settle
@@ -77,8 +78,11 @@ class Looking:
         self._scan: Iterator[None] | None = None
         self._scan_due = self._live_due = 0.0
         self._scan_cost = 0.0
-        self._orphans = [temp for temp in self.ledger.temps(self.number) if temp.acked < RESUME_BYTES]
-        self._partial = {t.key: t for t in self.ledger.temps(self.number) if t.acked >= RESUME_BYTES}
+        temps = sorted(self.ledger.temps(self.number), key=lambda temp: temp.acked)
+        large = [temp for temp in temps if temp.acked >= RESUME_BYTES and self.ledger.waits(temp.key)]
+        self._partial = {temp.key: temp for temp in large}
+        kept = {temp.temp for temp in self._partial.values()}
+        self._orphans = [temp for temp in temps if temp.temp not in kept]
 
     # -- looking ---------------------------------------------------------------------------
 
@@ -220,13 +224,13 @@ class Looking:
                 same = (local.ino, local.size, local.mtime_ns, local.ctime_ns) == row[1:5]
                 if same and row[5] == local.size:
                     continue
-            elif row is not None and row[0] != GONE:
+            elif row is not None and row[0] not in {GONE, PRUNED}:
                 continue
             self._mark(Key(number, name), folder.kind, name, local, row[5] or 0 if row else 0, now)
         for name, row in known.items():
             newer = folder.kind == CHECKPOINT and plan.superseded(name, folder.files)
-            path = folder.path + b"/" + name if newer else None
-            self._vanished(Key(number, name), sent=row[5] is not None, state=row[0], superseded=path)
+            key, path = Key(number, name), folder.path + b"/" + name
+            self._vanished(key, path, sent=row[5] is not None, state=row[0], superseded=newer)
 
     def _mark(self, key: Key, kind: str, name: bytes, local: Local, acked: int, now: float) -> None:
         if key in self._flying:
@@ -235,15 +239,24 @@ class Looking:
         pending = max(0, local.size - acked) if plan.is_growing(kind, name) else local.size
         self.ledger.mark(key, self.number, plan.priority(kind, pending), pending, now)
 
-    def _vanished(self, key: Key, *, sent: bool, state: int, superseded: bytes | None = None) -> None:
+    def _vanished(self, key: Key, path: bytes, *, sent: bool, state: int, superseded: bool = False) -> None:
         if key in self._flying or state not in {CLEAN, 1, PARKED}:
             return
-        if sent:
+        self._drop_partial(key)
+        if sent and is_pruned(self.scanner.root, path):  # the master's is the only copy: never deleted there
+            self.ledger.set_state(key, PRUNED)
+        elif sent:
             self.ledger.set_state(key, GONE)
-            if self.mirror and superseded is not None:
-                self._orphans.append(Temp(superseded, key, Local(0, 0, 0, 0), 0))
+            if self.mirror and superseded:
+                self._orphans.append(Temp(path, key, Local(0, 0, 0, 0), 0))
         else:
             self.ledger.forget(key)
+
+    def _drop_partial(self, key: Key) -> None:
+        """Nobody goes on with what an earlier try left of a file."""
+        partial = self._partial.pop(key, None)
+        if partial is not None:
+            self._orphans.append(partial)
 
     def _open_root(self) -> bool:
         if self.descriptor < 0:

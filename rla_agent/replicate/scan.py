@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from rla_agent.replicate.plan import Local
 from rla_client.errors import RlaError
 from rla_client.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, RunIndex
+from rla_client.pruned import FETCHED_MARK, PRUNED_FOLDER
 from rla_client.storage import TEMP_PREFIX
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _DATE_PARTS: Final = 4  # YYYY, MM, DD, name
 _TEMP: Final = os.fsencode(TEMP_PREFIX)
 _SUFFIXES: Final = (".pkl", ".json", ".pt")
 _STORES: Final = frozenset({b".objects", b".rla", b".rla-jobs"})  # of this machine alone, beside the tables
+_OWN: Final = frozenset({os.fsencode(PRUNED_FOLDER), os.fsencode(FETCHED_MARK)})  # the same, within items
 
 
 class ScanError(RlaError):
@@ -127,7 +129,9 @@ class Scanner:
     def one(self, path: bytes) -> Folder | None:
         """The folder that holds the file `path` (below the data root), with that file only."""
         parts = path.split(b"/")
-        if any(part.startswith(_TEMP) for part in parts) or (len(parts) > 1 and parts[1] in _STORES):
+        if any(part.startswith(_TEMP) or part in _OWN for part in parts) or (
+            len(parts) > 1 and parts[1] in _STORES
+        ):
             return None
         if len(parts) == _DATE_PARTS + 2 and parts[0] == os.fsencode(ARCHIVE_TESTER):
             item = os.fsdecode(b"/".join(parts[1:]))
@@ -196,7 +200,7 @@ class Scanner:
         files: dict[bytes, Local] = {}
         inner = []
         for entry in _entries(os.path.join(self.root, path)):
-            if entry.name.startswith(_TEMP):
+            if entry.name.startswith(_TEMP) or entry.name in _OWN:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 inner.append(path + b"/" + entry.name)

@@ -2,7 +2,8 @@
 
 For each job the source is opened once, and everything that is remembered of it comes from that
 descriptor. The item's folder on the master is looked at before something is made in it: an item
-that we made and that is gone there was moved by somebody, and is not made again (`MovedError`).
+that we made and that is gone there was moved by somebody, and is not made again (`MovedError`); one that
+`rla rm --master` deleted is never made again (`tombstones`).
 
 What lies under the final name must be what we left there (the ledger's record), or what one of our
 own tries with unknown outcome may have left (`attempts`). Otherwise it is compared: the same content
@@ -12,6 +13,7 @@ stays, under another name beside ours (`kept_name`), and is reported.
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -31,12 +33,15 @@ from rla_agent.replicate.target import (
     SourceChangedError,
     TargetError,
     TransientError,
+    Twin,
     Upload,
     parent,
 )
+from rla_agent.replicate.tombstones import place_problem
+from rla_client.layout import ARCHIVE_TESTER
 
 if TYPE_CHECKING:
-    from rla_agent.replicate.ledger_rows import Due, Key
+    from rla_agent.replicate.ledger_rows import Due
 
 APPEND_BYTES: Final = 8 << 20  # of one job; the rest goes in the next one
 PAGED_BYTES: Final = 64 << 10  # a catch-up of more goes in larger pieces, for the round trips' sake,
@@ -45,22 +50,22 @@ MAX_KEPT: Final = 3  # copies moved aside, then two writers must be at work
 LENIENT_TRIES: Final = 2  # then a file that only grew meanwhile may go as it was
 
 
-class MovedError(TargetError):
-    """The item's folder, which we made, is no more on the master."""
-
-
 class NotYetError(TransientError):
     """No whole record to send so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One file to send. `temp`: name to use; `start`: bytes that it holds already of this version."""
+    """One file to send. `temp`: name to use; `start`: bytes that it holds already of this version.
+
+    `twin`: a file on the master that has the same content and may be linked.
+    """
 
     due: Due
     action: Whole | Append
     temp: bytes
     start: int = 0
+    twin: Twin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +110,7 @@ class Sender:
         for job in ready:
             if isinstance(job.action, Append):
                 results.append(self._one(job, self._append))
-            elif job.action.size <= SMALL_BYTES:
+            elif job.action.size <= SMALL_BYTES or job.twin is not None:
                 batch.append(job)
             else:
                 results.append(self._one(job, self._upload))
@@ -135,18 +140,12 @@ class Sender:
         return True
 
     def _item_problem(self, job: Job) -> TargetError | None:
-        item = job.due.item
-        if item in self._items or not job.due.item_made:
+        if job.due.item in self._items and job.due.kind != ARCHIVE_TESTER:
             return None
-        if self._session.stat(item) is None:
-            return MovedError(
-                "send",
-                item,
-                "moved on master: the item's folder is no more there",
-                "to send it anew: rla-agent replicate retry",
-            )
-        self._items.add(item)
-        return None
+        problem = place_problem(self._session, job.due)
+        if problem is None:
+            self._items.add(job.due.item)
+        return problem
 
     def _one(self, job: Job, how: Callable[[Job, Source, RemoteStat | None], Result]) -> Result:
         source = None
@@ -316,8 +315,11 @@ class Sender:
             source.close()
             return Failed(job, SourceChangedError(job.due.path.decode("utf-8", "backslashreplace")))
         mtime_s = source.local.mtime_ns // 10**9
+        left, twin = _left(job.due.record), job.twin
+        if twin is not None and hashlib.sha256(data).digest() != twin.sha256:
+            twin = None  # it changed since the worker looked
         return source, SmallFile(
-            job.due.path, job.temp, data, mtime_s, _left(job.due.record), lambda: _unchanged(job, source)
+            job.due.path, job.temp, data, mtime_s, left, lambda: _unchanged(job, source), twin
         )
 
     def _judge(self, job: Job, source: Source, file: SmallFile, answer: RemoteStat | Exception) -> Result:
@@ -386,8 +388,3 @@ def _unchanged(job: Job, source: Source) -> bool:
     assert isinstance(job.action, Whole)
     grows = job.action.grows or job.due.tries >= LENIENT_TRIES
     return source.unchanged(may_grow=grows)
-
-
-def key_of(result: Result) -> Key:
-    """The file that a result is about."""
-    return result.job.due.key

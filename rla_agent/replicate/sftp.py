@@ -3,7 +3,8 @@
 Small files go in batches on one channel, so a batch of 64 takes four round trips: look at the final
 names and open the temp files; write, set the time, close; (source re-stat); rename. A large file
 goes in writes of up to 255 KiB, as many in flight as the wire's window allows; the confirmed prefix
-is what a later try may start from. Appends are one write each, awaited.
+is what a later try may start from. Appends are one write each, awaited. A small file that has a twin
+on the server is linked to it by `hardlink@openssh.com`, and written where that does not go.
 
 Where a CSV has much to catch up, the server makes the copy that is continued (`extend`).
 """
@@ -16,16 +17,18 @@ from typing import Final
 
 from rla_agent.replicate import wire
 from rla_agent.replicate.connect import HANDSHAKE_TIMEOUT_S, Login, open_transport
-from rla_agent.replicate.sftp_core import SftpCore, remote_stat
+from rla_agent.replicate.sftp_core import HARDLINK, SftpCore, remote_stat
 from rla_agent.replicate.target import (
     ConflictError,
     LinkError,
+    NoRootError,
     RemoteStat,
     SmallFile,
     SourceChangedError,
     TargetError,
     TransientError,
     Upload,
+    check_room,
     same,
 )
 
@@ -33,8 +36,8 @@ COPY_DATA: Final = b"copy-data"
 _NEW: Final = wire.WRITE_FLAG | wire.CREATE_FLAG | wire.EXCLUSIVE_FLAG
 
 
-def open_sftp(login: Login, root: str) -> SftpSession:
-    """Connect, log in, start SFTP and check that the root is a folder.
+def open_sftp(login: Login, root: str, *, make_root: bool = False) -> SftpSession:
+    """Connect, log in, start SFTP and check that the root is a folder; `make_root`: make it if need be.
 
     Raises:
         LinkError: the master cannot be reached now.
@@ -47,7 +50,8 @@ def open_sftp(login: Login, root: str) -> SftpSession:
         channel = transport.open_session(timeout=HANDSHAKE_TIMEOUT_S, window_size=4 << 20)
         channel.settimeout(HANDSHAKE_TIMEOUT_S)
         channel.invoke_subsystem("sftp")
-        return SftpSession(wire.Wire(channel), root.encode("utf-8", "surrogateescape"), transport)
+        name = root.encode("utf-8", "surrogateescape")
+        return SftpSession(wire.Wire(channel), name, transport, make_root=make_root)
     except (paramiko.SSHException, EOFError, OSError, wire.WireError) as error:
         transport.close()
         raise LinkError(
@@ -56,6 +60,10 @@ def open_sftp(login: Login, root: str) -> SftpSession:
             str(error) or type(error).__name__,
             "does sshd_config have a Subsystem sftp line?",
         ) from error
+    except NoRootError as error:
+        transport.close()
+        error.hint += f", or have it made: rla-agent trust {login.host_name} --config rla_config.yaml"
+        raise
     except BaseException:
         transport.close()
         raise
@@ -72,31 +80,61 @@ class SftpSession(SftpCore):
     def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
         """See `Session`."""
         results: list[RemoteStat | Exception | None] = [None] * len(files)
-        handles = self._open_many(files, results)
+        linked = self._link_many(files)
+        handles = self._open_many(files, results, linked)
         self._write_many(files, results, handles)
         for number, file in enumerate(files):
             if results[number] is None and not file.unchanged():
                 results[number] = SourceChangedError(file.path.decode("utf-8", "backslashreplace"))
-        self._rename_many(files, results)
-        failed = [number for number in handles if isinstance(results[number], Exception)]
+        self._rename_many(files, results, linked)
+        failed = [number for number in (*handles, *linked) if isinstance(results[number], Exception)]
         self._calls([wire.path_request(wire.REMOVE, self._full(files[number].temp)) for number in failed])
         return [
             result if result is not None else TransientError("send", b"", "no result") for result in results
         ]
 
-    def _open_many(
-        self, files: Sequence[SmallFile], results: list[RemoteStat | Exception | None]
-    ) -> dict[int, bytes]:
+    def _link_many(self, files: Sequence[SmallFile]) -> dict[int, RemoteStat]:
+        """Make temp names links of their twins; those that are none of it are written."""
+        wanted = [
+            (number, file.temp, file.twin)
+            for number, file in enumerate(files)
+            if file.twin is not None and HARDLINK in self.extensions
+        ]
         requests = []
-        for file in files:
-            requests.append(wire.path_request(wire.LSTAT, self._full(file.path)))
-            requests.append(wire.open_request(self._full(file.temp), _NEW))
-        replies = self._calls(requests)
+        for _, temp, twin in wanted:
+            requests.append(wire.extended_request(HARDLINK, self._full(twin.path), self._full(temp)))
+            requests.append(wire.path_request(wire.LSTAT, self._full(temp)))
+        replies = iter(self._calls(requests))
+        linked = {}
+        for (number, temp, twin), made, look in zip(wanted, replies, replies, strict=True):
+            if made.status != wire.OK or look.kind != wire.ATTRS:
+                continue
+            found = remote_stat(wire.parse_attributes(look.body)[0])
+            if same(found, twin.left):
+                linked[number] = found
+            else:
+                self.remove(temp)
+        return linked
+
+    def _open_many(
+        self,
+        files: Sequence[SmallFile],
+        results: list[RemoteStat | Exception | None],
+        linked: dict[int, RemoteStat],
+    ) -> dict[int, bytes]:
+        looks = [self._submit(wire.path_request(wire.LSTAT, self._full(file.path))) for file in files]
+        opens = {
+            number: self._submit(wire.open_request(self._full(file.temp), _NEW))
+            for number, file in enumerate(files)
+            if number not in linked
+        }
         handles = {}
         for number, file in enumerate(files):
-            look, opened = replies[2 * number : 2 * number + 2]
-            problem = self._conflict(look, file.path, file.expect)
-            results[number] = problem or self._problem(opened, "create", file.temp)
+            results[number] = self._conflict(self._wait(looks[number]), file.path, file.expect)
+            if number not in opens:
+                continue
+            opened = self._wait(opens[number])
+            results[number] = results[number] or self._problem(opened, "create", file.temp)
             if opened.kind == wire.HANDLE:
                 handles[number] = opened.handle
         return handles
@@ -125,26 +163,33 @@ class SftpSession(SftpCore):
             if results[number] is None:
                 results[number] = self._problem(reply, operation, files[number].path)
 
-    def _rename_many(self, files: Sequence[SmallFile], results: list[RemoteStat | Exception | None]) -> None:
+    def _rename_many(
+        self,
+        files: Sequence[SmallFile],
+        results: list[RemoteStat | Exception | None],
+        linked: dict[int, RemoteStat],
+    ) -> None:
         ready = [number for number, result in enumerate(results) if result is None]
+        done = {
+            number: linked.get(number) or RemoteStat(len(files[number].data), files[number].mtime_s)
+            for number in ready
+        }
         if not self._posix_rename:
             for number in ready:
-                results[number] = self._rename_plain(files[number])
+                results[number] = self._rename_plain(files[number]) or done[number]
             return
         replies = self._calls(
             [self._rename_request(files[number].temp, files[number].path) for number in ready]
         )
         for number, reply in zip(ready, replies, strict=True):
-            file = files[number]
-            done = RemoteStat(len(file.data), file.mtime_s)
-            results[number] = self._problem(reply, "rename", file.path) or done
+            results[number] = self._problem(reply, "rename", files[number].path) or done[number]
 
-    def _rename_plain(self, file: SmallFile) -> RemoteStat | Exception:
+    def _rename_plain(self, file: SmallFile) -> TargetError | None:
         try:
             self.rename(file.temp, file.path)
         except TargetError as error:
             return error
-        return RemoteStat(len(file.data), file.mtime_s)
+        return None
 
     def upload(self, job: Upload) -> RemoteStat:
         """See `Session`."""
@@ -202,12 +247,19 @@ class SftpSession(SftpCore):
             raise TransientError("send", job.path, f"the master holds {size} bytes of {job.size}")
 
     def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
-        """See `Session`."""
+        """See `Session`.
+
+        On a disk without room nothing is begun: half a row would be there until it is cut off again.
+        """
+        whole = list(pieces)
+        asked = self._ask_free()
         opened = self._call(wire.open_request(self._full(path), wire.WRITE_FLAG))
+        free = self._answer_free(asked)
         self._check(opened, "open", path)
         handle = opened.handle
         try:
-            return self._append(path, handle, offset, list(pieces), expect)
+            check_room(path, free, sum(len(piece) for piece in whole))
+            return self._append(path, handle, offset, whole, expect)
         finally:
             self._submit(wire.path_request(wire.CLOSE, handle))
             self._drain()

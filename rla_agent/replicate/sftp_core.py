@@ -2,7 +2,9 @@
 
 `sftp.SftpSession` adds the transfers. A server without posix-rename: the old file is moved aside, the
 new one renamed, the old one removed; the name is missing for two round trips. Without statvfs
-`free_bytes` is None, without hardlink `link` is False.
+`free_bytes` is None, without hardlink files with a twin are written like others.
+
+A root that is not there is `NoRootError`: a mistyped name must not fill a second database.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate import wire
 from rla_agent.replicate.target import (
+    ROOM_BYTES,
     BlockedError,
     ConflictError,
     DeniedError,
@@ -22,6 +25,7 @@ from rla_agent.replicate.target import (
     Kind,
     LinkError,
     MissingError,
+    NoRootError,
     RemoteStat,
     TargetError,
     TransientError,
@@ -36,21 +40,28 @@ if TYPE_CHECKING:
 POSIX_RENAME: Final = b"posix-rename@openssh.com"
 STATVFS: Final = b"statvfs@openssh.com"
 HARDLINK: Final = b"hardlink@openssh.com"
-FULL_BYTES: Final = 1 << 20  # less free space than this explains a bare "Failure"
 _SUFFIX_ASIDE: Final = b".old"
 
 
 class SftpCore:
     """The part of a `target.Session` over SFTP that moves no content."""
 
-    def __init__(self, link: wire.Wire, root: bytes, transport: paramiko.Transport | None = None) -> None:
+    def __init__(
+        self,
+        link: wire.Wire,
+        root: bytes,
+        transport: paramiko.Transport | None = None,
+        *,
+        make_root: bool = False,
+    ) -> None:
+        """`make_root`: make the root where it is not there."""
         self._wire = link
         self._transport = transport
         self._root = root.rstrip(b"/") or (b"/" if root.startswith(b"/") else b".")
         self._folders: set[bytes] = set()
         self.extensions = link.extensions
         self._posix_rename = POSIX_RENAME in link.extensions
-        self._check_root()
+        self._check_root(make=make_root)
 
     @property
     def written_bytes(self) -> int:
@@ -160,20 +171,22 @@ class SftpCore:
 
     def free_bytes(self) -> int | None:
         """See `Session`."""
+        return self._answer_free(self._ask_free())
+
+    def _ask_free(self) -> int | None:
+        """Send the question that `_answer_free` waits for."""
         if STATVFS not in self.extensions:
             return None
-        reply = self._call(wire.extended_request(STATVFS, self._root))
+        return self._submit(wire.extended_request(STATVFS, self._root))
+
+    def _answer_free(self, request: int | None) -> int | None:
+        if request is None:
+            return None
+        reply = self._wait(request)
         if reply.kind != wire.EXTENDED_REPLY or len(reply.body) < 88:  # noqa: PLR2004 - eleven uint64
             return None
         _, fragment, _, _, available = struct.unpack_from(">QQQQQ", reply.body)
         return int(fragment * available)
-
-    def link(self, old: bytes, new: bytes) -> bool:
-        """See `Session`."""
-        if HARDLINK not in self.extensions:
-            return False
-        reply = self._call(wire.extended_request(HARDLINK, self._full(old), self._full(new)))
-        return reply.status == wire.OK
 
     def close(self) -> None:
         """See `Session`."""
@@ -183,12 +196,15 @@ class SftpCore:
             with suppress(OSError, EOFError):
                 self._transport.close()
 
-    def _check_root(self) -> None:
+    def _check_root(self, *, make: bool) -> None:
         try:
             found = self._call(wire.path_request(wire.STAT, self._root))
-            if found.status == wire.NO_SUCH_FILE:
+            if found.status == wire.NO_SUCH_FILE and make:
                 self._make_root()
                 return
+            if found.status == wire.NO_SUCH_FILE:
+                what = f"the remote root {self._root.decode('utf-8', 'replace')} does not exist"
+                raise NoRootError("look at", b"", what, "correct remote_data_root")
             self._check(found, "look at", b"")
             if remote_stat(wire.parse_attributes(found.body)[0]).kind != "folder":
                 raise BlockedError("look at", b"", "the remote root is no folder", "correct remote_data_root")
@@ -244,7 +260,7 @@ class SftpCore:
     def _explain(self, reply: wire.Reply, operation: str, path: bytes) -> TargetError:
         """sftp-server says "Failure" for whatever else went wrong; a full disk is the usual reason."""
         free = self.free_bytes()
-        if free is not None and free < FULL_BYTES:
+        if free is not None and free < ROOM_BYTES:
             return FullError(operation, path, "the master's disk is full", "free space on the master")
         return TransientError(
             operation,

@@ -29,6 +29,7 @@ from typing import Final, Literal, Protocol
 
 from rla_client.errors import RlaError
 
+ROOM_BYTES: Final = 1 << 20  # a disk with less is full
 MAX_REMOTE_PATH_BYTES: Final = 4000  # PATH_MAX, less the root
 TEMP_PREFIX: Final = b".rla-tmp-"
 
@@ -86,6 +87,10 @@ class BlockedError(TargetError):
     """Nothing can go to this target until somebody acts: host key, login, missing root, wrong settings."""
 
 
+class NoRootError(BlockedError):
+    """There is no folder of the remote root's name; only `rla-agent trust` makes it, when asked."""
+
+
 class HostKeyError(BlockedError):
     """The master's host key is unknown, or is not the known one."""
 
@@ -107,6 +112,15 @@ class RemoteStat:
 
 
 @dataclass(frozen=True, slots=True)
+class Twin:
+    """A file on the target that has the content `sha256`; `left`: how it was left there."""
+
+    path: bytes
+    left: RemoteStat
+    sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class SmallFile:
     """One file of a batch, its content in memory.
 
@@ -117,6 +131,8 @@ class SmallFile:
         mtime_s: modification time to give it.
         expect: what lies under the final name now; None: nothing.
         unchanged: says, just before the rename, whether `data` still is the file.
+        twin: may be hard-linked instead of writing `data`, if it is as it was left; the file then has
+            the twin's time. For files that nobody writes in place.
     """
 
     path: bytes
@@ -125,6 +141,7 @@ class SmallFile:
     mtime_s: int
     expect: RemoteStat | None
     unchanged: Callable[[], bool]
+    twin: Twin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +226,6 @@ class Session(Protocol):
     def free_bytes(self) -> int | None:
         """Free space under the root; None when the target cannot tell."""
 
-    def link(self, old: bytes, new: bytes) -> bool:
-        """Make `new` a hard link to `old`; False when the target cannot."""
-
     def close(self) -> None:
         """Drop the connection without waiting."""
 
@@ -230,6 +244,12 @@ def check_remote(path: bytes) -> bytes:
     if len(path) > MAX_REMOTE_PATH_BYTES or any(len(part) > 255 for part in parts):  # noqa: PLR2004 - NAME_MAX
         raise DeniedError("name", path, "the name is too long", "rename the file")
     return path
+
+
+def check_room(path: bytes, free: int | None, count: int) -> None:
+    """Raise FullError where `count` more bytes have no room; `free` None: nobody knows."""
+    if free is not None and free < count + ROOM_BYTES:
+        raise FullError("append to", path, "the master's disk is full", "free space on the master")
 
 
 def parent(path: bytes) -> bytes:

@@ -25,7 +25,14 @@ from rla_agent.replicate.ledger_rows import Due, Key
 from rla_agent.replicate.plan import Whole
 from rla_agent.replicate.scan import Scanner, Scope
 from rla_agent.replicate.send import Failed, Job, Sender, Sent
-from rla_agent.replicate.target import MissingError, RemoteStat, Session, TargetError, TransientError
+from rla_agent.replicate.target import (
+    MissingError,
+    RemoteStat,
+    Session,
+    TargetError,
+    TransientError,
+    same,
+)
 from rla_client.errors import UnsafeNameError
 from rla_client.layout import (
     ARCHIVE_TESTER,
@@ -44,6 +51,7 @@ MAX_DEPTH: Final = 64
 READ_BYTES: Final = 4 << 20
 PUSH_BATCH: Final = 32
 Say = Callable[[str, int, int], None]
+What = Literal["missing", "size", "content", "unreadable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +94,15 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One difference that `verify` found."""
+    """One difference that `verify` found.
+
+    `untouched`: size and time are as we left them, so nobody has edited the file and it is damage.
+    """
 
     path: str
-    what: Literal["missing", "size", "content", "unreadable"]
+    what: What
     key: Key | None = None
+    untouched: bool = False
 
 
 def remote_files(session: Session, selection: Selection, tally: Tally) -> Iterator[tuple[bytes, RemoteStat]]:
@@ -100,6 +112,14 @@ def remote_files(session: Session, selection: Selection, tally: Tally) -> Iterat
             yield from _walk(session, kind.encode(), selection, tally, inside=False)
         except MissingError:
             continue
+
+
+def item_files(session: Session, path: bytes, tally: Tally) -> Iterator[tuple[bytes, RemoteStat]]:
+    """Files below one item's folder on the master; none where that is not there."""
+    try:
+        yield from _walk(session, path, Selection(), tally, inside=True)
+    except MissingError:
+        return
 
 
 def _walk(
@@ -174,7 +194,7 @@ def fetch(session: Session, root: str, path: bytes, state: RemoteStat, say: Say 
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(partial, flags, 0o644, dir_fd=folder)
         try:
-            _fill(session, descriptor, path, state, say)
+            fill(session, descriptor, path, state, say)
             if session.stat(path) != state:
                 os.unlink(partial, dir_fd=folder)
                 raise TransientError(
@@ -191,7 +211,12 @@ def fetch(session: Session, root: str, path: bytes, state: RemoteStat, say: Say 
     return True
 
 
-def _fill(session: Session, descriptor: int, path: bytes, state: RemoteStat, say: Say) -> None:
+def fill(session: Session, descriptor: int, path: bytes, state: RemoteStat, say: Say) -> None:
+    """Read the master's file into an open one, from where that ends.
+
+    Raises:
+        TransientError: the master's file is shorter than `state` says, or the link broke.
+    """
     at = min(os.fstat(descriptor).st_size, state.size)
     os.ftruncate(descriptor, at)
     while at < state.size:
@@ -292,25 +317,27 @@ def verify_ledger(
         Number of files looked at, and the faults.
     """
     rows = db.execute(
-        "SELECT f.folder, f.name, d.path, f.acked, f.crc, f.sha256 FROM files f "
-        "JOIN folders d ON d.id = f.folder WHERE f.db = ? AND f.acked IS NOT NULL AND f.state IN (0, 3)",
+        "SELECT f.folder, f.name, d.path, f.acked, f.remote_mtime, f.crc, f.sha256 FROM files f "
+        "JOIN folders d ON d.id = f.folder WHERE f.db = ? AND f.acked IS NOT NULL AND f.state IN (0, 3, 5)",
         (number,),
     )
     count = 0
     faults = []
-    for folder, name, path, size, crc, sha in rows:
+    for folder, name, path, size, mtime_s, crc, sha in rows:
         count += 1
         deep = not sizes and (sample >= 1 or random.random() < sample)  # noqa: S311 - a sample
-        what = _compare(session, path + b"/" + name, size, (crc, sha) if deep else None)
+        full = path + b"/" + name
+        found = session.stat(full)
+        what = _compare(session, full, found, size, (crc, sha) if deep else None)
         if what is not None:
-            faults.append(Fault(os.fsdecode(path + b"/" + name), what, Key(folder, name)))
+            untouched = same(found, RemoteStat(size, mtime_s))
+            faults.append(Fault(os.fsdecode(full), what, Key(folder, name), untouched))
     return count, faults
 
 
 def _compare(
-    session: Session, path: bytes, size: int, sums: tuple[int, bytes | None] | None
-) -> Literal["missing", "size", "content", "unreadable"] | None:
-    found = session.stat(path)
+    session: Session, path: bytes, found: RemoteStat | None, size: int, sums: tuple[int, bytes | None] | None
+) -> What | None:
     if found is None:
         return "missing"
     if found.kind != "file" or found.size != size:
@@ -330,15 +357,26 @@ def _compare(
 
 
 def mend(db: sqlite3.Connection, faults: list[Fault]) -> int:
-    """Have the replicator send faulty files anew; returns how many are still here to be sent."""
+    """Have the replicator send faulty files anew; returns how many are still here to be sent.
+
+    A damaged file that nobody has touched is replaced. Any other is moved aside by the sender
+    (`.kept-…`), for it may be somebody's work. No new link is made to a file of such content.
+    """
     count = 0
     for fault in faults:
-        if fault.key is not None:
-            cursor = db.execute(
-                "UPDATE files SET state = 1, not_before = 0, tries = 0, acked = NULL, ino = NULL, prio = 1 "
-                "WHERE folder = ? AND name = ? AND state = 0",
-                (fault.key.folder, fault.key.name),
-            )
-            count += cursor.rowcount
+        if fault.key is None:
+            continue
+        key = (fault.key.folder, fault.key.name)
+        db.execute(
+            "DELETE FROM contents WHERE sha256 = (SELECT sha256 FROM files WHERE folder = ? AND name = ?)",
+            key,
+        )
+        left = "" if fault.untouched else "acked = NULL, ino = NULL, "
+        cursor = db.execute(
+            "UPDATE files SET state = 1, not_before = 0, tries = 0, prio = 1, crc = 0, "  # noqa: S608 - constants
+            f"sha256 = NULL, {left}generation = -1 WHERE folder = ? AND name = ? AND state = 0",
+            key,
+        )
+        count += cursor.rowcount
     db.commit()
     return count

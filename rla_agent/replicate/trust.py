@@ -1,8 +1,12 @@
 """`rla-agent trust HOST`: the one place that adds a host key, and only after it was shown and accepted.
 
+The remote root is made here too, after it was asked for: replication itself never makes it, so that a
+mistyped name does not become a second database.
+
 In this order: show the master's key and its fingerprint; pin it in `<state>/replicate/known_hosts`;
 make a key of our own (ed25519) if none of the user's is taken; print the authorized_keys line; then,
-once the master lets us in, write, rename and delete a test file under the remote root.
+once the master lets us in, make the remote root if it is not there, and write, rename and delete a test
+file under it.
 """
 
 from __future__ import annotations
@@ -23,7 +27,15 @@ from rla_agent.replicate.connect import (
     server_key,
 )
 from rla_agent.replicate.sftp import open_sftp
-from rla_agent.replicate.target import LoginError, RemoteStat, Session, SmallFile, TargetError, TransientError
+from rla_agent.replicate.target import (
+    LoginError,
+    NoRootError,
+    RemoteStat,
+    Session,
+    SmallFile,
+    TargetError,
+    TransientError,
+)
 from rla_client.storage import write_atomic
 
 OPTIONS: Final = "restrict"
@@ -44,7 +56,7 @@ def trust(login: Login, root: str, private: Path, accept: Callable[[str], bool])
         login: where and as whom.
         root: remote root; empty skips the test file.
         private: `<state>/replicate`.
-        accept: shown the question with the fingerprint; True pins the key.
+        accept: shown a question: True pins the key with that fingerprint, makes that remote root.
 
     Raises:
         TargetError: the master cannot be reached, or refuses the test file.
@@ -65,6 +77,11 @@ def trust(login: Login, root: str, private: Path, accept: Callable[[str], bool])
         line = own_key(private)
         say += ["the master lets none of our keys in; add this line to its ~/.ssh/authorized_keys:", line]
         return Trusted(ready=False, say=(*say, "then run the same command again"))
+    except NoRootError as error:
+        if not accept(f"There is no folder {root} on the master. Make it?"):
+            return Trusted(ready=False, say=(*say, error.why, error.hint))
+        session = open_sftp(login, root, make_root=True)
+        say.append(f"made {root}")
     try:
         say += try_out(session) if root else []
     finally:

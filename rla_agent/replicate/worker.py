@@ -30,6 +30,7 @@ from rla_agent.replicate.database import Database
 from rla_agent.replicate.hints import Committed, Hint, Listener
 from rla_agent.replicate.ledger import Ledger, ledger_path
 from rla_agent.replicate.link import Confirmed, Link, Outcome
+from rla_agent.replicate.retention import Kept, Retention
 from rla_agent.replicate.scan import Scanner
 from rla_agent.replicate.watch import Watch
 from rla_client.errors import AgentRunningError, RlaError
@@ -59,6 +60,7 @@ class Served:
     target: settings.Target
     rates: list[tuple[float, int]] = field(default_factory=list)
     quiet_until: float = 0.0
+    kept: Kept | None = None
 
 
 class Worker:
@@ -79,6 +81,7 @@ class Worker:
         self._served: dict[tuple[str, str], Served] = {}
         self._problems: dict[str, str] = {}
         self._watch = Watch(self.wake)
+        self._retention = Retention(state)
         self._registry_due = self._note_due = self._settle_due = self._watch_due = 0.0
         self.stopping = False
         self._parent = -1
@@ -90,15 +93,19 @@ class Worker:
                 self._parent = os.pidfd_open(parent)
         while not self.stopping and (parent is None or os.getppid() == parent):
             now = time.monotonic()
-            if now >= self._registry_due:
-                self._registry_due = now + REGISTRY_S
-                self._read_registry()
-            more = self._step(now)
-            if now >= self._note_due:
-                self._note_due = now + NOTE_S
-                self._note(now)
-            self._ledger.commit()  # last: whoever else writes to the ledger must not wait for the next turn
-            self._wait(0.0 if more else self._tick())
+            self._wait(0.0 if self.turn(now) else self.tick(now))
+
+    def turn(self, now: float) -> bool:
+        """Do what is due at `now`; True while there is more to look at."""
+        if now >= self._registry_due:
+            self._registry_due = now + REGISTRY_S
+            self._read_registry()
+        more = self._step(now)
+        if now >= self._note_due:
+            self._note_due = now + NOTE_S
+            self._note(now)
+        self._ledger.commit()  # last: whoever else writes to the ledger must not wait for the next turn
+        return more
 
     def close(self) -> None:
         """Stop sending, keep what is known."""
@@ -131,6 +138,7 @@ class Worker:
             more = served.database.look(now, LOOK_S) or more
             if not registry.paused(self._state):
                 served.database.dispatch(now)
+        self._retention.poll(now, [served.kept for served in self._served.values() if served.kept])
         if now >= self._settle_due:
             self._settle_due = now + SETTLE_S
             for served in self._served.values():
@@ -223,11 +231,15 @@ class Worker:
         scanner = Scanner(root, settings.scope(entry, config, self._host))
         database = Database(number, scanner, link, self._ledger, self._committed)
         database.host, database.mirror = self._host, target.retention == "mirror"
-        return Served(entry, stamp, database, target)
+        kept = Kept(entry.data_root, target, config.agent) if config.agent.retention else None
+        return Served(entry, stamp, database, target, kept=kept)
 
-    def _tick(self) -> float:
+    def tick(self, now: float) -> float:
+        """Seconds to the next turn, if nothing wakes the worker; a master that is down costs little."""
+        databases = [served.database for served in self._served.values()]
         busy = any(
-            s.database.link.busy or self._ledger.any_due(s.database.number) for s in self._served.values()
+            database.link.busy or (database.health.may_try(now) and self._ledger.any_due(database.number))
+            for database in databases
         )
         return BUSY_TICK_S if busy else IDLE_TICK_S
 

@@ -12,6 +12,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -32,6 +33,7 @@ class CsvEncoder:
     def __init__(self) -> None:
         self.columns: list[str] = []
         self.rows = 0
+        self.takes_rows = True
         self._known: frozenset[str] = frozenset()
         self._pick: Any = None
 
@@ -64,8 +66,7 @@ class CsvEncoder:
             values = {key: value for key, value in values.items() if SINK not in row.excluded.get(key, ())}
             if not values:
                 return ()
-        values[TIME_STEP_KEY] = row.step
-        values[TIMESTAMP_KEY] = row.timestamp
+        values[TIME_STEP_KEY], values[TIMESTAMP_KEY] = row[:2]
         if len(values) == len(self.columns) and self._pick is not None:
             try:
                 line: Sequence[Any] = self._pick(values)
@@ -120,7 +121,7 @@ def to_csv(lines: Sequence[Sequence[Any]]) -> bytes:
     """CSV text of some lines: floats by repr, None as an empty cell, quotes where needed."""
     if not lines:
         return b""
-    if all(_NUMBERS.issuperset(map(type, line)) for line in lines):  # nothing to quote
+    if _NUMBERS.issuperset(map(type, chain.from_iterable(lines))):  # nothing to quote
         return ("\n".join([",".join(map(repr, line)) for line in lines]) + "\n").encode()
     buffer = io.StringIO(newline="")
     csv.writer(buffer, lineterminator="\n").writerows(lines)

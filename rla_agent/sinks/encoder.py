@@ -17,9 +17,11 @@ class Encoder(Protocol):
 
     Attributes:
         rows: rows encoded so far, over the whole output.
+        takes_rows: whether rows leave anything in the output.
     """
 
     rows: int
+    takes_rows: bool
 
     def head(self) -> bytes:
         """Bytes that open a fresh output."""

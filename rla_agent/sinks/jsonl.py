@@ -16,6 +16,7 @@ class JsonEncoder:
 
     def __init__(self) -> None:
         self.rows = 0
+        self.takes_rows = True
 
     def head(self) -> bytes:
         """Nothing."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import pprint
 import struct
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import crc32c
 
@@ -24,9 +24,12 @@ _U64 = struct.Struct("<Q")
 _U32 = struct.Struct("<I")
 _DOUBLE = struct.Struct("<d")
 _FLOAT = struct.Struct("<f")
+_FRAME_HEAD_BYTES = 12  # length and its CRC
 _MASK_DELTA = 0xA282EAD8
 _CACHED_KEY_SETS = 64  # rows of one run alternate between few sets of keys
 _INT64 = 1 << 63
+_VARINT_1, _VARINT_2, _VARINT_3 = 1 << 7, 1 << 14, 1 << 21  # beyond what so many bytes hold
+_Template: TypeAlias = tuple[list[Any], Callable[..., bytes]]
 
 
 class EventEncoder:
@@ -38,13 +41,14 @@ class EventEncoder:
 
     def __init__(self, opened: float) -> None:
         self.rows = 0
+        self.takes_rows = True
         self._opened = opened
-        self._templates: dict[tuple[str, ...], tuple[list[Any], struct.Struct]] = {}
-        self._lengths: dict[int, bytes] = {}
+        self._templates: dict[tuple[int | str, ...], _Template] = {}
+        self._heads: dict[int, bytes] = {}
 
     def head(self) -> bytes:
         """The version record that TensorBoard wants first."""
-        return self._record(b"\x09" + _DOUBLE.pack(self._opened) + _field(3, b"brain.Event:2"))
+        return b"".join(self._framed(b"\x09" + _DOUBLE.pack(self._opened) + _field(3, b"brain.Event:2")))
 
     def encode(self, records: Sequence[Record]) -> tuple[bytes, int]:
         """See Encoder."""
@@ -52,65 +56,75 @@ class EventEncoder:
         for _end, content in records:
             kind = type(content)
             if kind is Row:
-                event = self._row_event(content)  # type: ignore[arg-type]
                 self.rows += 1
-                if event:
-                    parts.append(self._record(event))
+                parts += self._row_record(content)  # type: ignore[arg-type]
             elif kind is Event:
-                parts.append(self._record(content.data))  # type: ignore[union-attr]
+                parts += self._framed(content.data)  # type: ignore[union-attr]
             elif kind is Mark and content.name == HYPER_PARAM_MARK:  # type: ignore[union-attr]
-                parts.append(self._record(hyper_param_event(content.data, self._opened)))  # type: ignore[union-attr]
+                parts += self._framed(hyper_param_event(content.data, self._opened))  # type: ignore[union-attr]
         return b"".join(parts), len(records)
 
-    def _row_event(self, row: Row) -> bytes:
+    def _row_record(self, row: Row) -> tuple[bytes, ...]:
+        """The record of a row, in pieces; none when nothing of it is for this sink."""
         values = row.values
         if row.excluded:
             values = {key: value for key, value in values.items() if SINK not in row.excluded.get(key, ())}
             if not values:
-                return b""
-        values["time-step"] = row.step
-        values["timestamp"] = row.timestamp
-        keys = tuple(values)
-        template = self._templates.get(keys)
+                return ()
+        step, timestamp = row[:2]
+        values["time-step"] = step
+        values["timestamp"] = timestamp
+        number = _varint(whole_step(step))
+        template = self._templates.get((len(number), *values))
         if template is None:
-            template = self._new_template(keys)
-        parts, packer = template
+            template = self._new_template(len(number), tuple(values))
+        parts, pack = template
         filled = parts.copy()
-        filled[1::2] = values.values()
+        filled[1] = timestamp
+        filled[2] = b"\x10" + number
+        filled[4::2] = values.values()
         try:
-            summary = packer.pack(*filled)
+            record = pack(*filled)
         except (struct.error, OverflowError, TypeError):
-            summary = _slow_summary(values)
-        return (
-            b"\x09"
-            + _DOUBLE.pack(row.timestamp)
-            + b"\x10"
-            + _varint(whole_step(row.step))
-            + _field(5, summary)
-        )
+            summary = _field(5, _slow_summary(values))
+            return self._framed(b"\x09" + _DOUBLE.pack(timestamp) + b"\x10" + number + summary)
+        crc: int = crc32c.crc32c(record[_FRAME_HEAD_BYTES:])
+        return record, _U32.pack(((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF)
 
-    def _new_template(self, keys: tuple[str, ...]) -> tuple[list[Any], struct.Struct]:
+    def _new_template(self, step_bytes: int, keys: tuple[str, ...]) -> _Template:
+        """What stays the same in the records of rows with these keys and a step of that length.
+
+        Returns:
+            Constant pieces with gaps for wall time, step and values in turn, and what packs them.
+        """
         if len(self._templates) >= _CACHED_KEY_SETS:
             self._templates.clear()
-        parts: list[Any] = []
-        form = ["<"]
-        for key in keys:
-            prefix = _value_prefix(str(key))
+        prefixes = [_value_prefix(str(key)) for key in keys]
+        summary = _varint(5 << 3 | 2) + _varint(sum(map(len, prefixes)) + 4 * len(prefixes))
+        prefixes[0] = summary + prefixes[0]  # a row has a key at least: its timestamp
+        event = 1 + _DOUBLE.size + 1 + step_bytes + sum(map(len, prefixes)) + 4 * len(prefixes)
+        parts: list[Any] = [self._frame_head(event) + b"\x09", 0.0, b""]
+        form = [f"<{_FRAME_HEAD_BYTES + 1}sd{1 + step_bytes}s"]
+        for prefix in prefixes:
             parts += [prefix, 0.0]
             form.append(f"{len(prefix)}sf")
-        template = (parts, struct.Struct("".join(form)))
-        self._templates[keys] = template
+        template = (parts, struct.Struct("".join(form)).pack)
+        self._templates[step_bytes, *keys] = template
         return template
 
-    def _record(self, data: bytes) -> bytes:
-        head = self._lengths.get(len(data))
+    def _frame_head(self, size: int) -> bytes:
+        """The first bytes of a record of `size` bytes of data."""
+        head = self._heads.get(size)
         if head is None:
-            if len(self._lengths) > 4096:  # noqa: PLR2004 - events of a run have few sizes
-                self._lengths.clear()
-            length = _U64.pack(len(data))
-            head = length + _U32.pack(masked_crc(length))
-            self._lengths[len(data)] = head
-        return head + data + _U32.pack(masked_crc(data))
+            if len(self._heads) > 4096:  # noqa: PLR2004 - events of a run have few sizes
+                self._heads.clear()
+            length = _U64.pack(size)
+            head = self._heads[size] = length + _U32.pack(masked_crc(length))
+        return head
+
+    def _framed(self, data: bytes) -> tuple[bytes, ...]:
+        """A record, in pieces."""
+        return self._frame_head(len(data)), data, _U32.pack(masked_crc(data))
 
     def state(self) -> dict[str, Any]:
         """See Encoder."""
@@ -129,6 +143,8 @@ def masked_crc(data: bytes) -> int:
 
 def whole_step(step: float) -> int:
     """A time-step as the int64 that an Event holds."""
+    if type(step) is int and -_INT64 <= step < _INT64:
+        return step
     try:
         return max(-_INT64, min(_INT64 - 1, int(step)))
     except (ValueError, OverflowError):  # NaN or an infinity
@@ -170,9 +186,13 @@ def _field(number: int, data: bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    value &= 0xFFFFFFFFFFFFFFFF
-    if value < 0x80:  # noqa: PLR2004 - one byte
+    if 0 <= value < _VARINT_1:  # almost all sizes and steps end here or in the next three lines
         return bytes((value,))
+    if 0 < value < _VARINT_2:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if 0 < value < _VARINT_3:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
+    value &= 0xFFFFFFFFFFFFFFFF
     parts = bytearray()
     while value >= 0x80:  # noqa: PLR2004
         parts.append(value & 0x7F | 0x80)

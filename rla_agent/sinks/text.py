@@ -21,6 +21,7 @@ class TextEncoder:
 
     def __init__(self, target: int, *, tables: bool) -> None:
         self.rows = 0
+        self.takes_rows = tables
         self._target = target
         self._tables = tables
 

@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rla_client.database.changes import changing, copy_items, live_runs, move_to_trash
+from rla_client.database.changes import changing, live_runs, move_to_trash
+from rla_client.database.copies import copy_items
 from rla_client.database.csv_table import TIME_STEP, read_tail
 from rla_client.database.records import PROGRESS_FILE, clock
 from rla_client.database.tree import Item, check_data_root, find_items, run_items

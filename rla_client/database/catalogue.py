@@ -12,6 +12,9 @@ rebuilt whenever it is missing, broken or of another version, and every use firs
   the same clock tick would not show: such entries are noted without signature and looked at
   again next time.
 
+Looking at 10,000 signatures costs a tenth of a second, so who needs a few rows (`find`, the
+newest fifty) has the days refreshed, and then the signatures of those rows alone.
+
 Two processes may refresh at once: SQLite orders them, both write what the tree says.
 """
 
@@ -21,7 +24,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,23 +37,32 @@ from rla_client.layout import DEFAULT_LOG_TYPES, LOG
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-VERSION = 1
+Progress = Callable[[int, int], None]
+VERSION = 3
 RACY_NS = 2_000_000_000  # FAT's clock has 2 s; the finest tick of Linux is 4 ms
 BUSY_S = 60.0
 COMMIT_EVERY = 500  # runs; a first build that is interrupted goes on from there
 _COLUMNS = (
     "table_name", "idx", "kinds", "opened", "host", "state", "updated", "time_step", "duration_s",
-    "hyper", "metrics", "tags", "note", "problems",
+    "hyper", "metrics", "tags", "note", "problems", "parent",
 )  # fmt: skip
 _HEAVY = ("hyper", "metrics")
 _EMPTY = (None, "[]")
+_NO_LOG = "no log"
+_NOT_CONTINUED = (
+    "NOT EXISTS (SELECT 1 FROM runs AS later WHERE later.table_name = runs.table_name "
+    "AND later.parent = runs.idx AND later.parent <> '')"
+)
+_ALL_RUNS = "SELECT table_name, idx, signature, kinds FROM runs"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS days (kind TEXT, table_name TEXT, day TEXT, mtime_ns INTEGER,
     PRIMARY KEY (kind, table_name, day)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS runs (table_name TEXT, idx TEXT, signature TEXT, kinds TEXT, opened REAL,
     host TEXT, state TEXT, updated REAL, time_step REAL, duration_s REAL, hyper TEXT,
     metrics TEXT, tags TEXT, note TEXT,
-    problems TEXT, PRIMARY KEY (table_name, idx)) WITHOUT ROWID;
+    problems TEXT, parent TEXT, PRIMARY KEY (table_name, idx)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_age ON runs (opened, idx);
+CREATE INDEX IF NOT EXISTS by_parent ON runs (table_name, parent) WHERE parent <> '';
 """
 
 
@@ -75,13 +87,39 @@ class Catalogue:
     def __exit__(self, *_: object) -> None:
         self._db.close()
 
-    def refresh(self, now_ns: int, progress: Callable[[int, int], None] | None = None) -> None:
-        """Bring the catalogue up to the tree.
+    def refresh(self, now_ns: int, progress: Progress | None = None) -> None:
+        """Bring the whole catalogue up to the tree.
 
         Args:
             now_ns: the wall clock, Unix nanoseconds.
             progress: told (runs read, runs to read) while there are many.
         """
+        self.refresh_names(now_ns)
+        self._read_changed(self._db.execute(_ALL_RUNS), now_ns, progress)
+
+    def refresh_newest(
+        self,
+        now_ns: int,
+        progress: Progress | None = None,
+        *,
+        limit: int,
+        table: str | None = None,
+        since: float | None = None,
+    ) -> None:
+        """Know all runs, and bring the rows that `records` gives for these arguments up to the tree."""
+        self.refresh_names(now_ns)
+        self._read_changed(self._db.execute(_ALL_RUNS + " WHERE opened IS NULL"), now_ns, progress)
+        where, values = _condition(table, since)
+        newest = f"{_ALL_RUNS} {where} ORDER BY opened DESC, idx DESC LIMIT ?"
+        self._read_changed(self._db.execute(newest, [*values, limit]), now_ns, progress)
+
+    def refresh_run(self, table: str, index: str, now_ns: int) -> None:
+        """Bring one row that `names` gave up to the tree."""
+        one = f"{_ALL_RUNS} WHERE table_name = ? AND idx = ?"
+        self._read_changed(self._db.execute(one, (table, index)), now_ns, None)
+
+    def refresh_names(self, now_ns: int) -> None:
+        """Know which runs there are, without looking into those that were known."""
         found = dict(self._scan_days())
         known = {
             (kind, table, day): mtime
@@ -95,7 +133,6 @@ class Catalogue:
                 for table, day in changed:
                     self._list_day(table, day)
                 self._note_days(found, known, now_ns)
-        self._read_changed(now_ns, progress)
 
     def _scan_days(self) -> Iterator[tuple[tuple[str, str, str], int]]:
         for kind in DEFAULT_LOG_TYPES:
@@ -142,14 +179,16 @@ class Catalogue:
             ],
         )
 
-    def _read_changed(self, now_ns: int, progress: Callable[[int, int], None] | None) -> None:
+    def _read_changed(
+        self, runs: Iterable[tuple[str, str, str, str]], now_ns: int, progress: Progress | None
+    ) -> None:
+        """Read the runs among (table, index, signature, kinds) again whose signature is another now."""
         todo = []
-        for table, index, signature, kinds in self._db.execute(
-            "SELECT table_name, idx, signature, kinds FROM runs"
-        ):
-            current = run_signature(f"{self._root}/{LOG}/{table}/{index}", now_ns)
-            if current != signature or not signature:
-                todo.append((table, index, current, kinds))
+        with Signatures(self._root, now_ns) as signatures:
+            for table, index, signature, kinds in runs:
+                current = signatures.of(table, index)
+                if current != signature or not signature:
+                    todo.append((table, index, current, kinds))
         for start in range(0, len(todo), COMMIT_EVERY):
             batch = todo[start : start + COMMIT_EVERY]
             if progress is not None:
@@ -167,7 +206,7 @@ class Catalogue:
         return (
             table, index, kinds, record.opened, record.host, record.state, record.updated, record.time_step,
             record.duration_s, record.hyper_json, record.metrics_json, to_json(record.tags), record.note,
-            to_json(record.problems), signature,
+            to_json(record.problems), record.parent, signature,
         )  # fmt: skip
 
     def records(
@@ -178,7 +217,7 @@ class Catalogue:
         limit: int | None = None,
         light: bool = False,
     ) -> list[Record]:
-        """Rows as of the last refresh, oldest first.
+        """Rows as of the last refresh, oldest first; a chain is one row, that of its newest item.
 
         Args:
             table: only this task table.
@@ -200,11 +239,15 @@ class Catalogue:
         return int(self._db.execute(f"SELECT count(*) FROM runs {where}", values).fetchone()[0])  # noqa: S608
 
     def names(self, table: str | None = None) -> list[tuple[str, str]]:
-        """(table, index) of all runs, oldest first."""
-        where, values = _condition(table, None)
+        """(table, index) of all runs, oldest first; of a chain each item."""
+        where, values = _condition(table, None, ends_of_chains=False)
         return list(
             self._db.execute(f"SELECT table_name, idx FROM runs {where} ORDER BY opened, idx", values)  # noqa: S608
         )
+
+    def continued(self) -> set[tuple[str, str]]:
+        """(table, index) of the runs that go on with another one."""
+        return set(self._db.execute("SELECT table_name, idx FROM runs WHERE parent <> ''"))
 
     def record(self, table: str, index: str) -> Record:
         """One row.
@@ -223,26 +266,52 @@ class Catalogue:
         return _record(row)
 
 
-def run_signature(folder: str, now_ns: int) -> str:
-    """What tells whether a run's log folder changed; empty when that cannot be told yet."""
-    parts: list[int] = []
-    newest = 0
-    try:
-        found = os.stat(folder)
-        parts.append(found.st_mtime_ns)
-        newest = found.st_mtime_ns
-        found = os.stat(f"{folder}/{PROGRESS_FILE}")
-        parts += [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
-        newest = max(newest, found.st_mtime_ns, found.st_ctime_ns)
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    if now_ns - newest <= RACY_NS:
-        return ""
-    return ",".join(map(str, parts)) or "no log"
+class Signatures:
+    """What tells whether the log folders of runs changed; fastest for runs in the order of their days."""
+
+    def __init__(self, root: Path, now_ns: int) -> None:
+        self._root = root
+        self._now_ns = now_ns
+        self._day: tuple[str, str] | None = None
+        self._folder = -1  # of that day: a path relative to it is resolved in half the time
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
+
+    def of(self, table: str, index: str) -> str:
+        """The signature of one run; empty when it cannot be told yet."""
+        day, _, name = index.rpartition("/")
+        if self._day != (table, day):
+            self._close()
+            self._day = (table, day)
+            with suppress(FileNotFoundError, NotADirectoryError):
+                self._folder = os.open(f"{self._root}/{LOG}/{table}/{day}", os.O_RDONLY | os.O_DIRECTORY)
+        if self._folder < 0:
+            return _NO_LOG
+        try:
+            found = os.stat(name, dir_fd=self._folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return _NO_LOG
+        text, newest = f"{found.st_mtime_ns}", found.st_mtime_ns
+        with suppress(FileNotFoundError, NotADirectoryError):
+            found = os.stat(f"{name}/{PROGRESS_FILE}", dir_fd=self._folder)
+            text += f",{found.st_ino},{found.st_size},{found.st_mtime_ns},{found.st_ctime_ns}"
+            newest = max(newest, found.st_mtime_ns, found.st_ctime_ns)
+        return "" if self._now_ns - newest <= RACY_NS else text
 
 
-def _condition(table: str | None, since: float | None) -> tuple[str, list[object]]:
-    terms: list[str] = []
+def _condition(
+    table: str | None, since: float | None, *, ends_of_chains: bool = True
+) -> tuple[str, list[object]]:
+    terms: list[str] = [_NOT_CONTINUED] if ends_of_chains else []
     values: list[object] = []
     if table is not None:
         terms.append("table_name = ?")
@@ -269,6 +338,7 @@ def _record(row: tuple[Any, ...]) -> Record:
         tags,
         note,
         problems,
+        parent,
     ) = row
     return Record(
         table=table,
@@ -285,6 +355,7 @@ def _record(row: tuple[Any, ...]) -> Record:
         tags=() if tags in _EMPTY else tuple(json.loads(tags)),
         note=note or "",
         problems=() if problems in _EMPTY else tuple(json.loads(problems)),
+        parent=parent or "",
     )
 
 

@@ -1,4 +1,4 @@
-"""Changes to a database that are whole or not there: trash, copies, and the journal behind both.
+"""Changes to a database that are whole or not there: the trash, and the journal behind it and `copies`.
 
 Everything lies in `<data_root>/.rla/`:
 
@@ -14,7 +14,8 @@ happened (staged copies without entry are swept). Killed after it: the next comm
 the lock finishes the renames. A kind that lies on another disk (a link) gets its trash and its
 staging below that kind's own `.rla/`.
 
-A trash entry is deleted `TRASH_DAYS` after its creation, or by `empty_trash`: it is renamed to
+A trash entry is deleted `TRASH_DAYS` after its creation by whatever command comes next, or by
+`empty_trash`: it is renamed to
 `gone-<id>` first, so that half of it is never seen as an entry.
 """
 
@@ -32,17 +33,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rla_client.database.records import RUN_FILE, read_json, read_record
+from rla_client.database.live import known_states
+from rla_client.database.records import LIVE_STATES, RUN_FILE, read_json, read_record
 from rla_client.database.tree import Item, item_bytes
 from rla_client.errors import BrokenFileError, DatabaseError, LiveRunError
 from rla_client.layout import DEFAULT_LOG_TYPES, LOG
-from rla_client.storage import TEMP_PREFIX, fsync_folder, write_atomic
+from rla_client.storage import fsync_folder, write_atomic
 
 HIDDEN = ".rla"
 TRASH_DAYS = 7.0
 ENTRY = "entry.json"
 FORMAT = 1
-_COPY_BYTES = 1 << 20
 Move = tuple[str, str]
 
 
@@ -112,16 +113,22 @@ def refuse_live(data_root: Path, items: Iterable[Item], now: float) -> None:
 
 
 def live_runs(data_root: Path, items: Iterable[Item], now: float) -> set[tuple[str, str]]:
-    """(table, index) of the runs that are being written."""
+    """(table, index) of the runs that are being written, by run.json, or else by what this machine knows."""
     found = set()
+    silent = []
     for table, index in {(item.table, item.index) for item in items}:
         try:
             run = read_json(f"{data_root}/{LOG}/{table}/{index}/{RUN_FILE}")
         except BrokenFileError:
             continue
-        if run is not None and read_record(data_root, table, index, ()).is_live(now):
+        if run is None or run.get("state") not in LIVE_STATES:
+            continue
+        record = read_record(data_root, table, index, ())
+        if record.is_live(now):
             found.add((table, index))
-    return found
+        else:
+            silent.append(record)
+    return found | known_states(data_root, silent).keys() if silent else found
 
 
 def move_to_trash(data_root: Path, items: Sequence[Item], now: float) -> str:
@@ -135,100 +142,19 @@ def move_to_trash(data_root: Path, items: Sequence[Item], now: float) -> str:
         OSError: a rename failed; the rest of the entry is finished by the next command.
     """
     refuse_live(data_root, items, now)
-    name = f"{datetime.fromtimestamp(now).strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"  # noqa: DTZ006
+    name = f"{_entry_time(now)}-{secrets.token_hex(3)}"
     moves = []
     for item in items:
-        base = _hidden_base(data_root, item.kind)
+        base = hidden_base(data_root, item.kind)
         for path in item.paths:
             relative = os.path.relpath(path, data_root)
             moves.append((relative, f"{base}/trash/{name}/items/{relative}"))
     folder = data_root / HIDDEN / "trash" / name
     folder.mkdir(parents=True)
-    _write_entry(folder, now, "moving", moves)
-    _carry_out(data_root, moves)
-    _write_entry(folder, now, "done", moves)
+    write_entry(folder, now, "moving", moves)
+    carry_out(data_root, moves)
+    write_entry(folder, now, "done", moves)
     return name
-
-
-def copy_items(
-    data_root: Path, items: Sequence[Item], target: Callable[[Item], str], now: float
-) -> list[Item]:
-    """Copy the items of one run, all of them or none; the caller holds `changing`.
-
-    Args:
-        data_root: the database.
-        items: items of one run.
-        target: where an item's table goes, relative to the data root, such as `arc/log/task`.
-        now: Unix seconds.
-
-    Returns:
-        Those that were copied; items that are already there are left as they are.
-
-    Raises:
-        LiveRunError: the run is being written.
-        OSError: no space and the like; nothing is left of the copy.
-    """
-    refuse_live(data_root, items, now)
-    name = f"{int(now)}-{secrets.token_hex(4)}"
-    folder = data_root / HIDDEN / "copies" / name
-    moves: list[Move] = []
-    copied = []
-    places = {folder}
-    try:
-        for item in items:
-            fresh = [(path, _target_path(item, path, target(item))) for path in item.paths]
-            fresh = [(path, final) for path, final in fresh if not os.path.lexists(data_root / final)]
-            for path, final in fresh:
-                base = _hidden_base(data_root, Path(final).parts[0])
-                staged = f"{base}/copies/{name}/items/{len(moves)}"
-                places.add(data_root / base / "copies" / name)
-                _copy(path, data_root / staged)
-                moves.append((staged, final))
-            if fresh:
-                copied.append(item)
-        if moves:
-            folder.mkdir(parents=True, exist_ok=True)
-            _write_entry(folder, now, "moving", moves)
-            _carry_out(data_root, moves)
-    finally:
-        if not (folder / ENTRY).exists() or not _unfinished(data_root, moves):
-            for place in places:
-                shutil.rmtree(place, ignore_errors=True)
-    return copied
-
-
-def _target_path(item: Item, path: str, table: str) -> str:
-    day = item.index.rsplit("/", 1)[0]
-    return f"{table}/{day}/{os.path.basename(path)}"
-
-
-def _copy(source: str, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if os.path.isdir(source) and not os.path.islink(source):
-        shutil.copytree(source, target, symlinks=True, ignore=_not_to_copy, copy_function=_copy_file)
-        for folder, _, _ in os.walk(target):
-            fsync_folder(folder)
-    else:
-        _copy_file(source, os.fspath(target))
-
-
-def _not_to_copy(folder: str, names: list[str]) -> list[str]:
-    """Temp files, sockets and pipes."""
-    skipped = []
-    for name in names:
-        path = os.path.join(folder, name)
-        plain = os.path.islink(path) or os.path.isdir(path) or os.path.isfile(path)
-        if name.startswith(TEMP_PREFIX) or not plain:
-            skipped.append(name)
-    return skipped
-
-
-def _copy_file(source: str, target: str) -> str:
-    shutil.copy2(source, target, follow_symlinks=False)
-    if not os.path.islink(target):
-        with open(target, "rb") as file:
-            os.fsync(file.fileno())
-    return target
 
 
 def trash_entries(data_root: Path) -> list[TrashEntry]:
@@ -265,8 +191,8 @@ def restore_trash(data_root: Path, name: str) -> int:
     if taken:
         message = f"{len(taken)} paths are taken, such as {taken[0]}; move them away first"
         raise DatabaseError(message)
-    _write_entry(folder, float(entry["created"]), "restoring", back)
-    _carry_out(data_root, back)
+    write_entry(folder, float(entry["created"]), "restoring", back)
+    carry_out(data_root, back)
     _delete_entry(data_root, name, back)
     return len(back)
 
@@ -283,6 +209,32 @@ def empty_trash(data_root: Path, now: float, older_than_s: float = 0.0) -> int:
             freed += entry.bytes
             _delete_entry(data_root, entry.name, entry.moves)
     return freed
+
+
+def drop_expired(data_root: Path, now: float) -> None:
+    """Empty what has been in the trash for `TRASH_DAYS`; cheap when there is none.
+
+    Any command may call it: who cannot write here, or finds the database busy, leaves it to the next.
+    """
+    import fcntl
+
+    limit = _entry_time(now - TRASH_DAYS * 86400)
+    try:
+        names = os.listdir(data_root / HIDDEN / "trash")
+        if not any(name[: len(limit)] <= limit for name in names):
+            return
+        descriptor = os.open(data_root / HIDDEN / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError:
+        return
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _recover(data_root, now)
+    os.close(descriptor)
+
+
+def _entry_time(now: float) -> str:
+    """What the name of a trash entry begins with; sorts by time."""
+    return datetime.fromtimestamp(now).strftime("%Y%m%d-%H%M%S")  # noqa: DTZ006 - for people
 
 
 def _delete_entry(data_root: Path, name: str, moves: Iterable[Move]) -> None:
@@ -304,11 +256,11 @@ def _recover(data_root: Path, now: float) -> None:
             continue
         moves = [(str(old), str(new)) for old, new in entry["moves"]]
         if entry["state"] == "moving":
-            _carry_out(data_root, moves)
+            carry_out(data_root, moves)
             if entry_folder.parent.name == "trash":
-                _write_entry(entry_folder, entry["created"], "done", moves)
+                write_entry(entry_folder, entry["created"], "done", moves)
         elif entry["state"] == "restoring":
-            _carry_out(data_root, moves)
+            carry_out(data_root, moves)
             _delete_entry(data_root, entry_folder.name, moves)
     for base in bases:
         for leftover in [*base.glob("copies/*"), *base.glob("trash/gone-*")]:
@@ -319,11 +271,13 @@ def _recover(data_root: Path, now: float) -> None:
     empty_trash(data_root, now, TRASH_DAYS * 86400)
 
 
-def _unfinished(data_root: Path, moves: Iterable[Move]) -> bool:
+def unfinished(data_root: Path, moves: Iterable[Move]) -> bool:
+    """Whether something is still where it was to be moved from."""
     return any(os.path.lexists(data_root / old) for old, _ in moves)
 
 
-def _carry_out(data_root: Path, moves: Iterable[Move]) -> None:
+def carry_out(data_root: Path, moves: Iterable[Move]) -> None:
+    """Make the renames of a journal entry, those that are not made yet."""
     touched = set()
     for old, new in moves:
         source, target = data_root / old, data_root / new
@@ -340,7 +294,7 @@ def _carry_out(data_root: Path, moves: Iterable[Move]) -> None:
             fsync_folder(folder)
 
 
-def _hidden_base(data_root: Path, kind: str) -> str:
+def hidden_base(data_root: Path, kind: str) -> str:
     """`.rla`, or `<kind>/.rla` where the kind lies on another disk."""
     folder = data_root / kind
     if folder.exists() and folder.stat().st_dev != data_root.stat().st_dev:
@@ -348,7 +302,8 @@ def _hidden_base(data_root: Path, kind: str) -> str:
     return HIDDEN
 
 
-def _write_entry(folder: Path, created: float, state: str, moves: Sequence[Move]) -> None:
+def write_entry(folder: Path, created: float, state: str, moves: Sequence[Move]) -> None:
+    """Write a journal entry; it stands when this returns."""
     content = {"format": FORMAT, "created": created, "state": state, "moves": [list(move) for move in moves]}
     write_atomic(folder / ENTRY, json.dumps(content, indent=1).encode("utf-8", "surrogatepass"))
 
@@ -365,33 +320,3 @@ def _read_entry(folder: Path) -> dict[str, Any] | None:
     if entry is None or entry.get("format") != FORMAT or not isinstance(entry.get("moves"), list):
         return None
     return entry
-
-
-def publish(data_root: Path, build: Callable[[Path], dict[str, str]], now: float) -> None:
-    """Make new items that appear all together or not at all; the caller holds `changing`.
-
-    Args:
-        data_root: the database.
-        build: fills a fresh folder and returns {name in it: final path relative to the data root}.
-        now: Unix seconds.
-
-    Raises:
-        OSError: no space and the like; nothing is left.
-    """
-    folder = data_root / HIDDEN / "copies" / f"{int(now)}-{secrets.token_hex(4)}"
-    staging = folder / "items"
-    staging.mkdir(parents=True)
-    moves: list[Move] = []
-    try:
-        final = build(staging)
-        for here, _, names in os.walk(staging):
-            for name in names:
-                with open(os.path.join(here, name), "rb") as file:
-                    os.fsync(file.fileno())
-            fsync_folder(here)
-        moves = [(os.path.relpath(staging / name, data_root), target) for name, target in final.items()]
-        _write_entry(folder, now, "moving", moves)
-        _carry_out(data_root, moves)
-    finally:
-        if not (folder / ENTRY).exists() or not _unfinished(data_root, moves):
-            shutil.rmtree(folder, ignore_errors=True)

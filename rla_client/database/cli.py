@@ -1,8 +1,9 @@
 """`rla`: the command line of a database.
 
 Commands live in modules that register themselves on the app; a module that is not installed
-is left out. Each is started with imports of typer only: tables, charts and most commands need
-neither pandas nor numpy, so that `rla show` answers within 0.3 s.
+is left out. Only the module of the command that is asked for is imported, and each starts with
+imports of typer only: tables, charts and most commands need neither pandas nor numpy, so that
+`rla show` answers within 0.3 s.
 
 Errors that are the user's to mend are one message on stderr and exit code 1; wrong options are
 typer's, exit code 2. A reader that closes the pipe ends the command quietly.
@@ -20,22 +21,28 @@ import typer
 
 from rla_client.errors import RlaError
 
-COMMAND_MODULES = (
-    "rla_client.database.cli_view",
-    "rla_client.database.cli_tail",
-    "rla_client.database.cli_change",
-    "rla_client.database.cli_output",
-    "rla_client.database.cli_init",
-    "rla_client.database.cli_project",
-    "rla_client.experiment.cli",
-)
+COMMAND_MODULES = {
+    "rla_client.database.cli_view": ("ls", "show", "diff", "compare"),
+    "rla_client.database.cli_tail": ("tail",),
+    "rla_client.database.cli_change": ("tag", "note", "rm", "archive", "migrate"),
+    "rla_client.database.cli_upkeep": ("du", "fsck", "trash"),
+    "rla_client.database.cli_output": ("plot", "export", "tb", "import"),
+    "rla_client.database.cli_init": ("init",),
+    "rla_client.database.cli_project": ("push", "pull", "verify"),
+    "rla_client.experiment.cli": ("resume", "restore-code", "rerun"),
+}
 EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 
 
-def make_app() -> typer.Typer:
-    """The app with all commands."""
+def make_app(command: str | None = None) -> typer.Typer:
+    """The app.
+
+    Args:
+        command: only the commands of the module that has this one; None, or one that is not known:
+            all of them.
+    """
     app = typer.Typer(
         name="rla",
         help="Look at, compare, plot and manage the runs of an RLA database.",
@@ -46,10 +53,17 @@ def make_app() -> typer.Typer:
         "The database is --data-root, or RLA_DATA_ROOT, "
         "or the one found here or upwards beside rla_config.yaml.",
     )
-    for name in COMMAND_MODULES:
+    app.callback()(_group)
+    wanted = [name for name, commands in COMMAND_MODULES.items() if command in commands]
+    for name in wanted or COMMAND_MODULES:
         if find_spec(name) is not None:
             import_module(name).register(app)
     return app
+
+
+def _group() -> None:
+    # Makes typer ask for a command's name also where only one was registered.
+    pass
 
 
 def main() -> None:
@@ -57,7 +71,7 @@ def main() -> None:
     gc.disable()  # a command is short; collecting while 10,000 rows are made costs a fifth of its time
     code = 0
     try:
-        make_app()(standalone_mode=True)
+        make_app(sys.argv[1] if len(sys.argv) > 1 else None)(standalone_mode=True)
     except SystemExit as exit_:
         code = exit_.code if isinstance(exit_.code, int) else EXIT_FAULT
     except RlaError as error:

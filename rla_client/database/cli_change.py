@@ -1,15 +1,13 @@
-"""`rla tag`, `note`, `rm`, `archive`, `migrate`, `trash`, `du`, `fsck`: managing runs."""
+"""`rla tag`, `note`, `rm`, `archive`, `migrate`: changing runs."""
 
 from __future__ import annotations
 
-import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rla_client.database.cli_options import (
-    AsCsv,
-    AsJson,
     DataRoot,
     RunArgument,
     RunArguments,
@@ -20,9 +18,9 @@ from rla_client.database.cli_options import (
     agree,
     choose_records,
     open_database,
-    print_rows,
     say,
     say_aside,
+    say_waiting,
 )
 
 if TYPE_CHECKING:
@@ -51,17 +49,6 @@ def register(app: typer.Typer) -> None:
     app.command()(rm)
     app.command()(archive)
     app.command()(migrate)
-    app.command()(du)
-    app.command()(fsck)
-    bin_app = typer.Typer(help="The trash: list (default), restore, empty.", invoke_without_command=True)
-    bin_app.callback()(trash)
-    bin_app.command("restore")(restore)
-    bin_app.command("empty")(empty)
-    app.add_typer(bin_app, name="trash")
-
-
-def _waiting() -> None:
-    say_aside("waiting for another rla command that changes this database…")
 
 
 def tag(
@@ -78,7 +65,7 @@ def tag(
 
     database = open_database(data_root)
     record = database.find(run, table).record
-    with changing(database.data_root, clock(), _waiting):
+    with changing(database.data_root, clock(), say_waiting):
         content = change_note(
             database.data_root, record, add=[] if remove else tags, remove=tags if remove else []
         )
@@ -104,7 +91,7 @@ def note(
     if text is None:
         say(record.note or f"{record.date} has no note")
         return
-    with changing(database.data_root, clock(), _waiting):
+    with changing(database.data_root, clock(), say_waiting):
         change_note(database.data_root, record, note=text)
     say(f"{record.date}: noted")
 
@@ -168,6 +155,12 @@ def rm(
     table: TableOption = None,
     yes: Yes = False,
     data_root: DataRoot = None,
+    master: Annotated[
+        bool, typer.Option("--master", help="On the master too: to its trash, and never sent again.")
+    ] = False,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="With --master: the rla_config.yaml that names it.")
+    ] = None,
 ) -> None:
     """Move runs to the trash, from where they come back for 7 days."""
     from rla_client.database.changes import TRASH_DAYS, changing, move_to_trash, refuse_live
@@ -182,13 +175,37 @@ def rm(
         return
     refuse_live(database.data_root, items, clock())
     total = _list(records, items)
-    if not agree("Move them to the trash?", yes):
+    _say_about_master(database.data_root, items, master=master)
+    if not agree("Move them to the trash" + (" here and on the master?" if master else "?"), yes):
         raise typer.Exit(1)
-    with changing(database.data_root, clock(), _waiting):
+    if master:
+        from rla_client.database.master_side import remove_on_master
+
+        remove_on_master(database.data_root, items, config)
+    with changing(database.data_root, clock(), say_waiting):
         name = move_to_trash(database.data_root, items, clock())
     say(f"moved {len(items)} item(s) to the trash as {name}")
     say(f"freed now: 0 B; {bytes_text(total)} by `rla trash empty`, or in {TRASH_DAYS:.0f} days")
     say(f"undo: rla trash restore {name}")
+
+
+def _say_about_master(data_root: Path, items: Sequence[Item], *, master: bool) -> None:
+    """Warn about what would be left in the trash alone."""
+    from rla_client.database.master_side import lacking
+    from rla_client.database.terminal import bytes_text
+
+    found = lacking(data_root, items)
+    if found is None:
+        return
+    if found["files"]:
+        size = bytes_text(found["bytes"])
+        say_aside(f"warning: the master lacks {found['files']} of these files ({size}): not replicated yet")
+    if master and found["pruned"]:
+        say_aside(
+            f"warning: {found['pruned']} of these files were pruned here: the master's are the only ones"
+        )
+    if not master:
+        say("the master keeps its copy; --master removes it there too")
 
 
 def archive(
@@ -232,7 +249,8 @@ def migrate(
 def _copy(
     database: Database, records: Sequence[Record], items: Sequence[Item], how: tuple[str, str, bool]
 ) -> None:
-    from rla_client.database.changes import changing, copy_items, refuse_live
+    from rla_client.database.changes import changing, refuse_live
+    from rla_client.database.copies import copy_items
     from rla_client.database.records import clock
 
     pattern, place, yes = how
@@ -244,7 +262,7 @@ def _copy(
     if not agree(f"Copy them to {place}?", yes):
         raise typer.Exit(1)
     copied = 0
-    with changing(database.data_root, clock(), _waiting):
+    with changing(database.data_root, clock(), say_waiting):
         for record in records:
             mine = [item for item in items if (item.table, item.index) == (record.table, record.index)]
             done = copy_items(
@@ -256,109 +274,3 @@ def _copy(
             copied += len(done)
     there = len(items) - copied
     say(f"copied {copied} item(s) to {place}" + (f"; {there} were there already" if there else ""))
-
-
-def trash(
-    context: typer.Context, data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False
-) -> None:
-    """List what can be restored."""
-    if context.invoked_subcommand is not None:
-        return
-    from rla_client.database.changes import TRASH_DAYS, trash_entries
-    from rla_client.database.terminal import bytes_text
-
-    entries = trash_entries(open_database(data_root).data_root)
-    rows = []
-    for entry in entries:
-        until = time.strftime("%Y-%m-%d", time.localtime(entry.created + TRASH_DAYS * 86400))
-        size: object = entry.bytes if as_json or as_csv else bytes_text(entry.bytes)
-        rows.append([entry.name, len(entry.moves), size, until, entry.moves[0][0] if entry.moves else None])
-    if rows or as_json or as_csv:
-        print_rows(["entry", "paths", "size", "kept until", "first"], rows, as_json=as_json, as_csv=as_csv)
-    else:
-        say("the trash is empty")
-
-
-def restore(
-    entry: Annotated[str, typer.Argument(help="Entry, as `rla trash` lists it.")], data_root: DataRoot = None
-) -> None:
-    """Move an entry back to where it was."""
-    from rla_client.database.changes import changing, restore_trash
-    from rla_client.database.records import clock
-
-    root = open_database(data_root).data_root
-    with changing(root, clock(), _waiting):
-        count = restore_trash(root, entry)
-    say(f"restored {count} path(s)")
-
-
-def empty(yes: Yes = False, data_root: DataRoot = None) -> None:
-    """Delete everything in the trash for good."""
-    from rla_client.database.changes import changing, empty_trash, trash_entries
-    from rla_client.database.records import clock
-    from rla_client.database.terminal import bytes_text
-
-    root = open_database(data_root).data_root
-    entries = trash_entries(root)
-    if not entries:
-        say("the trash is empty")
-        return
-    say(f"{len(entries)} entries, {bytes_text(sum(entry.bytes for entry in entries))}")
-    if not agree("Delete them for good?", yes):
-        raise typer.Exit(1)
-    with changing(root, clock(), _waiting):
-        freed = empty_trash(root, clock())
-    say(f"freed {bytes_text(freed)}")
-
-
-def du(data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
-    """Disk use by table and kind, with archive and trash."""
-    from rla_client.database.sizes import disk_use
-    from rla_client.database.terminal import bytes_text
-
-    rows = disk_use(open_database(data_root).data_root)
-    total = sum(size for _, _, _, size in rows)
-    if not (as_json or as_csv):
-        shown = [[*row[:3], bytes_text(row[3])] for row in rows]
-        print_rows(
-            ["table", "kind", "items", "size"],
-            [*shown, ["total", "", "", bytes_text(total)]],
-            as_json=False,
-            as_csv=False,
-        )
-        return
-    print_rows(["table", "kind", "items", "size"], rows, as_json=as_json, as_csv=as_csv)
-
-
-def fsck(
-    fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended.")] = False,
-    table: TableOption = None,
-    yes: Yes = False,
-    data_root: DataRoot = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-) -> None:
-    """Find torn, missing, orphan and inconsistent items."""
-    from rla_client.database.changes import changing
-    from rla_client.database.fsck import find_faults, mend
-    from rla_client.database.records import clock
-
-    root = open_database(data_root).data_root
-    faults = find_faults(root, clock(), table)
-    if as_json or as_csv or faults:
-        rows = [[fault.kind, fault.where, fault.text, fault.mendable] for fault in faults]
-        print_rows(["fault", "where", "what", "mendable"], rows, as_json=as_json, as_csv=as_csv)
-    if not faults:
-        if not (as_json or as_csv):
-            say("no faults")
-        return
-    mendable = [fault for fault in faults if fault.mendable]
-    if not fix:
-        say_aside(f"{len(faults)} fault(s), {len(mendable)} can be mended by --fix")
-        raise typer.Exit(1)
-    if mendable and agree(f"Mend {len(mendable)} fault(s)?", yes):
-        with changing(root, clock(), _waiting):
-            for fault in mendable:
-                mend(root, fault, clock())
-        say_aside(f"mended {len(mendable)}, left {len(faults) - len(mendable)}")
-    raise typer.Exit(0 if len(mendable) == len(faults) else 1)

@@ -68,11 +68,20 @@ def open_database(data_root: Path | None, *, archived: bool = False) -> Database
     from rla_client.database.runs import Database
 
     database = Database(data_root if data_root is not None else find_data_root(Path.cwd()))
+    _drop_expired_trash(database.data_root)
     if archived:
         database = database.archived
     if sys.stderr.isatty():
         database.progress = _progress
     return database
+
+
+def _drop_expired_trash(data_root: Path) -> None:
+    if (data_root / ".rla" / "trash").is_dir():  # most databases have none, and the import takes time
+        from rla_client.database.changes import drop_expired
+        from rla_client.database.records import clock
+
+        drop_expired(data_root, clock())
 
 
 def _progress(done: int, total: int) -> None:
@@ -92,6 +101,7 @@ def find_data_root(start: Path) -> Path:
             return folder
         if (folder / CONFIG_NAME).is_file():
             found = sorted(_roots_below(folder, _SEARCH_DEPTH))
+            found = [path for path in found if path.is_relative_to(start)] or found
             if len(found) == 1:
                 return found[0]
             if found:
@@ -153,6 +163,11 @@ def say(text: str) -> None:
 def say_aside(text: str) -> None:
     """Print to stderr: what is not the answer itself."""
     print(text, file=sys.stderr)  # noqa: T201
+
+
+def say_waiting() -> None:
+    """Why nothing happens."""
+    say_aside("waiting for another rla command that changes this database…")
 
 
 def print_rows(

@@ -74,7 +74,7 @@ def plot(
         raise ArgumentError(message)
     database = open_database(data_root)
     try:
-        from rla_client.plot.frames import curves
+        from rla_client.plot.frames import BAND_NAMES, curves
         from rla_client.plot.style import paper_style
     except ImportError as error:  # pragma: no cover - matplotlib is an extra
         message = "plots need matplotlib: pip install matplotlib"
@@ -93,7 +93,7 @@ def plot(
     out.parent.mkdir(parents=True, exist_ok=True)
     with paper_style():  # fonts as text in PDF and SVG
         figure.savefig(out)
-    say(f"{out}: {len(records)} run(s)")
+    say(f"{out}: {len(records)} run(s), {BAND_NAMES[band]}")
 
 
 def export(

@@ -46,7 +46,10 @@ def register(app: typer.Typer) -> None:
 
 
 def ls(
-    table: Annotated[str | None, typer.Argument(help="Task table.", show_default=False)] = None,
+    tables: Annotated[
+        str | None, typer.Argument(metavar="[TABLE]", help="Only this task table.", show_default=False)
+    ] = None,
+    table: TableOption = None,
     where: Where = None,
     since: Since = None,
     sort: Annotated[
@@ -64,6 +67,7 @@ def ls(
     """List runs, newest last, with state, time-step and tracked hyper-parameters."""
     from rla_client.database.records import clock
 
+    table = _one_table(tables, table)
     database = open_database(data_root, archived=archived)
     machine = as_json or as_csv
     if limit is None:
@@ -89,6 +93,15 @@ def ls(
     broken = sum(bool(record.problems) for record in records)
     if broken and not machine:
         say_aside(f"({broken} run(s) with unreadable files; `rla fsck` or `rla show RUN` says which)")
+
+
+def _one_table(argument: str | None, option: str | None) -> str | None:
+    from rla_client.errors import ArgumentError
+
+    if argument is not None and option is not None and argument != option:
+        message = f"one table at a time, not {argument!r} and --table {option!r}"
+        raise ArgumentError(message)
+    return argument if argument is not None else option
 
 
 def _sorted(records: list[Record], sort: str, now: float) -> list[Record]:
@@ -120,7 +133,8 @@ def _listing(
         asked = [name.strip() for name in columns.split(",") if name.strip()]
         chosen = {"step": "time_step", "time-step": "time_step", "took": "duration"}
         views = [RowView(record, now) for record in records]
-        return asked, [[view.get(chosen.get(name, name)) for name in asked] for view in views]
+        cells = [[view.get(chosen.get(name, name)) for name in asked] for view in views]
+        return asked, cells if everything else [list(map(_shown, row)) for row in cells]
     texts = [tracked_texts(record.index) for record in records]
     keys = list(dict.fromkeys(key for text in texts for key in text))
     several = everything or len({record.table for record in records}) > 1
@@ -138,6 +152,15 @@ def _listing(
         for row, record in zip(rows, records, strict=True):
             row.append(" ".join(record.tags) or None)
     return names, rows
+
+
+def _shown(value: object) -> object:
+    """Lists of names (tags, kinds) as people write them; whole time-steps as ints."""
+    from rla_client.database.terminal import plain
+
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return " ".join(value) or None
+    return plain(value)
 
 
 def show(

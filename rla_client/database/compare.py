@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rla_client.database.query import files_below
+from rla_client.layout import HYPARAM_FILE_NAME
 
 if TYPE_CHECKING:
     from rla_client.database.records import Record
     from rla_client.database.runs import Run
 
 MAX_CODE_BYTES = 2 << 20  # a larger file is only said to differ
+PARAMETER_FILES = frozenset(f"{HYPARAM_FILE_NAME}.{suffix}" for suffix in ("json", "yaml"))
 _ENVIRONMENT = ("host", "user", "versions")
 
 
@@ -60,10 +62,10 @@ def differing_keys(records: Sequence[Record]) -> tuple[list[str], list[dict[str,
 def code_diff(first: str, second: str) -> str:
     """Unified diff of two folders of text files; empty when they are equal.
 
-    Files that are no text, or larger than `MAX_CODE_BYTES`, are only said to differ.
+    Files that are no text, or larger than `MAX_CODE_BYTES`, are only said to differ. The
+    parameters that lie beside the code are no code.
     """
-    left = {os.path.relpath(path, first): path for path in files_below(first)}
-    right = {os.path.relpath(path, second): path for path in files_below(second)}
+    left, right = _code_files(first), _code_files(second)
     pieces = []
     for name in sorted(left.keys() | right.keys()):
         old, new = _content(left.get(name)), _content(right.get(name))
@@ -80,6 +82,11 @@ def code_diff(first: str, second: str) -> str:
             f"b/{name}" if new is not None else "/dev/null",
         )
     return "".join(pieces)
+
+
+def _code_files(folder: str) -> dict[str, str]:
+    found = {os.path.relpath(path, folder): path for path in files_below(folder)}
+    return {name: path for name, path in found.items() if name not in PARAMETER_FILES}
 
 
 def _content(path: str | None) -> bytes | None:

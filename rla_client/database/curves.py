@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rla_client.database.chains import chain_columns, chain_of
+from rla_client.database.csv_table import TIME_STEP
 from rla_client.database.records import PROGRESS_FILE, clock
 from rla_client.errors import DatabaseError
 from rla_client.layout import LOG
@@ -36,10 +38,19 @@ def long_frame(
     now_ns = int(clock() * 1e9)
     names = list(dict.fromkeys([x, *metrics]))
 
+    continued = database.continued_runs()
+
+    def columns(table: str, index: str, wanted: Sequence[str]) -> dict[str, Any]:
+        path = f"{database.data_root}/{LOG}/{table}/{index}/{PROGRESS_FILE}"
+        return cache.columns(path, wanted, now_ns)
+
     def read(pair: tuple[str, str]) -> dict[str, Any] | Exception:
-        path = f"{database.data_root}/{LOG}/{pair[0]}/{pair[1]}/{PROGRESS_FILE}"
+        table, index = pair
         try:
-            return cache.columns(path, names, now_ns)
+            if pair not in continued:
+                return columns(table, index, names)
+            chain = chain_of(database.data_root, table, index)
+            return chain_columns(chain, lambda one, wanted: columns(table, one, wanted), names, TIME_STEP)
         except FileNotFoundError:
             return {}
         except (DatabaseError, OSError) as error:

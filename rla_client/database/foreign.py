@@ -1,9 +1,9 @@
 """Making items out of foreign logs: TensorBoard event folders, CSV files, garage's folders.
 
-Each source becomes one run: `log/<table>/<index>` with progress.csv (and the event files for
-TensorBoard), and `hyperparameter/<table>/<index>` with parameter.json. The index is made of the
-time of the source's first record and its path below the imported folder, so importing again
-finds the run there and leaves it. A run appears whole: it is built in `.rla/copies` and moved.
+Each source becomes one run: `log/<table>/<index>` with progress.csv (and TensorBoard's event
+files, or garage's text log), and `hyperparameter/<table>/<index>` with parameter.json. The index
+is made of the time of the source's first record and its path below the imported folder, so
+importing again finds the run there and leaves it. A run appears whole; see `copies.publish`.
 
 Values are copied as they are: numbers of event files by repr, cells of CSVs as text. The column
 `time-step` is the step of the event, or the source's own step column.
@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rla_client.database.changes import publish
+from rla_client.database.copies import publish
 from rla_client.database.csv_table import TIME_STEP, TIMESTAMP
 from rla_client.database.events import event_files, read_points
 from rla_client.errors import ArgumentError, BrokenFileError
@@ -45,6 +45,7 @@ class Source:
         params: hyper-parameters.
         began: Unix seconds of its first record.
         events: event files to copy.
+        text: text log to copy.
     """
 
     path: Path
@@ -54,6 +55,7 @@ class Source:
     params: Mapping[str, Any]
     began: float
     events: Sequence[Path] = ()
+    text: Path | None = None
 
 
 def import_logs(
@@ -115,6 +117,8 @@ def _publish(data_root: Path, table: str, index: str, what: tuple[Source, float]
         text = json.dumps(dict(source.params), indent=4, sort_keys=True, default=str)
         for target in (log, hyper):
             (target / f"{HYPARAM_FILE_NAME}.json").write_text(text, encoding="utf-8")
+        if source.text is not None:
+            shutil.copyfile(source.text, log / "log.txt")
         if source.events:
             (log / "tb" / "events").mkdir(parents=True)
             for path in source.events:
@@ -190,7 +194,11 @@ def _read_garage(path: Path, folder: Path) -> Source:
             raise BrokenFileError(os.fspath(path / name), f"no valid JSON ({error})") from error
         params |= content if name == "variant.json" else {"metadata": content}
     began = min(entry.stat().st_mtime for entry in path.iterdir())
-    return Source(path, _name(path, folder), *_with_steps(columns, rows), params, began, event_files(path))
+    text = path / "debug.log"
+    return Source(
+        path, _name(path, folder), *_with_steps(columns, rows), params, began, event_files(path),
+        text if text.is_file() else None,
+    )  # fmt: skip
 
 
 def _name(path: Path, folder: Path) -> str:

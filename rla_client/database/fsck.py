@@ -1,31 +1,32 @@
-"""Finding and mending faults of a database's files.
+"""Finding faults of a database's files; `mend` mends them.
 
-Each kind of fault has one check and, where that cannot lose anything, one way to mend it:
+Each kind of fault has one check and, where that loses nothing, one way to mend it:
 
-    torn-row      progress.csv ends in the middle of a row          cut off, the torn bytes go to the trash
-    torn-json     run.json, note.json, parameter.* unreadable       none (run.json, note.json: to the trash)
-    torn-archive  archive_tester entry unreadable                   none
-    short-rows    rows of progress.csv with too few or many cells   none
-    empty-item    a log folder without anything in it               to the trash
-    orphan        items of a run that has no log                    none
-    no-params     a run that has hyper-parameters in no file        none
-    temp-file     a temp file that a crash left (older than a day)  to the trash
-    stray         something in a day folder that is no item         none
-    stale-state   run.json says running, but nobody wrote it for a day   state becomes `killed`
-    step-differs  run.json and progress.csv disagree on the last time-step   run.json corrected
+    torn-row      progress.csv ends in the middle of a row       cut off, the torn bytes to the trash
+    torn-json     run.json or note.json unreadable               to the trash
+    torn-params   parameter.* of one item unreadable             replaced by the copy in another item
+    torn-archive  archive_tester entry unreadable                to the trash
+    short-rows    rows of progress.csv too short or too long     short: filled up, the old to the trash
+    empty-item    a log folder without anything in it            to the trash
+    temp-file     left by a crash, older than a day              to the trash
+    stale-state   running, but nobody wrote it for a day         state becomes `killed`
+    step-differs  last time-step of run.json not that of the CSV   run.json corrected
+    orphan        items of a run that has no log                 to the trash, but only when named
+    stray         something in a day folder that is no item      to the trash, but only when named
+    no-params     a run that has hyper-parameters in no file     none
 
-Runs that are being written are passed over. Mending needs the lock of `changes`.
+Runs that are being written are passed over.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rla_client.database.changes import live_runs, move_to_trash
+from rla_client.database.changes import live_runs
 from rla_client.database.csv_table import TIME_STEP, parse_header, read_tail
 from rla_client.database.hyper_params import printed_args, read_archive, read_parameter_file, tracked
 from rla_client.database.records import LIVE_STATES, NOTE_FILE, PROGRESS_FILE, RUN_FILE, read_json
@@ -39,11 +40,12 @@ from rla_client.database.tree import (
     run_items,
 )
 from rla_client.errors import DatabaseError
-from rla_client.layout import ARCHIVE_TESTER, DEFAULT_LOG_TYPES, HYPARAMETER, LOG
-from rla_client.storage import TEMP_PREFIX, write_atomic
+from rla_client.layout import ARCHIVE_TESTER, DEFAULT_LOG_TYPES, HYPARAM_FILE_NAME, HYPARAMETER, LOG
+from rla_client.storage import TEMP_PREFIX
 
 OLD_S = 86400.0  # a temp file or a live state older than this has nobody who will finish it
 MAX_CHECKED_BYTES = 1 << 30  # of one CSV, for short rows
+ON_REQUEST = frozenset({"orphan", "stray"})  # perhaps somebody's own files: mended only when named
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def _strays(data_root: Path, kind: str, table: str, day: str, now: float) -> Ite
                 if kind == ARCHIVE_TESTER and archive_stem(name) is None
                 else "no run"
             )
-            yield Fault("stray", f"{where}/{name}", hint, table)
+            yield Fault("stray", f"{where}/{name}", hint, table, mendable=True)
 
 
 def _run_faults(data_root: Path, table: str, index: str, about: tuple[set[str], float]) -> Iterator[Fault]:
@@ -111,6 +113,7 @@ def _run_faults(data_root: Path, table: str, index: str, about: tuple[set[str], 
             f"no log; only {', '.join(sorted(kinds))}",
             table,
             index,
+            mendable=True,
         )
     for item in items:
         if item.kind == LOG and not os.listdir(item.paths[0]):
@@ -140,7 +143,9 @@ def _archive_faults(data_root: Path, item: Item) -> Iterator[Fault]:
         text = str(error).split(": ", 1)[-1]
     except OSError as error:
         text = str(error)
-    yield Fault("torn-archive", _relative(data_root, item.paths[0]), text, item.table, item.index)
+    yield Fault(
+        "torn-archive", _relative(data_root, item.paths[0]), text, item.table, item.index, mendable=True
+    )
 
 
 def _folder_faults(data_root: Path, item: Item, now: float) -> Iterator[Fault]:
@@ -156,12 +161,10 @@ def _folder_faults(data_root: Path, item: Item, now: float) -> Iterator[Fault]:
         try:
             read_parameter_file(folder)
         except (DatabaseError, OSError) as error:
+            text = str(error).split(": ", 1)[-1]
+            whole = good_parameters(data_root, item.table, item.index) is not None
             yield Fault(
-                "torn-json",
-                _relative(data_root, folder),
-                str(error).split(": ", 1)[-1],
-                item.table,
-                item.index,
+                "torn-params", _relative(data_root, folder), text, item.table, item.index, mendable=whole
             )
 
 
@@ -198,9 +201,10 @@ def _csv_faults(
     if tail.torn_bytes:
         yield Fault("torn-row", where, f"{tail.torn_bytes} bytes of an unfinished row", *run, mendable=True)
     if path.stat().st_size <= MAX_CHECKED_BYTES:
-        bad = _uneven_rows(path)
-        if bad:
-            yield Fault("short-rows", where, f"{bad} row(s) with too few or too many cells", *run)
+        short, long = uneven_rows(path)
+        if short or long:
+            text = f"{short} row(s) with too few cells, {long} with too many"
+            yield Fault("short-rows", where, text, *run, mendable=not long)
     step, noted = tail.last.get(TIME_STEP), about.get("time_step")
     finished = about.get("state") not in {None, *LIVE_STATES}
     if finished and isinstance(step, int | float) and isinstance(noted, int | float) and step != noted:
@@ -208,18 +212,36 @@ def _csv_faults(
         yield Fault("step-differs", _relative(data_root, path.with_name(RUN_FILE)), text, *run, mendable=True)
 
 
-def _uneven_rows(path: Path) -> int:
+def uneven_rows(path: Path) -> tuple[int, int]:
+    """How many whole rows of a table have too few and too many cells."""
+    width, rows = whole_rows(path)
+    lengths = [len(row) for row in rows]
+    return sum(length < width for length in lengths), sum(length > width for length in lengths)
+
+
+def whole_rows(path: Path) -> tuple[int, list[list[str]]]:
+    """Columns of a table, and the cells of its rows without the header and an unfinished last one."""
     import csv
 
     with path.open("rb") as file:
         header = file.readline()
         if not header.endswith(b"\n"):
-            return 0
+            return 0, []
         width = len(parse_header(path, header))
         body = file.read()
     text = body[: body.rfind(b"\n") + 1].decode("utf-8", "replace").replace("\0", "?")
     rows = csv.reader(line + "\n" for line in text.split("\n"))  # quoted line ends stay inside their cell
-    return sum(bool(row) and len(row) != width for row in rows)
+    return width, [row for row in rows if row]
+
+
+def good_parameters(data_root: Path, table: str, index: str) -> Path | None:
+    """A readable parameter file of a run, in whatever item it lies."""
+    for item in run_items(data_root, table, index):
+        with suppress(DatabaseError, OSError):
+            if item.kind != ARCHIVE_TESTER and read_parameter_file(item.paths[0]) is not None:
+                names = [f"{HYPARAM_FILE_NAME}.{suffix}" for suffix in ("json", "yaml")]
+                return next(Path(item.paths[0], name) for name in names if Path(item.paths[0], name).exists())
+    return None
 
 
 def _missing_params(data_root: Path, table: str, index: str, kinds: set[str]) -> Iterator[Fault]:
@@ -230,56 +252,3 @@ def _missing_params(data_root: Path, table: str, index: str, kinds: set[str]) ->
         (folder / f"parameter.{suffix}").exists() for folder in folders for suffix in ("json", "yaml")
     ):
         yield Fault("no-params", f"{LOG}/{table}/{index}", "no hyper-parameters anywhere", table, index)
-
-
-def mend(data_root: Path, fault: Fault, now: float) -> None:
-    """Mend one fault; the caller holds `changing`.
-
-    Raises:
-        KeyError: it is of a kind that cannot be mended.
-        OSError: the file could not be changed.
-    """
-    _MENDERS[fault.kind](data_root, fault, now)
-
-
-def _to_trash(data_root: Path, fault: Fault, now: float) -> None:
-    kind = fault.where.split("/", 1)[0]
-    move_to_trash(data_root, [Item(kind, fault.table, fault.index, (str(data_root / fault.where),))], now)
-
-
-def _cut_row(data_root: Path, fault: Fault, now: float) -> None:
-    path = data_root / fault.where
-    data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    torn = path.with_name(f"{path.name}.torn")
-    write_atomic(torn, data[whole:])
-    relative = os.path.relpath(torn, data_root)
-    _to_trash(data_root, Fault(fault.kind, relative, "", fault.table, fault.index), now)
-    with path.open("r+b") as file:
-        file.truncate(whole)
-        os.fsync(file.fileno())
-
-
-def _set_in_run_file(data_root: Path, fault: Fault, changes: dict[str, object]) -> None:
-    path = data_root / fault.where
-    content = (read_json(path) or {}) | changes
-    write_atomic(path, json.dumps(content, indent=1).encode())
-
-
-def _end_state(data_root: Path, fault: Fault, _: float) -> None:
-    _set_in_run_file(data_root, fault, {"state": "killed", "reason": "silent for more than a day"})
-
-
-def _correct_step(data_root: Path, fault: Fault, _: float) -> None:
-    tail = read_tail((data_root / fault.where).with_name(PROGRESS_FILE))
-    _set_in_run_file(data_root, fault, {"time_step": tail.last[TIME_STEP]})
-
-
-_MENDERS: dict[str, Callable[[Path, Fault, float], None]] = {
-    "torn-row": _cut_row,
-    "torn-json": _to_trash,
-    "empty-item": _to_trash,
-    "temp-file": _to_trash,
-    "stale-state": _end_state,
-    "step-differs": _correct_step,
-}

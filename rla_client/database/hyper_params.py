@@ -17,8 +17,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rla_client.database.pickle_values import to_plain
-from rla_client.database.safe_pickle import Placeholder, read_pickle
 from rla_client.errors import BrokenFileError, DatabaseError
 from rla_client.layout import ARCHIVE_TESTER, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RunIndex
 
@@ -174,6 +172,9 @@ def read_archive(paths: tuple[str, ...]) -> dict[str, Any] | None:
 
 
 def _old_archive(path: str) -> dict[str, Any]:
+    from rla_client.database.pickle_values import to_plain  # not at the start of every command
+    from rla_client.database.safe_pickle import Placeholder, read_pickle
+
     content = read_pickle(path)
     if not isinstance(content, Placeholder):
         raise BrokenFileError(path, "it is no archived manager of RLA")

@@ -3,7 +3,7 @@
 Nothing here raises for a broken file: the row then carries a problem that names the file. The
 state comes from run.json; runs of the original have none and no state. A file that says
 `running` but was not written for `LIVE_S` seconds is shown as `unknown` (the writer touches it
-every 60 s).
+every 60 s), unless this machine knows better (`live`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rla_client.database.chains import chain_of, link_of
 from rla_client.database.csv_table import TIME_STEP, TIMESTAMP, read_tail
 from rla_client.database.hyper_params import HyperParams, read_hyper_params
 from rla_client.errors import BrokenFileError, DatabaseError
@@ -50,6 +51,7 @@ class Record:
         tags: from note.json.
         note: from note.json.
         problems: one line of text per file that could not be read.
+        parent: index of the run that this one goes on with (see `chains`), empty without one.
     """
 
     table: str
@@ -66,6 +68,7 @@ class Record:
     tags: tuple[str, ...] = ()
     note: str = ""
     problems: tuple[str, ...] = ()
+    parent: str = ""
 
     @property
     def hyper(self) -> HyperParams:
@@ -138,6 +141,8 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
     time_step = _seconds(metrics.get(TIME_STEP))
     host = run.get("host") or (parsed.ip if parsed else "")
     tags = note.get("tags")
+    link = link_of(run, table)
+    parent = link.index if link is not None else ""
     return Record(
         table=table,
         index=index,
@@ -147,12 +152,13 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
         state=str(run["state"]) if isinstance(run.get("state"), str) else None,
         updated=_seconds(run.get("updated")),
         time_step=time_step if time_step is not None else _seconds(run.get("time_step")),
-        duration_s=_duration(run, metrics, opened),
+        duration_s=_chain_duration(data_root, table, index, _duration(run, metrics, opened), run),
         hyper_json=to_json(hyper),
         metrics_json=to_json(metrics),
         tags=tuple(str(tag) for tag in tags) if isinstance(tags, list) else (),
         note=str(note.get("note") or ""),
         problems=tuple(problems),
+        parent=parent,
     )
 
 
@@ -185,6 +191,20 @@ def _duration(run: Mapping[str, Any], metrics: Mapping[str, Any], opened: float)
         end = _seconds(run.get("last_row"))
     candidates = [value for value in (end, _seconds(metrics.get(TIMESTAMP))) if value is not None]
     return max(max(candidates) - opened, 0.0) if candidates else None
+
+
+def _chain_duration(
+    data_root: Path, table: str, index: str, own: float | None, run: Mapping[str, Any]
+) -> float | None:
+    """Duration of a run together with those that it goes on with."""
+    if link_of(run, table) is None:
+        return own
+    total = own or 0.0
+    for link in chain_of(data_root, table, index)[:-1]:
+        earlier = _guarded(f"{data_root}/{LOG}/{table}/{link.index}/{RUN_FILE}", [])
+        opened = _seconds(earlier.get("opened"))
+        total += (_duration(earlier, {}, opened) or 0.0) if opened is not None else 0.0
+    return total
 
 
 def tracked_texts(index: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rla_client.experiment import deterministic, dowel
     from rla_client.experiment.context import ExperimentContext, SnapshotConfig
     from rla_client.experiment.deterministic import get_seed, set_seed
-    from rla_client.experiment.dowel import logger, tabular
+    from rla_client.experiment.dowel import Histogram, logger, tabular
     from rla_client.experiment.episode_batch import EpisodeBatch, StepType
     from rla_client.experiment.runner import LocalRunner, Trainer
     from rla_client.experiment.samplers import (
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         FragmentWorker,
         LocalSampler,
         MultiprocessingSampler,
+        RaySampler,
         WorkerFactory,
     )
     from rla_client.experiment.snapshotter import Snapshotter
@@ -30,9 +31,11 @@ _HOMES = {
     "EpisodeBatch": "episode_batch",
     "ExperimentContext": "context",
     "FragmentWorker": "samplers",
+    "Histogram": "dowel",
     "LocalRunner": "runner",
     "LocalSampler": "samplers",
     "MultiprocessingSampler": "samplers",
+    "RaySampler": "samplers",
     "SnapshotConfig": "context",
     "Snapshotter": "snapshotter",
     "StepType": "episode_batch",
@@ -50,9 +53,11 @@ __all__ = [
     "EpisodeBatch",
     "ExperimentContext",
     "FragmentWorker",
+    "Histogram",
     "LocalRunner",
     "LocalSampler",
     "MultiprocessingSampler",
+    "RaySampler",
     "SnapshotConfig",
     "Snapshotter",
     "StepType",

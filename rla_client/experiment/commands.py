@@ -61,9 +61,9 @@ def resume(log_dir: str | os.PathLike[str], from_epoch: int | str = "last") -> i
     launch, parameters = read_launch(folder)
     source = _resume_from(from_epoch)
     snapshots = Path(os.path.normpath(folder / launch.snapshot_dir))
+    settle(folder)  # the agent may still have the snapshot
     if source != "last":
         find_snapshot(snapshots, source if source is not None else "last")
-    settle(folder)
     command, where = launch.command()
     return _start(command, where, _relaunch(launch, folder, snapshots, parameters, source))
 

@@ -91,11 +91,16 @@ def capture_rng() -> RngState:
 
 def restore_rng(state: RngState) -> None:
     """Put every generator back to where `capture_rng` saw it."""
-    import numpy as np  # noqa: PLC0415
-
     seed = state.get("seed")
     if seed is not None:
         set_seed(seed)  # also the settings of torch, which no state holds
+    restore_generators(state)
+
+
+def restore_generators(state: RngState) -> None:
+    """Only the generators, without `set_seed` and its settings."""
+    import numpy as np  # noqa: PLC0415
+
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])  # noqa: NPY002
     if "torch" in state:

@@ -107,6 +107,42 @@ class EpisodeBatch:
         result: Array = np.add.reduceat(self.rewards, starts) if len(self) else np.zeros(0)
         return result
 
+    @property
+    def padded_observations(self) -> Array:
+        """(N, max(lengths), *O), zeros behind the end of each episode."""
+        return self._padded(self.observations)
+
+    @property
+    def padded_actions(self) -> Array:
+        """(N, max(lengths), *A), likewise."""
+        return self._padded(self.actions)
+
+    @property
+    def padded_rewards(self) -> Array:
+        """Float64 (N, max(lengths)), likewise."""
+        return self._padded(self.rewards)
+
+    @property
+    def valids(self) -> Array:
+        """Float64 (N, max(lengths)): 1 where there is a step, 0 behind the end."""
+        return self._padded(np.ones(self.n_steps))
+
+    @property
+    def observations_list(self) -> list[Array]:
+        """Observations of each episode, (T, *O)."""
+        return np.split(self.observations, np.cumsum(self.lengths)[:-1])
+
+    @property
+    def actions_list(self) -> list[Array]:
+        """Actions of each episode, (T, *A)."""
+        return np.split(self.actions, np.cumsum(self.lengths)[:-1])
+
+    def _padded(self, rows: Array) -> Array:
+        longest = int(self.lengths.max()) if len(self) else 0
+        padded = np.zeros((len(self), longest, *rows.shape[1:]), dtype=rows.dtype)
+        padded[np.arange(longest) < self.lengths[:, None]] = rows
+        return padded
+
     def split(self) -> Iterator[EpisodeBatch]:
         """One batch per episode."""
         end = 0
@@ -149,12 +185,31 @@ class EpisodeBatch:
         ]
 
     @classmethod
-    def concatenate(cls, batches: Sequence[EpisodeBatch]) -> EpisodeBatch:
-        """All episodes of `batches` in their order; info keys that all of them have.
+    def from_list(cls, env_spec: object, paths: Sequence[dict[str, Any]]) -> EpisodeBatch:
+        """The reverse of `to_list`; step_types and infos may be missing.
+
+        Args:
+            env_spec: taken for garage's sake.
+            paths: dicts with observations, next_observations, actions, rewards, and step_types or dones.
+
+        Raises:
+            ArgumentError: there are none, or arrays do not fit together.
+        """
+        del env_spec
+        return cls.concatenate([_one_path(path) for path in paths])
+
+    @classmethod
+    def concatenate(cls, *given: EpisodeBatch | Sequence[EpisodeBatch]) -> EpisodeBatch:
+        """All episodes of batches, given one by one or as one list, in their order.
+
+        Of the infos those keys stay that all of them have.
 
         Raises:
             ArgumentError: there are none.
         """
+        batches: list[EpisodeBatch] = []
+        for one in given:
+            batches.extend([one] if isinstance(one, EpisodeBatch) else one)
         if not batches:
             raise ArgumentError("no episodes to put together")
         if len(batches) == 1:
@@ -179,6 +234,27 @@ class EpisodeBatch:
             infos("agent_infos"),
             infos("episode_infos"),
         )
+
+
+def _one_path(path: dict[str, Any]) -> EpisodeBatch:
+    rewards = np.asarray(path["rewards"], dtype=np.float64).reshape(-1)
+    types = path.get("step_types")
+    if types is None:
+        types = np.full(len(rewards), StepType.MID)
+        types[:1] = StepType.FIRST
+        if np.any(np.ravel(path["dones"])[-1:]):
+            types[-1] = StepType.TERMINAL
+    return EpisodeBatch(
+        np.asarray(path["observations"]),
+        np.asarray(path["next_observations"])[-1:],
+        np.asarray(path["actions"]),
+        rewards,
+        np.asarray(types, dtype=np.int8),
+        np.asarray([len(rewards)], dtype=np.int64),
+        dict(path.get("env_infos", {})),
+        dict(path.get("agent_infos", {})),
+        dict(path.get("episode_infos", {})),
+    )
 
 
 def stack(values: Sequence[object]) -> Array:

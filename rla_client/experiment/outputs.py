@@ -23,10 +23,12 @@ from rla_client.errors import AgentNotRunningError, LaunchError
 from rla_client.experiment import dowel
 from rla_client.experiment.history import PastRow, hide_events, past_rows, past_text
 from rla_client.experiment.settle import settle
+from rla_client.layout import CHECKPOINT, LOG
 from rla_client.plain_run import open_plain_run
 from rla_client.protocol import FrameKind, TextTarget, pack
 
 if TYPE_CHECKING:
+    from rla_client.experiment.snapshot_saver import SnapshotSaver
     from rla_client.recording import Row
     from rla_client.run import Run
 
@@ -78,10 +80,11 @@ class Outputs:
         self._text_name = text_name
         self._on_close = on_close
         self._former_logger = rla_logger.get_current()
+        self._saver: tuple[Path, SnapshotSaver | None] | None = None
         self._former_time = time_step_holder.get_time()
         self._run = self._begin(keep_rows, fresh=fresh)
         self._former_tabular = dowel.tabular.swap({}, [])
-        self._former_dowel = dowel.logger.swap([], x_axis)
+        self._former_dowel = dowel.logger.swap(([], {}, [], x_axis))
         time_step_holder.set_time(0)
         _open.append(self)
 
@@ -130,8 +133,29 @@ class Outputs:
         """
         if rows == self.rows:
             return
+        self._end_saver()
         self._run.close("finished", "")
         self._run = self._begin(rows, fresh=False)
+
+    def snapshot_saver(self, folder: Path) -> SnapshotSaver | None:
+        """Who hands snapshots for `folder` to the agent; None where it is no folder of this run."""
+        outbox, opening = self._run.outbox, self._run.opening
+        if outbox is None or opening is None:
+            return None
+        if self._saver is None or self._saver[0] != folder:
+            from rla_client.experiment.snapshot_saver import SnapshotSaver  # noqa: PLC0415 - an import circle
+
+            real, root, folders = os.path.realpath(folder), opening["root"], opening["folders"]
+            there = [kind for kind in (CHECKPOINT, LOG) if kind in folders]
+            kinds = [kind for kind in there if os.path.realpath(os.path.join(root, folders[kind])) == real]
+            self._end_saver()
+            self._saver = folder, SnapshotSaver(outbox, kinds[0]) if kinds else None
+        return self._saver[1]
+
+    def _end_saver(self) -> None:
+        if self._saver is not None and self._saver[1] is not None:
+            self._saver[1].close()
+        self._saver = None
 
     def close(self, state: str, reason: str) -> None:
         """End the run as `state` (finished, failed) and put the former logger back."""
@@ -140,11 +164,13 @@ class Outputs:
         _open.remove(self)
         if self._on_close is not None:
             self._on_close(state, reason)
+        self._end_saver()
         self._run.close(state, reason)
         rla_logger.set_current(self._former_logger)
         time_step_holder.set_time(self._former_time)
         dowel.tabular.swap(*self._former_tabular)
-        dowel.logger.swap(*self._former_dowel)
+        dowel.logger.remove_all()
+        dowel.logger.swap(self._former_dowel)
 
 
 def current_outputs() -> Outputs | None:

@@ -30,7 +30,8 @@ from rla_client.experiment.deterministic import capture_rng, restore_rng
 from rla_client.experiment.environments import EnvOfSpec, copy_env, env_to_save
 from rla_client.experiment.episode_batch import EpisodeBatch
 from rla_client.experiment.outputs import current_outputs
-from rla_client.experiment.sampler_setup import describe_setup, make_sampler
+from rla_client.experiment.plotter import Plotter
+from rla_client.experiment.sampler_setup import RunnerSampler, describe_setup
 from rla_client.experiment.samplers import Sampler
 from rla_client.experiment.snapshotter import Snapshotter
 from rla_client.experiment.training_state import FORMAT_VERSION, SetupArgs, TrainArgs, TrainStats
@@ -45,6 +46,7 @@ class LocalRunner:
 
     Attributes:
         step_itr: the algorithm's iteration; it counts it up itself.
+        enable_logging: False leaves the epochs' rows and times to the algorithm.
         step_episode: what the algorithm sampled last, if it says so here (`step_path` is the same).
     """
 
@@ -58,12 +60,12 @@ class LocalRunner:
         self._train_args: TrainArgs | None = None
         self._stats = TrainStats()
         self._rng: dict[str, Any] | None = None
-        self._sampler: Sampler | None = None
-        self._own_sampler = False
-        self._env_states: list[bytes] = []
+        self._sampling = RunnerSampler()
         self._algo: Any = None
         self._env: Any = None
         self._started = self._epoch_started = time.time()
+        self._plotter: Plotter | None = None
+        self.enable_logging = True
         self.step_itr = 0
         self.step_episode: Any = None
 
@@ -132,25 +134,6 @@ class LocalRunner:
             raise NotSetupError("the algorithm needs an attribute `policy` to sample with")
         return policy
 
-    def _start_sampler(self) -> Sampler:
-        if self._sampler is not None:
-            return self._sampler
-        setup = self._ready()
-        given = getattr(self._algo, "sampler", None) or getattr(self._algo, "_sampler", None)
-        if isinstance(given, Sampler):
-            self._sampler, self._own_sampler = given, False
-        else:
-            self._sampler, self._own_sampler = make_sampler(setup, self._policy(), self._env), True
-        if self._env_states:
-            self._sampler.restore_env_states(self._env_states)
-            self._env_states = []
-        return self._sampler
-
-    def _end_sampler(self) -> None:
-        sampler, self._sampler = self._sampler, None
-        if sampler is not None and self._own_sampler:
-            sampler.shutdown_worker()
-
     # -- sampling -----------------------------------------------------------------------------
 
     def obtain_episodes(
@@ -165,8 +148,8 @@ class LocalRunner:
         Args:
             itr: the iteration, for garage's sake; seeds go by the count of calls.
             batch_size: steps; default: that of `train`.
-            agent_update: another policy to sample with.
-            env_update: another environment to sample in from now on.
+            agent_update: another policy to sample with, or parameters for the one there is.
+            env_update: another environment to sample in from now on, or a function that changes it.
 
         Raises:
             NotSetupError: before `setup`, or the algorithm has no policy.
@@ -174,14 +157,15 @@ class LocalRunner:
             WorkerError: sampling failed again and again.
         """
         del itr
-        self._ready()
+        setup = self._ready()
         size = batch_size or (self._train_args.batch_size if self._train_args else None)
         if not size:
             raise ArgumentError("batch_size is needed, here or in train(…)")
         policy = agent_update if agent_update is not None else self._policy()
-        batch = self._start_sampler().obtain_samples(self._stats.sampled, int(size), policy, env_update)
+        sampler = self._sampling.start(setup, self._algo, self._policy(), self._env)
+        batch: EpisodeBatch = sampler.obtain_samples(self._stats.sampled, int(size), policy, env_update)
         self._stats.sampled += 1
-        self._stats.total_env_steps += batch.n_steps
+        self._stats.total_env_steps += int(batch.lengths.sum())
         return batch
 
     def obtain_samples(
@@ -193,6 +177,8 @@ class LocalRunner:
     ) -> list[dict[str, Any]]:
         """Like `obtain_episodes`; gives garage's paths (EpisodeBatch.to_list)."""
         return self.obtain_episodes(itr, batch_size, agent_update, env_update).to_list()
+
+    obtain_trajectories = obtain_episodes  # older name
 
     def get_env_copy(self) -> Any:  # noqa: ANN401
         """A copy of the environment, e.g. for evaluation."""
@@ -215,9 +201,9 @@ class LocalRunner:
         Args:
             n_epochs: epochs in all.
             batch_size: environment steps that one call for samples gives at least.
-            plot: taken for garage's sake; nothing is plotted.
+            plot: show an episode of the policy after each epoch (see plotter.py).
             store_episodes: keep the last samples in each snapshot.
-            pause_for_plot: as plot.
+            pause_for_plot: wait for Enter after each shown episode.
             store_paths: older name of store_episodes.
 
         Raises:
@@ -270,7 +256,10 @@ class LocalRunner:
         try:
             return self._algo.train(self)
         finally:
-            self._end_sampler()
+            self._sampling.end()
+            if self._plotter is not None:
+                self._plotter.close()
+                self._plotter = None
             self._snapshotter.wait()
 
     def step_epochs(self) -> Iterator[int]:
@@ -295,19 +284,30 @@ class LocalRunner:
                 self._stats.last_episode = self.step_episode if args.store_episodes else None
                 self._stats.total_epoch = epoch
                 self._stats.total_itr = self.step_itr
-                self.log_diagnostics(args.pause_for_plot)
-                dowel.logger.dump_all(self.step_itr)
-                dowel.tabular.clear()
+                if self.enable_logging:
+                    self.log_diagnostics(args.pause_for_plot)
+                    dowel.logger.dump_all(self.step_itr)
+                    dowel.tabular.clear()
                 self.save(epoch)
 
     def log_diagnostics(self, pause_for_plot: bool = False) -> None:
-        """Write the epoch's times as text and put `tabular` and TotalEnvSteps into the row."""
-        del pause_for_plot
+        """Write the epoch's times as text and put `tabular` and TotalEnvSteps into the row.
+
+        With `train(plot=True)` it then shows an episode, and waits for Enter if `pause_for_plot`.
+        """
         now = time.time()
         dowel.logger.log(f"Time {now - self._started:.2f} s")
         dowel.logger.log(f"EpochTime {now - self._epoch_started:.2f} s")
         dowel.tabular.record("TotalEnvSteps", self._stats.total_env_steps)
         dowel.logger.log(dowel.tabular)
+        if self._train_args is not None and self._train_args.plot:
+            self._show(pause=pause_for_plot)
+
+    def _show(self, *, pause: bool) -> None:
+        setup = self._ready()
+        if self._plotter is None:
+            self._plotter = Plotter(self._env, setup.seed, setup.max_episode_length)
+        self._plotter.show(self._policy(), self._stats.total_epoch, pause=pause)
 
     # -- snapshots ----------------------------------------------------------------------------
 
@@ -323,7 +323,6 @@ class LocalRunner:
             return
         outputs = current_outputs()
         rows = outputs.rows if outputs is not None else 0
-        env_states = self._sampler.env_states() if self._sampler is not None else []
         params = {
             "format_version": FORMAT_VERSION,
             "setup_args": setup,
@@ -334,7 +333,7 @@ class LocalRunner:
             "n_workers": setup.n_workers,
             "worker_class": setup.worker_class,
             "worker_args": setup.worker_args,
-            "env_states": env_states,
+            "env_states": self._sampling.env_states(),
             "rows": rows,
             "rng": capture_rng(),
         }
@@ -359,12 +358,12 @@ class LocalRunner:
         if not isinstance(saved, dict) or saved.get("format_version") != FORMAT_VERSION:
             message = f"the snapshot in {from_dir} was not made by this release's runner"
             raise SnapshotError(message)
-        self._end_sampler()
+        self._sampling.end()
         self._setup_args, self._stats = saved["setup_args"], saved["stats"]
         env = saved["env"]
         self._env = env.make() if isinstance(env, EnvOfSpec) else env
         self._algo, self._rng = saved["algo"], saved["rng"]
-        self._env_states = saved["env_states"]
+        self._sampling.restore(saved["env_states"])
         args: TrainArgs = saved["train_args"] or TrainArgs(0, None)
         self._train_args = replace(args, start_epoch=self._stats.total_epoch + 1)
         outputs = current_outputs()

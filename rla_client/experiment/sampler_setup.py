@@ -29,7 +29,8 @@ def describe_setup(
     """
     chosen = sampler_cls or getattr(algo, "sampler_cls", None) or LocalSampler
     if n_workers is None:
-        n_workers = 1 if issubclass(chosen, LocalSampler) else physical_cores()
+        default = getattr(chosen, "default_workers", physical_cores)  # a sampler of the user's own has none
+        n_workers = default()
     if n_workers < 1:
         message = f"n_workers is at least 1, got {n_workers}"
         raise ArgumentError(message)
@@ -56,6 +57,45 @@ def make_sampler(setup: SetupArgs, policy: object, env: object) -> Sampler:
     )
     sampler_cls: type[Sampler] = setup.sampler_cls or LocalSampler
     return sampler_cls.from_worker_factory(factory, policy, env, **setup.sampler_args)
+
+
+class RunnerSampler:
+    """The sampler of one runner: the algorithm's own, or one as `setup` described it."""
+
+    def __init__(self) -> None:
+        self._sampler: Any = None
+        self._restored: list[bytes] = []
+
+    def start(self, setup: SetupArgs, algo: object, policy: object, env: object) -> Any:  # noqa: ANN401
+        """The sampler, made or started if need be."""
+        if self._sampler is not None:
+            return self._sampler
+        given = getattr(algo, "sampler", None) or getattr(algo, "_sampler", None)
+        if callable(getattr(given, "obtain_samples", None)):
+            self._sampler = given
+        else:
+            self._sampler = make_sampler(setup, policy, env)
+        if self._restored:
+            self._sampler.restore_env_states(self._restored)
+            self._restored = []
+        return self._sampler
+
+    def end(self) -> None:
+        """Shut it down. The algorithm's own starts its workers again when it is next asked."""
+        sampler, self._sampler = self._sampler, None
+        shut_down = getattr(sampler, "shutdown_worker", None)
+        if shut_down is not None:
+            shut_down()
+
+    def env_states(self) -> list[bytes]:
+        """The workers' environments, packed; none before the first samples."""
+        take = getattr(self._sampler, "env_states", None)  # a sampler of the user's own may have none
+        states: list[bytes] = [] if take is None else take()
+        return states
+
+    def restore(self, states: list[bytes]) -> None:
+        """Give the next sampler these environments."""
+        self._restored = states
 
 
 def _episode_limit(algo: Any) -> int | None:  # noqa: ANN401

@@ -1,14 +1,11 @@
 """Training state as cloudpickle bytes, taken with one copy of the tensors.
 
-A snapshot file is one pickle (protocol 5) that `cloudpickle.load` reads. The pickler writes large
-buffers straight from the arrays and tensors into the target, so the training step waits for
-about one copy of the state. Storages of plain CPU tensors are written as buffers, and tensors
-that share a storage share it again after loading; other tensors (CUDA, sparse, quantised) take
-torch's own way.
-
-Behind the pickle, where `cloudpickle.load` does not look, lies a footer: a JSON object, its length
-in bytes (4, little endian) and the magic `rlaS`. It says what a resume has to know before it
-loads: {"itr", "rows", ...}.
+A snapshot file is one pickle (protocol 5) that `cloudpickle.load` reads, and a footer
+(rla_client/snapshot_job.py). `encode` pickles, and keeps of every large buffer (an array, a tensor's
+storage) only where it lies; `Pieces.copy_to` then puts the file together at an address, in one
+copy by several threads. Storages of plain tensors are written as buffers, and tensors
+that share a storage share it again after loading; those of a GPU come back to it, or to the CPU where
+it is not there. Other tensors (sparse, quantised) take torch's own way.
 
 Classes and functions of the launcher's own file (`__main__`) travel by name and by value: where
 the same file runs when the snapshot is loaded, its own are used, with its globals, so that a
@@ -17,13 +14,12 @@ resumed launcher and its restored objects share them; elsewhere they are made fr
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import io
-import json
 import mmap
 import os
 import pickle
-import struct
 import sys
 import types
 from typing import Any, BinaryIO
@@ -31,89 +27,142 @@ from typing import Any, BinaryIO
 import cloudpickle
 
 from rla_client.errors import SnapshotError
+from rla_client.storage_copy import copy_storages
 
 PROTOCOL = 5
-FOOTER = struct.Struct("<I4s")
-FOOTER_MAGIC = b"rlaS"
-FOOTER_MAX_BYTES = 1 << 20  # numbers and short texts only; anything longer is no footer of ours
+REFERENCE_MIN_BYTES = 1 << 16  # smaller buffers are copied at once; pickle itself cuts there
 FIRST_BYTES = 1 << 16
+DEVICES = ("cpu", "cuda")  # whose storages are taken as bytes
 SPARE = 1.125  # room for a state that grows, so that the next snapshot needs no new pages
 
 
+class Pieces:
+    """A file in the making, as the pickler writes it: small parts, and where large ones lie.
+
+    Attributes:
+        size: bytes in all.
+        on_device: whether some of them lie in a GPU's memory.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.on_device = False
+        self._small: list[tuple[int, bytes]] = []
+        self._large: list[tuple[int, tuple[int, int, Any]]] = []
+        self._gathered = bytearray()
+        self._devices: dict[int, Any] = {}
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 - bytes-like objects and PickleBuffers
+        """Add `data`. Large data must stay as it is until it was copied."""
+        view = data.raw() if isinstance(data, pickle.PickleBuffer) else memoryview(data)
+        if view.nbytes < REFERENCE_MIN_BYTES:
+            self._gathered += view
+        else:
+            self._cut()
+            address = _address(view)
+            owner = self._devices.get(address)
+            storage = (address, view.nbytes, view) if owner is None else (0, view.nbytes, owner)
+            self._large.append((self.size, storage))
+            self.size += view.nbytes
+        return view.nbytes
+
+    def stand_in(self, storage: Any) -> Any:  # noqa: ANN401 - a torch storage
+        """A buffer to pickle in the place of a device's storage: memory that nobody touches."""
+        import numpy as np  # noqa: PLC0415
+
+        buffer = np.empty(storage.nbytes(), dtype=np.uint8)
+        self._devices[buffer.ctypes.data] = storage
+        self.on_device = True
+        return buffer
+
+    def finish(self, footer: bytes = b"") -> None:
+        """Add the footer; after that nothing more is written."""
+        self._gathered += footer
+        self._cut()
+
+    def copy_to(self, address: int) -> None:
+        """Put the file together at `address`, which has room for `size` bytes."""
+        for offset, part in self._small:
+            ctypes.memmove(address + offset, part, len(part))
+        storages = [storage for _, storage in self._large]
+        copy_storages(storages, [address + offset for offset, _ in self._large])
+
+    def write_to(self, file: BinaryIO) -> None:
+        """Write the file, without a copy in between where no GPU is asked."""
+        if self.on_device:
+            memory = CopyTarget()
+            memory.take(self)
+            memory.write_to(file)
+            return
+        parts: dict[int, Any] = dict(self._small)
+        parts.update((offset, view) for offset, (_, _, view) in self._large)
+        file.writelines(parts[offset] for offset in sorted(parts))
+
+    def to_bytes(self) -> bytes:
+        """The file."""
+        memory = io.BytesIO()
+        self.write_to(memory)
+        return memory.getvalue()
+
+    def _cut(self) -> None:
+        if self._gathered:
+            self._small.append((self.size, bytes(self._gathered)))
+            self.size += len(self._gathered)
+            self._gathered.clear()
+
+
 class CopyTarget:
-    """A file for the pickler: it collects written bytes in memory that is mapped once and kept."""
+    """Memory for one file, mapped once and kept."""
 
     def __init__(self) -> None:
         # private: a shared anonymous map that is resized ends the process with SIGBUS
         self._memory = mmap.mmap(-1, FIRST_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.size = 0
 
-    def rewind(self) -> None:
-        """Begin again; the memory stays."""
-        self.size = 0
-
-    def write(self, data: Any) -> int:  # noqa: ANN401 - any bytes-like object
-        """Copy `data` behind what is there."""
-        source = memoryview(data)
-        end = self.size + source.nbytes
-        if end > len(self._memory):
-            self._memory.resize(max(int(end * SPARE), 2 * len(self._memory)))  # moves pages, copies nothing
-        self._memory[self.size : end] = source
-        self.size = end
-        return source.nbytes
+    def take(self, pieces: Pieces) -> None:
+        """Copy a finished file in."""
+        if pieces.size > len(self._memory):  # moves pages, copies nothing
+            self._memory.resize(max(int(pieces.size * SPARE), 2 * len(self._memory)))
+        with memoryview(self._memory) as whole:
+            pieces.copy_to(_address(whole))
+        self.size = pieces.size
 
     def write_to(self, file: BinaryIO) -> None:
-        """Write what was collected into `file`."""
+        """Write what was taken into `file`."""
         with memoryview(self._memory) as whole, whole[: self.size] as content:
             file.write(content)
 
-    def to_bytes(self) -> bytes:
-        """What was collected."""
-        return self._memory[: self.size]
+
+def _address(view: memoryview) -> int:
+    import numpy as np  # noqa: PLC0415
+
+    address: int = np.frombuffer(view, dtype=np.uint8).ctypes.data
+    return address
 
 
-def encode(state: dict[str, Any], target: CopyTarget) -> None:
-    """Pickle `state` into `target`. What `state` refers to may change afterwards.
+def encode(state: dict[str, Any], footer: bytes = b"") -> Pieces:
+    """Pickle `state`. What it refers to must not change before the pieces were copied.
 
     Raises:
         SnapshotError: something in it cannot be pickled; the message names it.
     """
-    target.rewind()
     collecting = gc.isenabled()
     gc.disable()  # a collection in the middle walks every object that was just made
+    pieces = Pieces()
     try:
-        _Pickler(target, protocol=PROTOCOL).dump(state)
+        _Pickler(pieces, protocol=PROTOCOL).dump(state)
     except Exception as error:  # any user object may raise anything from its __reduce__
         raise SnapshotError(_why(state, error)) from error
     finally:
         if collecting:
             gc.enable()
+    pieces.finish(footer)
+    return pieces
 
 
 def decode(data: bytes) -> Any:  # noqa: ANN401 - what the user put in
     """Unpickle a snapshot. Runs code from it: only for files of the user's own."""
     return cloudpickle.load(io.BytesIO(data))
-
-
-def write_footer(target: CopyTarget, note: dict[str, Any]) -> None:
-    """Put `note` (plain data) behind the pickle."""
-    text = json.dumps(note).encode()
-    target.write(text + FOOTER.pack(len(text), FOOTER_MAGIC))
-
-
-def read_footer(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The note behind a snapshot's pickle, without loading the pickle; empty when it has none."""
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        if size < FOOTER.size:
-            return {}
-        file.seek(size - FOOTER.size)
-        length, magic = FOOTER.unpack(file.read())
-        if magic != FOOTER_MAGIC or length > min(FOOTER_MAX_BYTES, size - FOOTER.size):
-            return {}
-        file.seek(size - FOOTER.size - length)
-        note = json.loads(file.read(length))
-    return note if isinstance(note, dict) else {}
 
 
 def rebuild_storage(data: bytearray) -> Any:  # noqa: ANN401 - torch is imported here only
@@ -125,11 +174,21 @@ def rebuild_storage(data: bytearray) -> Any:  # noqa: ANN401 - torch is imported
     return torch.frombuffer(data, dtype=torch.uint8).untyped_storage()
 
 
-def rebuild_tensor(storage: Any, dtype: Any, place: tuple[Any, ...], requires_grad: bool) -> Any:  # noqa: ANN401
-    """Named by snapshots: a CPU tensor at `place` (offset, size, stride) of a storage."""
+def rebuild_device_storage(data: bytearray, device: str) -> Any:  # noqa: ANN401
+    """Named by snapshots: a GPU's storage; on the CPU where there is no such GPU."""
     import torch  # noqa: PLC0415
 
-    tensor = torch.empty(0, dtype=dtype).set_(storage, *place)
+    flat = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+    kind, _, index = device.partition(":")
+    there = kind == "cuda" and torch.cuda.is_available() and int(index or 0) < torch.cuda.device_count()
+    return flat.to(device if there else "cpu").untyped_storage()
+
+
+def rebuild_tensor(storage: Any, dtype: Any, place: tuple[Any, ...], requires_grad: bool) -> Any:  # noqa: ANN401
+    """Named by snapshots: a tensor at `place` (offset, size, stride) of a storage."""
+    import torch  # noqa: PLC0415
+
+    tensor = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, *place)
     return tensor.requires_grad_(requires_grad) if requires_grad else tensor
 
 
@@ -179,8 +238,9 @@ def _reduce_main(obj: Any) -> tuple[Any, ...] | None:  # noqa: ANN401
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401
-        super().__init__(*args, **options)
+    def __init__(self, pieces: Pieces, **options: Any) -> None:  # noqa: ANN401
+        super().__init__(pieces, **options)
+        self._pieces = pieces
         self._torch = sys.modules.get("torch")
         self.kept: list[Any] = []  # alive until the end: the memo goes by identity
 
@@ -202,16 +262,26 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             return self._reduce_tensor(torch, obj, rebuild_parameter)
         if type(obj) is torch.storage.TypedStorage:
             storage = obj._untyped_storage  # noqa: SLF001 - `untyped()` and `device` warn
-            if storage.device.type == "cpu":
+            if storage.device.type in DEVICES:
                 self.kept.append(storage)
                 return rebuild_typed_storage, (storage, obj.dtype)
+        if type(obj) is torch.UntypedStorage and obj.device.type == "cuda":
+            return self._reduce_device_storage(torch, obj)
         if type(obj) is torch.UntypedStorage and obj.device.type == "cpu":
             flat = torch.empty(0, dtype=torch.uint8).set_(obj).numpy()
             return rebuild_storage, (pickle.PickleBuffer(flat),)
         return None
 
+    def _reduce_device_storage(self, torch: Any, obj: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        if obj.nbytes() < REFERENCE_MIN_BYTES:
+            flat = torch.empty(0, dtype=torch.uint8, device=obj.device).set_(obj).cpu().numpy()
+        else:
+            flat = self._pieces.stand_in(obj)
+            self.kept.append(flat)
+        return rebuild_device_storage, (pickle.PickleBuffer(flat), str(obj.device))
+
     def _reduce_tensor(self, torch: Any, obj: Any, rebuild: Any) -> tuple[Any, ...] | None:  # noqa: ANN401
-        plain = obj.layout is torch.strided and obj.device.type == "cpu" and not obj.is_quantized
+        plain = obj.layout is torch.strided and obj.device.type in DEVICES and not obj.is_quantized
         if not plain or obj.is_conj() or obj.is_neg() or obj._backward_hooks or obj.__dict__:  # noqa: SLF001
             return None
         storage = obj.untyped_storage()
@@ -231,7 +301,7 @@ def _why(state: dict[str, Any], error: Exception) -> str:
 
 def _can_pickle(value: object) -> bool:
     try:
-        _Pickler(CopyTarget(), protocol=PROTOCOL).dump(value)
+        _Pickler(Pieces(), protocol=PROTOCOL).dump(value)
     except Exception:  # noqa: BLE001 - the question is whether any error occurs
         return False
     return True

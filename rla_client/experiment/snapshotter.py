@@ -1,40 +1,57 @@
 """Snapshots of a training: taken in the loop, written beside it, whole or not at all.
 
-`save_itr_params` copies the state (snapshot_codec) and returns; one daemon thread writes it by
-temp file, fsync, rename and fsync of the folder. At most `MAX_WAITING` copies wait; a training
-that snapshots faster than the disk takes them waits for a free one. A snapshot that is killed on
-its way is not there, and the one before it is: whoever resumes goes on from that one.
+`save_itr_params` copies the state (snapshot_codec) and returns. In the folder of an open
+experiment the copy goes to the agent (snapshot_saver) and so survives SIGKILL of this process. Elsewhere,
+and where no agent is, a daemon thread of this process writes it by temp file, fsync, rename and
+fsync of the folder; at most `MAX_WAITING` copies wait, and a training that snapshots faster than the
+disk takes them waits for a free one. A snapshot of the thread that is killed on its way is not
+there, and the one before it is. The thread waits for what the agent has to write, and passes over a
+name that a later snapshot has.
 
-`wait` (called where a training ends, and by `load`) returns when all are written. A disk that
-refuses is warned about and the training goes on. Loading unpickles and so runs code: the user's
-own process does it, on an explicit call, with the user's own files.
+`wait` (called where a training ends, and by `load`) returns when all are written; so does a normal exit.
+A disk that refuses is warned about and the training goes on. Loading unpickles and so runs code: the
+user's own process does it, on an explicit call, with the user's own files.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import queue
 import re
+import secrets
 import threading
+import time
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla_client.errors import ArgumentError, NotAFileError, SnapshotError
 from rla_client.experiment.context import LAST_FILE, check_mode, snapshot_names
-from rla_client.experiment.snapshot_codec import CopyTarget, decode, encode, write_footer
+from rla_client.experiment.outputs import current_outputs
+from rla_client.experiment.snapshot_codec import CopyTarget, Pieces, decode, encode
+from rla_client.experiment.snapshot_saver import Save
+from rla_client.snapshot_job import encode_footer, saved_order
 from rla_client.storage import atomic_file
 
+if TYPE_CHECKING:
+    from rla_client.experiment.snapshot_saver import SnapshotSaver
+
 MAX_WAITING = 2  # one being written, one ready: memory stays at two copies of the state
+AGENT_WAIT_S = 10.0  # for the agent to write what it was given; it does so later in any case
+EXIT_WAIT_S = 30.0  # of a normal exit, for the thread
 _NUMBERED = re.compile(r"itr_(\d+)\.pkl")
 _log = logging.getLogger("rla_client")
+_all: weakref.WeakSet[Snapshotter] = weakref.WeakSet()
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
     target: CopyTarget
-    names: tuple[str, ...]
+    save: Save
+    saver: SnapshotSaver | None
 
 
 class Snapshotter:
@@ -48,6 +65,8 @@ class Snapshotter:
     Raises:
         ArgumentError: mode and gap do not go together.
     """
+
+    _last_order: int
 
     def __init__(
         self,
@@ -86,7 +105,7 @@ class Snapshotter:
         Args:
             itr: number of the epoch.
             params: what `load` gives back.
-            note: plain data that can be read without loading (snapshot_codec.read_footer).
+            note: plain data that can be read without loading (snapshot_job.read_footer).
 
         Raises:
             SnapshotError: something in `params` cannot be pickled.
@@ -96,18 +115,43 @@ class Snapshotter:
             return
         if self._pid != os.getpid():
             self._reset()
+        self._last_order = max(self._last_order + 1, time.time_ns())
+        save = Save(secrets.token_hex(8), self._last_order, names)
+        footer = {"itr": itr, **(note or {}), "token": save.token, "order": save.order}
+        pieces = encode(params, encode_footer(footer))
+        saver = self._saver()
+        if saver is None or self._orders.unfinished_tasks or not saver.offer(pieces, save):
+            self._hand_to_thread(pieces, save, saver)
+
+    def _saver(self) -> SnapshotSaver | None:
+        outputs = current_outputs()
+        return None if outputs is None else outputs.snapshot_saver(self._folder)
+
+    def _hand_to_thread(self, pieces: Pieces, save: Save, saver: SnapshotSaver | None) -> None:
         self._start_thread()
         target = self._free.get()
         try:
-            encode(params, target)
-            write_footer(target, {"itr": itr, **(note or {})})
+            target.take(pieces)
         except BaseException:
             self._free.put(target)
             raise
-        self._orders.put(_Order(target, names))
+        self._orders.put(_Order(target, save, saver))
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until every snapshot taken is on disk; False when `timeout_s` went by before."""
+        """Wait until every snapshot taken is on disk; False when `timeout_s` went by before.
+
+        For the agent it waits at most AGENT_WAIT_S.
+        """
+        began = time.monotonic()
+        if not self._wait_for_thread(timeout_s):
+            return False
+        saver = self._saver()
+        if saver is None:
+            return True
+        left = AGENT_WAIT_S if timeout_s is None else max(0.0, timeout_s - (time.monotonic() - began))
+        return saver.wait(min(left, AGENT_WAIT_S))
+
+    def _wait_for_thread(self, timeout_s: float | None) -> bool:
         if self._thread is None or self._pid != os.getpid():
             return True
         with self._orders.all_tasks_done:
@@ -126,16 +170,29 @@ class Snapshotter:
             NotAFileError: the snapshot's name is taken by something that is no file.
             SnapshotError: the file cannot be unpickled here.
         """
-        self.wait()
-        path = find_snapshot(self._folder if load_dir is None else load_dir, itr)
+        data = None if self.wait() else self._late(load_dir, itr)
+        if data is None:
+            path = find_snapshot(self._folder if load_dir is None else load_dir, itr)
+            data = path.read_bytes()
         try:
-            return decode(path.read_bytes())
+            return decode(data)
         except Exception as error:  # unpickling may raise anything
-            message = f"{path} cannot be loaded: {type(error).__name__}: {error}"
+            message = f"{self._folder if load_dir is None else load_dir}: the snapshot {itr} cannot be "
+            message += f"loaded: {type(error).__name__}: {error}"
             raise SnapshotError(message) from error
+
+    def _late(self, load_dir: str | os.PathLike[str] | None, itr: int | str) -> bytes | None:
+        """The last snapshot if it is the wanted one and the agent has yet to write it."""
+        saver = self._saver()
+        own = load_dir is None or os.path.realpath(load_dir) == os.path.realpath(self._folder)
+        if saver is None or not own or itr == "first":
+            return None
+        return saver.late(None if itr == "last" else f"itr_{itr}.pkl")
 
     def _reset(self) -> None:
         self._pid = os.getpid()
+        self._last_order = 0
+        _all.add(self)
         self._thread: threading.Thread | None = None
         self._orders: queue.Queue[_Order] = queue.Queue()
         self._free: queue.Queue[CopyTarget] = queue.Queue()
@@ -153,16 +210,19 @@ class Snapshotter:
             try:
                 self._write(order)
             except Exception as error:  # noqa: BLE001 - top of the thread; training goes on
-                _log.warning("snapshot %s was not written: %s", self._folder / order.names[0], error)
+                _log.warning("snapshot %s was not written: %s", self._folder / order.save.names[0], error)
             finally:
                 self._free.put(order.target)
                 self._orders.task_done()
 
     def _write(self, order: _Order) -> None:
+        if order.saver is not None:
+            order.saver.wait(AGENT_WAIT_S)
         self._folder.mkdir(parents=True, exist_ok=True)
-        for name in order.names:
-            with atomic_file(self._folder / name) as file:
-                order.target.write_to(file)
+        for name in order.save.names:
+            if saved_order(self._folder / name)[1] < order.save.order:
+                with atomic_file(self._folder / name) as file:
+                    order.target.write_to(file)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"folder": str(self._folder), "mode": self._mode, "gap": self._gap}
@@ -216,3 +276,12 @@ def _last(folder: Path, numbered: list[int]) -> Path:
     if last.is_file() and last.stat().st_mtime_ns >= newest.stat().st_mtime_ns:
         return last
     return newest
+
+
+def _at_exit() -> None:
+    deadline = time.monotonic() + EXIT_WAIT_S
+    for snapshotter in list(_all):
+        snapshotter._wait_for_thread(max(0.0, deadline - time.monotonic()))  # noqa: SLF001
+
+
+atexit.register(_at_exit)

@@ -15,9 +15,9 @@ class TrainArgs:
     Attributes:
         n_epochs: epochs in all, also over resumes.
         batch_size: environment steps that one call for samples gives at least; None: each call says.
-        plot: taken for garage's sake; nothing is plotted.
+        plot: show an episode of the policy after each epoch.
         store_episodes: keep the last samples in the snapshot.
-        pause_for_plot: as plot.
+        pause_for_plot: wait for Enter after each shown episode.
         start_epoch: the first epoch of this part of the training.
     """
 

@@ -47,8 +47,8 @@ from rla_client.experiment.launch import (
 from rla_client.experiment.options import Options
 from rla_client.experiment.outputs import Outputs, current_outputs
 from rla_client.experiment.relaunch import Relaunch, count_call, wanted
-from rla_client.experiment.snapshot_codec import read_footer
 from rla_client.experiment.snapshotter import find_snapshot
+from rla_client.snapshot_job import read_footer
 
 ARCHIVE_WAIT_S = 10.0  # at the end of a run, for the compressor; it finishes without us too
 CONTEXT_NAME = "ctxt"

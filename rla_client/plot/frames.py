@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DPI = 300
 _PANEL_HEIGHT = 0.72  # of the width
 _LEGEND_ROW_INCHES = 0.16
-BAND_NAMES = {
+BAND_NAMES = {  # for captions
     "ci": "mean, 95 % CI",
     "iqm": "IQM, 95 % CI",
     "stderr": "mean ± standard error",
@@ -32,7 +32,7 @@ def curves(  # noqa: PLR0913 - a plot has many knobs, all but two by name
     df: pd.DataFrame,
     metric: str | Sequence[str],
     *,
-    database: Database,
+    database: Database | None = None,
     group: str | Sequence[str] | None = None,
     x: str = "time-step",
     band: str = "ci",
@@ -48,7 +48,7 @@ def curves(  # noqa: PLR0913 - a plot has many knobs, all but two by name
     Args:
         df: rows of `database.runs(...)`; its columns can be grouped by.
         metric: one or several; each gets its own panel, below each other.
-        database: the database of these runs.
+        database: the database of these runs; None: the one that made `df`.
         group: column(s) whose values make the groups; without, one group.
         x: column of progress.csv.
         band: ci (95 % bootstrap of the mean), iqm, stderr, std, range, median, none.
@@ -63,10 +63,12 @@ def curves(  # noqa: PLR0913 - a plot has many knobs, all but two by name
         The figure; save it by `.savefig(path)`.
 
     Raises:
-        ArgumentError: an unknown group column or band, or no run has the metric.
+        ArgumentError: an unknown group column or band, no run has the metric, or `df` does not
+            say which database it comes from.
     """
     import matplotlib.figure
 
+    database = database or _database_of(df)
     metrics = [metric] if isinstance(metric, str) else list(metric)
     groups = _groups(df, group)
     long = database.curves(df, metrics, x=x, bound=bound)
@@ -82,8 +84,18 @@ def curves(  # noqa: PLR0913 - a plot has many knobs, all but two by name
         panels[-1].set_xlabel(x)
         if rows:
             handles, labels = panels[0].get_legend_handles_labels()
+            figure.align_ylabels()
             figure.legend(handles, labels, loc="outside lower center", ncols=_legend_columns(groups, width))
     return figure
+
+
+def _database_of(df: pd.DataFrame) -> Database:
+    from rla_client.database.runs import DATA_ROOT_ATTRIBUTE, Database
+
+    if DATA_ROOT_ATTRIBUTE not in df.attrs:
+        message = "this DataFrame does not come from a database's runs(); give database=…"
+        raise ArgumentError(message)
+    return Database(df.attrs[DATA_ROOT_ATTRIBUTE])
 
 
 def _groups(df: pd.DataFrame, group: str | Sequence[str] | None) -> dict[str, set[str]]:
@@ -137,9 +149,9 @@ def _panel(
         if not found:
             continue
         drawn += 1
-        xs, values = align(
-            found, resample=resample if smooth > 0 else 0, smooth_step=smooth or 1.0, vary_len=True
-        )
+        longest = max(len(curve[0]) for curve in found)  # a finer grid would smooth over nothing
+        grid = min(resample, longest) if smooth > 0 else 0
+        xs, values = align(found, resample=grid, smooth_step=smooth or 1.0, vary_len=True)
         if len(xs) > resample > 1:
             kept = _spread_over(len(xs), resample)
             xs, values = xs[kept], values[:, kept]

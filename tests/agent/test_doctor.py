@@ -284,7 +284,7 @@ def test_data_root_full_or_read_only(tmp_path: Path, options: str, names: set[st
 def test_problems_of_the_agent(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
     stream = agent.places.spool / "0123456789abcdef-1-00000000"
     stream.mkdir()
-    (stream / "000001.seg").write_bytes(b"\0" * 100)
+    (stream / "000001.seg").write_bytes(b"junk" * 25)
     end = time.monotonic() + 5
     while "agent-problem" not in look() and time.monotonic() < end:
         time.sleep(0.05)
@@ -299,16 +299,25 @@ def test_version_of_the_agent(agent: Any, look: Callable[..., dict[str, Finding]
     assert look() == {}
 
 
+@pytest.mark.parametrize(
+    "library",
+    [("msgpack", "version-msgpack", "1.0.0", "1.2.1"), ("torch", "version-torch", "2.9.1+cpu", "2.10")],
+)
 def test_versions_of_libraries(
-    look: Callable[..., dict[str, Finding]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    look: Callable[..., dict[str, Finding]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    library: tuple[str, str, str, str],
 ) -> None:
-    old = tmp_path / "old" / "msgpack-1.0.0.dist-info"
+    name, finding, version, least = library
+    old = tmp_path / "old" / f"{name}-{version}.dist-info"
     old.mkdir(parents=True)
-    (old / "METADATA").write_text("Metadata-Version: 2.1\nName: msgpack\nVersion: 1.0.0\n")
+    (old / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     monkeypatch.syspath_prepend(str(old.parent))
-    assert look()["version-msgpack"].mend == "pip install 'msgpack>=1.2.1'"
-    shutil.rmtree(old)
+    assert look()[finding].mend == f"pip install '{name}>={least}'"
+    (old / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {least}\n")
     assert look() == {}
+    shutil.rmtree(old)
 
 
 def test_file_limit(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
@@ -475,6 +484,40 @@ def test_credentials_file(look: Callable[..., dict[str, Finding]], tmp_path: Pat
     assert look() == {}
 
 
+# -- alerts -------------------------------------------------------------------------------------
+
+
+def test_alert_channels(
+    agent: Any, look: Callable[..., dict[str, Finding]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels = "{mail: {kind: email, to: a@b, server: s, username: u, credentials_file: pw}}"
+    config = tmp_path / "rla_config.yaml"
+    config.write_text(f"AGENT: {{alerts: {{channels: {channels}, rules: [{{when: nan, send: mail}}]}}}}\n")
+    assert "No such file" in look()["alerts-secret"].what
+    (tmp_path / "pw").write_text("x")
+    (tmp_path / "pw").chmod(0o644)
+    mend(look()["alerts-secret"])
+    assert look() == {}
+    monkeypatch.setenv("ONLY_HERE", "x")
+    config.write_text(config.read_text().replace("credentials_file: pw", "password_env: ONLY_HERE"))
+    assert "ONLY_HERE" in look()["alerts-secret"].what
+    agent.restart()
+    assert look() == {}
+
+
+def test_alert_commands(look: Callable[..., dict[str, Finding]], tmp_path: Path) -> None:
+    config = tmp_path / "rla_config.yaml"
+    config.write_text("AGENT: {alerts: {channels: {run: {kind: command, command: [./tell]}}}}\n")
+    config.chmod(0o646)
+    assert set(look()) == {"alerts-command", "alerts-unused"}
+    mend(look()["alerts-command"])
+    (tmp_path / "tell").write_text("#!/bin/sh\n")
+    (tmp_path / "tell").chmod(0o755)
+    assert set(look()) == {"alerts-unused"}
+    config.write_text(config.read_text().replace("}}}}", "}}, rules: [{when: nan, send: run}]}}"))
+    assert look() == {}
+
+
 # -- the command --------------------------------------------------------------------------------
 
 
@@ -501,7 +544,7 @@ def test_every_finding_is_documented_and_tested() -> None:
 
     sources = [
         Path(__file__).resolve().parents[2] / "rla_agent" / f"doctor_{part}.py"
-        for part in ("places", "service")
+        for part in ("places", "service", "alerts")
     ]
     text = "".join(path.read_text() for path in sources)
     names = set(re.findall(r'Finding\(\s*f?"([a-z{}-]+)"', text))
@@ -515,4 +558,4 @@ def test_every_finding_is_documented_and_tested() -> None:
     tests = Path(__file__).read_text()
     assert not {
         name for name in documented if f'"{name}"' not in tests and name.partition("-")[2] != "permissions"
-    } - {"version-torch"}
+    }

@@ -22,7 +22,7 @@ from rla_client.places import Places
 
 ROWS = 300
 TRAINING = """
-import sys, time
+import signal, sys
 from rla_client import exp_manager, logger
 root, rows, wait = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "wait"
 exp_manager.set_hyper_param(lr=0.1)
@@ -32,8 +32,8 @@ for number in range(rows):
     logger.record_tabular("number", number)
     logger.dump_tabular()
 print(exp_manager.log_dir, flush=True)
-while wait:
-    time.sleep(1)
+if wait:
+    signal.pause()
 """
 
 

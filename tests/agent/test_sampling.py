@@ -1,3 +1,4 @@
+# ruff: noqa: N802 - names of nvidia-ml-py
 """System samples of a live run's process tree."""
 
 from __future__ import annotations
@@ -7,13 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from rla_agent.opening import StreamOpening, check_opening
-from rla_agent.sampling import COLUMNS, Sampler
+from rla_agent.sampling import COLUMNS, Gpu, GpuReading, Sampler, open_nvml, read_gpus
 
 
 def opening(root: Path, pid: int) -> StreamOpening:
@@ -82,3 +84,49 @@ def test_a_removed_item_is_not_made_again(tmp_path: Path) -> None:
     (tmp_path / "log").rmdir()
     Sampler(lambda: [("stream", run)], 1.0).sample()
     assert not (tmp_path / "log").exists()
+
+
+def test_without_a_gpu_or_its_library_nothing_is_read(caplog: pytest.LogCaptureFixture) -> None:
+    """Also with nvidia-ml-py installed where no driver is."""
+    if Path("/proc/driver/nvidia").exists():
+        pytest.skip("this machine has a GPU")
+    assert Gpu().read().of([os.getpid()]) == {}
+    assert open_nvml() is None
+    assert not [record for record in caplog.records if record.levelname in {"WARNING", "ERROR"}]
+
+
+class Library:
+    """The part of nvidia-ml-py that is used: two GPUs, of which the second does not tell its use."""
+
+    class NVMLError(Exception):
+        """As there."""
+
+    @staticmethod
+    def nvmlDeviceGetCount() -> int:
+        return 2
+
+    @staticmethod
+    def nvmlDeviceGetHandleByIndex(index: int) -> int:
+        return index
+
+    @classmethod
+    def nvmlDeviceGetUtilizationRates(cls, device: int) -> SimpleNamespace:
+        if device:
+            raise cls.NVMLError("Not Supported")
+        return SimpleNamespace(gpu=40)
+
+    @staticmethod
+    def nvmlDeviceGetComputeRunningProcesses(device: int) -> list[SimpleNamespace]:
+        return [
+            SimpleNamespace(pid=10 + device, usedGpuMemory=1000),
+            SimpleNamespace(pid=20, usedGpuMemory=None if device else 500),
+        ]
+
+
+def test_use_and_memory_are_of_the_trees_gpus() -> None:
+    reading = read_gpus(Library)
+    assert reading == GpuReading(((40.0, {10: 1000, 20: 500}), (None, {11: 1000, 20: 0})))
+    assert reading.of([10]) == {"gpu_memory_bytes": 1000, "gpu_percent": 40.0}
+    assert reading.of([11]) == {"gpu_memory_bytes": 1000}
+    assert reading.of([10, 11, 20]) == {"gpu_memory_bytes": 2500, "gpu_percent": 40.0}
+    assert reading.of([99]) == {"gpu_memory_bytes": 0, "gpu_percent": 40.0}

@@ -13,6 +13,7 @@ import pytest
 
 from rla_agent.sinks.figure import FigureResult, parse_figure, run_figure
 from rla_agent.sinks.media import sweep_slots
+from rla_client import media_jobs
 from rla_client.clock import time_step_holder
 from rla_client.config import AgentConfig
 from rla_client.outbox import Outbox
@@ -69,6 +70,7 @@ def run_fixture(places: Places, tmp_path: Path) -> Iterator[RecordingRun]:
         tmp_path / "results", Outbox(places, {"pid": os.getpid()}, AgentConfig(autostart=False))
     )
     opened.results.mkdir()
+    media_jobs._state.expects_videos = False  # each test says itself what memory is made ready
     bind(RecordingTarget(opened.results, opened.outbox, opened.warnings.append))
     time_step_holder.set_time(7)
     yield opened

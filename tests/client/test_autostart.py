@@ -12,7 +12,13 @@ from typing import Any
 import psutil
 import pytest
 
-from rla_client.autostart import agent_alive, clean_environment, detached_command, start_agent
+from rla_client.autostart import (
+    agent_alive,
+    clean_environment,
+    detached_command,
+    password_variables,
+    start_agent,
+)
 from rla_client.places import Places
 
 SCRIPT = """
@@ -75,3 +81,13 @@ def test_environment_and_command_are_clean(monkeypatch: pytest.MonkeyPatch) -> N
     assert "LD_PRELOAD" not in environment
     assert "WANDB_API_KEY" not in environment
     assert detached_command(None, autostarted=True)[-1] == "--idle-exit"
+
+
+def test_only_the_named_password_goes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "rla_config.yaml"
+    config.write_text("REMOTE_SETTING:\n  password_env: MASTER_PASSWORD\n")
+    assert password_variables([config, tmp_path / "none.yaml"]) == {}
+    monkeypatch.setenv("MASTER_PASSWORD", "x")
+    monkeypatch.setenv("OTHER_PASSWORD", "y")
+    assert password_variables([config]) == {"MASTER_PASSWORD": "x"}
+    assert "MASTER_PASSWORD" not in clean_environment()

@@ -10,6 +10,9 @@ from typing import Any
 
 import pandas as pd
 
+from rla_client import logger
+from rla_client.recording import Logger
+
 OLD_SCRIPT = """
 import argparse
 from RLA.easy_log.tester import tester
@@ -51,6 +54,83 @@ print("loader:", ExperimentLoader().load_from_record_date(), "flushed:", logger.
 """
 
 
+OLDER_SCRIPT = """
+import argparse, sys
+from RLA.easy_log.tester import exp_manager, import_hyper_parameters, load_from_record_date
+from RLA.easy_log.tester import fork_tester_log_files
+from RLA.easy_log import logger
+from RLA.easy_log.tools import time_record, time_record_end, time_used_wrap
+from RLA.trackers.memory_used_recorder import print_large_memory_variable
+from RLA.trackers.time_used_recorder import time_tracker
+from RLA.easy_log.exp_loader import exp_loader
+from RLA.easy_log.const import LoadTesterMode, HYPARAM
+from RLA.const import PLATFORM_TYPE
+from RLA.utils.utils import deprecated_alias, load_yaml, get_dir_seperator
+from RLA import fork_log_file_fn, update_hyper_parameters_fn
+
+@deprecated_alias(old="new")
+def f(new):
+    return new
+
+assert f(old=3) == 3 and get_dir_seperator() == "/" and LoadTesterMode.FORK_TO_NEW == "fork"
+config = {"LOG_USED": ["csv", "tensorboard"], "DL_FRAMEWORK": "torch", "SEND_LOG_FILE": False,
+          "BACKUP_CONFIG": {"backup_code_dir": ["."]}}
+exp_manager.configure("old", config, "../data", "ignore", "run.sh", code_root="..")
+exp_manager.set_hyper_param(lr=1, info="a", loaded_task_name="", loaded_date="")
+exp_manager.log_files_gen()
+assert exp_loader.load_from_record_date() == (0, {}, {})
+exp_manager.print_log_dir()
+large = b"x" * (1 << 21)
+assert print_large_memory_variable()["large"] == "2.0 MiB"
+assert exp_manager.print_large_memory_variable()["large"] == "2.0 MiB"
+logger.set_time(7)
+assert time_used_wrap("f", f, 3) == 3
+exp_manager.new_saver(max_to_keep=1)
+exp_manager.save_checkpoint(model_dict={"epoch": 7}, related_variable={"iv": 5})
+logger.flush(20)
+date = exp_manager.record_date.strftime("%Y/%m/%d/%H-%M-%S-%f")
+exp_manager.set_hyper_param(lr=2, info="b")
+exp_manager.log_files_gen()
+assert logger.get_time() == 0
+assert import_hyper_parameters("old", date).lr == 1
+assert load_from_record_date("old", date) == (7, {"epoch": 7}) and logger.get_time() == 7
+fork_tester_log_files("old", date)
+exp_manager.log_files_gen()
+update_hyper_parameters_fn("../data", "old", date, ["info"])
+assert exp_manager.hyper_param["lr"] == 1 and exp_manager.hyper_param["info"] == "b"
+fork_log_file_fn("old", date, "../data", sync_timestep=True)
+assert logger.get_time() == 7
+exp_loader.config("old", date, "../data")
+assert exp_loader.load_from_record_date(variable_list=["iv"])[2] == {"iv": 5}
+logger.set_time(8); logger.logkv("time_used/f", 1.0); logger.dumpkvs()
+print("flushed:", logger.flush(20), exp_manager.code_dir, exp_manager.log_dir, sep="|")
+"""
+
+
+def test_names_of_older_versions_run_too(agent: Any, tmp_path: Path) -> None:
+    """Relative paths of configure() start from the working directory, as there."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "train.py").write_text(textwrap.dedent(OLDER_SCRIPT))
+    for name in ("ignore", "run.sh", "secret.txt"):
+        (project / name).write_text("secret.txt\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "rla_client.compat", "train.py"],
+        cwd=project, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    flushed, code, log = done.stdout.strip().splitlines()[-1].split("|")[-3:]
+    assert flushed == "True"
+    assert Path(log, "warn.txt").read_text() == ""
+    found = {path.relative_to(code).as_posix() for path in Path(code).rglob("*") if path.is_file()}
+    assert {"run.sh", "project/train.py", "project/run.sh"} <= found
+    assert "project/secret.txt" not in found
+    assert list(pd.read_csv(Path(log, "progress.csv"))["time-step"]) == [7, 8]
+    events = b"".join(path.read_bytes() for path in (tmp_path / "data/log").rglob("tb/events/*"))
+    assert b"large_memory" in events
+    assert b"2.0 MiB" in events
+
+
 def test_an_old_script_runs(agent: Any, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(OLD_SCRIPT))
@@ -72,3 +152,17 @@ def test_without_a_script_it_says_how(tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == code
         assert text in done.stdout + done.stderr
+
+
+def test_the_logger_serves_stable_baselines_names() -> None:
+    """Its algorithms call record, record_mean and dump(step=…) of whatever set_logger got."""
+    former = logger.set_current(Logger(None, ()))
+    try:
+        logger.record("time/iterations", 1, exclude="tensorboard")
+        logger.record_mean("x", 1)
+        logger.record_mean("x", 3)
+        row = logger.dump(step=256)
+    finally:
+        logger.set_current(former)
+        logger.set_time(0)
+    assert (row["time-step"], row["time/iterations"], row["x"]) == (256, 1, 2.0)

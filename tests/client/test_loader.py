@@ -9,8 +9,8 @@ import pytest
 
 from rla_client.errors import ArgumentError
 from rla_client.found_run import RunNotFoundError, find_item, log_file_finder
-from rla_client.loader import ExperimentLoader, _in_order, _overwrite
-from rla_client.manager import ExpManager
+from rla_client.loader import ExperimentLoader, _in_order, _loader_of, _overwrite, exp_loader
+from rla_client.manager import ExpManager, exp_manager
 
 LEGACY = Path(
     os.environ.get("RLA_LEGACY_DATA", Path(__file__).resolve().parents[3] / "shared" / "legacy" / "data_root")
@@ -23,6 +23,24 @@ def test_both_argument_orders_are_told_apart_by_the_date() -> None:
     assert _in_order("root", "table", DATE) == ("root", "table", DATE)
     with pytest.raises(ArgumentError, match="record date"):
         _in_order("a", "b", "c")
+
+
+def test_the_run_may_be_named_by_keywords_of_either_spelling() -> None:
+    for others in ({"task_table_name": "t", "data_root": "r"}, {"task_table_name": "t"}):
+        loader = _loader_of(None, DATE, None if "data_root" in others else "r", others)
+        assert (loader.data_root, loader.task_name, loader.load_date) == ("r", "t", DATE)
+    with pytest.raises(TypeError, match="date"):
+        _loader_of("t", None, "r", {"date": DATE})
+
+
+def test_a_loader_made_at_import_sees_what_is_set_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not exp_loader.is_valid_config
+    monkeypatch.setattr(exp_manager, "hyper_param", {"loaded_task_name": "t", "loaded_date": DATE})
+    monkeypatch.setattr(exp_manager, "data_root", "r")
+    assert exp_loader.is_valid_config
+    loader = ExperimentLoader()
+    loader.config("other", DATE)
+    assert (loader.task_name, loader.data_root) == ("other", "r")
 
 
 def test_dotted_names_overwrite_one_entry() -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from rla_agent.sinks.files import Outcome
 from rla_agent.sinks.media import sweep_slots
-from rla_client import handover, media_slots
-from rla_client.recorders import VideoRecorder
+from rla_client import media_jobs, media_slots, recorders
+from rla_client.places import Places
+from rla_client.recorders import VideoRecorder, bind
 
 STREAM = f"test-{os.getpid()}"
 
@@ -38,10 +42,10 @@ def test_large_videos_go_through_warm_shared_memory(run: Any, wait_until: Callab
     assert run.outbox.stream_folder is not None
     stream = run.outbox.stream_folder.name
     VideoRecorder.prepare(video.shape)
-    wait_until(lambda: handover._state.slots is not None and len(handover._state.slots._slots) == 1)
+    wait_until(lambda: media_jobs._state.slots is not None and len(media_jobs._state.slots._slots) == 1)
 
     VideoRecorder.save("a.gif", video)
-    wait_until(lambda: len(handover._state.slots._slots) == 2)  # a second one, while the first is busy
+    wait_until(lambda: len(media_jobs._state.slots._slots) == 2)  # a second one, while the first is busy
     VideoRecorder.save("b.gif", video)
     VideoRecorder.save("c.gif", video)  # both are busy
     sources = ["slot" if "slot" in fields else "blob" for _, fields in run.jobs]
@@ -62,7 +66,7 @@ def test_a_replay_after_the_slot_was_used_again_writes_nothing_wrong(
 ) -> None:
     video = moving()
     VideoRecorder.prepare(video.shape)
-    wait_until(lambda: handover._state.slots is not None and handover._state.slots._slots)
+    wait_until(lambda: media_jobs._state.slots is not None and media_jobs._state.slots._slots)
     VideoRecorder.save("a.gif", video)
     run.work()
     VideoRecorder.save("b.gif", video)
@@ -98,3 +102,56 @@ def test_short_shared_memory_means_blobs() -> None:
 
     assert slots.fill(1 << 20, lambda _memory: None) is None
     assert sweep_slots(STREAM) == 0
+
+
+def test_the_first_video_finds_memory_ready(
+    run: Any, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., Any]
+) -> None:
+    """Who uses VideoRecorder gets one slot when the run is opened, before any size is known."""
+    monkeypatch.setattr(media_slots, "FIRST_SLOT_BYTES", 4 << 20)
+    monkeypatch.setattr(media_jobs._state, "expects_videos", False)
+    vars(recorders).pop("VideoRecorder", None)
+    assert media_jobs._state.slots is None or not media_jobs._state.slots._slots
+    recorder = recorders.VideoRecorder
+    wait_until(lambda: media_jobs._state.slots is not None and media_jobs._state.slots._slots)
+    recorder.save("a.gif", moving())
+    assert "slot" in run.jobs[-1][1]
+    wait_until(lambda: len(media_jobs._state.slots._slots) == 2)
+    sizes = sorted(slot.size for slot in media_jobs._state.slots._slots)
+    assert sizes[0] >= 1.25 * moving().nbytes, "the next video may be a little longer"
+    name = run.outbox.stream_folder.name
+    left = media_jobs._state.slots
+    bind(None)
+    wait_until(lambda: left._thread is None)
+    assert sweep_slots(name) == 1, "what no job waits for goes with the run"
+
+
+def test_a_slot_in_the_making_is_waited_for(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(media_slots, "PREPARED_WAIT_S", 10.0)
+    slots = media_slots.MediaSlots(run.outbox.stream_folder.name)
+    slots.prepare(40 << 20)
+    assert slots.fill(1 << 20, lambda _memory: None) is not None
+    assert slots.fill(80 << 20, lambda _memory: None) is None
+    assert sweep_slots(run.outbox.stream_folder.name) == 1
+
+
+def test_an_exit_leaves_no_shared_memory_that_no_job_waits_for(places: Places, tmp_path: Path) -> None:
+    del places
+    code = (
+        "import os, sys, time\n"
+        "from rla_client import VideoRecorder, exp_manager\n"
+        "config = {'AGENT': {'autostart': False}, 'BACKUP_CONFIG': {'backup_code_dir': []}}\n"
+        "exp_manager.configure('t', config, sys.argv[1], code_root='.')\n"
+        "exp_manager.log_files_gen()\n"
+        "mine = lambda: [name for name in os.listdir('/dev/shm') if f'-{os.getpid()}-' in name]\n"
+        "end = time.monotonic() + 20\n"
+        "while not mine() and time.monotonic() < end: time.sleep(0.01)\n"
+        "print(*mine())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "data")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    name = done.stdout.split()[-1]
+    assert name.startswith("rla-media-")
+    assert name not in os.listdir("/dev/shm")

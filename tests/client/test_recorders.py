@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from rla_agent.sinks.files import Outcome
-from rla_client import handover
+from rla_client import media_jobs
 from rla_client.errors import ArgumentError, NotConfiguredError
 from rla_client.figure_pickle import dump_figure
 from rla_client.recorders import ImgRecorder, MatplotlibRecorder, VideoRecorder, bind
@@ -296,7 +296,7 @@ def test_without_a_run_a_folder_is_needed(tmp_path: Path) -> None:
 
 
 def test_without_an_agent_the_caller_draws(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handover, "AGENT_START_S", 0.0)
+    monkeypatch.setattr(media_jobs, "AGENT_START_S", 0.0)
     for name in ("a", "b"):
         MatplotlibRecorder.save(name, plt.figure())
     ImgRecorder.save("i", np.full((2, 3), 9, np.uint8))
@@ -312,7 +312,7 @@ def test_without_an_agent_the_caller_draws(run: Any, monkeypatch: pytest.MonkeyP
 def test_a_removed_results_folder_is_a_warning_and_is_not_made_again(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handover, "AGENT_START_S", 0.0)
+    monkeypatch.setattr(media_jobs, "AGENT_START_S", 0.0)
     run.results.rmdir()
 
     MatplotlibRecorder.save("a", plt.figure())

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from replication_lab import Sshd, missing_sshd, random_bytes
+from replication_lab import NO_EXTENSIONS, Sshd, missing_sshd, random_bytes
 
 from rla_agent.replicate.connect import Login
 from rla_agent.replicate.folder import FolderSession
-from rla_agent.replicate.sftp import SftpSession, open_sftp
+from rla_agent.replicate.sftp import open_sftp
 from rla_agent.replicate.target import (
     ConflictError,
     DeniedError,
     MissingError,
+    NoRootError,
     RemoteStat,
     Session,
     SmallFile,
     SourceChangedError,
+    Twin,
     Upload,
 )
 
@@ -31,6 +35,16 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
     if missing_sshd:
         pytest.skip(missing_sshd)
     server = Sshd(tmp_path_factory.mktemp("sshd")).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def plain_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    """A server without any extension, as on a small NAS."""
+    if missing_sshd:
+        pytest.skip(missing_sshd)
+    server = Sshd(tmp_path_factory.mktemp("plain"), sftp=NO_EXTENSIONS).start()
     yield server
     server.stop()
 
@@ -48,7 +62,7 @@ def login(server: Sshd) -> Login:
 
 @pytest.fixture(params=["sftp", "sftp-plain", "folder", "ftp"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
-    """A session and its root. `sftp-plain`: a server without any extension, as on a small NAS."""
+    """A session and its root."""
     root = tmp_path / "root"
     root.mkdir()
     if request.param == "folder":
@@ -58,10 +72,8 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
             pytest.skip("no ftp target")
         session = request.getfixturevalue("open_ftp_target")(root)
     else:
-        sftp = open_sftp(login(request.getfixturevalue("sshd")), str(root))
-        if request.param == "sftp-plain":
-            _without_extensions(sftp)
-        session = sftp
+        name = "plain_sshd" if request.param == "sftp-plain" else "sshd"
+        session = open_sftp(login(request.getfixturevalue(name)), str(root))
     yield session, root
     session.close()
 
@@ -82,11 +94,6 @@ def open_ftp_target() -> Iterator[Callable[[Path], Session]]:
     yield start
     for server in servers:
         server.close()
-
-
-def _without_extensions(session: SftpSession) -> None:
-    session.extensions.clear()
-    session._posix_rename = False
 
 
 def small(path: bytes, data: bytes, expect: RemoteStat | None = None, *, unchanged: bool = True) -> SmallFile:
@@ -265,3 +272,65 @@ def test_rename_replaces(target: Opened) -> None:
     (root / "b").write_bytes(b"old")
     session.rename(b"a", b"b")
     assert {path.name: path.read_bytes() for path in root.iterdir()} == {"b": b"new"}
+
+
+LINKS = {"sftp", "folder"}  # the others write the content
+
+
+def test_a_twin_is_linked_where_the_target_can(target: Opened, request: pytest.FixtureRequest) -> None:
+    session, root = target
+    session.make_folders([b"one", b"two"])
+    data = random_bytes(30_000)
+    (first,) = session.put_many([small(b"one/code.py", data)])
+    assert isinstance(first, RemoteStat)
+    before = session.written_bytes
+    twin = Twin(b"one/code.py", first, hashlib.sha256(data).digest())
+    results = session.put_many(
+        [replace(small(b"two/code.py", data), twin=twin), small(b"two/other.py", b"another")]
+    )
+    assert [result.size for result in results if isinstance(result, RemoteStat)] == [len(data), 7]
+    assert session.stat(b"two/code.py") == results[0]
+    assert (root / "two" / "code.py").read_bytes() == data
+    linked = (root / "one" / "code.py").stat().st_ino == (root / "two" / "code.py").stat().st_ino
+    assert linked == (request.node.callspec.params["target"] in LINKS)
+    assert (session.written_bytes - before < len(data)) == linked
+    assert sorted(path.name for path in (root / "two").iterdir()) == ["code.py", "other.py"]
+
+
+def test_a_twin_that_is_not_as_it_was_left_is_not_linked(target: Opened) -> None:
+    session, root = target
+    data = b"as it was sent"
+    left = RemoteStat(len(data), 1_600_000_000)
+    (root / "grown").write_bytes(data + b"!")
+    (root / "touched").write_bytes(b"AS IT WAS SENT")
+    (root / "link").symlink_to("grown")
+    for number, name in enumerate((b"grown", b"touched", b"link", b"gone")):
+        file = replace(small(b"new%d" % number, data), twin=Twin(name, left, b""))
+        (result,) = session.put_many([file])
+        assert result == session.stat(file.path)
+        assert (root / f"new{number}").read_bytes() == data
+    (root / "theirs").write_bytes(b"theirs")
+    (kept,) = session.put_many([replace(small(b"theirs", data), twin=Twin(b"new0", _state(session), b""))])
+    assert isinstance(kept, ConflictError)
+    changed = replace(small(b"changed", data, unchanged=False), twin=Twin(b"new0", _state(session), b""))
+    assert isinstance(session.put_many([changed])[0], SourceChangedError)
+    names = {path.name for path in root.iterdir()}
+    assert names == {"grown", "touched", "link", "new0", "new1", "new2", "new3", "theirs"}
+
+
+def _state(session: Session) -> RemoteStat:
+    found = session.stat(b"new0")
+    assert found is not None
+    return found
+
+
+def test_a_root_that_is_not_there_is_not_made(sshd: Sshd, tmp_path: Path) -> None:
+    root = tmp_path / "no" / "such"
+    with pytest.raises(NoRootError, match="does not exist") as caught:
+        open_sftp(login(sshd), str(root))
+    assert "rla-agent trust 127.0.0.1" in caught.value.hint
+    with pytest.raises(NoRootError):
+        FolderSession(str(root))
+    assert not root.parent.exists()
+    open_sftp(login(sshd), str(root), make_root=True).close()
+    assert root.is_dir()

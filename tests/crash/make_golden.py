@@ -1,11 +1,19 @@
-"""Writes data/segment-vN.seg and what must come of it: for a new version only, never over an old file."""
+"""Writes data/segment-vN.seg, messages-vN.json and what must come of it: only for a new version."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from rla_client.protocol import PROTOCOL_VERSION, FrameKind, encode_frame, pack
+from rla_client.protocol import (
+    PROTOCOL_VERSION,
+    FrameKind,
+    MessageKind,
+    decode_message,
+    encode_frame,
+    encode_message,
+    pack,
+)
 
 DATA = Path(__file__).with_name("data")
 OPENING = {
@@ -30,8 +38,32 @@ FRAMES: list[tuple[int, object]] = [
 ]
 
 
+def messages() -> list[tuple[int, dict[str, object], bytes]]:
+    """One message of each kind: kind, header, body."""
+    return [
+        (MessageKind.DATA, {"s": "stream", "n": 1, "o": 745}, b"\xf5Rbytes"),
+        (MessageKind.FLUSH, {"s": "stream", "n": 1, "o": 745, "m": True}, b""),
+        (MessageKind.FLUSHED, {"s": "stream", "done": True}, b""),
+        (MessageKind.STATUS, {}, b""),
+        (MessageKind.STATUS, {"item": "table/2026/11/21/name", "root": "/data"}, b""),
+        (MessageKind.REPLY, {"replicated": None}, b""),
+    ]
+
+
+def write_messages() -> None:
+    """Write messages-vN.json."""
+    path = DATA / f"messages-v{PROTOCOL_VERSION}.json"
+    assert not path.exists(), "formats are never changed in place"
+    golden = []
+    for message in messages():
+        kind, header, body = decode_message(data := encode_message(*message))
+        golden.append({"bytes": data.hex(), "kind": kind, "header": header, "body": body.hex()})
+    path.write_text(json.dumps(golden, indent=1) + "\n")
+
+
 def main() -> None:
     """Write the files."""
+    write_messages()
     from crash.golden import decoded, outputs_of
 
     data = b"".join(encode_frame(kind, pack(content)) for kind, content in FRAMES)

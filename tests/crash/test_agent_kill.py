@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 from crash.conftest import BareAgent
 from crash.oracle import Trainer, check_folder, uncommitted
+from crash.zygote import Zygote
 
 from rla_client.places import Places
 
@@ -34,12 +35,17 @@ def kill_often(  # noqa: PLR0913 - fixtures and counts
     pace: tuple[str, ...],
     name: str = "run",
     most_rows_ahead: int = MOST_ROWS_AHEAD,
-) -> None:
-    """Kill the agent `kills` times under two streams, also with agent.db deleted; then compare."""
+    zygote: Zygote | None = None,
+) -> int:
+    """Kill the agent `kills` times under two streams, also with agent.db deleted; then compare.
+
+    Returns:
+        Rows that the trainer told of.
+    """
     trainer = train(name, "--worker", "--segment-bytes", str(256 << 10), *pace)
-    with_uncommitted, slowest_s = 0, 0.0
+    with_uncommitted, slowest_s, began = 0, 0.0, time.monotonic()
     for number in range(kills):
-        agent.spawn()
+        agent.spawn(zygote=zygote if number % 5 else None)
         ahead = trainer.told + chance.randrange(most_rows_ahead)
         if number % 5 == 0:
             wait_until(agent.serves, what=f"a serving agent; {agent.tail()}")
@@ -49,14 +55,16 @@ def kill_often(  # noqa: PLR0913 - fixtures and counts
         with_uncommitted += uncommitted(agent.places)
         if number % 4 == 3:
             forget_database(agent.places)
+    rate = trainer.told / (time.monotonic() - began)
     trainer.stop()
     agent.spawn()
-    agent.drain(wait_until, 120)
+    agent.drain(wait_until, 900)
     rows = check_folder(trainer)
     print(
-        f"{kills} kills, {with_uncommitted} with uncommitted rows, {rows} rows, slowest start {slowest_s:.2f} s"  # noqa: E501
+        f"{kills} kills, {with_uncommitted} with uncommitted rows, {rows} rows at {rate:,.0f} rows/s, slowest start {slowest_s:.2f} s"  # noqa: E501
     )
     assert with_uncommitted >= 0.3 * kills
+    return rows
 
 
 def test_nothing_is_lost_or_doubled(
@@ -69,16 +77,19 @@ def test_nothing_is_lost_or_doubled(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(3600)
 def test_nothing_is_lost_or_doubled_in_a_thousand_kills(
     bare_agent: BareAgent,
     trainer: Callable[..., Trainer],
     chance: random.Random,
     wait_until: Callable[..., object],
+    zygote: Zygote,
 ) -> None:
+    rows = 0
     for number in range(20):
-        kill_often(
-            bare_agent, trainer, chance, wait_until, kills=50, pace=("--burst", "2000", "--pause", "0.05"),
-            name=str(number), most_rows_ahead=20_000,
+        rows += kill_often(
+            bare_agent, trainer, chance, wait_until, kills=50, pace=("--burst", "2000", "--pause", "0.02"),
+            name=str(number), most_rows_ahead=8_000, zygote=zygote,
         )  # fmt: skip
         bare_agent.kill()
+    print(f"1,000 kills, {rows} rows")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import csv
 import json
 import random
@@ -13,58 +14,75 @@ from crash.conftest import BareAgent
 from crash.oracle import Trainer
 from crash.workload import row_of
 
-from rla_agent.control import ask_status
-from rla_agent.ingest import Row, parse
+from rla_agent.ingest import parse
 from rla_client.places import Places
 from rla_client.protocol import FrameKind, encode_frame, iter_frames, pack
 from rla_client.spool import segment_path, stream_names
 
 ROWS = 200
 TAIL_BYTES = 3000
-FLIPS = 1500
+FLIPS = 1000
 
 
-def segment() -> tuple[bytes, list[int]]:
-    """Frames of ROWS rows, and the offset after each."""
-    data, ends = b"", []
-    for seq in range(ROWS):
+def segment(size: int = 0) -> tuple[bytes, list[int]]:
+    """Frames of ROWS rows, or of more than `size` bytes, and the offset after each."""
+    data, ends = bytearray(), []
+    while len(ends) < ROWS or len(data) <= size:
+        seq = len(ends)
         data += encode_frame(FrameKind.ROW, pack([seq, float(seq), row_of(0, seq)]))
         ends.append(len(data))
-    return data, ends
-
-
-def steps(data: bytes, *, final: bool) -> list[float]:
-    """Rows that are taken in, reading on as long as something is consumed."""
-    batch = parse(data, 1, 0, final=final)
-    assert batch.end <= len(data)
-    assert batch.damaged <= batch.end
-    return [record.content.step for record in batch.records if isinstance(record.content, Row)]
+    return bytes(data), ends
 
 
 @pytest.mark.parametrize("final", [True, False])
-def test_cut_at_every_byte(final: bool) -> None:
-    data, ends = segment()
-    for cut in range(len(data) - TAIL_BYTES, len(data)):
-        whole = sum(end <= cut for end in ends)
-        assert steps(data[:cut], final=final) == list(range(whole))
-        batch = parse(data[:cut], 1, 0, final=final)
-        last = ends[whole - 1]
+def test_cut_at_every_byte_of_a_tail(final: bool) -> None:
+    cut_at_each(TAIL_BYTES, 1, final=final)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("final", [True, False])
+def test_cut_at_every_byte_of_64_kib(final: bool) -> None:
+    cut_at_each(64 << 10, 97, final=final)
+
+
+def cut_at_each(tail: int, whole_every: int, *, final: bool) -> None:
+    """Cut at each of the last `tail` bytes; each `whole_every`-th time read from the first frame on."""
+    data, ends = segment(tail)
+    for cut in range(len(data) - tail, len(data)):
+        whole = bisect.bisect_right(ends, cut)
+        skip = 0 if cut % whole_every == 0 else max(0, whole - 20)
+        begin = ends[skip - 1] if skip else 0
+        batch = parse(data[begin:cut], 1, begin, final=final)
+        assert [record.content.step for record in batch.records] == list(range(skip, whole))  # type: ignore[union-attr]
+        last = ends[whole - 1] if whole else 0
         assert (batch.end, batch.damaged) == ((cut, cut - last) if final else (last, 0))
+    print(f"cut at each of {tail} bytes, no more bytes to come: {final}")
 
 
 def test_each_flipped_bit_costs_the_frame_it_hits() -> None:
+    flip(FLIPS)
+
+
+@pytest.mark.soak
+def test_each_of_ten_thousand_flipped_bits_costs_the_frame_it_hits() -> None:
+    flip(10_000)
+
+
+def flip(count: int) -> None:
+    """Flip `count` random bits, one at a time."""
     data, ends = segment()
     chance = random.Random(4)
     begins = [0, *ends[:-1]]
-    for _ in range(FLIPS):
+    for _ in range(count):
         at, bit = chance.randrange(len(data)), chance.randrange(8)
         broken = bytearray(data)
         broken[at] ^= 1 << bit
-        hit = next(index for index, end in enumerate(ends) if at < end)
-        found = steps(bytes(broken), final=True)
-        assert found == [seq for seq in range(ROWS) if seq != hit], f"bit {bit} of byte {at}"
+        hit = bisect.bisect_right(ends, at)
         batch = parse(bytes(broken), 1, 0, final=True)
+        found = [record.content.step for record in batch.records]  # type: ignore[union-attr]
+        assert found == [seq for seq in range(ROWS) if seq != hit], f"bit {bit} of byte {at}"
         assert batch.damaged == ends[hit] - begins[hit]
+    print(f"{count} flipped bits")
 
 
 def test_a_live_segment_waits_only_for_what_may_come() -> None:
@@ -108,20 +126,15 @@ def test_agent_takes_in_a_damaged_spool(
     hit = damage(case, path)
     bare_agent.spawn()
     wait_until(bare_agent.serves)
-    damaged: list[int] = []
-
-    def taken_in() -> bool:
-        damaged.extend(int(run.get("damaged_bytes", 0)) for run in ask_status(places).get("streams", []))
-        return not stream_names(places.spool)
-
-    wait_until(taken_in, 30, what=bare_agent.tail())
+    wait_until(lambda: not stream_names(places.spool), 30, what=bare_agent.tail())
     with (one.folder / "progress.csv").open(newline="") as file:
         seqs = [int(row["seq"]) for row in csv.DictReader(file)]
     assert seqs == sorted(set(seqs))
     missing = set(range(800)) - set(seqs)
     assert len(missing) == hit, case
-    state = json.loads((one.folder / "run.json").read_text())["state"]
-    assert state in {"finished", "killed"}
+    run = json.loads((one.folder / "run.json").read_text())
+    assert run["state"] in {"finished", "killed"}
+    assert (run["damaged_bytes"] > 0) == (case != "empty"), "a loss that nobody can see"
 
 
 def damage(case: str, path: Path) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from crash.conftest import BareAgent
 from crash.oracle import Trainer, check_folder
+from crash.zygote import Zygote
 
 from rla_agent.lock import read_holder
 from rla_agent.output_set import make_outputs
@@ -75,7 +76,13 @@ def repeat(places: Places, trainer: Callable[..., Trainer], tmp_path: Path) -> R
 
 
 def killed_at(
-    repeat: Repeat, agent: BareAgent, strace: list[str], wait_until: Callable[..., object], *, forget: bool
+    repeat: Repeat,
+    agent: BareAgent,
+    strace: list[str],
+    wait_until: Callable[..., object],
+    *,
+    forget: bool,
+    zygote: Zygote | None = None,
 ) -> bool:
     """Let strace kill the agent, another finish, and compare; False when it never came to the call."""
     repeat.restore()
@@ -90,7 +97,7 @@ def killed_at(
     if forget:
         for path in places.state.glob("agent.db*"):
             path.unlink()
-    agent.spawn(config=repeat.config)
+    agent.spawn(config=repeat.config, zygote=zygote)
     agent.drain(wait_until)
     agent.kill()
     assert check_folder(repeat.trainer) == ROWS, f"{strace[-1]}, agent.db deleted: {forget}"
@@ -121,7 +128,7 @@ def test_agent_killed_at_a_call(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("forget", [False, True])
 @pytest.mark.parametrize(
     ("call", "only_files"), [*((call, True) for call in FILE_CALLS), *((call, False) for call in ANY_CALLS)]
@@ -133,23 +140,30 @@ def test_agent_killed_at_each_call(
     repeat: Repeat,
     bare_agent: BareAgent,
     wait_until: Callable[..., object],
+    zygote: Zygote,
 ) -> None:
     k = 1
     while killed_at(
-        repeat, bare_agent, repeat.strace(call, k, only_files=only_files), wait_until, forget=forget
-    ):
+        repeat, bare_agent, repeat.strace(call, k, only_files=only_files), wait_until,
+        forget=forget, zygote=zygote,
+    ):  # fmt: skip
         k += 1
     print(f"{call}: killed at {k - 1} calls")
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(3600)
 def test_agent_killed_at_writes_of_the_database(
-    repeat: Repeat, bare_agent: BareAgent, wait_until: Callable[..., object]
+    repeat: Repeat, bare_agent: BareAgent, wait_until: Callable[..., object], zygote: Zygote
 ) -> None:
     for k in DATABASE_WRITES:
         killed_at(
-            repeat, bare_agent, repeat.strace("pwrite64", k, only_files=False), wait_until, forget=False
+            repeat,
+            bare_agent,
+            repeat.strace("pwrite64", k, only_files=False),
+            wait_until,
+            forget=False,
+            zygote=zygote,
         )
 
 
@@ -169,7 +183,7 @@ def trainer_killed_at(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("call", TRAINER_CALLS)
 def test_trainer_killed_at_each_call(
     call: str, trainer: Callable[..., Trainer], bare_agent: BareAgent, wait_until: Callable[..., object]

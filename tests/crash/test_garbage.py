@@ -1,30 +1,38 @@
-"""Garbage on the agent's sockets is counted and dropped, and others are served."""
+"""Malformed peers: whatever comes, the agent serves, writes nothing outside the run, and stays small."""
 
 from __future__ import annotations
 
+import os
 import random
 import socket
+import time
 from collections.abc import Callable
+from pathlib import Path
 
+import psutil
+import pytest
 import zmq
 from crash.conftest import BareAgent
+from crash.mutations import frames
+from crash.oracle import Trainer, check_folder
 
 from rla_agent.control import ask_status
+from rla_agent.ingest import parse
+from rla_client.errors import UnknownVersionError
 from rla_client.places import Places
-from rla_client.protocol import MessageKind, encode_message
+from rla_client.protocol import FrameKind, MessageKind, encode_frame, encode_message, pack
+from rla_client.spool import SegmentWriter, new_stream_name, stream_names
 
-CONNECTIONS = 200
-MESSAGES = 3000
+MOST_GROWTH = 64 << 20  # of the agent's RSS
+OTHERS_RATIO = 2.0
+SCHEDULER_S = 2e-4  # a p99 below this says more of the scheduler than of us
+FRAMES_A_STREAM = 2000
 
 
-def test_garbage_connections_and_mutated_messages(
-    places: Places, bare_agent: BareAgent, wait_until: Callable[..., object]
-) -> None:
-    chance = random.Random(11)
-    bare_agent.spawn()
-    wait_until(bare_agent.serves)
+def send_garbage(places: Places, chance: random.Random, connections: int, messages: int) -> None:
+    """Random bytes into both sockets, and mutated messages through a real DEALER."""
     for path in (places.data_socket, places.control_socket):
-        for _ in range(CONNECTIONS):
+        for _ in range(connections // 2):
             with socket.socket(socket.AF_UNIX) as raw:
                 raw.connect(str(path))
                 try:
@@ -38,7 +46,7 @@ def test_garbage_connections_and_mutated_messages(
         good = encode_message(
             MessageKind.DATA, {"s": "0000000000000001-1-0123abcd", "n": 1, "o": 0}, b"x" * 50
         )
-        for _ in range(MESSAGES):
+        for _ in range(messages):
             broken = bytearray(good)
             for _ in range(chance.randrange(1, 4)):
                 broken[chance.randrange(len(broken))] = chance.randrange(256)
@@ -47,5 +55,150 @@ def test_garbage_connections_and_mutated_messages(
             dealer.send(encode_message(MessageKind.FLUSH, header))
             dealer.send(encode_message(MessageKind.DATA, header))
         dealer.send_multipart([b"a", b"b", b"c"])
-        assert bare_agent.serves()
-        assert ask_status(places)["agent"]["pid"] == bare_agent.process.pid  # type: ignore[union-attr]
+
+
+def write_mutated(places: Places, root: Path, chance: random.Random, count: int) -> None:
+    """A stream of mutated frames with a run of its own at `root`."""
+    for kind in ("log", "checkpoint", "other_results", "code"):
+        (root / kind).mkdir(parents=True)
+    found = os.stat(root)
+    opening = {
+        "run": new_stream_name(), "epoch": 1, "opened": time.time(), "root": str(root),
+        "root_device": found.st_dev, "root_inode": found.st_ino,
+        "folders": {kind: kind for kind in ("log", "checkpoint", "other_results", "code")}, "names": {},
+        "sinks": ["csv", "json", "log", "tensorboard"], "table": "t", "index": "i", "primary": True, "label": "",
+        "pid": os.getpid(), "host": "h", "user": "u", "python": "p", "client": "0", "config": None, "offline": False,
+    }  # fmt: skip
+    writer = SegmentWriter(
+        places.spool,
+        lambda number, rows: encode_frame(
+            FrameKind.OPEN, pack({**opening, "segment": number, "rows": rows, "lost": 0})
+        ),
+    )
+    for frame in frames(chance, count):
+        writer.append(frame, 0)
+    writer.append(encode_frame(FrameKind.ROW, pack([1, 1.5, {"last": 1}])), 1)
+    writer.close()
+
+
+def tree(folder: Path, *, without: tuple[Path, ...]) -> set[str]:
+    """Names of everything below a folder, some parts left out."""
+    found = set()
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if Path(place, name) not in without]
+        found.update(os.path.join(place, name) for name in (*folders, *files))
+    return found
+
+
+def feed(  # noqa: PLR0913, PLR0917 - fixtures and a count
+    places: Places,
+    agent: BareAgent,
+    train: Callable[..., Trainer],
+    chance: random.Random,
+    wait_until: Callable[..., object],
+    tmp_path: Path,
+    count: int,
+) -> float:
+    """Let the agent take in `count` mutated frames beside an honest run; how much its p99 rose."""
+    pace = ("--burst", "20", "--pause", "0.02", "--segment-bytes", "262144")
+    agent.spawn()
+    wait_until(agent.serves)
+    before, beside = tmp_path / "times-before", tmp_path / "times-beside"
+    quiet = train("quiet", "--rows", "1500", "--times", str(before), *pace)
+    quiet.ended()
+    write_mutated(places, tmp_path / "evil" / "first", chance, 500)  # what is imported and cached once
+    agent.drain(wait_until, 120)
+    watched = psutil.Process(agent.process.pid)  # type: ignore[union-attr]
+    memory, most = watched.memory_info().rss, 0
+    outside = tree(tmp_path, without=(tmp_path / "evil", tmp_path / "honest", places.state))
+    honest = train("honest", "--times", str(beside), *pace)
+    fed = 0
+    while fed < count:
+        write_mutated(places, tmp_path / "evil" / str(fed), chance, FRAMES_A_STREAM)
+        fed += FRAMES_A_STREAM
+        most = max(most, watched.memory_info().rss)
+        wait_until(lambda: len(stream_names(places.spool)) < 8, 120, what=f"progress; {agent.tail()}")  # noqa: PLR2004
+    honest.stop()
+    agent.drain(wait_until, 120)
+    most = max(most, watched.memory_info().rss)
+    check_folder(honest)
+    assert tree(tmp_path, without=(tmp_path / "evil", tmp_path / "honest", places.state)) - outside <= {
+        str(beside)
+    }
+    runs = {str(path) for path in (tmp_path / "evil").iterdir()}
+    assert all(Path(run, "log", "progress.csv").read_text().splitlines()[0] for run in runs)
+    p99 = [sorted(map(float, path.read_text().split()))[int(-0.01 * 1500)] for path in (before, beside)]
+    print(
+        f"{fed} mutated frames: agent grew by {(most - memory) >> 20} MiB, the others' p99 went from "
+        f"{p99[0] * 1e6:.0f} to {p99[1] * 1e6:.0f} us"
+    )
+    assert most - memory <= MOST_GROWTH
+    return p99[1] / max(p99[0], SCHEDULER_S)
+
+
+def test_garbage_connections_and_mutated_messages(
+    places: Places, bare_agent: BareAgent, wait_until: Callable[..., object]
+) -> None:
+    bare_agent.spawn()
+    wait_until(bare_agent.serves)
+    send_garbage(places, random.Random(11), 400, 3000)
+    assert bare_agent.serves()
+    assert ask_status(places)["agent"]["pid"] == bare_agent.process.pid  # type: ignore[union-attr]
+
+
+@pytest.mark.soak
+def test_two_thousand_garbage_connections(
+    places: Places, bare_agent: BareAgent, chance: random.Random, wait_until: Callable[..., object]
+) -> None:
+    bare_agent.spawn()
+    wait_until(bare_agent.serves)
+    watched = psutil.Process(bare_agent.process.pid)  # type: ignore[union-attr]
+    send_garbage(places, chance, 200, 3000)
+    memory = watched.memory_info().rss
+    send_garbage(places, chance, 2000, 100_000)
+    wait_until(bare_agent.serves)
+    growth = watched.memory_info().rss - memory
+    print(f"2,000 garbage connections, 100,000 mutated messages: agent grew by {growth >> 20} MiB")
+    assert growth <= MOST_GROWTH
+    assert ask_status(places)["agent"]["pid"] == watched.pid
+
+
+def test_mutated_frames(  # noqa: PLR0913, PLR0917 - fixtures
+    places: Places,
+    bare_agent: BareAgent,
+    trainer: Callable[..., Trainer],
+    chance: random.Random,
+    wait_until: Callable[..., object],
+    tmp_path: Path,
+) -> None:
+    feed(places, bare_agent, trainer, chance, wait_until, tmp_path, 8000)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_mutated_frames_beside_an_honest_run(  # noqa: PLR0913, PLR0917 - fixtures
+    places: Places,
+    bare_agent: BareAgent,
+    trainer: Callable[..., Trainer],
+    chance: random.Random,
+    wait_until: Callable[..., object],
+    tmp_path: Path,
+) -> None:
+    assert feed(places, bare_agent, trainer, chance, wait_until, tmp_path, 100_000) <= OTHERS_RATIO
+
+
+@pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
+@pytest.mark.timeout(900)
+def test_no_frame_upsets_the_decoder(count: int, chance: random.Random) -> None:
+    taken = parked = 0
+    for _ in range(count // 100):
+        data = b"".join(frames(chance, 100))
+        try:
+            batch = parse(data, 1, 0, final=True)
+        except UnknownVersionError:  # the only error there may be: flipped bytes made a later version
+            parked += 1
+            continue
+        assert batch.end <= len(data)
+        taken += len(batch.records)
+    print(f"{count} mutated frames: {taken} were taken for records, {parked} pieces for a later version")
+    assert taken > count // 20

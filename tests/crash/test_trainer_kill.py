@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from crash.conftest import BareAgent
 from crash.oracle import Trainer, check_folder
+from crash.zygote import Zygote
 
 MOST_ROWS = 2000
 KNOWN_WITHIN_S = 2.0
@@ -32,6 +33,7 @@ def kill_trainers(
     chance: random.Random,
     wait_until: Callable[..., object],
     kills: int,
+    zygote: Zygote | None = None,
 ) -> None:
     """Kill `kills` trainers in each state of the agent; then compare all folders."""
     killed: list[Trainer] = []
@@ -46,7 +48,9 @@ def kill_trainers(
             agent.signal(signal.SIGCONT)
             agent.kill()
         for number in range(kills):
-            trainer = train(f"{state}-{number}", "--segment-bytes", str(128 << 10))
+            trainer = train(
+                f"{state}-{number}", "--segment-bytes", str(128 << 10), zygote=zygote if number % 10 else None
+            )
             instant = chance.randrange(1, MOST_ROWS)
             wait_until(lambda trainer=trainer, instant=instant: trainer.told >= instant)
             trainer.kill()
@@ -56,7 +60,7 @@ def kill_trainers(
                 wait_until(lambda trainer=trainer: state_of(trainer.folder) == "killed", 20)
                 known_s.append(time.monotonic() - began)
     agent.spawn()
-    agent.drain(wait_until, 120)
+    agent.drain(wait_until, 600)
     rows = sum(check_folder(trainer) for trainer in killed)
     assert all(state_of(trainer.folder) == "killed" for trainer in killed)
     known_s.sort()
@@ -76,11 +80,12 @@ def test_nothing_that_returned_is_lost(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(3600)
 def test_nothing_that_returned_is_lost_in_a_thousand_kills(
     bare_agent: BareAgent,
     trainer: Callable[..., Trainer],
     chance: random.Random,
     wait_until: Callable[..., object],
+    zygote: Zygote,
 ) -> None:
-    kill_trainers(bare_agent, trainer, chance, wait_until, kills=334)
+    kill_trainers(bare_agent, trainer, chance, wait_until, kills=334, zygote=zygote)

@@ -3,7 +3,8 @@
     python workload.py FOLDER PIPE [options]
 
 After each call of the logger that returned, six bytes go through the pipe (descriptor PIPE): stream,
-kind, sequence number. So the parent knows what must never be lost, whatever happens to this process.
+kind, sequence number. So the parent knows what must never be lost, whatever happens to this process; and,
+after a flush that returned True, what must survive a power cut too.
 Stream 0 is this process, stream 1 a forked worker. Rows hold numbers, text that needs quoting, and
 keys that come late; every TEXT_EVERY rows a line of text goes out.
 """
@@ -17,11 +18,12 @@ import select
 import signal
 import struct
 import sys
+import tempfile
 import time
 from types import FrameType
 
 TOLD = struct.Struct("<BBI")
-ROW, TEXT = 0, 1
+ROW, TEXT, DURABLE = 0, 1, 2
 TEXT_EVERY = 50
 LATE_EVERY = 400
 MAX_LATE_KEYS = 12
@@ -63,7 +65,9 @@ def main() -> None:
     parser.add_argument("--worker", action="store_true", help="fork a second stream")
     parser.add_argument("--segment-bytes", type=int, default=8 << 20)
     parser.add_argument("--sinks", default="csv,json,log,tensorboard")
-    parser.add_argument("--times", help="file for the durations of dump_tabular, one a line, in seconds")
+    parser.add_argument("--times", help="file for seconds that each dump_tabular took, and a bare write")
+    parser.add_argument("--floor", action="store_true", help="also time a bare write(2) of 200 bytes a row")
+    parser.add_argument("--flush-every", type=int, default=0, help="rows between flushes")
     parser.add_argument("--jump-clock", action="store_true", help="the wall clock goes a day back and forth")
     options = parser.parse_args()
 
@@ -94,7 +98,8 @@ def log(stream: int, options: argparse.Namespace) -> None:
     from rla_client import logger
 
     pipe, parent = options.pipe, os.getppid()
-    times: list[float] = []
+    times: list[str] = []
+    floor = Floor() if options.floor else None
     for seq in range(options.rows):
         if Stop.asked or os.getppid() != parent:
             break
@@ -106,14 +111,30 @@ def log(stream: int, options: argparse.Namespace) -> None:
             logger.record_tabular(key, value)
         began = time.perf_counter()
         logger.dump_tabular()
-        times.append(time.perf_counter() - began)
+        took = time.perf_counter() - began
+        times.append(f"{took}\n" if floor is None else f"{took} {floor.time_write()}\n")
         os.write(pipe, TOLD.pack(stream, ROW, seq))
+        if options.flush_every and seq % options.flush_every == options.flush_every - 1 and logger.flush(2.0):
+            os.write(pipe, TOLD.pack(stream, DURABLE, seq))
         if options.burst and seq % options.burst == 0:
             with contextlib.suppress(InterruptedError):
                 select.select([], [], [], options.pause)
     if options.times:
         with open(options.times, "w", encoding="ascii") as file:
-            file.writelines(f"{one}\n" for one in times)
+            file.writelines(times)
+
+
+class Floor:
+    """A bare write(2) into a file that has no name, on the disk of temporary files."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - as long as the process
+
+    def time_write(self) -> float:
+        """Seconds that one took."""
+        began = time.perf_counter()
+        self._file.write(b"x" * 200)
+        return time.perf_counter() - began
 
 
 def jump_clock() -> None:

@@ -267,8 +267,58 @@ def test_fork_goes_on_in_the_copied_files(agent: Any, tmp_path: Path) -> None:
     table = pd.read_csv(forked / "progress.csv")
     assert list(table["time-step"]) == list(range(1, 21))
     assert list(pd.read_csv(forked / "before-fork" / "progress.csv")["early"]) == [1.0]
+    assert {"environment.json", "run.json"} <= {entry.name for entry in forked.iterdir()}, "its own stay"
     assert set(range(1, 21)) <= set(tb_steps(forked, "x"))
     assert len(pd.read_csv(source / "progress.csv")) == 10
+
+
+def test_a_database_that_was_moved_is_loaded_forked_and_resumed(
+    agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    old, data = tmp_path / "old", tmp_path / "elsewhere" / "data"
+    old.mkdir()
+    data.parent.mkdir()
+    run_code(
+        """
+        import torch
+        open_run(); exp_manager.log_files_gen(); exp_manager.new_saver(2)
+        for i in range(1, 11):
+            step(i)
+            if i % 5 == 0:
+                exp_manager.save_checkpoint({'w': torch.full((2,), float(i))}, {'mean': np.full(2, i)})
+        exp_manager.flush(20)
+        """,
+        old,
+    )
+    source = item(old)
+    wait_until(lambda: state_of(source) == "finished" and not stream_names(agent.places.spool))
+    old.rename(data)
+    date = "/".join(source.parts[-4:])[:26]
+    run_code(
+        """
+        from rla_client import fork_log_file_fn, update_hyper_parameters_fn, ExperimentLoader
+        from rla_client.manager import Tester
+        loaded = Tester.load_tester(sys.argv[2], 't', root)
+        assert loaded.load_checkpoint()[0] == 10 and loaded.checkpoint_dir.startswith(root)
+        assert loaded.get_custom_data('mean').tolist() == [10, 10]
+        open_run(); exp_manager.log_files_gen()
+        merged = update_hyper_parameters_fn('t', sys.argv[2], root)
+        fork_log_file_fn(root, 't', sys.argv[2], sync_timestep=True)
+        assert merged.deep == {'a': 1, 'b': 2} and logger.get_time() == 10
+        step(11)
+        assert exp_manager.load_checkpoint()[0] == 10
+        assert exp_manager.resume(sys.argv[2], at=5)[0] == 5
+        assert exp_manager.get_custom_data('mean').tolist() == [5, 5]
+        for i in range(6, 13): step(i)
+        exp_manager.flush(20)
+        """,
+        data,
+        date,
+    )
+    tables = {path.parent.name[:15]: pd.read_csv(path) for path in data.glob("log/t/*/*/*/*/progress.csv")}
+    assert list(tables.pop(date[-15:])["time-step"]) == list(range(1, 13))
+    (forked,) = tables.values()
+    assert list(forked["time-step"]) == list(range(1, 12))
 
 
 def test_a_living_run_is_not_resumed(agent: Any, tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 """Two machines for real, as two network namespaces (needs root): a node trains PPO, the master gets it.
 
-    sudo python tests/e2e/two_hosts.py [--cut 60] [--timesteps 150000]
+    sudo python tests/e2e/two_hosts.py [--cut 60] [--timesteps 800000]
 
 A node and a master that share nothing but a cable (a veth pair). On the node run a real agent and
 `examples/ppo_cartpole.py`. The master sees its rows, `rla-agent status --fleet` shows the node, the
-cable is pulled for a minute in the middle, and at the end every file is on the master with the same
-SHA-256. Exit code 0 when all of that came true.
+cable is pulled for a minute in the middle while the training goes on as before, and at the end every
+file is on the master with the same SHA-256. Exit code 0 when all of that came true.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class FarNode:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--cut", type=float, default=60.0, help="seconds without network")
-    parser.add_argument("--timesteps", type=int, default=150_000, help="of the training")
+    parser.add_argument("--timesteps", type=int, default=800_000, help="of the training; it must last")
     options = parser.parse_args()
     if os.geteuid() != 0:
         print("needs root, for network namespaces")
@@ -138,8 +138,44 @@ def main() -> int:
         shutil.rmtree(base, ignore_errors=True)
 
 
-def rows_there(server: Sshd) -> int:
-    return sum(path.read_bytes().count(b"\n") for path in server.root.rglob("progress.csv"))
+def rows_below(root: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in root.rglob("progress.csv"))
+
+
+def pull_the_cable(node: FarNode, training: subprocess.Popen[bytes], cut_s: float) -> None:
+    """No network for `cut_s` seconds; meanwhile the training goes on writing its rows."""
+    pace = Pace(node.root)
+    before, _ = pace.watch(cut_s / 2)
+    node.cable.cut()
+    print(f"the cable is pulled for {cut_s:.0f} s")
+    during, longest_s = pace.watch(cut_s)
+    assert training.poll() is None, "the training ended during the cut: give more --timesteps"
+    print(
+        f"meanwhile the training wrote {during:.2f} rows/s, at most {longest_s:.1f} s apart "
+        f"(before the cut {before:.2f} rows/s)"
+    )
+    assert during >= before / 2, "the cut held up the training"
+    print(node.say("replicate", "status"))
+
+
+class Pace:
+    """How a training gets on, by the rows that it has written."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.rows = rows_below(root)
+
+    def watch(self, seconds: float) -> tuple[float, float]:
+        """Look at it for so long; rows per second, and the longest time without a new row."""
+        first, longest_s = self.rows, 0.0
+        began = last = time.monotonic()
+        while (now := time.monotonic()) - began < seconds:
+            rows = rows_below(self.root)
+            if rows > self.rows:
+                self.rows, last = rows, now
+            longest_s = max(longest_s, now - last)
+            time.sleep(0.1)
+        return (self.rows - first) / seconds, longest_s
 
 
 def play(node: FarNode, server: Sshd, cut_s: float, timesteps: int) -> int:
@@ -153,25 +189,23 @@ def play(node: FarNode, server: Sshd, cut_s: float, timesteps: int) -> int:
         "--timesteps",
         str(timesteps),
     )
-    wait_until(lambda: rows_there(server) >= 3, 90, "the first rows on the master")
+    wait_until(lambda: rows_below(server.root) >= 3, 90, "the first rows on the master")
     wait_until(lambda: "running" in node.say("status", "--fleet"), 60, "the node in the fleet")
-    print(f"the master has {rows_there(server)} lines of progress.csv; it says of its fleet:")
+    print(f"the master has {rows_below(server.root)} lines of progress.csv; it says of its fleet:")
     print(node.say("status", "--fleet"))
-    node.cable.cut()
-    print(f"the cable is pulled for {cut_s:.0f} s")
-    time.sleep(cut_s)
-    before = rows_there(server)
-    print(node.say("replicate", "status"))
+    pull_the_cable(node, training, cut_s)
+    before, back = rows_below(server.root), time.monotonic()
     node.cable.mend()
     print("the cable is back")
-    if training.poll() is None:
-        wait_until(lambda: rows_there(server) > before, 330, "new rows on the master")
-    assert training.wait(600) == 0, (node.folder / "output.log").read_text()[-2000:]
+    wait_until(lambda: rows_below(server.root) > before, 330, "new rows on the master")
+    print(f"new rows on the master {time.monotonic() - back:.1f} s later")
+    assert training.wait(1500) == 0, (node.folder / "output.log").read_text()[-2000:]
     began = time.monotonic()
     wait_until(lambda: list(server.root.rglob("SHA256SUMS")), 330, "the sums on the master")
     wait_until(lambda: node.files() == there(server), 330, "the master's tree being equal")
     took = time.monotonic() - began
-    print(f"{len(there(server))} files, {rows_there(server)} lines: equal {took:.1f} s after the end")
+    lines = rows_below(server.root)
+    print(f"{len(there(server))} files, {lines} lines: equal {took:.1f} s after the end")
     return 0
 
 

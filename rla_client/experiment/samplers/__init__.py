@@ -4,6 +4,7 @@ from rla_client.experiment.episode_batch import EpisodeBatch, StepType
 from rla_client.experiment.samplers.factory import WorkerFactory
 from rla_client.experiment.samplers.local import LocalSampler
 from rla_client.experiment.samplers.multiprocessing import MultiprocessingSampler
+from rla_client.experiment.samplers.ray import RaySampler
 from rla_client.experiment.samplers.sampler import Sampler
 from rla_client.experiment.samplers.workers import DefaultWorker, FragmentWorker, Worker
 
@@ -13,6 +14,7 @@ __all__ = [
     "FragmentWorker",
     "LocalSampler",
     "MultiprocessingSampler",
+    "RaySampler",
     "Sampler",
     "StepType",
     "Worker",

@@ -10,7 +10,7 @@ from typing import Any
 
 from rla_client.experiment.environments import copy_env, pack_env, unpack_env
 from rla_client.experiment.episode_batch import EpisodeBatch
-from rla_client.experiment.samplers.sampler import Sampler, collect
+from rla_client.experiment.samplers.sampler import Sampler, collect, collect_rollouts
 from rla_client.experiment.samplers.workers import Worker
 
 
@@ -20,11 +20,27 @@ class LocalSampler(Sampler):
     def start_worker(self) -> None:
         """Make the workers."""
         self._workers: list[Worker] = []
+        agents, envs = self.factory.spread(self.agent), self._own_envs(self.env)
         for number in range(self.factory.n_workers):
             worker = self.factory(number)
-            worker.update_agent(self.agent)
-            worker.update_env(self.env if number == 0 else copy_env(self.env))
+            worker.update_agent(agents[number])
+            worker.update_env(envs[number])
             self._workers.append(worker)
+
+    def _own_envs(self, given: object) -> list[Any]:
+        if isinstance(given, list) or not hasattr(given, "step"):
+            return self.factory.spread(given)  # one for each already, or a function that makes them
+        return [given if number == 0 else copy_env(given) for number in range(self.factory.n_workers)]
+
+    def _update(self, agent_update: object, env_update: object) -> None:
+        if not self._workers:
+            self.start_worker()
+        if agent_update is not None:
+            for worker, agent in zip(self._workers, self.factory.spread(agent_update), strict=True):
+                worker.update_agent(agent)
+        if env_update is not None:
+            for worker, env in zip(self._workers, self._own_envs(env_update), strict=True):
+                worker.update_env(env)
 
     def obtain_samples(
         self,
@@ -34,14 +50,19 @@ class LocalSampler(Sampler):
         env_update: object = None,
     ) -> EpisodeBatch:
         """Sample at least `num_samples` steps; see Sampler. Errors of the environment come as they are."""
+        self._update(agent_update, env_update)
         share = self.factory.quota(num_samples)
-        for number, worker in enumerate(self._workers):
-            if agent_update is not None:
-                worker.update_agent(agent_update)
-            if env_update is not None:
-                worker.update_env(env_update if number == 0 else copy_env(env_update))
+        for worker in self._workers:
             worker.start_epoch(itr)
         return EpisodeBatch.concatenate([collect(worker, share) for worker in self._workers])
+
+    def _obtain_rollouts(
+        self, itr: int, count: int, agent_update: object, env_update: object
+    ) -> EpisodeBatch:
+        self._update(agent_update, env_update)
+        for worker in self._workers:
+            worker.start_epoch(itr)
+        return EpisodeBatch.concatenate([collect_rollouts(worker, count) for worker in self._workers])
 
     def env_states(self) -> list[bytes]:
         """Each worker's environment, packed."""
@@ -49,18 +70,16 @@ class LocalSampler(Sampler):
 
     def restore_env_states(self, states: list[bytes]) -> None:
         """Give the workers their environments back; worker 0 keeps the one it shares with the runner."""
+        if not self._workers:
+            self.start_worker()
         for worker, state in list(zip(self._workers, states, strict=False))[1:]:
             worker.update_env(unpack_env(state))
+
+    def _forget_workers(self) -> None:
+        self._workers = []
 
     def shutdown_worker(self) -> None:
         """Let go of the copies. The environment itself belongs to who made it."""
         for worker in self._workers[1:]:
             worker.shutdown()
         self._workers = []
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"factory": self.factory, "agent": self.agent, "env": self.env}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.start_worker()

@@ -2,12 +2,10 @@
 
 A worker process is a fresh interpreter (worker_process.py), not a fork and not a second run of
 the launcher: no threads, locks or CUDA contexts are inherited, and a launcher needs no
-`if __name__ == "__main__"`. Policies and environments travel by cloudpickle.
+`if __name__ == "__main__"`. What happens when an environment raises or a process dies: remote.py.
 
 Each request carries a number and its reply repeats it, so that a reply to a request that was
-given up (Ctrl-C) is passed over. A worker whose environment raises reports the traceback; its
-share is sampled again in a fresh copy of the environment with another seed, at most
-`MAX_ATTEMPTS` times. A worker process that dies is replaced, likewise.
+given up (Ctrl-C) is passed over.
 
 Ends: `shutdown_worker` closes the pipes, waits `EXIT_WAIT_S`, then kills, and always reaps. A
 worker also ends by itself as soon as the training process is gone, however that went.
@@ -16,9 +14,7 @@ worker also ends by itself as soon as the training process is gone, however that
 from __future__ import annotations
 
 import contextlib
-import copy
 import itertools
-import logging
 import os
 import socket
 import subprocess
@@ -30,66 +26,28 @@ from typing import Any
 
 import cloudpickle
 
-from rla_client.errors import WorkerError
-from rla_client.experiment.environments import pack_env
-from rla_client.experiment.episode_batch import EpisodeBatch
-from rla_client.experiment.samplers.sampler import Sampler
-from rla_client.experiment.snapshot_codec import CopyTarget, encode
+from rla_client.experiment.samplers.remote import RemoteSampler
 
-MAX_ATTEMPTS = 3  # one crash may be chance; three in a row with different seeds are the environment
 EXIT_WAIT_S = 5.0
 
-_log = logging.getLogger("rla_client")
 
-
-class MultiprocessingSampler(Sampler):
+class MultiprocessingSampler(RemoteSampler):
     """Samples in `n_workers` processes at the same time."""
 
     def start_worker(self) -> None:
         """Start the processes; they get ready while this one goes on."""
         self._numbers = itertools.count(1)
-        self._env = pack_env(self.env)
-        self._agent = _pack_agent(self.agent)
+        self._pack_all()
         self._processes = [_WorkerProcess() for _ in range(self.factory.n_workers)]
         self._finalizer = weakref.finalize(self, _end_all, self._processes)
         for index in range(self.factory.n_workers):
             self._set_up(index)
 
-    def obtain_samples(
-        self,
-        itr: int,
-        num_samples: int,
-        agent_update: object = None,
-        env_update: object = None,
-    ) -> EpisodeBatch:
-        """Sample at least `num_samples` steps; see Sampler.
-
-        Raises:
-            WorkerError: a worker's environment, policy or process failed MAX_ATTEMPTS times in a row.
-        """
-        if env_update is not None:
-            self.env, self._env = env_update, pack_env(env_update)
-        if agent_update is not None:
-            self.agent, self._agent = agent_update, _pack_agent(agent_update)
-        fields: dict[str, Any] = {"itr": itr, "share": self.factory.quota(num_samples)}
-        fields["agent"] = None if agent_update is None else self._agent
-        fields["env"] = None if env_update is None else self._env
-        batches: list[EpisodeBatch] = self._ask_all("sample", [dict(fields) for _ in self._processes])
-        return EpisodeBatch.concatenate(batches)
-
-    def env_states(self) -> list[bytes]:
-        """Each worker's environment, packed."""
-        states: list[bytes] = self._ask_all("env_state", [{} for _ in self._processes])
-        return states
-
-    def restore_env_states(self, states: list[bytes]) -> None:
-        """Give the workers their environments back."""
-        padded = [*states, *([self._env] * len(self._processes))]
-        self._ask_all("set_env", [{"env": padded[index]} for index in range(len(self._processes))])
-
     def shutdown_worker(self) -> None:
         """End and reap the processes."""
-        self._finalizer()
+        if self._processes:
+            self._finalizer()
+            self._processes = []
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -102,7 +60,7 @@ class MultiprocessingSampler(Sampler):
         while waiting:
             for index in self._ready(list(waiting)):
                 number, problem, answer = self._receive(index)
-                if problem is None and number != waiting[index]:
+                if number not in {0, waiting[index]}:
                     continue
                 if problem is None:
                     answers[index] = answer
@@ -110,12 +68,7 @@ class MultiprocessingSampler(Sampler):
                     continue
                 attempts[index] += 1
                 self._report(index, attempts[index], problem)
-                again = {
-                    **requests[index],
-                    "attempt": attempts[index],
-                    "env": self._env,
-                    "agent": self._agent,
-                }
+                again = self._request_again(index, requests[index], attempts[index])
                 waiting[index] = self._send(index, what, again)
         return answers
 
@@ -141,21 +94,7 @@ class MultiprocessingSampler(Sampler):
         return number, problem, answer
 
     def _set_up(self, index: int) -> None:
-        setup = {"factory": self.factory, "number": index, "agent": self._agent, "env": self._env}
-        self._send(index, "setup", setup)
-
-    def _report(self, index: int, attempt: int, problem: str) -> None:
-        if attempt >= MAX_ATTEMPTS:
-            message = f"sampler worker {index} failed {attempt} times in a row; the last time:\n{problem}"
-            raise WorkerError(message)
-        _log.warning("sampler worker %d failed and samples again in a fresh environment: %s", index, problem)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"factory": self.factory, "agent": self.agent, "env": self.env}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.start_worker()
+        self._send(index, "setup", self._setup_of(index))
 
 
 class _WorkerProcess:
@@ -209,16 +148,6 @@ def _end_all(processes: list[_WorkerProcess]) -> None:
         process.hang_up()
     for process in processes:
         process.end(deadline)
-
-
-def _pack_agent(agent: Any) -> bytes:  # noqa: ANN401 - policies are the user's own
-    torch = sys.modules.get("torch")
-    module = torch is not None and isinstance(agent, torch.nn.Module)
-    if module and any(parameter.is_cuda for parameter in agent.parameters()):
-        agent = copy.deepcopy(agent).cpu()  # a CUDA context per worker would cost more than it gives
-    target = CopyTarget()
-    encode({"agent": agent}, target)
-    return target.to_bytes()
 
 
 def _describe(status: int) -> str:

@@ -20,7 +20,7 @@ import cloudpickle
 
 from rla_client.experiment.deterministic import derive_seed, seed_worker_process
 from rla_client.experiment.environments import pack_env, unpack_env
-from rla_client.experiment.samplers.sampler import collect
+from rla_client.experiment.samplers.sampler import collect, collect_rollouts
 from rla_client.experiment.snapshot_codec import decode
 
 PARENT_CHECK_S = 1.0  # for the case that somebody else inherited the pipe's other end
@@ -68,6 +68,8 @@ class WorkerServer:
             derive_seed(self._factory.seed, self._number, fields["itr"], attempt, PROCESS_SEED)
         )
         self._worker.start_epoch(fields["itr"], attempt)
+        if "rollouts" in fields:
+            return collect_rollouts(self._worker, fields["rollouts"])
         return collect(self._worker, fields["share"])
 
 

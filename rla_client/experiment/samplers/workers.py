@@ -19,7 +19,8 @@ import numpy as np
 
 from rla_client.errors import ArgumentError
 from rla_client.experiment.deterministic import derive_seed
-from rla_client.experiment.episode_batch import EpisodeBatch, StepType, stack, stack_infos
+from rla_client.experiment.episode_batch import EpisodeBatch, stack
+from rla_client.experiment.samplers.episode import Episode
 
 
 class Worker(ABC):
@@ -29,23 +30,42 @@ class Worker(ABC):
         seed: base seed of the sampler.
         worker_number: which of the sampler's workers this is, from 0.
         max_episode_length: steps after which an episode is cut off; None: the environment says.
+        max_path_length: older name of max_episode_length.
     """
 
-    def __init__(self, *, seed: int, worker_number: int, max_episode_length: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        seed: int,
+        worker_number: int,
+        max_episode_length: int | None = None,
+        max_path_length: int | None = None,
+    ) -> None:
         self.seed = seed
         self.worker_number = worker_number
-        self.max_episode_length = max_episode_length
+        self.max_episode_length = max_path_length if max_episode_length is None else max_episode_length
         self.agent: Any = None
         self.env: Any = None
         self.reset_seed: int | None = None
+        self.worker_init()
+
+    def worker_init(self) -> None:  # noqa: B027 - a hook
+        """Called once when the worker was made; for subclasses."""
 
     def update_agent(self, agent: object) -> None:
-        """Use this policy from now on."""
-        self.agent = agent
+        """Use this policy from now on, or these parameters in the one there is.
+
+        Args:
+            agent: a policy; or what its `get_param_values()` gave (a dict, tuple or array).
+        """
+        if is_parameters(agent):
+            self.agent.set_param_values(agent)
+        elif agent is not None:
+            self.agent = agent
 
     def update_env(self, env: object) -> None:
-        """Use this environment from now on."""
-        self.env = env
+        """Use this environment from now on, or what a function makes of the one there is."""
+        self.env = updated_env(self.env, env)
 
     def start_epoch(self, epoch: int, attempt: int = 0) -> None:
         """Begin epoch `epoch`: derive its seed; the next reset of each environment takes it.
@@ -68,15 +88,45 @@ class Worker(ABC):
 
 
 class DefaultWorker(Worker):
-    """Gives one whole episode per rollout."""
+    """Gives one whole episode per rollout, in three parts that subclasses may change.
+
+    `start_rollout`, `step_rollout` and `collect_rollout` are their older names.
+    """
+
+    _episode: Episode
+
+    def start_episode(self) -> None:
+        """Reset environment and policy."""
+        self._episode = Episode(self.env, self._take_seed(), self.max_episode_length)
+        reset_agent(self.agent)
+
+    def step_episode(self) -> bool:
+        """Act once; True when the episode has ended."""
+        self._episode.step(*choose_action(self.agent, self._episode.observation))
+        return self._episode.ended
+
+    def collect_episode(self) -> EpisodeBatch:
+        """The steps of the episode, as a batch of one."""
+        return self._episode.take()
+
+    def start_rollout(self) -> None:
+        """Older name of start_episode."""
+        self.start_episode()
+
+    def step_rollout(self) -> bool:
+        """Older name of step_episode."""
+        return self.step_episode()
+
+    def collect_rollout(self) -> EpisodeBatch:
+        """Older name of collect_episode."""
+        return self.collect_episode()
 
     def rollout(self) -> EpisodeBatch:
         """Run one episode to its end or to `max_episode_length`."""
-        episode = Episode(self.env, self._take_seed(), self.max_episode_length)
-        reset_agent(self.agent)
-        while not episode.ended:
-            episode.step(*choose_action(self.agent, episode.observation))
-        return episode.take()
+        self.start_rollout()
+        while not self.step_rollout():
+            pass
+        return self.collect_rollout()
 
     def _take_seed(self) -> int | None:
         seed, self.reset_seed = self.reset_seed, None
@@ -92,6 +142,7 @@ class FragmentWorker(Worker):
         seed: as in Worker.
         worker_number: as in Worker.
         max_episode_length: as in Worker.
+        max_path_length: as in Worker.
         n_envs: how many copies.
         timesteps_per_call: steps of each copy in one rollout.
     """
@@ -102,10 +153,16 @@ class FragmentWorker(Worker):
         seed: int,
         worker_number: int,
         max_episode_length: int | None = None,
+        max_path_length: int | None = None,
         n_envs: int = 8,
         timesteps_per_call: int = 1,
     ) -> None:
-        super().__init__(seed=seed, worker_number=worker_number, max_episode_length=max_episode_length)
+        super().__init__(
+            seed=seed,
+            worker_number=worker_number,
+            max_episode_length=max_episode_length,
+            max_path_length=max_path_length,
+        )
         if n_envs < 1 or timesteps_per_call < 1:
             raise ArgumentError("n_envs and timesteps_per_call are at least 1")
         self.n_envs = n_envs
@@ -118,7 +175,7 @@ class FragmentWorker(Worker):
         from rla_client.experiment.environments import copy_env  # noqa: PLC0415 - cloudpickle, only here
 
         super().update_env(env)
-        self._envs = [env, *(copy_env(env) for _ in range(self.n_envs - 1))]
+        self._envs = [self.env, *(copy_env(self.env) for _ in range(self.n_envs - 1))]
         self._episodes = []
 
     def start_epoch(self, epoch: int, attempt: int = 0) -> None:
@@ -151,65 +208,6 @@ class FragmentWorker(Worker):
             env.close()
 
 
-class Episode:
-    """An episode in the making; `take` hands over the steps since the last `take`."""
-
-    def __init__(self, env: Any, seed: int | None, limit: int | None) -> None:  # noqa: ANN401
-        self._env = env
-        self._limit = limit
-        self._steps = 0
-        self.ended = False
-        self.observation, self._reset_info = env.reset() if seed is None else env.reset(seed=seed)
-        self._clear()
-
-    def _clear(self) -> None:
-        self._observations: list[Any] = []
-        self._actions: list[Any] = []
-        self._rewards: list[float] = []
-        self._types: list[int] = []
-        self._env_infos: list[dict[str, Any]] = []
-        self._agent_infos: list[dict[str, Any]] = []
-
-    @property
-    def pending(self) -> int:
-        """Steps that `take` would hand over."""
-        return len(self._rewards)
-
-    def step(self, action: Any, agent_info: dict[str, Any]) -> None:  # noqa: ANN401
-        """Act once."""
-        following, reward, terminated, truncated, info = self._env.step(action)
-        self._steps += 1
-        kind = StepType.FIRST if self._steps == 1 else StepType.MID
-        if terminated:
-            kind = StepType.TERMINAL
-        elif truncated or self._steps == self._limit:
-            kind = StepType.TIMEOUT
-        self._observations.append(self.observation)
-        self._actions.append(action)
-        self._rewards.append(float(reward))
-        self._types.append(kind)
-        self._env_infos.append(info)
-        self._agent_infos.append(agent_info)
-        self.observation = following
-        self.ended = kind >= StepType.TERMINAL
-
-    def take(self) -> EpisodeBatch:
-        """The steps since the last call, as a batch of one."""
-        batch = EpisodeBatch(
-            stack(self._observations),
-            stack([self.observation]),
-            stack(self._actions),
-            np.asarray(self._rewards, dtype=np.float64),
-            np.asarray(self._types, dtype=np.int8),
-            np.asarray([len(self._rewards)], dtype=np.int64),
-            stack_infos(self._env_infos),
-            stack_infos(self._agent_infos),
-            stack_infos([self._reset_info]),
-        )
-        self._clear()
-        return batch
-
-
 def reset_agent(agent: Any, n_envs: int = 1) -> None:  # noqa: ANN401
     """Tell a policy that keeps a state that episodes begin."""
     reset = getattr(agent, "reset", None)
@@ -219,6 +217,18 @@ def reset_agent(agent: Any, n_envs: int = 1) -> None:  # noqa: ANN401
         reset()
     else:
         reset(np.ones(n_envs, dtype=bool))
+
+
+def is_parameters(update: object) -> bool:
+    """Whether an update of a policy is its parameters and not a policy."""
+    return isinstance(update, (dict, tuple, np.ndarray))
+
+
+def updated_env(env: Any, update: Any) -> Any:  # noqa: ANN401
+    """The environment after an update: another one, or a function that makes it from the old one."""
+    if update is None:
+        return env
+    return update if hasattr(update, "step") else update(env)
 
 
 def choose_action(agent: Any, observation: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401

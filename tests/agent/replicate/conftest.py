@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from replication_lab import Node, Proxy, Sshd, missing_sshd
+from faulty_link import Proxy
+from replication_lab import Node, Sshd, missing_sshd
 
 from rla_agent.replicate import register
 

@@ -7,10 +7,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from replication_lab import (
     ITEM,
+    NO_EXTENSIONS,
     Node,
     Sshd,
     finished_item,
@@ -23,7 +25,7 @@ from replication_lab import (
     written,
 )
 
-from rla_agent.replicate import replication_status
+from rla_agent.replicate import Announcer, replication_status
 
 MakeNode = Callable[..., Node]
 
@@ -171,3 +173,64 @@ def test_each_machine_leaves_its_status_on_the_master(node: Node, master: Sshd) 
     text = fleet.as_text(fleet.read(session))
     assert node.host in text
     assert "\x1b" not in text
+
+
+OTHER = ITEM.replace("000001", "000002")
+
+
+def test_the_same_code_of_two_items_is_one_file_on_the_master(node: Node, master: Sshd) -> None:
+    data = random_bytes(300_000)
+    node.run(state="finished")
+    (node.item("code") / "train.py").write_bytes(b"train()")
+    (node.item("code") / "model.py").write_bytes(data)
+    node.start()
+    wait_until(lambda: same_trees(node, master.root), 20)
+    before = time.time()
+    wait_until(lambda: noted(node, before), 10)
+    sent = written(node)
+    node.run(OTHER, state="finished")
+    (node.item("code", OTHER) / "train.py").write_bytes(b"train(faster=True)")
+    (node.item("code", OTHER) / "model.py").write_bytes(data)
+    (node.item("results", OTHER) / "model.py").write_bytes(data)  # results may be written in place
+    look = Announcer(node.state)
+    look.now([])
+    look.close()
+    wait_until(lambda: same_trees(node, master.root), 20)
+    first, second, third = (
+        os.stat(master.root / path / "model.py")
+        for path in (f"code/{ITEM}", f"code/{OTHER}", f"results/{OTHER}")
+    )
+    assert first.st_ino == second.st_ino
+    assert first.st_ino != third.st_ino
+    before = time.time()
+    wait_until(lambda: noted(node, before), 10)
+    assert written(node) - sent < 1.5 * len(data)
+    # one of them changes here: the other one stays as it was
+    (node.item("code") / "model.py").write_bytes(b"changed")
+    look = Announcer(node.state)
+    look.now([])
+    look.close()
+    wait_until(lambda: same_trees(node, master.root), 20)
+    assert (master.root / "code" / OTHER / "model.py").read_bytes() == data
+
+
+def test_a_master_without_extensions(make_node: MakeNode, tmp_path: Path) -> None:
+    server = Sshd(tmp_path / "nas", sftp=NO_EXTENSIONS).start()
+    try:
+        node = make_node(server.remote())
+        finished_item(node)
+        for item in (ITEM, OTHER):
+            log = node.run(item)
+            (node.item("code", item) / "model.py").write_bytes(b"model")
+        node.start()
+        wait_until(lambda: same_trees(node, server.root), 30)
+        with (log / "progress.csv").open("a") as file:
+            file.write("a\n" + "1\n" * 100_000)  # a backlog: without copy-data in place
+        (node.item("code") / "model.py").write_bytes(b"replaced")
+        for item in (ITEM, OTHER):
+            node.run(item, state="finished")
+        wait_until(lambda: same_trees(node, server.root), 30)
+        wait_until(lambda: len(list(server.root.rglob("SHA256SUMS"))) == 2, 20)
+        assert not [path for path in server.root.rglob("*") if path.suffix in {".old", ".new"}]
+    finally:
+        server.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from replication_lab import Node, Sshd, missing_sshd, tree
+from replication_lab import NO_EXTENSIONS, Node, Sshd, missing_sshd, tree
 
 from rla_agent.replicate.master_check import examine_master
 from rla_client.config import Config, load_config
@@ -40,6 +40,30 @@ def test_a_closed_master(tmp_path: Path) -> None:
     finally:
         server.stop()
     assert not found.keys() & {"master-shell", "master-forwarding", "master-refuses"}
+
+
+def test_a_small_nas(tmp_path: Path) -> None:
+    server = Sshd(tmp_path / "sshd", sftp=NO_EXTENSIONS).start()
+    try:
+        node = Node(tmp_path / "node", server.remote())
+        found = {finding.name: finding for finding in examine_master(load_config(node.config), tmp_path)}
+    finally:
+        server.stop()
+    lacks = {f"master-no-{name}" for name in ("posix-rename", "statvfs", "hardlink", "copy-data")}
+    assert lacks <= found.keys()
+    assert all(found[name].level == "note" for name in lacks)
+    assert "moved aside" in found["master-no-posix-rename"].what
+    assert "stored anew" in found["master-no-hardlink"].what
+
+
+def test_a_remote_root_that_is_not_there(master: Sshd, tmp_path: Path) -> None:
+    node = Node(tmp_path / "node", master.remote(remote_data_root=f"{master.root}/mistyped"))
+    (found,) = (
+        one for one in examine_master(load_config(node.config), tmp_path) if one.name == "master-refuses"
+    )
+    assert "does not exist" in found.what
+    assert "rla-agent trust" in found.mend
+    assert tree(master.root) == {}
 
 
 def test_a_master_that_refuses(master: Sshd, tmp_path: Path) -> None:

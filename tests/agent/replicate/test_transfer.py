@@ -154,8 +154,15 @@ def test_verify_finds_every_fault_and_mends_it(node: Node, master: Sshd, count: 
     assert {fault.path: fault.what for fault in faults} == expected
     _, seen = verify_database(node.state, config, node.root, sizes=True)
     assert {fault.what for fault in seen} == {"missing", "size"}
+    edited = master.root / "log" / ITEM / "progress.csv"
+    edited.write_text("somebody's own work\n")
     verify_database(node.state, config, node.root, fix=True)
     wait_until(lambda: _equal(node, master), 60, "the faults being mended")
+    kept = list(master.root.rglob("*.kept-*"))
+    names = {path.name.partition(".kept-")[0] for path in kept}
+    other_size = {f"{number}.bin" for number in range(2, count, 3)}  # perhaps somebody's edit
+    assert names <= {*other_size, "progress.csv"}
+    assert any(path.read_text() == "somebody's own work\n" for path in kept if "progress" in path.name)
 
 
 def _equal(node: Node, master: Sshd) -> bool:

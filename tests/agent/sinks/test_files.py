@@ -68,6 +68,49 @@ def test_many_runs_of_one_repository_cost_one_copy(tmp_path: Path, run: Run) -> 
     assert modes == {0o444}
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_a_thousand_runs_of_a_five_megabyte_repository(
+    tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What du tells of the files' blocks, each inode once; the names themselves are told, not judged."""
+    files = [(f"pkg{number % 20}/m{number}.py", os.urandom(25_000)) for number in range(200)]
+    (tmp_path / "one").mkdir()
+    for name, data in files:
+        path = tmp_path / "one" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+    for number in range(1000):
+        changed = [("pkg0/m0.py", b"seed = %d" % number), *files[1:]] if number % 10 == 0 else files
+        assert run(changed, f"item{number:04d}").outcome is Outcome.WRITTEN
+        for blob in (tmp_path / "blobs").iterdir():
+            blob.unlink()
+    os.sync()
+    stored = [tmp_path / ".objects", *sorted(tmp_path.glob("item*"))]
+    found = du(*stored) - du(*stored, folders_only=True)
+    one = du(tmp_path / "one") - du(tmp_path / "one", folders_only=True)
+    with capsys.disabled():
+        print(  # noqa: T201 - a figure for docs/reliability.md
+            f"\n1,000 runs: {found / one:.3f} x one copy; names take {du(*stored, folders_only=True)} bytes"
+        )
+    assert found <= 1.2 * one
+    for item in tmp_path.glob("item*"):
+        shutil.rmtree(item)
+    sweep_objects(tmp_path / ".objects")
+    assert list((tmp_path / ".objects").iterdir()) == []
+
+
+def du(*folders: Path, folders_only: bool = False) -> int:
+    """Bytes of the blocks that these take together, each inode once."""
+    inodes: dict[tuple[int, int], int] = {}
+    for top in folders:
+        for path in (top, *top.rglob("*")):
+            status = path.lstat()
+            if stat.S_ISDIR(status.st_mode) or not folders_only:
+                inodes[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return sum(inodes.values())
+
+
 def test_contents_are_freed_when_no_run_uses_them(tmp_path: Path, run: Run) -> None:
     run([("a.py", b"shared"), ("b.py", b"only in one")], "one")
     run([("a.py", b"shared")], "two")

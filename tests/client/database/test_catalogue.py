@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rla_client.database import open as open_database
-from rla_client.database.catalogue import RACY_NS, Catalogue, run_signature, state_folder
+from rla_client.database.catalogue import RACY_NS, Catalogue, Signatures, state_folder
 
 
 @pytest.fixture
@@ -76,8 +76,11 @@ def test_nothing_is_read_again_when_nothing_changed(
     database.records()
     assert reads == []
     now = time.time_ns()
-    assert run_signature(str(root / "log" / "task" / index), now) == ""
-    assert run_signature(str(root / "log" / "task" / index), now + 2 * RACY_NS) != ""
+    with Signatures(root, now) as signatures:
+        assert signatures.of("task", index) == ""
+    with Signatures(root, now + 2 * RACY_NS) as signatures:
+        assert signatures.of("task", index) not in {"", signatures.of("task", index + "x")}
+        assert signatures.of("task", "2026/12/01/09-30-00-123456_x_&") == signatures.of("no", index)
 
 
 @pytest.mark.parametrize("damage", ["garbage", "version", "missing"])

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 from rla_client.database.changes import (
     TRASH_DAYS,
     changing,
+    drop_expired,
     empty_trash,
     move_to_trash,
     restore_trash,
@@ -21,6 +25,7 @@ from rla_client.database.changes import (
 )
 from rla_client.database.tree import run_items
 from rla_client.errors import DatabaseError, LiveRunError
+from rla_client.layout import DEFAULT_LOG_TYPES
 
 KINDS = 7
 
@@ -73,6 +78,21 @@ def test_the_trash_is_emptied_after_its_days(root: Path, make_run: Callable[...,
         assert empty_trash(root, 0.0) == 0
 
 
+def test_any_command_drops_what_has_had_its_days(root: Path, make_run: Callable[..., str]) -> None:
+    indices = [make_run(number=number) for number in range(2)]
+    now = time.time()
+    with changing(root, now):
+        move_to_trash(root, run_items(root, "task", indices[0]), now - TRASH_DAYS * 86400 - 5)
+        kept = move_to_trash(root, run_items(root, "task", indices[1]), now - TRASH_DAYS * 86400 + 600)
+    assert len(trash_entries(root)) == 2
+    with changing(root, now - 86400):
+        drop_expired(root, now)  # somebody holds the database: the next command will do it
+        assert len(trash_entries(root)) == 2
+    process = rla(root, "ls")
+    process.communicate(timeout=60)
+    assert [entry.name for entry in trash_entries(root)] == [kept]
+
+
 def test_a_live_run_is_refused(root: Path, make_run: Callable[..., str]) -> None:
     index = make_run(state="running")
     with changing(root, time.time()), pytest.raises(LiveRunError, match="09-30-00"):
@@ -95,7 +115,7 @@ def rla(root: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
-COMMANDS = ("rm", "archive", "migrate")
+COMMANDS = ("rm", "archive", "migrate", "import", "restore")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -109,6 +129,15 @@ def test_killed_at_every_rename_nothing_is_half(tmp_path: Path, command: str) ->
     kill_at_renames(tmp_path, command, range(1, 40))
 
 
+FOREIGN_FILES = ["hyperparameter", "log", "log"]  # kinds of the files that one imported run has
+
+
+def write_foreign(folder: Path) -> None:
+    for name in ("one", "two"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "progress.csv").write_text("step,loss\n1,0.5\n2,0.25\n")
+
+
 def kill_at_renames(tmp_path: Path, command: str, calls: Iterable[int]) -> None:
     """SIGKILL at the k-th rename, then the next command: each item whole, in one place."""
     if not any(os.access(Path(folder, "strace"), os.X_OK) for folder in os.environ["PATH"].split(":")):
@@ -120,24 +149,25 @@ def kill_at_renames(tmp_path: Path, command: str, calls: Iterable[int]) -> None:
     assert spec.loader is not None
     look_alike = module_from_spec(spec)
     spec.loader.exec_module(look_alike)
-    words = {"rm": ["rm"], "archive": ["archive"], "migrate": ["migrate", "other"]}[command]
+    foreign = tmp_path / "foreign"
+    write_foreign(foreign)
+    choice = ["-t", "task", "-y"]
+    words = {
+        "rm": ["rm", *choice],
+        "archive": ["archive", *choice],
+        "migrate": ["migrate", "other", *choice],
+        "import": ["import", "csv", str(foreign), "-t", "new"],
+    }
     for call in calls:
         root = tmp_path / f"db {call}"
         root.mkdir()
         indices = [look_alike.write_run(root, number=number) for number in range(2)]
         before = tree(root)
-        line = [
-            sys.executable,
-            "-m",
-            "rla_client.database.cli",
-            words[0],
-            "-d",
-            str(root),
-            *words[1:],
-            "-t",
-            "task",
-            "-y",
-        ]
+        if command == "restore":
+            with changing(root, time.time()):
+                items = [item for index in indices for item in run_items(root, "task", index)]
+                words["restore"] = ["trash", "restore", move_to_trash(root, items, time.time())]
+        line = [sys.executable, "-m", "rla_client.database.cli", *words[command], "-d", str(root)]
         inject = f"inject=rename,renameat,renameat2:signal=KILL:when={call}"
         subprocess.run(
             ["strace", "-f", "-qq", "-o", "/dev/null", "-e", inject, *line], capture_output=True, check=False
@@ -150,12 +180,18 @@ def kill_at_renames(tmp_path: Path, command: str, calls: Iterable[int]) -> None:
             for name in os.listdir(root / ".rla")
             if name == "copies" and os.listdir(root / ".rla" / name)
         ]
-        if command == "rm":
-            removed = len(before) - len(after)
-            assert removed in {0, len(before)}
-            assert after == ({} if removed else before)
+        if command in {"rm", "restore"}:
+            assert after in ({}, before)
+            assert bool(trash_entries(root)) == (after == {})
             continue
         assert {name: after[name] for name in before} == before
+        if command == "import":
+            added = sorted(name.split("/", 1)[0] for name in after.keys() - before.keys())
+            assert added in ([], FOREIGN_FILES, sorted([*FOREIGN_FILES, *FOREIGN_FILES])), (call, added)
+            rla(root, *words["import"]).communicate(timeout=60)
+            added = sorted(name.split("/", 1)[0] for name in tree(root).keys() - before.keys())
+            assert added == sorted([*FOREIGN_FILES, *FOREIGN_FILES])  # the second try makes what is missing
+            continue
         prefix = "arc/{kind}/task/" if command == "archive" else "{kind}/other/"
         for index in indices:
             copies = [name for name in after if index in name and name not in before]
@@ -183,6 +219,57 @@ def test_two_commands_at_once_both_finish(root: Path, make_run: Callable[..., st
         [name for name in files if "/other/" in name]
     )
     assert len(files) % 3 == 0
+
+
+def test_two_removals_at_once_take_each_run_once(root: Path, make_run: Callable[..., str]) -> None:
+    for number in range(4):
+        make_run(number=number)
+    running = [rla(root, "rm", "-t", "task", "-y") for _ in range(3)]
+    for process in running:
+        _, errors = process.communicate(timeout=60)
+        assert "Traceback" not in errors
+    assert tree(root) == {}
+    entries = trash_entries(root)
+    assert sum(entry.bytes > 0 for entry in entries) == 1
+    with changing(root, time.time()):
+        for entry in entries:
+            restore_trash(root, entry.name)
+    assert len([item for item in tree(root) if item.endswith("run.json")]) == 4
+
+
+def test_a_run_that_is_being_written_is_listed_and_not_touched(
+    root: Path, make_run: Callable[..., str]
+) -> None:
+    index = make_run(state="running", rows=1)
+    path = root / "log" / "task" / index / "progress.csv"
+    stop = threading.Event()
+
+    def write() -> None:
+        with path.open("ab", buffering=0) as file:
+            for step in itertools.count(1):
+                for part in (b"0.5,%d" % step, b",1.0\n"):  # a reader meets torn rows
+                    file.write(part)
+                if stop.is_set():
+                    return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        seen = []
+        for _ in range(4):
+            out, errors = rla(root, "ls", "--json").communicate(timeout=60)
+            assert errors == ""
+            seen.append(json.loads(out)[0]["step"])
+        for words in (("rm", "-t", "task"), ("archive", "-t", "task"), ("migrate", "other", "-t", "task")):
+            process = rla(root, *words, "-y")
+            assert "being written" in process.communicate(timeout=60)[1]
+            assert process.returncode == 1
+    finally:
+        stop.set()
+        writer.join()
+    assert seen == sorted(seen)
+    assert seen[0] < seen[-1]
+    assert {name.split("/", 1)[0] for name in tree(root)} <= set(DEFAULT_LOG_TYPES)
 
 
 def test_killed_at_random_while_copying_much(root: Path, make_run: Callable[..., str]) -> None:

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -100,6 +102,48 @@ def test_garage(root: Path, tmp_path: Path) -> None:
     assert run.record.opened == pytest.approx(1e9)
     assert run.scalars()["time-step"].tolist() == [2000, 4000]
     assert run.scalars()["Evaluation/AverageReturn"].tolist() == [12.5, 13]
+
+
+def test_a_folder_that_dowel_wrote(root: Path) -> None:
+    """Outputs of dowel 0.0.4, garage's logger: CsvOutput and TextOutput, beside what its launcher writes."""
+    folder = Path(__file__).parent / "data" / "garage"
+    assert len(run_import(root, "garage", folder)[0]) == 1
+    run = open_database(root).find("@last")
+    with (folder / "my_run" / "progress.csv").open() as file:
+        original = list(csv.DictReader(file))
+    frame = run.scalars()
+    assert len(frame) == len(original) == 4
+    for name in original[0]:
+        assert list(map(repr, frame[name].tolist())) == [repr(float(row[name])) for row in original]
+    assert frame["time-step"].tolist() == frame["TotalEnvSteps"].tolist() == [2000, 4000, 6000, 8000]
+    assert run.hyper_param["hidden_sizes"] == [32, 32]
+    assert run.hyper_param.metadata.githash == "abc-dirty"
+    text = (folder / "my_run" / "debug.log").read_text()
+    assert Path(run.folder("log"), "log.txt").read_text() == text
+
+
+def test_hparams_and_every_value_of_torchs_writer(root: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    import numpy as np
+    from torch.utils.tensorboard import SummaryWriter
+
+    values = {
+        f"group/{name}": [math.sin(step * name) * 10.0**name for step in range(200)] for name in range(1, 6)
+    }
+    with SummaryWriter(str(tmp_path / "t" / "run 1")) as writer:
+        for tag, series in values.items():
+            for step, value in enumerate(series):
+                writer.add_scalar(tag, value, step * 7, walltime=1e9 + step)
+        writer.add_scalars("both", {"a": 1.0, "b": 2.0}, 0)  # folders of their own below
+        writer.add_histogram("h", np.array([1.0, 2.0, 3.0]), 0)
+        writer.add_hparams({"lr": 0.1}, {"final": 0.5}, run_name="tuned")
+    made, _, problems = run_import(root, "tensorboard", tmp_path / "t")
+    assert (len(made), problems) == (4, [])
+    frame = max((run.scalars() for run in open_database(root)), key=len).set_index("time-step")
+    for tag, series in values.items():
+        assert frame[tag].dropna().tolist() == [struct.unpack("f", struct.pack("f", v))[0] for v in series]
+        assert list(frame[tag].dropna().index) == [step * 7 for step in range(200)]
+    assert frame["timestamp"].tolist()[1:3] == [1e9 + 1, 1e9 + 2]
 
 
 def test_nothing_to_import_is_said(root: Path, tmp_path: Path) -> None:

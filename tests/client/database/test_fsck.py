@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from rla_client.database.changes import changing
-from rla_client.database.fsck import find_faults, mend
+from rla_client.database.fsck import find_faults
+from rla_client.database.mend import mend
 
 NOW = time.time()
 
@@ -29,6 +32,12 @@ def torn_parameters(log: Path) -> None:
     (log / "parameter.json").write_text("{")
 
 
+def torn_parameters_everywhere(log: Path) -> None:
+    for kind in ("hyperparameter", "code"):
+        for path in Path(str(log).replace("/log/", f"/{kind}/")).glob("parameter.*"):
+            path.write_text("{")
+
+
 def torn_archive(log: Path) -> None:
     path = Path(str(log).replace("/log/", "/archive_tester/") + ".json")
     path.write_text("{")
@@ -37,6 +46,11 @@ def torn_archive(log: Path) -> None:
 def short_rows(log: Path) -> None:
     with (log / "progress.csv").open("a") as file:
         file.write("1.5\n")
+
+
+def long_rows(log: Path) -> None:
+    with (log / "progress.csv").open("a") as file:
+        file.write("1.5,9,3,4,5\n")
 
 
 def empty_item(log: Path) -> None:
@@ -85,15 +99,17 @@ def step_differs(log: Path) -> None:
     [
         (torn_row, "torn-row", True),
         (torn_json, "torn-json", True),
-        (torn_parameters, "torn-json", False),
-        (torn_archive, "torn-archive", False),
-        (short_rows, "short-rows", False),
+        (torn_parameters, "torn-params", True),
+        (torn_parameters_everywhere, "torn-params", False),
+        (torn_archive, "torn-archive", True),
+        (short_rows, "short-rows", True),
+        (long_rows, "short-rows", False),
         (empty_item, "empty-item", True),
-        (orphan, "orphan", False),
+        (orphan, "orphan", True),
         (no_params, "no-params", False),
         (temp_file, "temp-file", True),
         (temp_file_beside, "temp-file", True),
-        (stray, "stray", False),
+        (stray, "stray", True),
         (stale_state, "stale-state", True),
         (step_differs, "step-differs", True),
     ],
@@ -111,6 +127,39 @@ def test_a_fault_is_seen_mended_and_gone(
             mend(root, fault, NOW)
         assert find_faults(root, NOW) == []
         assert find_faults(root, NOW, "task") == []
+
+
+def test_what_a_mend_takes_away_is_in_the_trash(root: Path, make_run: Callable[..., str]) -> None:
+    log = root / "log" / "task" / make_run()
+    before = (log / "progress.csv").read_text()
+    short_rows(log)
+    torn_parameters(log)
+    with changing(root, NOW):
+        for fault in find_faults(root, NOW):
+            mend(root, fault, NOW)
+    assert (log / "progress.csv").read_text() == before + "1.5,,\n"
+    assert json.loads((log / "parameter.json").read_text()) == {"lr": 0.1, "seed": 0}
+    kept = sorted(path.name for path in (root / ".rla" / "trash").rglob("*") if path.is_file())
+    assert kept == ["entry.json", "entry.json", "parameter.json", "progress.csv.torn"]
+
+
+def test_what_may_be_somebodys_own_is_mended_only_when_named(
+    root: Path, make_run: Callable[..., str]
+) -> None:
+    log = root / "log" / "task" / make_run()
+    stray(log)
+    orphan(log)
+    assert fsck(root, "--fix", "-y") == 1
+    assert (log.parent / "what is this").exists()
+    assert fsck(root, "--fix", "-y", "--only", "stray") == 0
+    assert not (log.parent / "what is this").exists()
+    assert fsck(root, "--fix", "-y", "--only", "orphan,stray") == 0
+    assert fsck(root) == 0
+
+
+def fsck(root: Path, *words: str) -> int:
+    command = [sys.executable, "-m", "rla_client.database.cli", "fsck", "-d", str(root), *words]
+    return subprocess.run(command, capture_output=True, check=False).returncode
 
 
 def test_a_live_run_is_left_alone(root: Path, make_run: Callable[..., str]) -> None:

@@ -39,3 +39,18 @@ def test_wrong_wishes_are_refused_in_words(seeds: Path) -> None:
         curves(frame, "return", database=database, group="nope")
     with pytest.raises(ArgumentError, match="none of these runs"):
         curves(frame, "nope", database=database)
+    frame.attrs.clear()
+    with pytest.raises(ArgumentError, match="database="):
+        curves(frame, "return")
+
+
+def test_rows_know_their_database_also_when_some_are_chosen(seeds: Path) -> None:
+    runs = open_database(seeds).runs()
+    figure = curves(runs[runs["lr"] > 0.05], "return", group="lr", band="none")
+    assert [line.get_label() for line in figure.axes[0].lines] == ["lr=0.1 (3)"]
+
+
+def test_smoothing_counts_in_logged_points(seeds: Path) -> None:
+    database = open_database(seeds)
+    figure = curves(database.runs(), "return", database=database, group="lr", smooth=1)
+    assert len(figure.axes[0].lines[0].get_xdata()) == 11

@@ -1,6 +1,15 @@
-"""Point estimates against those of rliable 1.2 for the same scores, written down here; intervals too."""
+"""Estimates and intervals against those of rliable, for its own examples and for an Atari-like pair.
+
+`rliable_reference.json` holds the scores, what rliable gave for them, and with which versions: the pairs
+`tests/…` are the arrays of its own tests. They were computed once; rliable is not needed here.
+"""
 
 from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +26,54 @@ Y = [
     [0.109, 0.176, 0.924, 0.177], [0.487, 0.854, 0.267, 0.455], [0.544, 0.526, 0.01, 0.53],
 ]  # fmt: skip
 THRESHOLDS = np.linspace(0, 1.5, 7)
+REFERENCE = json.loads(Path(__file__).with_name("rliable_reference.json").read_text())["pairs"]
+NAMES = ("mean", "median", "interquartile_mean", "optimality_gap")
+LATTICE = {"tests/library_test.py": 0.25}  # scores are whole numbers: bounds move in steps
+PAIRS = list(REFERENCE.values())
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=list(REFERENCE))
+@pytest.mark.parametrize("side", ["x", "y"])
+def test_point_estimates_equal_rliables_on_its_examples(pair: dict[str, Any], side: str) -> None:
+    for name in NAMES:
+        assert getattr(statistics, name)(pair[side]) == pytest.approx(pair["point"][side][name], abs=1e-9)
+    profile = statistics.performance_profile(pair[side], pair["thresholds"])
+    assert profile.tolist() == pytest.approx(pair["profile"][side], abs=1e-9)
+    by_task = statistics.performance_profile(pair[side], pair["thresholds"], of_task_means=True)
+    assert by_task.tolist() == pytest.approx(pair["profile_of_task_means"][side], abs=1e-9)
+    better = statistics.probability_of_improvement(pair["x"], pair["y"])
+    assert better == pytest.approx(pair["probability_of_improvement"], abs=1e-9)
+
+
+def monte_carlo_error(low: float, high: float, repetitions: int, other: int) -> float:
+    """Five standard errors of the difference of two bootstrap bounds, for a normal distribution."""
+    deviation = (high - low) / 3.92
+    return 5 * 2.67 * deviation * math.sqrt(1 / repetitions + 1 / other)
+
+
+@pytest.mark.parametrize("name", ["tests/library_test.py", "26 tasks, 10 and 5 runs"])
+@pytest.mark.parametrize("side", ["x", "y"])
+def test_intervals_equal_rliables_within_monte_carlo_error(name: str, side: str) -> None:
+    pair = REFERENCE[name]
+    for estimate in NAMES:
+        low, high = pair["interval"][side][estimate]
+        found = statistics.bootstrap(pair[side], getattr(statistics, estimate), repetitions=2000)
+        slack = monte_carlo_error(low, high, 2000, 50_000) + LATTICE.get(name, 0.0)
+        assert (found.low, found.high) == pytest.approx((low, high), abs=slack), estimate
+
+
+@pytest.mark.parametrize("name", ["tests/library_test.py", "26 tasks, 10 and 5 runs"])
+def test_improvement_and_profile_intervals_too(name: str) -> None:
+    pair = REFERENCE[name]
+    low, high = pair["improvement_interval"]
+    found = statistics.improvement_interval(pair["x"], pair["y"], repetitions=1000)
+    assert (found.low, found.high) == pytest.approx(
+        (low, high), abs=monte_carlo_error(low, high, 1000, 4000) + 1 / 400
+    )
+    _, lows, highs = statistics.profile_band(pair["x"], pair["thresholds"], repetitions=1000)
+    step = 1.01 / np.size(pair["x"])  # one run above or below a threshold
+    for low, high, ours in zip(*pair["profile_interval"]["x"], zip(lows, highs, strict=True), strict=True):
+        assert ours == pytest.approx((low, high), abs=step + monte_carlo_error(low, high, 1000, 2000))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ Nothing here raises because of disk, agent or spool: that is a warning, once for
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import secrets
@@ -81,6 +82,7 @@ class _State:
     warned: set[str] | None = None
     slots: MediaSlots | None = None
     slots_stream: str = ""
+    expects_videos: bool = False
 
 
 _state = _State()
@@ -91,6 +93,27 @@ def bind(target: RecordingTarget | None) -> None:
     _state.target = target
     _state.bound_at = time.monotonic()
     _state.warned = set()
+    stream = None if target is None or target.outbox is None else target.outbox.stream_folder
+    if _state.slots is not None and (stream is None or stream.name != _state.slots_stream):
+        _state.slots.release()
+        atexit.unregister(_state.slots.release)
+        _state.slots = None
+    if target is not None and _state.expects_videos:
+        _prepare_first(target)
+
+
+def expect_videos() -> None:
+    """Say that this process will record videos: memory for the first one is made ready in the background."""
+    if not _state.expects_videos:
+        _state.expects_videos = True
+        if _state.target is not None:
+            _prepare_first(_state.target)
+
+
+def _prepare_first(target: RecordingTarget) -> None:
+    slots = _slots_of(target.outbox)
+    if slots is not None:
+        slots.prepare_first()
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,9 +320,14 @@ def _send_pixels(place: Place, kind: str, pixels: Pixels, fields: dict[str, Any]
 
 def media_slots(place: Place) -> MediaSlots | None:
     """The shared-memory slots of this process's stream; None where there is no such memory."""
-    stream = place.outbox.stream_folder if place.outbox is not None else None
+    return _slots_of(place.outbox)
+
+
+def _slots_of(outbox: JobOutbox | None) -> MediaSlots | None:
+    stream = None if outbox is None else outbox.stream_folder
     if stream is None or not os.path.isdir("/dev/shm"):
         return None
     if _state.slots is None or _state.slots_stream != stream.name:
         _state.slots, _state.slots_stream = MediaSlots(stream.name), stream.name
+        atexit.register(_state.slots.release)
     return _state.slots

@@ -1,0 +1,153 @@
+"""Alerts by e-mail, webhook or command when a run ends badly, stalls or shows a bad metric.
+
+    volume thread   watch    metric rules over the rows it takes in anyway; firings are stored with
+                             the positions, in the same transaction (agent.db)
+    desk thread     desk     reads run states and firings from agent.db, looks at disks and
+                             replication; keeps what is to be sent in alerts.db; retries
+    couriers        channels send; one thread for each channel that has something to send
+
+Without a rule there is no desk, no alerts.db and no watch: a stream then pays for one comparison a
+batch. Nothing here waits for a server or a disk on behalf of ingest, commit, stop or watchdog.
+`Alerting` is what the agent sees.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from rla_agent.alerts.book import Book
+from rla_agent.alerts.watch import Watch
+from rla_agent.opening import StreamOpening
+from rla_agent.state import Changes, FiringRow
+from rla_agent.stream import Stream
+from rla_client.places import Places
+
+__all__ = ["Alerting"]
+
+
+class Alerting:
+    """The agent's side of alerts.
+
+    Args:
+        places: of the agent.
+        config: the agent's own configuration, whose rules hold for all runs.
+        live: openings of the streams whose writers live.
+        since: Unix seconds of the agent's start.
+        sends: False for a drain: rules are watched, and the next agent sends.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        config: Path | None,
+        live: Callable[[], list[StreamOpening]],
+        since: float,
+        *,
+        sends: bool = True,
+    ) -> None:
+        self._places = places
+        self._live = live
+        self._since = since
+        self._sends = sends
+        self._book = Book(config)
+        self._desk: Any = None  # its module is loaded when there is something to do
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._watched = False  # some stream has metric rules
+
+    def start(self) -> None:
+        """Begin if the agent's own configuration has rules, or an earlier agent left something."""
+        if self._book.any_rules or (self._places.state / "alerts.db").exists():
+            self._open_desk()
+
+    def _open_desk(self) -> None:
+        with self._lock:
+            if self._desk is None and self._sends and not self._stopped:
+                from rla_agent.alerts.desk import Desk  # noqa: PLC0415 - smtplib and urllib
+
+                self._desk = Desk(self._places, self._book, self._live, self._since)
+                self._desk.start()
+
+    # -- for volume threads ---------------------------------------------------------------------
+
+    def run_opened(self, stream: Stream) -> None:
+        """A stream is taken in: its rules hold from here on."""
+        stream.watch_version = self._book.version
+        stream.watch = self._book.watch(stream.opening)
+        if stream.watch is not None:
+            self._watched = True
+            stream.watch.restore(stream.watch_state)
+        if self._desk is None and self._book.any_rules:
+            self._open_desk()
+
+    def add_changes(self, streams: Iterable[Stream], changes: Changes) -> list[Stream]:
+        """Put firings into a commit, and take up rules that changed.
+
+        Returns:
+            Streams whose firings are to be cleared when the commit has succeeded.
+        """
+        version = self._book.version
+        if not version and not self._watched:
+            return []
+        fired: list[Stream] = []
+        for stream in streams:
+            if stream.watch_version != version:
+                stream.watch_version = version
+                self._renew(stream)
+            if stream.watch is not None and stream.watch.firings:
+                fired.append(stream)
+                changes.firings.extend(
+                    FiringRow(stream.name, stream.opening.run, one.number, one.offset, one.rule, one.fields)
+                    for one in stream.watch.firings
+                )
+        return fired
+
+    def _renew(self, stream: Stream) -> None:
+        fresh: Watch | None = self._book.watch(stream.opening)
+        self._watched |= fresh is not None
+        if stream.watch is not None and fresh is not None:
+            fresh.restore(stream.watch.state())
+            fresh.firings = stream.watch.firings
+        stream.watch = fresh
+
+    # -- for the main thread --------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """Messages that are not sent yet."""
+        return 0 if self._desk is None else int(self._desk.waiting)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data for `status`: rules, waiting, channels, recent, problems."""
+        desk = self._desk
+        view = {"channels": [], "recent": []} if desk is None else desk.view
+        problems = [
+            {"what": f"alerts of {config}: {why}", "mend": f"rla-agent check-config {config}"}
+            for config, why in self._book.problems().items()
+        ]
+        if desk is not None and desk.fault:
+            problems.append({"what": desk.fault, "mend": "see: rla-agent logs"})
+        for channel in view["channels"]:
+            if channel["error"]:
+                waits = (
+                    f"{channel['waiting']} wait" if channel["waiting"] else f"{channel['given_up']} given up"
+                )
+                what = f"alerts by channel {channel['channel']}: {channel['error']} ({waits})"
+                mend = f"mend that; to try it: rla-agent alerts test --config {channel['config']}"
+                problems.append({"what": what, "mend": mend})
+        return {
+            "rules": sum(1 for _ in self._book.all_rules()),
+            "waiting": self.waiting,
+            **view,
+            "problems": problems,
+        }
+
+    def stop(self, timeout_s: float) -> None:
+        """Send what was not tried yet, at most so long, and end; the rest is kept for the next agent."""
+        with self._lock:
+            self._stopped = True
+        if self._desk is not None:
+            self._desk.stop(max(0.0, timeout_s))

@@ -1,0 +1,168 @@
+"""One alert as plain data, and its words. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rla_client.config_alerts import AlertRule
+from rla_client.layout import RunIndex
+
+ALERT_FORMAT = 1
+MAX_TITLE_CHARS = 200
+MAX_TEXT_CHARS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Something that a rule tells of.
+
+    Attributes:
+        key: names the event; the same event never has two alerts.
+        when: event, one of `config_alerts.EVENTS`, or test.
+        title: one line.
+        text: the details, a few lines.
+        at: Unix seconds of the event.
+        host: of this agent.
+        rule: id of the rule.
+        run: id of the run, empty for events of the machine.
+        details: plain data for programs.
+    """
+
+    key: str
+    when: str
+    title: str
+    text: str
+    at: float
+    host: str
+    rule: str
+    run: str
+    details: dict[str, Any]
+
+    def to_plain(self, held: int = 0) -> dict[str, Any]:
+        """Content of the webhook's and the command's JSON.
+
+        Args:
+            held: alerts like this one that were not sent since the last one, to stay within interval_s.
+        """
+        text = self.text
+        if held:
+            text += f"\n{held} more like this one came since the last message."
+        return {
+            "id": hashlib.sha256(self.key.encode("utf-8", "surrogateescape")).hexdigest()[:32],
+            "event": self.when,
+            "title": printable(self.title)[:MAX_TITLE_CHARS],
+            "text": "\n".join(printable(line) for line in text.split("\n"))[:MAX_TEXT_CHARS],
+            "time": self.at,
+            "host": self.host,
+            "held_back": held,
+            **self.details,
+        }
+
+
+def rule_id(config: str, rule: AlertRule) -> str:
+    """Names a rule as long as it stays as it is."""
+    return hashlib.sha256(repr((config, rule)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def of_run(rule: str, plain: Mapping[str, Any], host: str) -> Alert:
+    """A run came into a state.
+
+    Args:
+        rule: id.
+        plain: the run's record as agent.db has it.
+        host: of this agent.
+    """
+    state, at = str(plain["state"]), float(plain["closed"] or plain["updated"])
+    lines = [f"reason: {plain['reason']}"] if plain.get("reason") else []
+    key = f"{rule}:{plain['run_id']}:{state}:{plain['closed'] or plain['last_row'] or plain['opened']}"
+    text = "\n".join([*lines, *_run_lines(plain)])
+    title = f"{state}: {run_name(plain)}"
+    return Alert(key, state, title, text, at, host, rule, plain["run_id"], {"run": run_fields(plain)})
+
+
+def of_metric(
+    named_rule: tuple[str, AlertRule],
+    stream: str,
+    firing: Mapping[str, Any],
+    plain: Mapping[str, Any],
+    host: str,
+) -> Alert:
+    """A metric rule fired.
+
+    Args:
+        named_rule: a rule with its id.
+        stream: in which.
+        firing: `number`, `offset` and the fields of `watch.Firing`.
+        plain: record of the run.
+        host: of this agent.
+    """
+    rule_name, rule = named_rule
+    metrics = {str(name): value for name, value in firing["metrics"].items()}
+    named = ", ".join(f"{name} = {value}" for name, value in metrics.items())
+    event = rule.when[0]
+    what = f"NaN in {', '.join(metrics)}" if event == "nan" else f"{named}, {event} {rule.value:g}"
+    rows = f" for {rule.rows} rows" if rule.rows > 1 else ""
+    where = "once" if rule.once else f"{stream}:{firing['number']}:{firing['offset']}"
+    details = {
+        "run": run_fields(plain),
+        "metrics": metrics,
+        "time_step": firing["time_step"],
+        "threshold": None if event == "nan" else rule.value,
+    }
+    text = "\n".join([f"{what}{rows}, at time-step {firing['time_step']:g}", *_run_lines(plain)])
+    return Alert(
+        f"{rule_name}:{plain['run_id']}:{where}", event, f"{what}: {run_name(plain)}", text,
+        float(firing["timestamp"]), host, rule_name, plain["run_id"], details,
+    )  # fmt: skip
+
+
+def of_machine(rule: str, event: str, subject: str, text: str, now: float, host: str) -> Alert:
+    """A disk is low, or replication has stopped; `subject` names which."""
+    words = {"disk_low": "disk low", "replication_parked": "replication parked"}.get(event, event)
+    key = f"{rule}:{event}:{subject}:{now:.0f}"
+    return Alert(key, event, f"{words} on {host}: {subject}", text, now, host, rule, "", {"subject": subject})
+
+
+def of_test(now: float, host: str) -> Alert:
+    """What `rla-agent alerts test` sends."""
+    text = "If you can read this, alerts reach you by this channel."
+    return Alert(f"test:{now}", "test", f"test message of rla-agent on {host}", text, now, host, "", "", {})
+
+
+def run_fields(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """What programs get of a run."""
+    names = (
+        "run_id", "table", "index", "root", "log_folder", "host", "user", "pid", "state", "reason",
+        "exit_code", "signal", "opened", "last_row", "closed", "time_step", "rows",
+    )  # fmt: skip
+    return {name: plain.get(name) for name in names}
+
+
+def run_name(plain: Mapping[str, Any]) -> str:
+    """Table, time and what is tracked, for a title."""
+    if not plain["table"]:
+        return str(plain["root"])
+    index = RunIndex.parse(str(plain["index"]))
+    if index is None:
+        return f"{plain['table']}/{plain['index']}"
+    return f"{plain['table']} {index.record_date[:19]} {index.info}"
+
+
+def _run_lines(plain: Mapping[str, Any]) -> list[str]:
+    step = plain.get("time_step")
+    lines = [f"run: {run_name(plain)}", f"user {plain['user']}, process {plain['pid']} on {plain['host']}"]
+    if step is not None:
+        lines.append(f"last time-step {step:g}, {plain['rows']} rows")
+    if plain.get("last_row"):
+        when = datetime.fromtimestamp(plain["last_row"]).astimezone().isoformat(" ", "seconds")
+        lines.append(f"last row {when}")
+    return [*lines, f"folder: {plain['log_folder']}"]
+
+
+def printable(text: str) -> str:
+    """Text for a message: control characters and stray bytes are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

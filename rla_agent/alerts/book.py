@@ -1,0 +1,168 @@
+"""Which configurations have alerts, kept in step with their files.
+
+A run's rules are those of its own `rla_config.yaml` and those of the agent's (`--config`). Files are
+read when a run names them and looked at again each LOOK_AGAIN_S. A file that cannot be read or has
+faults keeps what it said before; `problems` says why. Volume threads ask, the desk's thread looks.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rla_agent.alerts.alert import rule_id
+from rla_agent.alerts.watch import Watch
+from rla_agent.opening import StreamOpening
+from rla_client.config import load_config
+from rla_client.config_alerts import METRICS, AlertRule, Alerts, Channel
+from rla_client.errors import ConfigError
+
+LOOK_AGAIN_S = 5.0
+MAX_CONFIGS = 1000  # the least lately named is forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What one configuration says.
+
+    Attributes:
+        alerts: its section; empty without one.
+        changed: st_mtime_ns of the file when it was read, -1 where there is none.
+        problem: why the file as it is now is not used.
+        foreign: why it may not name commands, empty when it may.
+    """
+
+    alerts: Alerts
+    changed: int = -1
+    problem: str = ""
+    foreign: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule and where it stands."""
+
+    name: str
+    config: str
+    rule: AlertRule
+
+
+class Book:
+    """All configurations that were named so far."""
+
+    def __init__(self, own: Path | None) -> None:
+        self._own = None if own is None else os.path.abspath(own)
+        self._pages: dict[str, Page] = {}
+        self._lock = threading.Lock()
+        self._next_look = 0.0
+        self._own_names: dict[str, bool] = {}
+        self.version = 0  # grows when a page changes
+        if self._own is not None:
+            self._page(self._own)
+
+    def page(self, config: str) -> Page:
+        """What a configuration says; read now if nobody named it before."""
+        with self._lock:
+            known = self._pages.get(config)
+        return self._page(config) if known is None else known
+
+    def look(self, now: float) -> None:
+        """Read again what changed; at most each LOOK_AGAIN_S of a steady clock."""
+        if now < self._next_look:
+            return
+        self._next_look = now + LOOK_AGAIN_S
+        for config in self.configs:
+            if _changed(config) != self._pages[config].changed:
+                self._page(config)
+
+    @property
+    def configs(self) -> list[str]:
+        """Paths of the configurations."""
+        with self._lock:
+            return list(self._pages)
+
+    @property
+    def any_rules(self) -> bool:
+        """Whether some configuration has a rule."""
+        return any(self._pages[config].alerts.rules for config in self.configs)
+
+    def rules(self, config: str | None) -> Iterator[Rule]:
+        """Rules for a run with this configuration, the agent's own first."""
+        for path in (self._own, None if config is None or self.concerns_all(config) else config):
+            if path is not None:
+                for rule in self.page(path).alerts.rules:
+                    yield Rule(rule_id(path, rule), path, rule)
+
+    def all_rules(self) -> Iterator[Rule]:
+        """Every rule of every configuration."""
+        for config in self.configs:
+            for rule in self.page(config).alerts.rules:
+                yield Rule(rule_id(config, rule), config, rule)
+
+    def concerns_all(self, config: str) -> bool:
+        """Whether a configuration is the agent's own, also under another name."""
+        if self._own is None or config == self._own:
+            return config == self._own
+        if config not in self._own_names and len(self._own_names) < MAX_CONFIGS:
+            self._own_names[config] = os.path.realpath(config) == os.path.realpath(self._own)
+        return self._own_names.get(config, False)
+
+    def channel(self, config: str, name: str) -> tuple[Channel | None, str]:
+        """A channel, and why it may not be used."""
+        page = self.page(config)
+        found = next((channel for channel in page.alerts.channels if channel.name == name), None)
+        return found, page.foreign if found is not None and found.kind == "command" else ""
+
+    def watch(self, opening: StreamOpening) -> Watch | None:
+        """The metric rules for a stream, None without any."""
+        rules = [
+            (known.name, known.config, known.rule)
+            for known in self.rules(opening.config)
+            if known.rule.when[0] in METRICS and fnmatch.fnmatchcase(opening.table, known.rule.table)
+        ]
+        return Watch(rules) if rules else None
+
+    def problems(self) -> dict[str, str]:
+        """Config → why its alerts are not as the file says now."""
+        return {config: page.problem for config in self.configs if (page := self._pages[config]).problem}
+
+    def _page(self, config: str) -> Page:
+        with self._lock:
+            former = self._pages.get(config)
+        page = _read(config, former)
+        with self._lock:
+            self._pages.pop(config, None)
+            self._pages[config] = page
+            while len(self._pages) > MAX_CONFIGS:
+                del self._pages[next(path for path in self._pages if path != self._own)]
+            if former is not None and former.alerts != page.alerts:
+                self.version += 1
+        return page
+
+
+def _changed(config: str) -> int:
+    try:
+        return os.stat(config).st_mtime_ns
+    except OSError:
+        return -1
+
+
+def _read(config: str, former: Page | None) -> Page:
+    """Read a file; with faults, or when it is gone, what it said before stays."""
+    changed = _changed(config)
+    kept = Alerts() if former is None else former.alerts
+    try:
+        found = load_config(Path(config)).agent.alerts or Alerts()
+        status = os.stat(config)
+    except ConfigError as error:
+        return Page(kept, changed, "; ".join(error.faults) if kept.rules or changed != -1 else "", "")
+    except OSError:
+        return Page(kept, changed)
+    foreign = ""
+    if status.st_uid not in {os.geteuid(), 0} or status.st_mode & 0o002:
+        foreign = f"{config} can be written by others, so the agent runs no command that it names"
+    return Page(found, changed, "", foreign)

@@ -1,0 +1,301 @@
+"""Sending one message by one channel. Blocks; called in a courier's own thread, never in ingest.
+
+Secrets are read from their file or variable when they are needed, and are in no message of ours: an
+error names the server, what it answered, or the file. A message counts as sent when the other side
+said so (SMTP 250 for a recipient at least, HTTP 2xx, exit code 0).
+"""
+
+from __future__ import annotations
+
+import email.utils
+import http.client
+import os
+import select
+import signal
+import smtplib
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla_agent.alerts import bodies
+from rla_agent.alerts.alert import printable
+from rla_client import __version__
+from rla_client.config_alerts import Channel
+
+MAX_SECRET_BYTES = 4096
+MAX_ANSWER_BYTES = 1000  # of what a server or a command said, for the error
+MAX_SHOWN_CHARS = 200
+PORTS = {"starttls": 587, "tls": 465, "none": 25}
+TOO_MANY = 429
+POLL_S = 0.05
+
+
+class SendError(Exception):
+    """A message was not sent.
+
+    Attributes:
+        retry_after_s: what the server asks for, None if it does not.
+    """
+
+    def __init__(self, text: str, retry_after_s: float | None = None) -> None:
+        super().__init__(printable(text))
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A channel, and where its relative paths begin.
+
+    Attributes:
+        channel: as the configuration has it.
+        folder: of the configuration.
+        refused: why it is not used, empty when it is.
+    """
+
+    channel: Channel
+    folder: Path
+    refused: str = ""
+
+    def path(self, name: str) -> Path:
+        """A file that the channel names."""
+        return self.folder / os.path.expanduser(name)
+
+
+def send(route: Route, alerts: Sequence[dict[str, Any]], host: str) -> None:
+    """Send alerts in one message.
+
+    Args:
+        route: by which channel.
+        alerts: what `Alert.to_plain` gave, one at least.
+        host: of this agent.
+
+    Raises:
+        SendError: it was not accepted; the text says why.
+    """
+    if route.refused:
+        raise SendError(route.refused)
+    try:
+        if route.channel.kind == "email":
+            _mail(route, alerts, host)
+        elif route.channel.kind == "command":
+            _command(route, bodies.body("command", alerts))
+        else:
+            _post(route, alerts)
+    except ssl.SSLError as error:
+        raise SendError(f"{_where(route)}: TLS: {error.reason or error}") from error
+
+
+def _where(route: Route) -> str:
+    channel = route.channel
+    return f"{channel.server}:{_port(channel)}" if channel.kind == "email" else channel.kind
+
+
+def _port(channel: Channel) -> int:
+    return channel.port or PORTS[channel.security]
+
+
+def secret_of(route: Route, variable: str, file: str) -> str:
+    """A secret that a channel names.
+
+    Raises:
+        SendError: it is not there, or others can read the file.
+    """
+    if variable:
+        value = os.environ.get(variable, "")
+        if not value:
+            raise SendError(f"the agent's environment has no {variable}")
+        return value
+    path = route.path(file)
+    try:
+        with path.open("rb") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            data = opened.read(MAX_SECRET_BYTES + 1)
+    except OSError as error:
+        raise SendError(f"{path}: {error.strerror or error}") from error
+    if mode & 0o077:
+        raise SendError(f"{path} can be read by others; run: chmod 600 {path}")
+    try:
+        value = data.decode().strip()
+    except UnicodeDecodeError:
+        raise SendError(f"{path} is no text") from None
+    if not value or len(data) > MAX_SECRET_BYTES or "\n" in value:
+        raise SendError(f"{path} must hold one line")
+    return value
+
+
+def _context(route: Route) -> ssl.SSLContext:
+    file = route.channel.ca_file
+    try:
+        return ssl.create_default_context(cafile=str(route.path(file)) if file else None)
+    except (OSError, ssl.SSLError) as error:
+        raise SendError(f"ca_file {file}: {error.strerror or error}") from error
+
+
+# -- e-mail -------------------------------------------------------------------------------------
+
+
+def _mail(route: Route, alerts: Sequence[dict[str, Any]], host: str) -> None:
+    channel = route.channel
+    password = ""
+    if channel.username:
+        password = secret_of(route, channel.password_env, channel.credentials_file)
+    message = bodies.mail(alerts, channel.sender or channel.to[0], channel.to, host)
+    sender = email.utils.parseaddr(str(message["From"]))[1]
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "-.") else "-" for c in host) or "localhost"
+    try:
+        with _smtp(route, name) as server:
+            if password:
+                server.login(channel.username, password)
+            server.send_message(message, sender, list(channel.to))
+    except smtplib.SMTPResponseException as error:
+        said = error.smtp_error
+        told = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+        what = "the login was refused" if isinstance(error, smtplib.SMTPAuthenticationError) else "refused"
+        raise SendError(f"{_where(route)}: {what}: {error.smtp_code} {told[:MAX_SHOWN_CHARS]}") from None
+    except smtplib.SMTPRecipientsRefused as error:
+        told = "; ".join(f"{who}: {code}" for who, (code, _) in error.recipients.items())
+        raise SendError(f"{_where(route)}: recipients refused: {told[:MAX_SHOWN_CHARS]}") from None
+    except smtplib.SMTPException as error:
+        raise SendError(f"{_where(route)}: {error}") from None
+    except ssl.SSLError:
+        raise
+    except (OSError, UnicodeError) as error:
+        raise SendError(f"{_where(route)}: {_reason(error)}") from error
+
+
+def _smtp(route: Route, name: str) -> smtplib.SMTP:
+    channel = route.channel
+    timeout_s = channel.timeout_s
+    if channel.security == "tls":
+        return smtplib.SMTP_SSL(
+            channel.server, _port(channel), local_hostname=name, timeout=timeout_s, context=_context(route)
+        )
+    server = smtplib.SMTP(channel.server, _port(channel), local_hostname=name, timeout=timeout_s)
+    if channel.security == "starttls":
+        try:
+            server.starttls(context=_context(route))
+        except BaseException:
+            server.close()
+            raise
+    return server
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+# -- webhooks -----------------------------------------------------------------------------------
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirected POST would arrive as a GET without its body."""
+
+    def redirect_request(self, *_arguments: Any, **_more: Any) -> None:  # noqa: ANN401 - urllib's
+        """Follow none."""
+
+
+def _post(route: Route, alerts: Sequence[dict[str, Any]]) -> None:
+    channel = route.channel
+    address = channel.url or secret_of(route, channel.url_env, channel.url_file)
+    if not address.startswith(("http://", "https://")):
+        raise SendError("the address of the webhook must begin with http:// or https://")
+    host = urllib.parse.urlsplit(address).hostname or "?"
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": f"rla-agent/{__version__}",
+        "Idempotency-Key": bodies.idempotency_key(alerts),
+    }
+    request = urllib.request.Request(address, bodies.body(channel.kind, alerts), headers)  # noqa: S310
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+    if address.startswith("https:"):
+        handlers.append(urllib.request.HTTPSHandler(context=_context(route)))
+    try:
+        with urllib.request.build_opener(*handlers).open(request, timeout=channel.timeout_s) as answer:
+            answer.read(MAX_ANSWER_BYTES)
+    except urllib.error.HTTPError as error:
+        with suppress(OSError, http.client.HTTPException):
+            told = error.read(MAX_ANSWER_BYTES).decode("utf-8", "replace").strip()[:MAX_SHOWN_CHARS]
+            raise SendError(f"{host}: HTTP {error.code}: {told or error.reason}", _wait(error)) from None
+        raise SendError(f"{host}: HTTP {error.code}", _wait(error)) from None
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, ssl.SSLError):
+            raise error.reason from None
+        reason = _reason(error.reason) if isinstance(error.reason, Exception) else str(error.reason)
+        raise SendError(f"{host}: {reason}") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise SendError(f"{host}: {_reason(error)}") from None
+
+
+def _wait(error: urllib.error.HTTPError) -> float | None:
+    """Seconds that the server asks to wait; dates are not read."""
+    try:
+        return max(0.0, float(error.headers.get("Retry-After", ""))) if error.code == TOO_MANY else None
+    except ValueError:
+        return None
+
+
+# -- commands -----------------------------------------------------------------------------------
+
+
+def _command(route: Route, content: bytes) -> None:
+    """Run the command in a session of its own; the alert comes on stdin, from memory."""
+    channel = route.channel
+    name = channel.command[0]
+    descriptor = os.memfd_create("rla-alert")
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        process = subprocess.Popen(
+            list(channel.command),
+            stdin=descriptor,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=route.folder,
+            start_new_session=True,
+            bufsize=0,
+        )
+    except OSError as error:
+        raise SendError(f"command {name}: {error.strerror or error}") from error
+    finally:
+        os.close(descriptor)
+    told, code = _await(process, time.monotonic() + channel.timeout_s)
+    if code is None:
+        raise SendError(f"command {name}: not done within {channel.timeout_s:g} s, and killed")
+    if code != 0:
+        how = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
+        said = f": {told}" if told else ""
+        raise SendError(f"command {name}: {how}{said}")
+
+
+def _await(process: subprocess.Popen[bytes], deadline: float) -> tuple[str, int | None]:
+    """The end of what a process printed and its exit code; None when it had to be killed."""
+    assert process.stdout is not None
+    tail, is_open = b"", True
+    with process.stdout:
+        while time.monotonic() < deadline:
+            if is_open and select.select([process.stdout], [], [], POLL_S)[0]:
+                data = os.read(process.stdout.fileno(), 1 << 16)
+                is_open = bool(data)
+                tail = (tail + data)[-MAX_ANSWER_BYTES:]
+            elif process.poll() is not None:  # what it started may still hold the pipe
+                break
+            elif not is_open:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(POLL_S)
+    code = process.poll()
+    if code is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return tail.decode("utf-8", "replace").strip()[-MAX_SHOWN_CHARS:], code

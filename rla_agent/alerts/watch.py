@@ -1,0 +1,149 @@
+"""Metric rules over the rows of one stream. Pure: batches in, firings out.
+
+A rule fires when its condition has held for `rows` rows in a row, and again only after a row in which
+it did not hold. Rows without any column that the rule names change nothing. The state is stored
+with the stream's position, in the same transaction as the firings, so that after a kill the replayed
+rows give the same firings again and none twice.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rla_agent.ingest import Batch, Row
+from rla_client.config_alerts import AlertRule
+
+MAX_NAMED = 5  # columns that one firing names
+MAX_KNOWN_KEYS = 1 << 17  # column names whose match with a glob is remembered; then begun anew
+MAX_WAITING = 1000  # firings of one commit; the first ones tell what there is to tell
+_GLOB = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """A rule's condition came true.
+
+    Attributes:
+        number: segment of the row.
+        offset: byte after it.
+        rule: id of the rule.
+        fields: `config` (where the rule stands), `metrics` (name → value, some of them), `time_step`,
+            `timestamp`.
+    """
+
+    number: int
+    offset: int
+    rule: str
+    fields: dict[str, Any]
+
+
+class _Tracked:
+    """One rule and how far it is."""
+
+    def __init__(self, rule_id: str, config: str, rule: AlertRule) -> None:
+        self.rule_id = rule_id
+        self.config = config
+        self.rule = rule
+        self.count = 0  # rows in a row
+        self.told = False  # since the condition last began to hold
+        self.ever = False
+        self._exact = not _GLOB & set(rule.metric)
+        self._known: dict[str, bool] = {}
+
+    def look(self, values: dict[str, Any]) -> dict[str, Any] | None:
+        """The columns that fulfil the condition; None when the row has none that the rule names."""
+        rule = self.rule
+        if rule.metric == "*":
+            named: dict[str, Any] = values
+        elif self._exact:
+            if rule.metric not in values:
+                return None
+            named = {rule.metric: values[rule.metric]}
+        else:
+            named = {key: value for key, value in values.items() if self._matches(key)}
+        if not named:
+            return None
+        event = rule.when[0]
+        if event == "nan":
+            return {key: value for key, value in named.items() if value != value}  # noqa: PLR0124 - NaN alone
+        numbers = {k: v for k, v in named.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+        if not numbers:
+            return None
+        if event == "above":
+            return {key: value for key, value in numbers.items() if value > rule.value}
+        return {key: value for key, value in numbers.items() if value < rule.value}
+
+    def _matches(self, key: str) -> bool:
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= MAX_KNOWN_KEYS:
+                self._known.clear()
+            known = self._known[key] = fnmatch.fnmatchcase(key, self.rule.metric)
+        return known
+
+    def fires(self, values: dict[str, Any]) -> dict[str, Any] | None:
+        """Take one row; the columns to tell of when the rule fires."""
+        beyond = self.look(values)
+        if beyond is None:
+            return None
+        if not beyond:
+            self.count, self.told = 0, False
+            return None
+        self.count += 1
+        if self.told or self.count < self.rule.rows or (self.rule.once and self.ever):
+            return None
+        self.told = self.ever = True
+        return dict(list(beyond.items())[:MAX_NAMED])
+
+
+class Watch:
+    """The metric rules that hold for one stream; each with its id and its configuration."""
+
+    def __init__(self, rules: Sequence[tuple[str, str, AlertRule]]) -> None:
+        self.firings: list[Firing] = []
+        self._tracked = [_Tracked(*rule) for rule in rules]
+
+    def take(self, batch: Batch) -> None:
+        """Look at the rows of a batch that the stream takes in."""
+        for record in batch.records:
+            row = record.content
+            if type(row) is not Row:
+                continue
+            for tracked in self._tracked:
+                beyond = tracked.fires(row.values)
+                if beyond is not None and len(self.firings) < MAX_WAITING:
+                    fields = {
+                        "config": tracked.config,
+                        "metrics": _plain(beyond),
+                        "time_step": row.step,
+                        "timestamp": row.timestamp,
+                    }
+                    self.firings.append(Firing(batch.number, record.end, tracked.rule_id, fields))
+
+    def state(self) -> dict[str, list[int]]:
+        """Durable form: rule id → rows in a row, told, ever told; rules at rest are left out."""
+        return {
+            tracked.rule_id: [tracked.count, int(tracked.told), int(tracked.ever)]
+            for tracked in self._tracked
+            if tracked.count or tracked.ever
+        }
+
+    def restore(self, state: object) -> None:
+        """Go on from what `state` gave; rules that are not in it begin anew."""
+        if not isinstance(state, dict):
+            return
+        for tracked in self._tracked:
+            known = state.get(tracked.rule_id)
+            if isinstance(known, list) and len(known) == 3:  # noqa: PLR2004 - as `state` writes it
+                tracked.count, tracked.told, tracked.ever = int(known[0]), bool(known[1]), bool(known[2])
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Values as JSON has them; NaN and infinities as text."""
+    return {
+        key: value if isinstance(value, int) or abs(value) < float("inf") else repr(float(value))
+        for key, value in values.items()
+    }

@@ -1,0 +1,109 @@
+"""Which files may leave this machine, and in which order. Pure.
+
+Only kinds that nothing here reads by itself: `checkpoint`, and if asked for `results` and `tmp_data`.
+Rows, parameters, code and archives always stay: the database's queries, plots and resume need them, and
+they are small. Of `checkpoint` only files that `load_checkpoint` can ask for, `<name>_<time-step>.pt`;
+what users put there under other names stays.
+
+A run that lives is left alone, and of each ended run the newest checkpoints of each name stay.
+Oldest first, checkpoints before other kinds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rla_agent.replicate.ledger_rows import Key
+from rla_agent.replicate.plan import Local, Record
+from rla_client.layout import CHECKPOINT, OTHER_RESULTS, TMP_DATA
+
+PRUNABLE: Final = (CHECKPOINT, OTHER_RESULTS, TMP_DATA)
+MIN_FILE_BYTES: Final = 4096  # a smaller one frees no more than its note takes
+_CHECKPOINT: Final = re.compile(r"(.+)[_-](-?[0-9]{1,19})\.pt", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """When a file goes. At least one of the three limits must be given; a file goes by any of them.
+
+    Attributes:
+        kinds: which kinds, those that go first first.
+        older_than_s: files not written for so many seconds; 0: no such limit.
+        max_bytes: as many oldest ones as it takes until files of these kinds take no more than this;
+            0: no such limit.
+        free_bytes: as many oldest ones as it takes until the disk has so much free; 0: no such limit.
+        keep_newest: checkpoints of each name of each run that always stay, at least 1.
+    """
+
+    kinds: tuple[str, ...] = (CHECKPOINT,)
+    older_than_s: float = 0.0
+    max_bytes: int = 0
+    free_bytes: int = 0
+    keep_newest: int = 1
+
+    @property
+    def empty(self) -> bool:
+        """Whether no limit is given."""
+        return not (self.older_than_s or self.max_bytes or self.free_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A file that is on the master as it lies here. `path`, `item`: below the data root."""
+
+    key: Key
+    path: bytes
+    kind: str
+    item: bytes
+    record: Record
+
+    @property
+    def local(self) -> Local:
+        """The file here."""
+        return self.record.local
+
+
+def may_go(kind: str, name: str, size: int) -> bool:
+    """Whether a file is of a sort that can be taken away and fetched back."""
+    if kind not in PRUNABLE or size < MIN_FILE_BYTES:
+        return False
+    return kind != CHECKPOINT or _CHECKPOINT.fullmatch(name) is not None
+
+
+def newest(names: Iterable[str], count: int) -> set[str]:
+    """Of a checkpoint folder's files the `count` with the highest time-steps of each name."""
+    series: dict[str, list[tuple[int, str]]] = {}
+    for name in names:
+        match = _CHECKPOINT.fullmatch(name)
+        if match is not None:
+            series.setdefault(match[1], []).append((int(match[2]), name))
+    return {name for found in series.values() for _, name in sorted(found)[-max(1, count) :]}
+
+
+def choose(
+    candidates: Sequence[Candidate], rules: Rules, *, now: float, used_bytes: int, free_bytes: int
+) -> list[Candidate]:
+    """The files that go, in the order in which they go.
+
+    Args:
+        candidates: those that may.
+        rules: the limits.
+        now: Unix seconds.
+        used_bytes: what files of these kinds take here, also those that may not go.
+        free_bytes: what the disk has free.
+    """
+    order = {kind: place for place, kind in enumerate(rules.kinds)}
+    waiting = sorted(candidates, key=lambda one: (order[one.kind], one.local.mtime_ns, one.path))
+    chosen = []
+    for one in waiting:
+        old = rules.older_than_s > 0 and now - one.local.mtime_ns / 1e9 > rules.older_than_s
+        much = 0 < rules.max_bytes < used_bytes
+        full = free_bytes < rules.free_bytes
+        if old or much or full:
+            chosen.append(one)
+            used_bytes -= one.local.size
+            free_bytes += one.local.size
+    return chosen

@@ -1,0 +1,142 @@
+"""Numpy arrays in a `.pt` file without torch: what torch.load reads, written and read by hand.
+
+Custom data of a run may hold arrays where torch is not installed (TensorFlow, plain numpy), and
+importing torch for them would cost a second. The file is torch's zip of stored records: a pickle of
+`{name: tensor}` whose few opcodes are the same for every array, and one record for each array.
+Reading knows these opcodes' names and no other; whatever else a file names is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import sys
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+TOP = "archive"
+STORAGES = {
+    "float64": "DoubleStorage",
+    "float32": "FloatStorage",
+    "float16": "HalfStorage",
+    "int64": "LongStorage",
+    "int32": "IntStorage",
+    "int16": "ShortStorage",
+    "int8": "CharStorage",
+    "uint8": "ByteStorage",
+    "bool": "BoolStorage",
+    "complex64": "ComplexFloatStorage",
+    "complex128": "ComplexDoubleStorage",
+}
+_TYPES = {storage: name for name, storage in STORAGES.items()}
+_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+def normal(array: Any) -> Any:  # noqa: ANN401 - a numpy array
+    """An array of native byte order and of a type that torch has, else of the nearest such.
+
+    Unsigned numbers of more than 8 bits become signed ones of the same bits.
+    """
+    if array.dtype.name in STORAGES and array.dtype.isnative:
+        return np.ascontiguousarray(array).reshape(array.shape)
+    kind = array.dtype.kind
+    if kind == "u":
+        native = array.astype(array.dtype.newbyteorder("="))
+        return native.view(f"int{8 * array.dtype.itemsize}")
+    if array.dtype.newbyteorder("=").name in STORAGES:
+        return array.astype(array.dtype.newbyteorder("="))
+    return array.astype("complex128" if kind == "c" else "float64")
+
+
+def encode_arrays(arrays: Mapping[str, Any]) -> bytes:
+    """The file of arrays that are `normal`."""
+    buffer = io.BytesIO()
+    kept = [np.ascontiguousarray(array).reshape(array.shape) for array in arrays.values()]
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as file:
+
+        def add(name: str, data: bytes) -> None:
+            file.writestr(zipfile.ZipInfo(f"{TOP}/{name}", _DATE), data)
+
+        entries = b"".join(
+            _body(name) + _tensor(number, array)
+            for number, (name, array) in enumerate(zip(arrays, kept, strict=True))
+        )
+        add("data.pkl", b"\x80\x02}(" + entries + b"u.")
+        add("byteorder", sys.byteorder.encode())
+        for number, array in enumerate(kept):
+            add(f"data/{number}", array.tobytes())
+        add("version", b"3\n")
+    return buffer.getvalue()
+
+
+def _tensor(number: int, array: Any) -> bytes:  # noqa: ANN401
+    """Opcodes that rebuild one tensor of storage `number`."""
+    strides = tuple(step // array.itemsize for step in array.strides) if array.size else _strides(array.shape)
+    storage = (
+        b"(" + _body("storage") + b"ctorch\n" + STORAGES[array.dtype.name].encode() + b"\n"
+        + _body(str(number)) + _body("cpu") + _body(array.size) + b"tQ"
+    )  # fmt: skip
+    view = _body(0) + _body(tuple(array.shape)) + _body(strides) + b"\x89"
+    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + view + b"ccollections\nOrderedDict\n)RtR"
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(max(side, 1) for side in shape[at + 1 :]) for at in range(len(shape)))
+
+
+def _body(value: object) -> bytes:
+    """Opcodes of plain data, without the pickle's beginning and end."""
+    return pickle.dumps(value, protocol=2)[2:-1]
+
+
+def decode_arrays(data: bytes) -> dict[str, Any]:
+    """The arrays of a file, also of one that torch wrote of plain tensors.
+
+    Raises:
+        ValueError: it is no such file, or holds something else.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as file:
+            top = next(name for name in file.namelist() if name.endswith("/data.pkl"))[: -len("/data.pkl")]
+            found = _Reader(file, top).load()
+    except (zipfile.BadZipFile, pickle.UnpicklingError, StopIteration, KeyError, EOFError) as error:
+        raise ValueError(f"no file of arrays: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError("no file of arrays: it holds no dict")  # noqa: TRY004 - as for any other content
+    return found
+
+
+class _Reader(pickle.Unpickler):
+    def __init__(self, file: zipfile.ZipFile, top: str) -> None:
+        super().__init__(io.BytesIO(file.read(f"{top}/data.pkl")))
+        self._file = file
+        self._top = top
+
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
+        if (module, name) == ("collections", "OrderedDict"):
+            return dict
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return _rebuild
+        if module == "torch" and name in _TYPES:
+            return np.dtype(_TYPES[name])
+        raise pickle.UnpicklingError(f"{module}.{name} is not read without torch")
+
+    def persistent_load(self, pid: Any) -> Any:  # noqa: ANN401
+        _, dtype, key, _, _ = pid
+        return np.frombuffer(bytearray(self._file.read(f"{self._top}/data/{int(key)}")), dtype)
+
+
+def _rebuild(storage: Any, offset: int, shape: Any, strides: Any, *_: object) -> Any:  # noqa: ANN401
+    if any(side < 0 for side in (offset, *shape, *strides)):
+        raise pickle.UnpicklingError("a tensor of negative size")
+    last = offset + sum((side - 1) * step for side, step in zip(shape, strides, strict=True))
+    if math.prod(shape) and last >= storage.size:
+        raise pickle.UnpicklingError("a tensor beyond its storage")
+    if not math.prod(shape):
+        return np.empty(tuple(shape), storage.dtype)
+    steps = tuple(step * storage.itemsize for step in strides)
+    return np.lib.stride_tricks.as_strided(storage[offset:], tuple(shape), steps)

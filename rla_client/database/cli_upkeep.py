@@ -1,0 +1,160 @@
+"""`rla du`, `fsck`, `trash`: what a database takes, what is wrong with it, what can come back."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rla_client.database.cli_options import (
+    AsCsv,
+    AsJson,
+    DataRoot,
+    TableOption,
+    Yes,
+    agree,
+    open_database,
+    print_rows,
+    say,
+    say_aside,
+    say_waiting,
+)
+
+if TYPE_CHECKING:
+    from rla_client.database.fsck import Fault
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(du)
+    app.command()(fsck)
+    bin_app = typer.Typer(help="The trash: list (default), restore, empty.", invoke_without_command=True)
+    bin_app.callback()(trash)
+    bin_app.command("restore")(restore)
+    bin_app.command("empty")(empty)
+    app.add_typer(bin_app, name="trash")
+
+
+def trash(
+    context: typer.Context, data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False
+) -> None:
+    """List what can be restored."""
+    if context.invoked_subcommand is not None:
+        return
+    from rla_client.database.changes import TRASH_DAYS, trash_entries
+    from rla_client.database.terminal import bytes_text
+
+    entries = trash_entries(open_database(data_root).data_root)
+    rows = []
+    for entry in entries:
+        until = time.strftime("%Y-%m-%d", time.localtime(entry.created + TRASH_DAYS * 86400))
+        size: object = entry.bytes if as_json or as_csv else bytes_text(entry.bytes)
+        rows.append([entry.name, len(entry.moves), size, until, entry.moves[0][0] if entry.moves else None])
+    if rows or as_json or as_csv:
+        print_rows(["entry", "paths", "size", "kept until", "first"], rows, as_json=as_json, as_csv=as_csv)
+    else:
+        say("the trash is empty")
+
+
+def restore(
+    entry: Annotated[str, typer.Argument(help="Entry, as `rla trash` lists it.")], data_root: DataRoot = None
+) -> None:
+    """Move an entry back to where it was."""
+    from rla_client.database.changes import changing, restore_trash
+    from rla_client.database.records import clock
+
+    root = open_database(data_root).data_root
+    with changing(root, clock(), say_waiting):
+        count = restore_trash(root, entry)
+    say(f"restored {count} path(s)")
+
+
+def empty(yes: Yes = False, data_root: DataRoot = None) -> None:
+    """Delete everything in the trash for good."""
+    from rla_client.database.changes import changing, empty_trash, trash_entries
+    from rla_client.database.records import clock
+    from rla_client.database.terminal import bytes_text
+
+    root = open_database(data_root).data_root
+    entries = trash_entries(root)
+    if not entries:
+        say("the trash is empty")
+        return
+    say(f"{len(entries)} entries, {bytes_text(sum(entry.bytes for entry in entries))}")
+    if not agree("Delete them for good?", yes):
+        raise typer.Exit(1)
+    with changing(root, clock(), say_waiting):
+        freed = empty_trash(root, clock())
+    say(f"freed {bytes_text(freed)}")
+
+
+def du(data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
+    """Disk use by table and kind, with archive and trash."""
+    from rla_client.database.sizes import disk_use
+    from rla_client.database.terminal import bytes_text
+
+    rows = disk_use(open_database(data_root).data_root)
+    total = sum(size for _, _, _, size in rows)
+    if not (as_json or as_csv):
+        shown = [[*row[:3], bytes_text(row[3])] for row in rows]
+        print_rows(
+            ["table", "kind", "items", "size"],
+            [*shown, ["total", "", "", bytes_text(total)]],
+            as_json=False,
+            as_csv=False,
+        )
+        return
+    print_rows(["table", "kind", "items", "size"], rows, as_json=as_json, as_csv=as_csv)
+
+
+def fsck(
+    fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended.")] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--only",
+            help="Only these faults, e.g. torn-row,stray; orphan and stray are mended only when named here.",
+            show_default=False,
+        ),
+    ] = None,
+    table: TableOption = None,
+    yes: Yes = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """Find torn, missing, orphan and inconsistent items."""
+    from rla_client.database.changes import changing
+    from rla_client.database.fsck import ON_REQUEST, find_faults
+    from rla_client.database.mend import mend
+    from rla_client.database.records import clock
+
+    named = {kind.strip() for kind in only.split(",")} if only is not None else None
+    root = open_database(data_root).data_root
+    faults = [fault for fault in find_faults(root, clock(), table) if named is None or fault.kind in named]
+    mendable = [f for f in faults if f.mendable and (named is not None or f.kind not in ON_REQUEST)]
+    if as_json or as_csv or faults:
+        rows = [[fault.kind, fault.where, fault.text, _how_to_mend(fault)] for fault in faults]
+        print_rows(["fault", "where", "what", "mended by"], rows, as_json=as_json, as_csv=as_csv)
+    if not faults:
+        if not (as_json or as_csv):
+            say("no faults")
+        return
+    if not fix:
+        say_aside(f"{len(faults)} fault(s), {len(mendable)} can be mended by --fix")
+        raise typer.Exit(1)
+    if mendable and agree(f"Mend {len(mendable)} fault(s)?", yes):
+        with changing(root, clock(), say_waiting):
+            for fault in mendable:
+                mend(root, fault, clock())
+        say_aside(f"mended {len(mendable)}, left {len(faults) - len(mendable)}")
+    raise typer.Exit(0 if len(mendable) == len(faults) else 1)
+
+
+def _how_to_mend(fault: Fault) -> str:
+    from rla_client.database.fsck import ON_REQUEST
+
+    if not fault.mendable:
+        return "hand"
+    return f"--fix --only {fault.kind}" if fault.kind in ON_REQUEST else "--fix"

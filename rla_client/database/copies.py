@@ -1,0 +1,136 @@
+"""New items that appear whole: copies of runs (archive, migrate), and runs made of foreign logs.
+
+They are built under `.rla/copies/` and moved to their places by a journal entry; see `changes`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rla_client.database.changes import (
+    ENTRY,
+    HIDDEN,
+    Move,
+    carry_out,
+    hidden_base,
+    refuse_live,
+    unfinished,
+    write_entry,
+)
+from rla_client.database.tree import Item
+from rla_client.storage import TEMP_PREFIX, fsync_folder
+
+
+def copy_items(
+    data_root: Path, items: Sequence[Item], target: Callable[[Item], str], now: float
+) -> list[Item]:
+    """Copy the items of one run, all of them or none; the caller holds `changing`.
+
+    Args:
+        data_root: the database.
+        items: items of one run.
+        target: where an item's table goes, relative to the data root, such as `arc/log/task`.
+        now: Unix seconds.
+
+    Returns:
+        Those that were copied; items that are already there are left as they are.
+
+    Raises:
+        LiveRunError: the run is being written.
+        OSError: no space and the like; nothing is left of the copy.
+    """
+    refuse_live(data_root, items, now)
+    name = f"{int(now)}-{secrets.token_hex(4)}"
+    folder = data_root / HIDDEN / "copies" / name
+    moves: list[Move] = []
+    copied = []
+    places = {folder}
+    try:
+        for item in items:
+            fresh = [(path, _target_path(item, path, target(item))) for path in item.paths]
+            fresh = [(path, final) for path, final in fresh if not os.path.lexists(data_root / final)]
+            for path, final in fresh:
+                base = hidden_base(data_root, Path(final).parts[0])
+                staged = f"{base}/copies/{name}/items/{len(moves)}"
+                places.add(data_root / base / "copies" / name)
+                _copy(path, data_root / staged)
+                moves.append((staged, final))
+            if fresh:
+                copied.append(item)
+        if moves:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_entry(folder, now, "moving", moves)
+            carry_out(data_root, moves)
+    finally:
+        if not (folder / ENTRY).exists() or not unfinished(data_root, moves):
+            for place in places:
+                shutil.rmtree(place, ignore_errors=True)
+    return copied
+
+
+def _target_path(item: Item, path: str, table: str) -> str:
+    day = item.index.rsplit("/", 1)[0]
+    return f"{table}/{day}/{os.path.basename(path)}"
+
+
+def _copy(source: str, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if os.path.isdir(source) and not os.path.islink(source):
+        shutil.copytree(source, target, symlinks=True, ignore=_not_to_copy, copy_function=_copy_file)
+        for folder, _, _ in os.walk(target):
+            fsync_folder(folder)
+    else:
+        _copy_file(source, os.fspath(target))
+
+
+def _not_to_copy(folder: str, names: list[str]) -> list[str]:
+    """Temp files, sockets and pipes."""
+    skipped = []
+    for name in names:
+        path = os.path.join(folder, name)
+        plain = os.path.islink(path) or os.path.isdir(path) or os.path.isfile(path)
+        if name.startswith(TEMP_PREFIX) or not plain:
+            skipped.append(name)
+    return skipped
+
+
+def _copy_file(source: str, target: str) -> str:
+    shutil.copy2(source, target, follow_symlinks=False)
+    if not os.path.islink(target):
+        with open(target, "rb") as file:
+            os.fsync(file.fileno())
+    return target
+
+
+def publish(data_root: Path, build: Callable[[Path], dict[str, str]], now: float) -> None:
+    """Make new items that appear all together or not at all; the caller holds `changing`.
+
+    Args:
+        data_root: the database.
+        build: fills a fresh folder and returns {name in it: final path relative to the data root}.
+        now: Unix seconds.
+
+    Raises:
+        OSError: no space and the like; nothing is left.
+    """
+    folder = data_root / HIDDEN / "copies" / f"{int(now)}-{secrets.token_hex(4)}"
+    staging = folder / "items"
+    staging.mkdir(parents=True)
+    moves: list[Move] = []
+    try:
+        final = build(staging)
+        for here, _, names in os.walk(staging):
+            for name in names:
+                with open(os.path.join(here, name), "rb") as file:
+                    os.fsync(file.fileno())
+            fsync_folder(here)
+        moves = [(os.path.relpath(staging / name, data_root), target) for name, target in final.items()]
+        write_entry(folder, now, "moving", moves)
+        carry_out(data_root, moves)
+    finally:
+        if not (folder / ENTRY).exists() or not unfinished(data_root, moves):
+            shutil.rmtree(folder, ignore_errors=True)

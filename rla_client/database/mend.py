@@ -1,0 +1,118 @@
+"""Mending the faults that `fsck` finds. What a mender takes away goes to the trash.
+
+All need the lock of `changes`. Killed in between, the fault is there still, or the mend is done.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rla_client.database.changes import move_to_trash
+from rla_client.database.csv_table import TIME_STEP, read_tail
+from rla_client.database.fsck import Fault, good_parameters, whole_rows
+from rla_client.database.records import PROGRESS_FILE, read_json
+from rla_client.database.tree import Item, run_items
+from rla_client.errors import DatabaseError
+from rla_client.layout import ARCHIVE_TESTER, HYPARAM_FILE_NAME
+from rla_client.storage import write_atomic
+
+
+def mend(data_root: Path, fault: Fault, now: float) -> None:
+    """Mend one fault; the caller holds `changing`.
+
+    Raises:
+        KeyError: it is of a kind that cannot be mended.
+        OSError: the file could not be changed.
+    """
+    _MENDERS[fault.kind](data_root, fault, now)
+
+
+def _to_trash(data_root: Path, fault: Fault, now: float, paths: Sequence[str] = ()) -> None:
+    kind = fault.where.split("/", 1)[0]
+    gone = tuple(paths) or (str(data_root / fault.where),)
+    move_to_trash(data_root, [Item(kind, fault.table, fault.index, gone)], now)
+
+
+def _cut_row(data_root: Path, fault: Fault, now: float) -> None:
+    path = data_root / fault.where
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    _keep_aside(data_root, fault, now, data[whole:])
+    with path.open("r+b") as file:
+        file.truncate(whole)
+        os.fsync(file.fileno())
+
+
+def _keep_aside(data_root: Path, fault: Fault, now: float, data: bytes) -> None:
+    """Put bytes that a mend takes out of a file into the trash, beside its name."""
+    path = data_root / fault.where
+    torn = path.with_name(f"{path.name}.torn")
+    write_atomic(torn, data)
+    _to_trash(data_root, fault, now, [str(torn)])
+
+
+def _fill_rows(data_root: Path, fault: Fault, now: float) -> None:
+    path = data_root / fault.where
+    data = path.read_bytes()
+    width, rows = whole_rows(path)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([*row, *[""] * (width - len(row))] for row in rows)
+    header, torn = data[: data.find(b"\n") + 1], data[data.rfind(b"\n") + 1 :]
+    _keep_aside(data_root, fault, now, data)
+    write_atomic(path, header + text.getvalue().encode() + torn)
+
+
+def _copy_parameters(data_root: Path, fault: Fault, now: float) -> None:
+    folder = data_root / fault.where
+    good = good_parameters(data_root, fault.table, fault.index)
+    if good is None:
+        message = f"{fault.where}: the other copy of the hyper-parameters is gone"
+        raise DatabaseError(message)
+    content = good.read_bytes()
+    names = [f"{HYPARAM_FILE_NAME}.{suffix}" for suffix in ("json", "yaml")]
+    _to_trash(data_root, fault, now, [str(folder / name) for name in names if (folder / name).exists()])
+    write_atomic(folder / good.name, content)
+
+
+def _archive_to_trash(data_root: Path, fault: Fault, now: float) -> None:
+    items = run_items(data_root, fault.table, fault.index)
+    move_to_trash(data_root, [item for item in items if item.kind == ARCHIVE_TESTER], now)
+
+
+def _run_to_trash(data_root: Path, fault: Fault, now: float) -> None:
+    move_to_trash(data_root, run_items(data_root, fault.table, fault.index), now)
+
+
+def _set_in_run_file(data_root: Path, fault: Fault, changes: dict[str, object]) -> None:
+    path = data_root / fault.where
+    content = (read_json(path) or {}) | changes
+    write_atomic(path, json.dumps(content, indent=1).encode())
+
+
+def _end_state(data_root: Path, fault: Fault, _: float) -> None:
+    _set_in_run_file(data_root, fault, {"state": "killed", "reason": "silent for more than a day"})
+
+
+def _correct_step(data_root: Path, fault: Fault, _: float) -> None:
+    tail = read_tail((data_root / fault.where).with_name(PROGRESS_FILE))
+    _set_in_run_file(data_root, fault, {"time_step": tail.last[TIME_STEP]})
+
+
+_MENDERS: dict[str, Callable[[Path, Fault, float], None]] = {
+    "torn-row": _cut_row,
+    "torn-json": _to_trash,
+    "torn-params": _copy_parameters,
+    "torn-archive": _archive_to_trash,
+    "short-rows": _fill_rows,
+    "empty-item": _to_trash,
+    "temp-file": _to_trash,
+    "orphan": _run_to_trash,
+    "stray": _to_trash,
+    "stale-state": _end_state,
+    "step-differs": _correct_step,
+}

@@ -1,0 +1,301 @@
+"""Sending for real: SMTP with and without TLS, webhooks, commands; and each way it can fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from alert_receivers import HookServer, SmtpServer, free_port, make_certificate, server_context, serving
+
+from rla_agent.alerts.alert import of_test
+from rla_agent.alerts.channels import Route, SendError, send
+from rla_client.config_alerts import Channel
+
+ALERTS = [of_test(1763717401.5, "box").to_plain()]
+PASSWORD = "hunter2-secret"
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return make_certificate(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, pair: tuple[Path, Path]) -> Path:
+    (tmp_path / "ca.pem").write_bytes(pair[0].read_bytes())
+    secret = tmp_path / "secret"
+    secret.write_text(PASSWORD + "\n")
+    secret.chmod(0o600)
+    return tmp_path
+
+
+@pytest.fixture
+def smtp(pair: tuple[Path, Path]) -> Iterator[SmtpServer]:
+    with serving(SmtpServer(server_context(pair), password=PASSWORD)) as server:
+        yield server
+
+
+@pytest.fixture
+def hook() -> Iterator[HookServer]:
+    with serving(HookServer()) as server:
+        yield server
+
+
+def mail(receiver: SmtpServer, folder: Path, **more: Any) -> Route:
+    login = {"username": "me", "credentials_file": "secret", "ca_file": "ca.pem"} if receiver.password else {}
+    settings = {"to": ("you@example.org", "us@example.org"), "sender": "rla@example.org", "timeout_s": 10.0}
+    settings |= {"server": "localhost", "port": receiver.port, **login, **more}
+    return Route(Channel("mail", "email", **settings), folder)
+
+
+def post(url: str, folder: Path, kind: str = "webhook", **more: Any) -> Route:
+    return Route(Channel("chat", kind, url=url, timeout_s=10.0, **more), folder)
+
+
+def refused(route: Route) -> str:
+    with pytest.raises(SendError) as caught:
+        send(route, ALERTS, "box")
+    assert PASSWORD not in str(caught.value)
+    return str(caught.value)
+
+
+# -- e-mail -------------------------------------------------------------------------------------
+
+
+def test_mail_by_starttls_with_a_login(smtp: SmtpServer, folder: Path) -> None:
+    send(mail(smtp, folder), ALERTS, "box")
+    (message,) = smtp.mails
+    assert message["Subject"] == "[rla] test message of rla-agent on box"
+    assert (message["From"], message["To"]) == ("rla@example.org", "you@example.org, us@example.org")
+    assert message["Message-ID"].endswith("@box>")
+    assert message["Auto-Submitted"] == "auto-generated"
+    assert "alerts reach you" in message.get_content()
+    assert (smtp.logins, smtp.encrypted) == ([("me", PASSWORD)], [True])
+
+
+def test_mail_by_tls_with_the_password_in_the_environment(
+    pair: tuple[Path, Path], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_SMTP", PASSWORD)
+    with serving(SmtpServer(server_context(pair), implicit=True, password=PASSWORD)) as server:
+        send(mail(server, folder, security="tls", credentials_file="", password_env="MY_SMTP"), ALERTS, "box")
+        assert server.encrypted == [True]
+        monkeypatch.delenv("MY_SMTP")
+        gone = mail(server, folder, security="tls", credentials_file="", password_env="MY_SMTP")
+        assert "no MY_SMTP" in refused(gone)
+
+
+def test_mail_in_the_open_on_the_own_machine(folder: Path) -> None:
+    with serving(SmtpServer()) as server:
+        send(mail(server, folder, security="none"), ALERTS, "box")
+        assert server.encrypted == [False]
+        assert "STARTTLS" in refused(mail(server, folder, security="starttls")), "never in the open instead"
+
+
+def test_a_certificate_that_nobody_vouches_for(smtp: SmtpServer, folder: Path) -> None:
+    assert "certificate" in refused(mail(smtp, folder, ca_file="")).lower()
+    assert smtp.logins == [], "the password was not sent"
+
+
+def test_a_wrong_password(smtp: SmtpServer, folder: Path) -> None:
+    (folder / "secret").write_text("wrong-one")
+    text = refused(mail(smtp, folder))
+    assert "the login was refused: 535" in text
+    assert "wrong-one" not in text
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "told"),
+    [
+        (PASSWORD, 0o644, "chmod 600"),
+        (None, 0o600, "No such file"),
+        ("", 0o600, "one line"),
+        ("a\nb", 0o600, "one line"),
+    ],
+)
+def test_a_credentials_file_that_is_not_right(
+    smtp: SmtpServer, folder: Path, content: str | None, mode: int, told: str
+) -> None:
+    path = folder / "secret"
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+        path.chmod(mode)
+    assert told in refused(mail(smtp, folder))
+    assert smtp.connections == 0
+
+
+@pytest.mark.parametrize("verb", ["MAIL", "RCPT", "DATA"])
+def test_a_server_that_refuses(smtp: SmtpServer, folder: Path, verb: str) -> None:
+    smtp.refuse[verb] = "550 no such user"
+    assert "550" in refused(mail(smtp, folder))
+    del smtp.refuse[verb]
+    send(mail(smtp, folder), ALERTS, "box")
+
+
+def test_a_server_that_hangs_costs_its_timeout(smtp: SmtpServer, folder: Path) -> None:
+    smtp.hang.set()
+    began = time.monotonic()
+    assert "timed out" in refused(mail(smtp, folder, timeout_s=1.0))
+    assert time.monotonic() - began < 10
+    smtp.hang.clear()
+
+
+def test_nobody_there(folder: Path, smtp: SmtpServer) -> None:
+    assert "refused" in refused(mail(smtp, folder, port=free_port())).lower()
+    assert refused(mail(smtp, folder, server="nowhere.invalid")) != ""
+
+
+# -- webhooks -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "key"), [("webhook", "alerts"), ("slack", "text"), ("discord", "content")])
+def test_webhooks(hook: HookServer, folder: Path, kind: str, key: str) -> None:
+    send(post(hook.url, folder, kind), ALERTS, "box")
+    ((path, headers, body),) = hook.posts
+    assert (path, headers["Content-Type"], key in body) == ("/hook", "application/json", True)
+    assert len(headers["Idempotency-Key"]) == 32
+
+
+def test_the_address_from_a_file_or_a_variable(
+    hook: HookServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "url").write_text(hook.url + "/tok3n\n")
+    (folder / "url").chmod(0o600)
+    send(Route(Channel("c", "webhook", url_file="url"), folder), ALERTS, "box")
+    monkeypatch.setenv("HOOK", hook.url)
+    send(Route(Channel("c", "webhook", url_env="HOOK"), folder), ALERTS, "box")
+    assert [path for path, _, _ in hook.posts] == ["/hook/tok3n", "/hook"]
+    (folder / "url").write_text("ftp://x")
+    assert "http" in refused(Route(Channel("c", "webhook", url_file="url"), folder))
+
+
+@pytest.mark.parametrize("code", [400, 403, 404, 500, 503])
+def test_an_error_of_the_server(hook: HookServer, folder: Path, code: int) -> None:
+    hook.answers.append((code, {}))
+    text = refused(post(hook.url + "/t0ken", folder))
+    assert f"HTTP {code}: no, thank you" in text
+    assert "t0ken" not in text
+
+
+def test_too_many_requests_say_when(hook: HookServer, folder: Path) -> None:
+    hook.answers.append((429, {"Retry-After": "7"}))
+    with pytest.raises(SendError) as caught:
+        send(post(hook.url, folder), ALERTS, "box")
+    assert caught.value.retry_after_s == 7
+    hook.answers.append((429, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}))
+    with pytest.raises(SendError) as caught:
+        send(post(hook.url, folder), ALERTS, "box")
+    assert caught.value.retry_after_s is None
+
+
+def test_a_redirect_is_not_followed(hook: HookServer, folder: Path) -> None:
+    hook.answers.append((302, {"Location": hook.url}))
+    assert "302" in refused(post(hook.url, folder))
+    assert hook.posts == []
+
+
+def test_https(pair: tuple[Path, Path], folder: Path) -> None:
+    with serving(HookServer(context=server_context(pair))) as server:
+        url = server.url.replace("http:", "https:")
+        send(post(url, folder, ca_file="ca.pem"), ALERTS, "box")
+        assert len(server.posts) == 1
+        assert "certificate" in refused(post(url, folder)).lower()
+        assert "ca_file" in refused(post(url, folder, ca_file="missing.pem"))
+        assert len(server.posts) == 1
+
+
+def test_no_web_server_there(folder: Path) -> None:
+    assert "127.0.0.1" in refused(post(f"http://127.0.0.1:{free_port()}/", folder))
+
+
+# -- commands -----------------------------------------------------------------------------------
+
+
+def script(folder: Path, text: str, timeout_s: float = 20.0, *arguments: str) -> Route:
+    (folder / "script.py").write_text(text)
+    command = (sys.executable, "script.py", *arguments)
+    return Route(Channel("run", "command", command=command, timeout_s=timeout_s), folder)
+
+
+def test_a_command_gets_json_on_stdin_and_no_shell(folder: Path) -> None:
+    text = (
+        "import sys; open('got','w').write(sys.stdin.read()); open('arguments','w').write(repr(sys.argv[1:]))"
+    )
+    send(script(folder, text, 20.0, "a b", "$(touch x); `touch y`"), ALERTS, "box")
+    assert json.loads((folder / "got").read_text())["alerts"] == ALERTS
+    assert (folder / "arguments").read_text() == repr(["a b", "$(touch x); `touch y`"])
+    assert not (folder / "x").exists()
+
+
+def test_its_exit_code_and_last_words(folder: Path) -> None:
+    text = "import sys; print('x' * 300_000); print('broken thing', file=sys.stderr, flush=True); sys.exit(3)"
+    found = refused(script(folder, text))
+    assert "exit code 3" in found
+    assert found.endswith("broken thing")
+    assert len(found) < 500
+    assert "signal 9" in refused(script(folder, "import os; os.kill(os.getpid(), 9)"))
+
+
+def test_a_large_alert_and_a_command_that_reads_nothing(folder: Path) -> None:
+    many = [{**ALERTS[0], "text": "y" * 2000} for _ in range(200)]
+    send(script(folder, "pass"), many, "box")
+
+
+def test_a_command_that_hangs_is_killed_with_its_children(
+    folder: Path, wait_until: Callable[..., Any]
+) -> None:
+    text = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+open("pids", "w").write(f"{os.getpid()} {child.pid}")
+time.sleep(60)
+"""
+    assert "not done within 1.5 s" in refused(script(folder, text, 1.5))
+    pids = [int(pid) for pid in (folder / "pids").read_text().split()]
+    wait_until(lambda: not any(running(pid) for pid in pids))
+
+
+def running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_command_whose_child_keeps_the_output_open(folder: Path) -> None:
+    text = 'import subprocess, sys; subprocess.Popen(["sleep", "3"])'
+    began = time.monotonic()
+    send(script(folder, text), ALERTS, "box")
+    assert time.monotonic() - began < 3
+
+
+def test_a_command_that_is_not_there(folder: Path) -> None:
+    assert "No such file" in refused(Route(Channel("c", "command", command=("./nothing",)), folder))
+
+
+def test_a_route_that_may_not_be_used(folder: Path) -> None:
+    route = Route(Channel("c", "command", command=("touch", str(folder / "ran"))), folder, "not yours")
+    assert refused(route) == "not yours"
+    assert not (folder / "ran").exists()
+
+
+def test_no_memory_file_is_left_open(folder: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        send(script(folder, "pass"), ALERTS, "box")
+        refused(Route(Channel("c", "command", command=("./nothing",)), folder))
+    assert len(os.listdir("/proc/self/fd")) <= before

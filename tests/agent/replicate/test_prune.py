@@ -1,0 +1,297 @@
+"""Freeing local disk: only what is on the master, checked there, and never without a copy."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from replication_lab import ITEM, Node, Sshd, free_port, random_bytes, tree, wait_same, wait_until
+
+from rla_agent.replicate import replication_status
+from rla_agent.replicate.cli import verify_database
+from rla_agent.replicate.folder import FolderSession
+from rla_agent.replicate.ledger import PRUNED
+from rla_agent.replicate.prune import Pruner
+from rla_agent.replicate.prune_plan import Rules
+from rla_client.config import load_config
+from rla_client.database.fsck import find_faults
+from rla_client.pruned import PRUNED_FOLDER, pruned_below, pruned_files, read_note
+
+STEPS = (10, 20, 30)
+OLD = Rules(older_than_s=1.0)
+
+
+def fill(node: Node, item: str = ITEM, state: str = "finished", size: int = 60_000) -> Path:
+    """A run with three checkpoints, two figures and rows, last written an hour ago."""
+    folder = node.item("checkpoint", item)
+    for step in STEPS:
+        (folder / f"checkpoint_{step}.pt").write_bytes(random_bytes(size, step))
+    (folder / "replay.npz").write_bytes(random_bytes(size, 5))
+    results = node.item("results", item)
+    for step in STEPS[:2]:
+        (results / f"{step}-figure.png").write_bytes(random_bytes(size, step + 1))
+    log = node.run(item, state)
+    (log / "progress.csv").write_text("a,time-step\n" + "".join(f"{n},{n}\n" for n in range(2000)))
+    (log / "parameter.json").write_text("{}")
+    hour_ago = time.time() - 3600
+    for kind in (folder, results):
+        for path in kind.iterdir():
+            os.utime(path, (hour_ago, hour_ago))
+    return folder
+
+
+def make_settled(node: Node) -> None:
+    """As if everything had been sent ten minutes ago."""
+    with closing(sqlite3.connect(node.state / "replicate" / "ledger.db", timeout=10)) as db:
+        db.execute("UPDATE files SET sent_at = sent_at - 600")
+        db.commit()
+
+
+def wait_clean(node: Node) -> None:
+    """Until nothing waits any more."""
+
+    def idle() -> bool:
+        targets = replication_status(node.state)["targets"]
+        return bool(targets) and not any(kind["files"] for kind in targets[0]["backlog"].values())
+
+    wait_until(idle, 20, "an empty backlog")
+
+
+@pytest.fixture
+def sent(node: Node, master: Sshd) -> Node:
+    """A node whose ended run is on the master."""
+    fill(node)
+    node.start()
+    wait_same(node, master.root, 30)
+    wait_until((master.root / "log" / ITEM / "SHA256SUMS").exists, 20)
+    wait_clean(node)
+    node.stop()
+    make_settled(node)
+    return node
+
+
+def prune(node: Node, *words: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*prefix, sys.executable, "-m", "rla_agent", "prune", *words],
+        env={**os.environ, "RLA_STATE_DIR": str(node.state), "HOME": str(node.folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.fixture
+def pruner(sent: Node, master: Sshd) -> Iterator[Pruner]:
+    del master
+    with closing(sqlite3.connect(sent.state / "replicate" / "ledger.db")) as db:
+        (target,) = db.execute("SELECT target FROM databases").fetchone()
+    made = Pruner(sent.state, str(sent.root), target)
+    yield made
+    made.close()
+
+
+def test_dry_by_default_then_only_checkpoints_but_the_newest(sent: Node, master: Sshd) -> None:
+    before, there = tree(sent.root), tree(master.root)
+    shown = prune(sent, "--older-than", "1s")
+    assert shown.returncode == 0, shown.stderr
+    assert "2 file(s); nothing was done: add --apply" in shown.stdout
+    assert tree(sent.root) == before
+    done = prune(sent, "--older-than", "1s", "--apply", "--json")
+    assert done.returncode == 0, done.stderr
+    (result,) = json.loads(done.stdout)["databases"]
+    gone = {f"checkpoint/{ITEM}/checkpoint_{step}.pt" for step in (10, 20)}
+    assert set(result["gone"]) == gone
+    assert result["freed_bytes"] == 120_000
+    left = {path for path in tree(sent.root) if PRUNED_FOLDER not in path}
+    assert left == before.keys() - gone
+    assert tree(master.root) == there
+    with closing(sqlite3.connect(sent.state / "replicate" / "ledger.db")) as db:
+        assert db.execute("SELECT count(*) FROM files WHERE state = ?", (PRUNED,)).fetchone() == (2,)
+
+
+def test_nothing_takes_it_for_damage_or_for_a_deletion(sent: Node, master: Sshd) -> None:
+    sent.agent = {"replicate_retention": "mirror"}
+    sent.write_config()
+    assert prune(sent, "--older-than", "1s", "--apply").returncode == 0
+    there = tree(master.root)
+    sent.start()
+    (sent.item("tmp_data") / "later.txt").write_text("later")  # its arrival tells that a rescan is over
+    wait_until((master.root / "tmp_data" / ITEM / "later.txt").exists, 20)
+    wait_clean(sent)
+    assert {path for path in tree(master.root) if "later" not in path} == there.keys()
+    count, faults = verify_database(sent.state, load_config(sent.config), sent.root)
+    assert (faults, count) == ([], len(there) + 1)
+    assert [fault for fault in find_faults(sent.root, time.time()) if "checkpoint" in fault.where] == []
+    assert pruned_below(sent.root / "checkpoint" / ITEM) == (120_000, 2)
+    checked = subprocess.run(
+        ["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=master.root / "log" / ITEM, check=False
+    )
+    assert checked.returncode == 0
+    os.unlink(master.root / "checkpoint" / ITEM / "checkpoint_10.pt")
+    _, faults = verify_database(sent.state, load_config(sent.config), sent.root, sizes=True)
+    assert [(fault.what, Path(fault.path).name) for fault in faults] == [("missing", "checkpoint_10.pt")]
+
+
+def test_a_live_run_and_what_was_just_sent_stay(master: Sshd, node: Node) -> None:
+    fill(node, state="running")
+    node.start()
+    wait_until((master.root / "checkpoint" / ITEM / "checkpoint_30.pt").exists, 20)
+    wait_clean(node)
+    make_settled(node)
+    assert "would free 0 B" in prune(node, "--older-than", "1s").stdout
+    node.run(state="finished")
+    wait_clean(node)
+    assert "in 2 file(s)" in prune(node, "--older-than", "1s").stdout
+    with closing(sqlite3.connect(node.state / "replicate" / "ledger.db", timeout=10)) as db:
+        db.execute("UPDATE files SET sent_at = ?", (time.time(),))
+        db.commit()
+    assert "would free 0 B" in prune(node, "--older-than", "1s").stdout
+
+
+def test_what_is_not_there_as_it_was_sent_stays(sent: Node, master: Sshd) -> None:
+    there = master.root / "checkpoint" / ITEM
+    flipped = bytearray((there / "checkpoint_10.pt").read_bytes())
+    flipped[999] ^= 1
+    times = (there / "checkpoint_10.pt").stat()
+    (there / "checkpoint_10.pt").write_bytes(flipped)
+    os.utime(there / "checkpoint_10.pt", (times.st_atime, times.st_mtime))
+    (there / "checkpoint_20.pt").unlink()
+    done = prune(sent, "--older-than", "1s", "--apply")
+    assert done.returncode == 1
+    assert "not what was sent" in done.stderr
+    assert "the master has lost it" in done.stderr
+    here = sent.root / "checkpoint" / ITEM
+    assert {path.name for path in here.glob("*.pt")} == {f"checkpoint_{step}.pt" for step in STEPS}
+    assert pruned_files(here) == []
+
+
+class Losing(FolderSession):
+    """A master that loses each file once it was read to its end."""
+
+    def read(self, path: bytes, offset: int, count: int) -> bytes:
+        data = super().read(path, offset, count)
+        found = self.stat(path)
+        if found is not None and offset + len(data) == found.size:
+            self.remove(path)
+        return data
+
+
+def test_a_master_that_loses_the_file_between_check_and_removal(
+    pruner: Pruner, sent: Node, master: Sshd
+) -> None:
+    plan = pruner.plan(OLD, time.time())
+    assert len(plan.chosen) == 2
+    done = list(pruner.carry_out(plan, Losing(str(master.root))))
+    assert all("the master has lost it" in entry.stays for entry in done)
+    here = sent.root / "checkpoint" / ITEM
+    assert {path.name for path in here.glob("*.pt")} == {f"checkpoint_{step}.pt" for step in STEPS}
+    assert pruned_files(here) == []
+    assert len(pruner.plan(OLD, time.time()).chosen) == 2  # the ledger's rows are as before
+
+
+class Rewriting(FolderSession):
+    """While it is read on the master, the file is written anew here."""
+
+    here: Path
+
+    def read(self, path: bytes, offset: int, count: int) -> bytes:
+        (self.here / os.fsdecode(path)).write_bytes(b"new")
+        return super().read(path, offset, count)
+
+
+def test_a_file_that_changes_here_meanwhile_stays(pruner: Pruner, sent: Node, master: Sshd) -> None:
+    session = Rewriting(str(master.root))
+    session.here = sent.root
+    done = list(pruner.carry_out(pruner.plan(OLD, time.time()), session))
+    assert all("changed here" in entry.stays for entry in done)
+    assert (sent.root / "checkpoint" / ITEM / "checkpoint_10.pt").read_bytes() == b"new"
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_killed_at_each_removal_and_rename_nothing_is_without_a_copy(sent: Node, master: Sshd) -> None:
+    """SIGKILL at the k-th unlink or rename, for each k until prune comes through."""
+    before = {path: sha for path, sha in tree(sent.root).items() if path.startswith("checkpoint/")}
+    kills = 0
+    for call in ("unlinkat,unlink", "rename,renameat,renameat2", "fsync"):
+        for number in range(1, 30):
+            inject = f"inject={call}:signal=SIGKILL:when={number}"
+            prefix = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e", inject)
+            done = prune(sent, "--older-than", "1s", "--apply", prefix=prefix)
+            copies = {**tree(master.root), **tree(sent.root)}
+            assert {path: copies.get(path) for path in before} == before
+            for path in before:
+                here = sent.root / path
+                assert here.exists() or read_note(here.parent, here.name) is not None
+            if done.returncode == 0:
+                break
+            kills += 1
+        _bring_back(sent, master)
+    assert kills >= 5
+
+
+def _bring_back(node: Node, master: Sshd) -> None:
+    """Copies of what was pruned, so that there is something to prune again."""
+    for path in list(node.root.rglob("*.pt.json")):
+        target = path.parent.parent / path.name.removesuffix(".json")
+        if not target.exists():
+            shutil.copy2(master.root / target.relative_to(node.root), target)
+    node.start()
+    (node.item("tmp_data") / f"mark{free_port()}").write_text("x")
+    wait_until(lambda: _all_clean(node), 30, "clean rows")
+    node.stop()
+    make_settled(node)
+
+
+def _all_clean(node: Node) -> bool:
+    marks = {path.name.encode() for path in node.item("tmp_data").glob("mark*")}
+    with closing(sqlite3.connect(node.state / "replicate" / "ledger.db", timeout=10)) as db:
+        rows = dict(db.execute("SELECT name, state FROM files").fetchall())
+    return marks <= rows.keys() and set(rows.values()) == {0}
+
+
+def test_killed_between_note_and_removal_the_file_is_looked_after_again(sent: Node, master: Sshd) -> None:
+    """Row and note say that it is on the master alone, and it is here: the next rescan sets that right."""
+    assert prune(sent, "--older-than", "1s", "--apply").returncode == 0
+    name = f"checkpoint/{ITEM}/checkpoint_10.pt"
+    shutil.copy2(master.root / name, sent.root / name)
+    with (sent.root / name).open("ab") as file:
+        file.write(b"and more")
+    sent.start()
+    wait_until(lambda: (master.root / name).read_bytes().endswith(b"and more"), 30, "the changed file there")
+
+
+def test_retention_by_itself(sent: Node, master: Sshd, make_node: Callable[..., Node]) -> None:
+    del make_node
+    sent.start()
+    wait_until(lambda: "retention" not in sent.log(), 5)
+    sent.stop()
+    sent.agent = {"retention": True, "retention_max_bytes": 150_000, "retention_free_fraction": 0}
+    sent.write_config()
+    there = tree(master.root)
+    sent.start()
+    here = sent.root / "checkpoint" / ITEM
+    wait_until(lambda: len(list(here.glob("*.pt"))) == 1, 30, "pruned checkpoints")
+    assert [note.name for note in pruned_files(here)] == ["checkpoint_10.pt", "checkpoint_20.pt"]
+    assert (here / "checkpoint_30.pt").exists()
+    assert tree(master.root) == there
+
+
+def test_the_words_of_the_command(sent: Node) -> None:
+    assert "say what may go" in prune(sent).stderr
+    assert "never pruned" in prune(sent, "--older-than", "1d", "--kind", "log").stderr
+    assert "no age" in prune(sent, "--older-than", "soon").stderr
+    assert "is not replicated" in prune(sent, "--free", "1G", "--data-root", "/tmp").stderr
+    with_results = prune(
+        sent, "--older-than", "1s", "--kind", "checkpoint", "--kind", "results", "--keep", "2"
+    )
+    assert "in 3 file(s)" in with_results.stdout  # one checkpoint, two figures

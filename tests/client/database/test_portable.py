@@ -1,0 +1,79 @@
+"""`rla`, queries and plots on a machine that is no Linux: without its calls, constants and /proc.
+
+There is no macOS here; what Python has on Linux alone is taken away before our modules are imported.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+SCRIPT = """
+import fcntl, os, select, signal, socket, sys
+import matplotlib.figure, matplotlib.backends.backend_agg, numpy, pandas, platformdirs, rich, typer, yaml
+
+LINUX_ONLY = {
+    os: "memfd_create pidfd_open posix_fadvise posix_fallocate copy_file_range eventfd sched_getaffinity "
+        "sched_setaffinity splice setns unshare getrandom O_TMPFILE O_PATH O_DIRECT O_NOATIME".split(),
+    select: ["epoll"],
+    signal: "pidfd_send_signal SIGRTMIN SIGPWR sigtimedwait sigwaitinfo".split(),
+    socket: "SO_PEERCRED AF_NETLINK AF_VSOCK SOCK_CLOEXEC SOCK_NONBLOCK".split(),
+    fcntl: [name for name in dir(fcntl) if name.startswith(("F_OFD", "F_SEAL", "F_ADD_SEALS", "F_NOTIFY"))],
+}
+for module, names in LINUX_ONLY.items():
+    for name in names:
+        if hasattr(module, name):
+            delattr(module, name)
+
+def watch(event, arguments):
+    if event == "open" and isinstance(arguments[0], (str, bytes)):
+        if os.fsdecode(arguments[0]).startswith(("/proc", "/sys/", "/etc/machine-id", "/dev/shm")):
+            raise FileNotFoundError(2, "there is none on macOS", arguments[0])
+
+sys.addaudithook(watch)
+sys.platform = "darwin"
+
+from rla_client.database.cli import make_app
+
+app = make_app()
+root, plot, foreign = sys.argv[1:]
+for line in [
+    "ls", "ls --json", "show", "tail", "diff 09-30-00 09-30-01", "compare", "plot return -g lr -o " + plot,
+    f"export {plot}.csv", "tag @last x", "note @last y", "archive @last -y", "migrate other @last -t task -y",
+    "import csv " + foreign, "rm -t other -y", "trash", "trash empty -y", "du", "fsck",
+]:
+    app(line.split(), standalone_mode=False)
+from rla_client import plot_func, experiment_data_query
+from rla_client.plot import statistics
+plot_func(root, "task", ["*"], ["lr"], ["return"])
+assert len(experiment_data_query(root, "task", "*", "log")) == 2
+assert not {"rla_agent", "watchfiles", "paramiko", "zmq"} & set(sys.modules), sorted(sys.modules)
+"""
+
+
+def test_everything_that_reads_a_database_runs_without_linux(
+    root: Path, make_run: Callable[..., str], tmp_path: Path
+) -> None:
+    for number in range(2):
+        make_run(number=number, state="running" if number == 0 else "finished", updated=1e9)
+    (tmp_path / "foreign.csv").write_text("step,loss\n1,2\n")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).resolve().parents[3]),
+        "HOME": str(tmp_path),
+    }
+    environment.pop("RLA_STATE_DIR")
+    arguments = [str(root), str(tmp_path / "plot.png"), str(tmp_path / "foreign.csv")]
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "plot.png").stat().st_size > 1000
+    assert "unknown" in done.stdout

@@ -1,0 +1,189 @@
+"""Snapshots through the agent: a real one, and programs that are killed right behind a save."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+import torch
+
+from rla_client.experiment import Snapshotter, wrap_experiment
+from rla_client.experiment.outputs import current_outputs
+from rla_client.experiment.settle import settle
+from rla_client.experiment.snapshot_codec import Pieces
+from rla_client.snapshot_job import read_footer
+
+KILLED = """
+import os, signal, sys, time
+from pathlib import Path
+import numpy as np
+from rla_client.experiment import Snapshotter, wrap_experiment
+from rla_client.experiment.outputs import current_outputs
+
+size, mode, pause = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+
+
+@wrap_experiment(log_dir="run", archive_launch_repo=False)
+def main(ctxt):
+    shots = Snapshotter(ctxt.snapshot_dir, mode, 2 if "gap" in mode else 1)
+    state = {"w": np.zeros(size), "small": np.zeros(7)}
+    for itr in range(5):
+        state["w"][:] = state["small"][:] = itr
+        shots.save_itr_params(itr, {"itr": itr, "state": state}, {"rows": itr})
+        saver = current_outputs().snapshot_saver(Path(ctxt.snapshot_dir))
+        if saver._pool is not None:
+            saver._pool.wait_prepared(10)
+    print(saver.ways, flush=True)
+    state["w"][:] = -1
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+main()
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def killed(size: int, mode: str) -> dict[str, int]:
+    """Run the program; how its snapshots went."""
+    Path("killed.py").write_text(KILLED)
+    done = subprocess.run(
+        [sys.executable, "killed.py", str(size), mode],
+        check=False,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == -signal.SIGKILL
+    found: dict[str, int] = eval(done.stdout.splitlines()[-1])
+    return found
+
+
+def check(name: str, itr: int, size: int) -> None:
+    with open(Path("run", name), "rb") as file:
+        saved = cloudpickle.load(file)
+    assert saved["itr"] == itr
+    assert saved["state"]["w"].tolist() == [float(itr)] * size
+    assert saved["state"]["small"].tolist() == [float(itr)] * 7
+
+
+@pytest.mark.parametrize(("size", "ways"), [(10, {"frame"}), (300_000, {"blob", "arena"})])
+def test_a_save_that_returned_survives_sigkill(agent: Any, size: int, ways: set[str]) -> None:
+    found = killed(size, "gap_and_last")
+    assert {way for way, count in found.items() if count} == ways
+    settle("run")
+    for itr in (0, 2, 4):
+        check(f"itr_{itr}.pkl", itr, size)
+    check("params.pkl", 4, size)
+    assert not any(name.startswith(("itr_1", "itr_3", ".rla-tmp")) for name in os.listdir("run"))
+    assert not os.listdir(agent.places.spool)
+
+
+@pytest.mark.parametrize("size", [10, 300_000])
+def test_an_agent_that_is_killed_meanwhile_writes_them_later(agent: Any, size: int) -> None:
+    agent.send_signal(signal.SIGSTOP)  # it holds its lock, so it counts as alive
+    assert sum(killed(size, "last").values()) == 5
+    assert not Path("run", "params.pkl").exists()
+    agent.restart()
+    settle("run")
+    check("params.pkl", 4, size)
+
+
+def test_load_gives_what_the_agent_has_yet_to_write(agent: Any) -> None:
+    @wrap_experiment(log_dir="late", archive_launch_repo=False)
+    def experiment(ctxt: Any, size: int) -> None:
+        shots = Snapshotter(ctxt.snapshot_dir, "all", 1)
+        shots.save_itr_params(0, {"w": np.zeros(size)})
+        assert shots.wait(20)
+        agent.send_signal(signal.SIGSTOP)
+        weights = np.ones(size)
+        shots.save_itr_params(1, {"w": weights})
+        weights[:] = 2
+        assert not shots.wait(0.05)
+        patch = pytest.MonkeyPatch()
+        patch.setattr("rla_client.experiment.snapshotter.AGENT_WAIT_S", 0.05)
+        assert shots.load()["w"].tolist() == shots.load(itr=1)["w"].tolist() == [1.0] * size
+        with pytest.raises(FileNotFoundError):
+            shots.load(itr=2)
+        assert shots.load(itr="first")["w"].tolist() == [0.0] * size
+        agent.send_signal(signal.SIGCONT)
+        patch.undo()
+
+    for size in (10, 100_000):
+        experiment({"log_dir": f"late{size}"}, size=size)
+
+
+def test_without_an_agent_the_thread_writes_and_what_comes_later_wins(
+    agent: Any, wait_until: Callable[..., Any]
+) -> None:
+    assert agent.command("stop").returncode == 0  # until `start`, none is started by itself
+    wait_until(lambda: not agent.alive, what="the agent's end")
+
+    @wrap_experiment(log_dir="alone", archive_launch_repo=False)
+    def experiment(ctxt: Any) -> Any:
+        shots = Snapshotter(ctxt.snapshot_dir, "last", 1)
+        shots.save_itr_params(0, {"itr": 0})
+        assert shots.wait(10)
+        assert shots.load()["itr"] == 0
+        saver = current_outputs().snapshot_saver(Path(ctxt.snapshot_dir))
+        assert not saver.used
+        agent.start()
+        shots.save_itr_params(1, {"itr": 1})
+        assert saver.used
+        assert shots.load()["itr"] == 1
+
+    experiment()
+    assert read_footer("alone/params.pkl")["itr"] == 1
+
+
+def test_snapshots_elsewhere_do_not_go_through_the_agent(agent: Any, tmp_path: Path) -> None:
+    @wrap_experiment(log_dir="here", archive_launch_repo=False)
+    def experiment(ctxt: Any) -> None:
+        shots = Snapshotter(tmp_path / "elsewhere", "last", 1)
+        shots.save_itr_params(0, {"itr": 0})
+        assert current_outputs().snapshot_saver(tmp_path / "elsewhere") is None
+        assert shots.load()["itr"] == 0
+
+    experiment()
+
+
+def test_a_normal_exit_leaves_the_snapshot(tmp_path: Path) -> None:
+    program = (
+        "import numpy as np; from rla_client.experiment import Snapshotter; "
+        f"Snapshotter({str(tmp_path / 'shots')!r}).save_itr_params(3, {{'w': np.ones(3_000_000)}})"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert Snapshotter().load(tmp_path / "shots")["w"].sum() == 3_000_000
+
+
+def test_no_shared_memory_is_left(agent: Any, wait_until: Callable[..., Any]) -> None:
+    def arenas() -> set[str]:
+        return {name for name in os.listdir("/dev/shm") if name.startswith("rla-arena-")}
+
+    before = arenas()
+    killed(300_000, "last")
+    settle("run")
+    wait_until(lambda: not (arenas() - before), 20, what="removal of the killed process's arena")
+
+
+def test_a_gpu_storage_is_named_and_not_read() -> None:
+    storage = torch.arange(100_000, dtype=torch.float32).untyped_storage()
+    pieces = Pieces()
+    stand_in = pieces.stand_in(storage)
+    assert pieces.write(stand_in) == storage.nbytes()
+    pieces.write(b"small")
+    pieces.finish()
+    assert pieces.on_device
+    assert pieces._large == [(0, (0, storage.nbytes(), storage))]
+    assert pieces.size == storage.nbytes() + 5

@@ -1,0 +1,93 @@
+"""Many clients in one process, each with a stream, a socket and a data root of its own.
+
+    python clients.py FOLDER FIRST COUNT RATE SECONDS RESULT
+
+Clients FIRST … FIRST + COUNT - 1 log RATE rows a second each into FOLDER/<number>; RATE 0 means as fast as
+it goes. RESULT (JSON) then holds the rows of each client and the durations of all calls, in seconds. The
+sockets share one ZeroMQ context: a thousand would be a thousand processes, which is not what is tested.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from array import array
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+import rla_client.outbox
+from rla_client.config import AgentConfig
+from rla_client.messenger import Messenger, _dealer
+from rla_client.outbox import Outbox
+from rla_client.places import find_places
+from rla_client.protocol import FrameKind, pack
+from rla_client.spool import new_stream_name
+
+_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+
+
+class SharingMessenger(Messenger):
+    """Does not make a context, and so does not end one."""
+
+    def _connect(self) -> zmq.Socket[bytes]:
+        self._socket = _dealer(_context, self._places)
+        return self._socket
+
+
+def new_client(folder: Path) -> Outbox:
+    """One stream with a CSV and an event file."""
+    folder.mkdir(parents=True)
+    found = os.stat(folder)
+    opening: dict[str, Any] = {
+        "run": new_stream_name(), "epoch": 1, "opened": time.time(), "root": str(folder),
+        "root_device": found.st_dev, "root_inode": found.st_ino, "folders": {"log": "."}, "names": {},
+        "sinks": ["csv", "tensorboard"], "table": "", "index": "", "primary": True, "label": "",
+        "pid": os.getpid(), "host": "h", "user": "u", "python": "p", "client": "0", "config": None, "offline": False,
+    }  # fmt: skip
+    return Outbox(find_places(), opening, AgentConfig(autostart=False))
+
+
+def main() -> None:
+    """Log until the time is over."""
+    folder, first, count, rate = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    seconds, result = float(sys.argv[5]), sys.argv[6]
+    rla_client.outbox.Messenger = SharingMessenger  # type: ignore[misc]
+    clients = [new_client(folder / str(first + index)) for index in range(count)]
+    rows = [0] * count
+    times = array("d")
+    begin = time.monotonic()
+    pause = 1 / rate if rate else 0.0
+    due = sorted((begin + random.random() * pause, index) for index in range(count))
+    turn = 0
+    while True:
+        turn += 1
+        for moment, index in due:
+            at = moment + (turn - 1) * pause
+            now = time.monotonic()
+            if now - begin > seconds:
+                break
+            if at > now:
+                time.sleep(at - now)
+            payload = pack([rows[index], time.time(), {"seq": rows[index], "loss": 0.5, "reward": 1.5}])
+            called = time.perf_counter()
+            clients[index].put(FrameKind.ROW, payload, time.time(), 1)
+            times.append(time.perf_counter() - called)
+            rows[index] += 1
+        else:
+            continue
+        break
+    for client in clients:
+        client.close("finished", "")
+    with open(result, "w", encoding="ascii") as file:
+        json.dump(
+            {"rows": {first + index: rows[index] for index in range(count)}, "times": list(times)}, file
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,329 @@
+"""Slow and frozen disks: the training call does not wait, the agent stays small, its watchdog quiet."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from crash.conftest import BareAgent
+from crash.loop_disk import LoopDisk, needs_loop_disk
+from crash.oracle import Trainer, check_folder
+from crash.test_fsync_error import kill_traced
+
+from rla_agent.control import ask_status
+from rla_client.errors import RlaError
+from rla_client.places import STATE_VARIABLE, Places
+
+PACE = ("--burst", "20", "--pause", "0.02", "--floor")  # some hundred rows a second
+WATCHDOG_S = 10.0  # what the unit files say
+MOST_CALL_S = 0.020  # beyond the floor of the same process
+MOST_MEMORY = 300 << 20
+MOST_LAG_S = 1.0
+
+
+class Watch:
+    """A service manager's end of the notify socket, and the agent's memory, until the end of the block."""
+
+    def __init__(self, path: Path) -> None:
+        self.gap_s = 0.0
+        self.memory = 0
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(path))
+        self._socket.settimeout(0.1)
+        self._over = threading.Event()
+        self._last = 0.0
+        self._pid = 0
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Watch:  # noqa: PYI034
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._socket.close()
+
+    def follow(self, pid: int) -> None:
+        """From now on gaps between beats, and memory, count."""
+        self._last = time.monotonic()
+        self._pid = pid
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                beat = b"WATCHDOG=1" in self._socket.recv(4096)
+            except TimeoutError:
+                beat = False
+            if self._pid:
+                now = time.monotonic()
+                self.gap_s = max(self.gap_s, now - self._last)
+                if beat:
+                    self._last = now
+                self.memory = max(self.memory, memory_of(self._pid))
+
+
+def memory_of(pid: int) -> int:
+    """RSS in bytes; 0 once it is gone."""
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+@pytest.fixture
+def watch(tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+    address = places.runtime / "notify"
+    with Watch(address) as one:
+        monkeypatch.setenv("NOTIFY_SOCKET", str(address))
+        monkeypatch.setenv("WATCHDOG_USEC", str(int(WATCHDOG_S * 1e6)))
+        yield one
+
+
+def calls(path: Path) -> tuple[float, float]:
+    """The longest call and the longest bare write(2) beside it, in seconds."""
+    pairs = [tuple(map(float, line.split())) for line in path.read_text().splitlines()]
+    times = sorted(pair[0] for pair in pairs)
+    floor = max(pair[1] for pair in pairs)
+    p50, p99, p999 = (times[int(len(times) * part)] * 1e6 for part in (0.5, 0.99, 0.999))
+    print(
+        f"{len(times)} calls: p50 {p50:.0f} us, p99 {p99:.0f} us, p99.9 {p999:.0f} us, "
+        f"max {times[-1] * 1e3:.1f} ms (a bare write: max {floor * 1e3:.1f} ms)"
+    )
+    return times[-1], floor
+
+
+class Lag:
+    """How long it takes until what a run logged is durable, seen through `status`."""
+
+    def __init__(self, places: Places, folder: Path) -> None:
+        self.most_s = 0.0
+        self._places = places
+        self._folder = str(folder)
+        self._ends: list[tuple[float, int]] = []
+
+    def look(self) -> None:
+        """Compare what is durable now with what was there earlier."""
+        try:
+            found = ask_status(self._places, 2.0)
+        except RlaError:
+            return
+        stream = self._stream(found)
+        if stream is None:
+            return
+        now, durable = time.monotonic(), stream["durable"][1]
+        self._ends.append((now, durable + stream["lag_bytes"]))
+        while len(self._ends) > 1 and self._ends[1][1] <= durable:
+            del self._ends[0]
+        if self._ends[0][1] > durable:
+            self.most_s = max(self.most_s, now - self._ends[0][0])
+
+    def _stream(self, found: dict[str, Any]) -> dict[str, Any] | None:
+        runs = {run["run_id"] for run in found["runs"] if run["root"] == self._folder}
+        for volume in found["volumes"]:
+            for stream in volume["streams"]:
+                if stream["run"] in runs and stream["durable"][0] == 1:
+                    return stream  # type: ignore[no-any-return]
+        return None
+
+
+def freeze_one_of_two(  # noqa: PLR0913, PLR0917 - fixtures and a duration
+    places: Places,
+    agent: BareAgent,
+    train: Callable[..., Trainer],
+    loop_disk: Callable[..., LoopDisk],
+    watch: Watch,
+    wait_until: Callable[..., object],
+    tmp_path: Path,
+    seconds: float,
+) -> tuple[float, float, float]:
+    """Freeze one data root's disk; returns the longest call and floor there, and the other's lag, in seconds."""
+    frozen, other = loop_disk("frozen"), loop_disk("other")
+    agent.spawn()
+    wait_until(agent.serves)
+    times = tmp_path / "times"
+    one = train("frozen/run", "--times", str(times), *PACE)
+    two = train("other/run", *PACE)
+    for trainer in (one, two):
+        wait_until(lambda trainer=trainer: (trainer.folder / "progress.csv").exists() and trainer.told > 200)
+    assert agent.process is not None
+    watch.follow(agent.process.pid)
+    lag = Lag(places, two.folder)
+    frozen.freeze(at_most_s=seconds + 30)
+    try:
+        until, told = time.monotonic() + seconds, one.told
+        while time.monotonic() < until:
+            lag.look()
+            threading.Event().wait(0.05)
+        assert one.told > told + 100, "training stood still"
+    finally:
+        frozen.thaw()
+    assert other.folder.is_mount()
+    one.stop()
+    two.stop()
+    agent.drain(wait_until, 60)
+    rows = check_folder(one) + check_folder(two)
+    most, floor = calls(times)
+    print(
+        f"data root frozen {seconds:.0f} s: {rows} rows all there, agent at most {watch.memory >> 20} MiB, longest gap "  # noqa: E501
+        f"between watchdog beats {watch.gap_s:.1f} s, the other data root at most {lag.most_s:.2f} s behind"
+    )
+    assert watch.gap_s < WATCHDOG_S
+    assert watch.memory <= MOST_MEMORY
+    return most, floor, lag.most_s
+
+
+@pytest.mark.root
+@needs_loop_disk
+def test_frozen_data_root(  # noqa: PLR0913, PLR0917 - fixtures
+    places: Places,
+    bare_agent: BareAgent,
+    trainer: Callable[..., Trainer],
+    loop_disk: Callable[..., LoopDisk],
+    watch: Watch,
+    wait_until: Callable[..., object],
+    tmp_path: Path,
+) -> None:
+    most, _, lag = freeze_one_of_two(
+        places, bare_agent, trainer, loop_disk, watch, wait_until, tmp_path, seconds=3
+    )
+    assert most < 1.0, "a call waited for the frozen disk"
+    assert lag < 2.5, "the other data root waited for the frozen one"
+
+
+@pytest.mark.soak
+@pytest.mark.root
+@needs_loop_disk
+def test_data_root_frozen_a_minute(  # noqa: PLR0913, PLR0917 - fixtures
+    places: Places,
+    bare_agent: BareAgent,
+    trainer: Callable[..., Trainer],
+    loop_disk: Callable[..., LoopDisk],
+    watch: Watch,
+    wait_until: Callable[..., object],
+    tmp_path: Path,
+) -> None:
+    most, floor, lag = freeze_one_of_two(
+        places, bare_agent, trainer, loop_disk, watch, wait_until, tmp_path, seconds=60
+    )
+    assert most <= floor + MOST_CALL_S
+    assert lag <= MOST_LAG_S
+
+
+def slow_syncs(  # noqa: PLR0913, PLR0917 - fixtures and durations
+    places: Places,
+    agent: BareAgent,
+    train: Callable[..., Trainer],
+    watch: Watch,
+    wait_until: Callable[..., object],
+    tmp_path: Path,
+    delay_s: float,
+    seconds: float,
+) -> tuple[float, float]:
+    """Let every sync of the agent take `delay_s`; returns the longest call and floor, in seconds."""
+    agent.spawn(
+        "strace", "-f", "-qq", "-o", "/dev/null", "--seccomp-bpf", "-e", "trace=fsync,fdatasync",
+        "-e", f"inject=fsync,fdatasync:delay_enter={int(delay_s * 1e6)}",
+    )  # fmt: skip
+    wait_until(agent.serves, 60 + 20 * delay_s)
+    (child,) = psutil.Process(agent.process.pid).children()  # type: ignore[union-attr]
+    watch.follow(child.pid)
+    times = tmp_path / "times"
+    one = train("run", "--times", str(times), *PACE)
+    until = time.monotonic() + seconds
+    wait_until(lambda: time.monotonic() > until, seconds + 5)
+    assert one.told > 10 * seconds, "training stood still"
+    assert ask_status(places)["agent"]["pid"] == child.pid
+    one.stop()
+    gap_s, memory = watch.gap_s, watch.memory
+    watch.follow(0)
+    kill_traced(agent, places, wait_until)
+    agent.spawn()
+    agent.drain(wait_until)
+    rows = check_folder(one)
+    most, floor = calls(times)
+    print(
+        f"each sync {delay_s:.0f} s, for {seconds:.0f} s: {rows} rows all there, agent at most {memory >> 20} MiB, "
+        f"longest gap between watchdog beats {gap_s:.1f} s"
+    )
+    assert gap_s < WATCHDOG_S
+    assert memory <= MOST_MEMORY
+    return most, floor
+
+
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+
+
+@needs_strace
+def test_each_sync_takes_a_second(
+    places: Places,
+    bare_agent: BareAgent,
+    trainer: Callable[..., Trainer],
+    watch: Watch,
+    wait_until: Callable[..., object],
+    tmp_path: Path,
+) -> None:
+    most, _ = slow_syncs(places, bare_agent, trainer, watch, wait_until, tmp_path, delay_s=1, seconds=5)
+    assert most < 1.0, "a call waited for a sync"
+
+
+@pytest.mark.soak
+@needs_strace
+@pytest.mark.timeout(600)
+def test_each_sync_takes_five_seconds(
+    places: Places,
+    bare_agent: BareAgent,
+    trainer: Callable[..., Trainer],
+    watch: Watch,
+    wait_until: Callable[..., object],
+    tmp_path: Path,
+) -> None:
+    most, floor = slow_syncs(places, bare_agent, trainer, watch, wait_until, tmp_path, delay_s=5, seconds=90)
+    assert most <= floor + MOST_CALL_S
+
+
+@pytest.mark.root
+@needs_loop_disk
+def test_frozen_spool_disk_is_waited_for_and_costs_nothing_else(
+    places: Places,
+    bare_agent: BareAgent,
+    trainer: Callable[..., Trainer],
+    loop_disk: Callable[..., LoopDisk],
+    wait_until: Callable[..., object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not promised: the call waits for write(2). How long is told; nothing is lost."""
+    disk = loop_disk("state-disk")
+    on_disk = Places(disk.folder / "state", places.runtime)
+    monkeypatch.setenv(STATE_VARIABLE, str(on_disk.state))
+    bare_agent.places = on_disk
+    on_disk.create()
+    on_disk.stopped_marker.touch()
+    bare_agent.spawn()
+    wait_until(bare_agent.serves)
+    times = tmp_path / "times"
+    one = trainer("run", "--times", str(times), *PACE)
+    wait_until(lambda: one.told > 200)
+    disk.freeze(at_most_s=30)
+    try:
+        until = time.monotonic() + 2
+        wait_until(lambda: time.monotonic() > until)
+    finally:
+        disk.thaw()
+    target = one.told + 200
+    wait_until(lambda: one.told > target)
+    one.stop()
+    bare_agent.drain(wait_until)
+    check_folder(one)
+    most, _ = calls(times)
+    print(f"spool's own disk frozen 2 s: the longest call took {most:.1f} s")
+    assert os.path.ismount(disk.folder)

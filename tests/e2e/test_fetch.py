@@ -1,0 +1,201 @@
+"""Pruned checkpoints come back through the agent when they are loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from replication_lab import Sshd, missing_sshd, tree
+
+from rla_client.pruned import PRUNED_FOLDER, pruned_files
+
+TRAIN = """
+import torch
+open_run(); exp_manager.log_files_gen(); exp_manager.new_saver()
+for step in (10, 20, 30):
+    time_step_holder.set_time(step)
+    logger.record_tabular('x', step); logger.dump_tabular()
+    exp_manager.save_checkpoint({'w': torch.full((50_000,), float(step))}, related_variable={'lr': step})
+exp_manager.flush(20, media=True)
+print(exp_manager.log_dir)
+"""
+HEAD = """
+import sys
+from rla_client import ExperimentLoader, exp_manager, logger, time_step_holder
+root, config = sys.argv[1:3]
+def open_run(**kw):
+    exp_manager.configure('t', config, root, **kw)
+    exp_manager.set_hyper_param(lr=0.1)
+"""
+
+
+class Lab:
+    """A project whose ended run is on the master, and its older checkpoints there alone."""
+
+    def __init__(self, folder: Path, master: Sshd, agent: Any, wait_until: Callable[..., Any]) -> None:
+        folder.mkdir()
+        self.root, self.config = folder / "data", folder / "rla_config.yaml"
+        self.master, self.agent = master, agent
+        self.root.mkdir()
+        content = {
+            "LOG_USED": ["csv"],
+            "SEND_LOG_FILE": True,
+            "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]},
+            "REMOTE_SETTING": master.remote(),
+        }
+        self.config.write_text(yaml.safe_dump(content))
+        said = self.run(TRAIN).stdout.split()[-1]
+        self.log = Path(said)
+        self.index = "/".join(self.log.parts[-4:])
+        self.checkpoints = self.root / "checkpoint" / "t" / self.index
+        there = master.root / "log" / "t" / self.index / "SHA256SUMS"
+        wait_until(there.exists, 40, what="the run on the master")
+        with closing(sqlite3.connect(agent.places.state / "replicate" / "ledger.db", timeout=10)) as db:
+            db.execute("UPDATE files SET sent_at = sent_at - 600")
+            db.commit()
+        done = agent.command("prune", "--max", "1", "--apply", "--json")
+        assert done.returncode == 0, done.stderr
+        assert {note.name for note in pruned_files(self.checkpoints)} == self.older
+
+    older = frozenset({"checkpoint_10.pt", "checkpoint_20.pt"})
+
+    def run(self, code: str, check: bool = True, **variables: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", HEAD + textwrap.dedent(code), self.root, self.config],
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert not check or done.returncode == 0, done.stderr
+        return done
+
+    def load(self, step: int, check: bool = True, **variables: str) -> subprocess.CompletedProcess[str]:
+        date = self.index[:26]
+        return self.run(
+            f"""
+            loader = ExperimentLoader(); loader.config('t', '{date}', root)
+            step, content, _ = loader.load_from_record_date(ckp_index={step}, verbose=False)
+            assert step == {step} and float(content['w'][7]) == {step}.0, (step, content)
+            """,
+            check,
+            **variables,
+        )
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[Sshd]:
+    if missing_sshd:
+        pytest.skip(missing_sshd)
+    server = Sshd(tmp_path / "sshd").start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def lab(
+    tmp_path: Path, master: Sshd, new_agent: Callable[..., Any], wait_until: Callable[..., Any]
+) -> Iterator[Lab]:
+    agent = new_agent().start()
+    yield Lab(tmp_path / "project", master, agent, wait_until)
+    agent.stop()
+
+
+def test_loading_brings_it_back_as_it_was(lab: Lab, wait_until: Callable[..., Any]) -> None:
+    there = tree(lab.master.root)
+    times = {note.name: note.mtime_ns for note in pruned_files(lab.checkpoints)}
+    lab.load(20)
+    back = lab.checkpoints / "checkpoint_20.pt"
+    assert back.stat().st_mtime_ns == times["checkpoint_20.pt"]
+    assert {note.name for note in pruned_files(lab.checkpoints)} == {"checkpoint_10.pt"}
+    done = lab.run(
+        f"""
+        open_run()
+        at, content = exp_manager.resume('{lab.index}', at=10)
+        assert at == 10 and float(content['w'][0]) == 10.0
+        assert exp_manager.get_custom_data('lr') == 10
+        """
+    )
+    assert done.returncode == 0
+    wait_until(lambda: not pruned_files(lab.checkpoints), 5)
+    now = {path: sha for path, sha in tree(lab.master.root).items() if "checkpoint_10" in path}
+    assert now == {path: sha for path, sha in there.items() if "checkpoint_10" in path}
+
+
+def test_without_a_master_it_says_so_in_time_and_works_later(lab: Lab) -> None:
+    lab.master.stop()
+    began = time.monotonic()
+    failed = lab.load(10, check=False)
+    assert time.monotonic() - began < 45
+    assert failed.returncode != 0
+    assert "FetchError" in failed.stderr
+    assert "checkpoint_10.pt was pruned here and must come from the master" in failed.stderr
+    lab.load(30)  # the newest never left
+    lab.master.start()
+    lab.load(10)
+
+
+def test_the_deadline_holds_while_the_master_hangs(lab: Lab) -> None:
+    os.kill(lab.master._process.pid, 19)  # type: ignore[union-attr]
+    try:
+        began = time.monotonic()
+        failed = lab.load(10, check=False, RLA_FETCH_TIMEOUT_S="3")
+        assert time.monotonic() - began < 30
+        assert "not done after 3 s" in failed.stderr
+    finally:
+        os.kill(lab.master._process.pid, 18)  # type: ignore[union-attr]
+    assert not (lab.checkpoints / "checkpoint_10.pt").exists()
+    lab.load(10)
+
+
+def test_a_stopped_agent_is_named(lab: Lab) -> None:
+    assert lab.agent.command("stop").returncode == 0
+    failed = lab.load(10, check=False)
+    assert "no agent is running here; start one: rla-agent start" in failed.stderr
+
+
+def test_other_content_on_the_master_is_refused(lab: Lab) -> None:
+    there = lab.master.root / "checkpoint" / "t" / lab.index / "checkpoint_10.pt"
+    data = bytearray(there.read_bytes())
+    data[-1000] ^= 1
+    there.write_bytes(data)
+    failed = lab.load(10, check=False)
+    assert "other content than was sent" in failed.stderr
+    assert not (lab.checkpoints / "checkpoint_10.pt").exists()
+    assert [path.name for path in lab.checkpoints.glob(".rla-tmp*")] == []
+    there.unlink()
+    assert "no more on the master" in lab.load(10, check=False).stderr
+
+
+def test_the_file_appears_whole(lab: Lab) -> None:
+    """A process that watches the name never sees less than the whole file."""
+    target = lab.checkpoints / "checkpoint_10.pt"
+    size = next(note.size for note in pruned_files(lab.checkpoints) if note.name == target.name)
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from pathlib import Path; from rla_client.fetching import bring_back;"
+            "bring_back(Path(sys.argv[1]))",
+            target,
+        ]
+    )
+    sizes = set()
+    while process.poll() is None:
+        if target.exists():
+            sizes.add(target.stat().st_size)
+    assert process.returncode == 0
+    assert sizes | {target.stat().st_size} == {size}
+    assert not json.loads(json.dumps([path.name for path in lab.checkpoints.glob(f"{PRUNED_FOLDER}/*10*")]))
