@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 from contextlib import suppress
 
+from rla_agent.gone_on import EPOCH, RUN_FILE, newer_than, read_run_file
 from rla_agent.open_files import OpenFiles
 from rla_agent.opening import ItemGoneError, open_folder
 from rla_agent.output import Output
@@ -27,7 +28,6 @@ from rla_agent.temp_files import temp_name
 from rla_client.spool import base_path, segment_path
 from rla_client.storage import fsync_file, fsync_folder, write_atomic
 
-RUN_FILE = "run.json"
 RUN_FILE_INTERVAL_S = 60.0
 PARALLEL_SYNCS = 8  # below, a pool costs more than it saves
 
@@ -170,6 +170,8 @@ def write_run_file(record: RunRecord, now: float) -> bool:
     except OSError:
         return True
     try:
+        if newer_than(read_run_file(folder), record.run, int(record.extra.get(EPOCH, 0))):
+            return True  # another agent's by now
         write_atomic(f"/proc/self/fd/{folder}/{RUN_FILE}", content)
     except OSError as error:
         _log.warning("run.json not written: %s: %s", record.log_folder, error)

@@ -28,7 +28,9 @@ from rla_client.protocol import (
     unpack,
 )
 
-
+MAX_NESTING = 64  # of containers in a record: no client comes near, Python's own limits are ten times that
+SAFE_BYTES = 256  # a record this short cannot be nested deeper than what Python stands
+_CONTAINERS = frozenset((list, dict))
 _ROW = int(FrameKind.ROW)
 _NUMBERS = frozenset((int, float))
 
@@ -194,9 +196,28 @@ def decode(kind: int, payload: bytes) -> Content | None:
     """Decode a payload; None when it is not what a client of this version writes."""
     try:
         decoder = _DECODERS.get(kind)
-        return None if decoder is None else decoder(unpack(payload))
-    except (RemoteProtocolError, TypeError, ValueError, KeyError, IndexError):
+        if decoder is None:
+            return None
+        raw = unpack(payload)
+        return None if too_deep(raw) else decoder(raw)
+    except (RemoteProtocolError, TypeError, ValueError, KeyError, IndexError, OverflowError):
         return None
+
+
+def too_deep(value: object) -> bool:
+    """Whether plain data is nested deeper than MAX_NESTING: packing or printing it would fail."""
+    level = [value]
+    for _ in range(MAX_NESTING):
+        inner: list[object] = []
+        for one in level:
+            if type(one) is list:
+                inner += one
+            elif type(one) is dict:
+                inner += one.values()
+        if not inner:
+            return False
+        level = inner
+    return any(type(one) in _CONTAINERS for one in level)
 
 
 def _decode_row(payload: bytes) -> Row | None:
@@ -208,8 +229,10 @@ def _decode_row(payload: bytes) -> Row | None:
             numbers = type(step) in _NUMBERS and type(timestamp) is float
             if numbers and type(values) is dict and len(values) <= MAX_KEYS_PER_ROW:
                 "".join(values)  # raises TypeError unless every key is text
-                return tuple.__new__(Row, (step, timestamp, values, None))  # what Row(…) does, in half the time
-        return _row(raw)
+                if len(payload) <= SAFE_BYTES or _CONTAINERS.isdisjoint(map(type, values.values())):
+                    # what Row(…) does, in half the time
+                    return tuple.__new__(Row, (step, timestamp, values, None))
+        return None if too_deep(raw) else _row(raw)
     except (RemoteProtocolError, TypeError, ValueError, KeyError, IndexError):
         return None
 

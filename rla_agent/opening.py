@@ -205,6 +205,16 @@ def fsync_up(root: str, relative: str) -> None:
         path = path.parent
 
 
+def why_late(opening: StreamOpening, error: OSError) -> str:
+    """Say why a stream is not taken in yet, and of which run it is."""
+    reason = error.strerror or str(error)
+    file = f" ({error.filename})" if error.filename else ""
+    return (
+        f"not taken in yet, tried again all the time: the run in {opening.log_folder} cannot be written: "
+        f"{reason}{file}; its rows wait in the spool"
+    )
+
+
 def why_parked(root: str) -> str:
     """Say why streams of a data root wait; an item is given up only where its root is there."""
     if os.path.exists(root):

@@ -5,6 +5,7 @@ One path for a new stream, a restart and a lost agent.db:
 * agent.db knows the outputs: complete a pending rename, cut each file to its durable size;
 * it does not, or only knows segments that are gone, but the spool has base files: cut to the
   sizes in the newest, and replay the segments from there on;
+* the run went on elsewhere: files of its own beside it (gone_on.py);
 * neither: a new stream. Files of an earlier run in a plain folder are put aside, and the base of
   segment 1 is written, so that a crash from here on finds one.
 
@@ -20,6 +21,7 @@ from contextlib import suppress
 from typing import Any
 
 from rla_agent.continuing import continuation_of, continue_outputs
+from rla_agent.gone_on import step_aside
 from rla_agent.ingest import Close, Position
 from rla_agent.intents import take_name
 from rla_agent.open_files import OpenFiles
@@ -41,7 +43,9 @@ def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
     rows = database.outputs_of(stream.name)
     try:
         _check_item(stream)
-        if CONTROL in rows and min(row.position.number for row in rows.values()) >= stream.first_segment:
+        if step_aside(stream):
+            _beside(stream, rows)
+        elif CONTROL in rows and min(row.position.number for row in rows.values()) >= stream.first_segment:
             _from_rows(stream, rows)
         else:
             _from_base(stream)
@@ -84,6 +88,17 @@ def _from_rows(stream: Stream, rows: dict[str, OutputRow]) -> None:
             take_name(output, row.intent)
         output.restore_row(row)
         output.align_columns()
+
+
+def _beside(stream: Stream, rows: dict[str, OutputRow]) -> None:
+    """Go on in the stream's own folders, or begin in them with all that the spool still holds."""
+    stored = {row.path for name, row in rows.items() if name != CONTROL}
+    if CONTROL in rows and stored and stored <= {output.path for output in stream.outputs}:
+        _from_rows(stream, rows)
+        return
+    stream.position = Position(stream.first_segment, 0)
+    for output in stream.outputs:
+        output.position = stream.position
 
 
 def _restore_control(stream: Stream, row: OutputRow) -> None:

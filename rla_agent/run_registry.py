@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rla_agent.following import follow, new_run_record
+from rla_agent.gone_on import EPOCH, GONE_ON
 from rla_agent.runs import RunEvent, RunRecord
 from rla_agent.state import AgentDatabase, Changes
 from rla_agent.stream import Stream
@@ -33,6 +34,10 @@ class RunRegistry:
             known = RunRecord.from_plain(saved) if saved else new_run_record(stream)
         if opening.primary and not known.live and stream.name not in known.streams:
             known = replace(known.after(RunEvent.REOPENED, now), pid=opening.pid, rows=stream.rows)
+        if opening.primary:
+            known = replace(known, extra={**known.extra, EPOCH: opening.epoch})
+        elif stream.aside:
+            known = known.after(RunEvent.WRITER_GONE, now, GONE_ON)
         self.records[opening.run] = known
         self._unstored[opening.run] = None
         if self._alerting is not None:

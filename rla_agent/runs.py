@@ -173,6 +173,10 @@ class RunRecord:
             streams=tuple(plain["streams"]),
             config=plain.get("config"),
             parent=plain["parent"],
-            extra={"run_key": plain.get("run_key", ""), "replicate": plain.get("replicate", True)},
+            extra={
+                "run_key": plain.get("run_key", ""),
+                "replicate": plain.get("replicate", True),
+                "epoch": plain.get("epoch", 0),
+            },
             launch=plain.get("launch", ""),
         )

@@ -45,6 +45,7 @@ class Stream:
         position: taken in up to here.
         durable: position that the last commit stored.
         run: record of the run; worker streams of a run share it through the volume.
+        aside: the run went on elsewhere, so this is kept beside it.
         root_away: the data root is not there, or another one: the stream waits for it.
         parked: why nothing is taken in, empty when it is.
         writer_gone: the lock is free: no bytes will follow those that are there.
@@ -75,6 +76,7 @@ class Stream:
         self.durable = Position(0, 0)
         self.parked = ""
         self.root_away = False
+        self.aside = False  # the run went on elsewhere: see gone_on.py
         self.writer_gone = False
         self.closed: Close | None = None
         self.removed = False

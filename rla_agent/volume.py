@@ -27,7 +27,7 @@ from rla_agent.item_files import keep_new_files
 from rla_agent.jobs import JobDesk
 from rla_agent.leftovers import sweep_after
 from rla_agent.open_files import OpenFiles
-from rla_agent.opening import ItemGoneError, StreamOpening, same_root, why_parked
+from rla_agent.opening import ItemGoneError, StreamOpening, same_root, why_late, why_parked
 from rla_agent.recovery import recover, sweep_leftovers
 from rla_agent.replication import Replication
 from rla_agent.run_registry import RunRegistry
@@ -222,7 +222,7 @@ class Volume(threading.Thread):
                 stream.parked = why_parked(stream.opening.root)
         except OSError as error:
             self._late[item.stream] = item
-            self.faults[item.stream] = f"not taken in yet: {error}"
+            self.faults[item.stream] = why_late(stream.opening, error)
             return
         self.faults.pop(item.stream, None)
         self._late.pop(item.stream, None)
@@ -297,7 +297,7 @@ class Volume(threading.Thread):
         try:
             recover(stream, self._database, self.files)
         except OSError as error:
-            self.faults[stream.name] = f"not taken in yet: {error}"
+            self.faults[stream.name] = why_late(stream.opening, error)
             return False
         self.faults.pop(stream.name, None)
         stream.parked = ""

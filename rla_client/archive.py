@@ -13,87 +13,14 @@ import io
 import json
 import os
 import sys
-from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rla_client.errors import ArgumentError
+from rla_client.custom_values import join_arrays, split_arrays
 from rla_client.storage import write_atomic
 
 ARCHIVE_FORMAT = 1
-ARRAY_KEY = "__rla_array__"
-DEQUE_KEY = "__rla_deque__"
-_PLAIN = (type(None), bool, int, float, str)
-
-
-def split_arrays(value: object, arrays: dict[str, Any], path: str) -> Any:  # noqa: ANN401 - plain data of any shape
-    """Plain data of a custom value; arrays and tensors go into `arrays` under their path.
-
-    Raises:
-        ArgumentError: it holds an object that is neither plain data nor an array.
-    """
-    if isinstance(value, _PLAIN):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): split_arrays(entry, arrays, f"{path}/{key}") for key, entry in value.items()}
-    if isinstance(value, deque):
-        entries = [split_arrays(entry, arrays, f"{path}/{i}") for i, entry in enumerate(value)]
-        return {DEQUE_KEY: value.maxlen, "items": entries}
-    if isinstance(value, (list, tuple)):
-        return [split_arrays(entry, arrays, f"{path}/{i}") for i, entry in enumerate(value)]
-    kind = array_kind(value)
-    if kind == "tensorflow":
-        value, kind = value.numpy(), "numpy"  # type: ignore[attr-defined]
-    if kind == "scalar":
-        return value.item()  # type: ignore[attr-defined]
-    if kind is not None:
-        arrays[path] = value
-        plain = {ARRAY_KEY: path, "kind": kind}
-        return plain if kind == "torch" else plain | {"dtype": value.dtype.name}  # type: ignore[attr-defined]
-    message = (
-        f"custom data {path!r} holds a {type(value).__name__}, which is neither plain data nor an array; "
-        "keep it with save_checkpoint, or give plain data made of it"
-    )
-    raise ArgumentError(message)
-
-
-def array_kind(value: object) -> str | None:
-    """`numpy`, `torch`, `tensorflow` or `scalar` (a numpy one), None for anything else."""
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is not None and isinstance(value, (tensorflow.Tensor, tensorflow.Variable)):
-        return "tensorflow"
-    if torch is not None and isinstance(value, torch.Tensor):
-        return "torch"
-    if numpy is not None and isinstance(value, numpy.generic) and value.dtype.kind in "biuf":
-        return "scalar"
-    if numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.kind in "biufc":
-        return "numpy"
-    return None
-
-
-def join_arrays(value: Any, arrays: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """The inverse of `split_arrays`; arrays that are missing become None."""
-    if isinstance(value, dict):
-        if ARRAY_KEY in value:
-            found = arrays.get(value[ARRAY_KEY])
-            return _as_numpy(found, value) if value.get("kind") == "numpy" and found is not None else found
-        if DEQUE_KEY in value:
-            return deque((join_arrays(entry, arrays) for entry in value["items"]), maxlen=value[DEQUE_KEY])
-        return {key: join_arrays(entry, arrays) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [join_arrays(entry, arrays) for entry in value]
-    return value
-
-
-def _as_numpy(found: Any, described: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a tensor or an array
-    """The array that was kept, of the type it had; types that no file holds stay what they became."""
-    array = found.numpy() if hasattr(found, "detach") else found
-    dtype = str(described.get("dtype", array.dtype.name))
-    return (
-        array.view(dtype) if dtype in {"uint16", "uint32", "uint64"} and dtype != array.dtype.name else array
-    )
 
 
 def encode_archive(content: Mapping[str, Any], custom_data: Mapping[str, Any]) -> tuple[bytes, bytes | None]:

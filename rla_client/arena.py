@@ -37,6 +37,7 @@ from rla_client.checkpoint_job import (
     ARENA_OWNER_MAX,
     ARENA_OWNER_OFFSET,
     ARENA_VERSION,
+    MAX_SLOTS,
     PAGE,
     SLOT_BUSY,
     SLOT_FREE,
@@ -50,7 +51,8 @@ from rla_client.checkpoint_job import (
 from rla_client.storage_copy import wait_for_copies
 
 SLOTS = 2  # one is filled while the agent reads the other
-FIRST_SLOT_BYTES = 16 << 20  # most policies fit; a larger one costs its first save a torch.save
+SMALL_ARENA_BYTES = 72 << 20  # small checkpoints may come faster than fsyncs end: more slots, up to this
+FIRST_SLOT_BYTES = 8 << 20  # most policies fit; a larger one costs its first save a torch.save
 MEMORY_SHARE = 4  # arenas take at most a quarter of what is free
 PREFAULT_BYTES = 4 << 20  # about a millisecond of the address space's lock
 ALLOCATE_BYTES = 64 << 20  # some 15 ms
@@ -166,7 +168,8 @@ def create_arena(
     """
     slot_bytes = align(max(slot_bytes, PAGE), PAGE)
     room = memory_room() // MEMORY_SHARE - already - ARENA_DATA_OFFSET
-    slots = min(SLOTS, max(room, 0) // slot_bytes)
+    wanted = min(max(SLOTS, SMALL_ARENA_BYTES // slot_bytes), MAX_SLOTS)
+    slots = min(wanted, max(room, 0) // slot_bytes)
     if slots == 0:
         return None
     name = ArenaName(

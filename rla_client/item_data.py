@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
-from rla_client.archive import encode_archive, split_arrays, write_archive
+from rla_client.archive import encode_archive, write_archive
 from rla_client.clock import time_step_holder
+from rla_client.custom_values import register_custom_type, split_arrays
 from rla_client.errors import ArgumentError, NotConfiguredError
 from rla_client.item import Item
 from rla_client.layout import ARCHIVE_TESTER, CHECKPOINT, FOLDER_KINDS
@@ -24,6 +25,7 @@ from rla_client.values import plain_hyper_param
 
 if TYPE_CHECKING:
     from rla_client.checkpoint import CheckpointSaver
+    from rla_client.nowhere import Nowhere
 
 CHECKPOINT_NAME = "checkpoint"
 TIME_STEP_DATA = "time-step"  # custom data: the clock at the last save_checkpoint
@@ -42,6 +44,7 @@ class ItemData:
         self._saver: CheckpointSaver | None = None
         self._keeps: list[tuple[str, tuple[Any, ...]]] = []
         self._item: Item | None = None
+        self._nowhere: Nowhere | None = None  # where files go while a run stores nothing
         self._run: Run | None = None
 
     # -- custom data --------------------------------------------------------------------------
@@ -58,7 +61,7 @@ class ItemData:
 
         Args:
             key: its name.
-            data: plain data, arrays or tensors, and containers of them.
+            data: plain data, arrays or tensors, containers of them, objects of registered types.
             dtype: with mode append: `list` grows, `deque` keeps the last `max_len`, any other type
                 replaces.
             max_len: of a deque.
@@ -86,6 +89,8 @@ class ItemData:
                 held = []
             self.custom_data[key] = held
         held.append(data)
+
+    register_custom_type = staticmethod(register_custom_type)
 
     def get_custom_data(self, key: str) -> Any:  # noqa: ANN401
         """The value kept under `key`, None without one."""
@@ -257,10 +262,19 @@ class ItemData:
         Raises:
             NotConfiguredError: no run is open.
         """
-        if self._item is None:
+        folder = self._folder(kind)
+        if folder is None:
             message = "open a run first: exp_manager.log_files_gen()"
             raise NotConfiguredError(message)
-        return self._item.folder(kind)
+        return folder
+
+    def _place_of_files(self) -> Item | None:
+        """The run's item; the temporary one of a run that stores nothing; None before a run is open."""
+        return self._nowhere.item() if self._nowhere is not None else self._item
+
+    def _folder(self, kind: str) -> str | None:
+        place = self._place_of_files()
+        return None if place is None else place.folder(kind)
 
     def archive_content(self) -> dict[str, Any]:
         """What the archive says beside the custom data."""

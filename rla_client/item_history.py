@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
-from rla_client.archive import join_arrays, load_arrays, unpack_arrays
+from rla_client.archive import load_arrays, unpack_arrays
 from rla_client.clock import time_step_holder
+from rla_client.custom_values import join_arrays
 from rla_client.errors import NotConfiguredError
 from rla_client.item import Item
 from rla_client.item_data import CHECKPOINT_NAME, TIME_STEP_DATA, ItemData

@@ -7,12 +7,14 @@ import copy
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from rla_client import logger
 from rla_client.clock import time_step_holder
 from rla_client.errors import ArgumentError
 from rla_client.item_data import CHECKPOINT_NAME, TIME_STEP_DATA
+from rla_client.layout import CHECKPOINT
 from rla_client.manager import ExpManager, exp_manager
 
 _OTHER_NAMES = ("task_table_name", "data_root")
@@ -226,7 +228,10 @@ def _last_clock(loaded: ExpManager) -> int | float:
     """The clock of a run at its last checkpoint; where that is not known, of its last row, else 0."""
     clock = loaded.get_custom_data(TIME_STEP_DATA)
     if clock is None:
-        clock = loaded.last_time_step
+        from rla_client.checkpoint_files import list_checkpoints  # noqa: PLC0415 - imports torch's parts
+
+        found = list_checkpoints(Path(loaded.folder_of(CHECKPOINT)), CHECKPOINT_NAME)
+        clock = found[-1][0] if found else loaded.last_time_step
     return clock if isinstance(clock, (int, float)) else 0
 
 

@@ -35,6 +35,7 @@ from rla_client.layout import (
     make_info,
 )
 from rla_client.measuring import Measuring
+from rla_client.nowhere import Nowhere
 from rla_client.places import find_places
 from rla_client.ranks import join_rank_zero, publish
 from rla_client.recording import Logger
@@ -158,7 +159,7 @@ class ExpManager(Measuring, ExperimentSetup, ItemHistory):
         self._say_where(point.item)
 
     def _open(self, item: Item, config: Config, **continuing: Any) -> Run:  # noqa: ANN401
-        self._item = item
+        self._item, self._nowhere = item, None
         self.record_date = item.opened
         opening = make_opening(
             root=item.root,
@@ -183,11 +184,13 @@ class ExpManager(Measuring, ExperimentSetup, ItemHistory):
         return run
 
     def _open_nowhere(self, config: Config, *, all_ranks: bool) -> None:
-        sinks = tuple(name for name in config.log_used if name == "stdout") if rank() == 0 else ()
+        sinks = tuple(name for name in config.log_used if name != "stdout" or rank() == 0)
+        self._nowhere = Nowhere(self.task_table_name or "", self.info or "", self.ipaddr)
         if all_ranks and not disabled():
             self._run = join_rank_zero(config, self.data_root or ".", self.task_table_name or "")
         else:
-            self._run = Run(Logger(None, sinks, callback=self.log_callback_fn), None, config.agent)
+            to = Logger(self._nowhere.log_dir, sinks, callback=self.log_callback_fn)
+            self._run = Run(to, None, config.agent)
         self.record_date = datetime.now()  # noqa: DTZ005 - local, as indices
         logger.set_current(self._run.logger)
 
@@ -328,9 +331,6 @@ class ExpManager(Measuring, ExperimentSetup, ItemHistory):
         """The open run."""
         return self._run
 
-    def _folder(self, kind: str) -> str | None:
-        return None if self._item is None else self._item.folder(kind)
-
     @property
     def log_dir(self) -> str | None:
         """Rows and text; ends with a slash, None before `log_files_gen`."""
@@ -366,7 +366,8 @@ class ExpManager(Measuring, ExperimentSetup, ItemHistory):
     @property
     def pkl_file(self) -> str | None:
         """Archive of this manager's data (JSON; the name is RLA's)."""
-        return None if self._item is None else self._item.archive_file
+        place = self._place_of_files()
+        return None if place is None else place.archive_file
 
     @property
     def pkl_dir(self) -> str | None:

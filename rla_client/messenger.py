@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 START_INTERVAL_S = 60.0
 FLUSH_ASK_AGAIN_S = 0.25
+LOOK_INTERVAL_S = 1.0  # at where the agent serves, while it does not take what is sent
 SEND_QUEUE_MESSAGES = 64
 
 _inherited: list[object] = []  # sockets of the parent: never closed, never collected, in the child
@@ -43,6 +44,8 @@ class Messenger:
         self._autostart = autostart
         self._config_path = config_path
         self._started = float("-inf")
+        self._next_look = 0.0
+        self._path: Path | None = None  # that the socket connects to
         self._socket: zmq.Socket[bytes] | None = None
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
 
@@ -54,14 +57,26 @@ class Messenger:
             socket = self._socket or self._connect()
             socket.send(encode_message(MessageKind.DATA, header, body), zmq.NOBLOCK)
         except zmq.ZMQError:
+            self._follow_agent()
             return False
         return True
+
+    def _follow_agent(self) -> None:
+        """Let go of a socket whose agent is gone when the next one serves under another path."""
+        now = time.monotonic()
+        if self._socket is None or now < self._next_look:
+            return
+        self._next_look = now + LOOK_INTERVAL_S
+        if self._places.data_socket != self._path:
+            self._socket.close(linger=0)
+            self._socket = None
 
     def _connect(self) -> zmq.Socket[bytes]:
         import zmq  # noqa: PLC0415 - not at import of the package
 
-        self._context = zmq.Context()
-        self._socket = _dealer(self._context, self._places)
+        self._context = self._context or zmq.Context()
+        self._path = self._places.data_socket
+        self._socket = _dealer(self._context, self._path)
         self._warn_of_older_agent()
         return self._socket
 
@@ -130,7 +145,7 @@ class Messenger:
         import zmq  # noqa: PLC0415 - not at import of the package
 
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        socket = _dealer(context, self._places)
+        socket = _dealer(context, self._places.data_socket)
         try:
             return self._ask_until(socket, header, deadline, on_silence)
         finally:
@@ -164,7 +179,7 @@ class Messenger:
                     return False
 
 
-def _dealer(context: zmq.Context[zmq.Socket[bytes]], places: Places) -> zmq.Socket[bytes]:
+def _dealer(context: zmq.Context[zmq.Socket[bytes]], path: Path) -> zmq.Socket[bytes]:
     import zmq  # noqa: PLC0415 - loaded already: there is a context
 
     socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
@@ -173,5 +188,5 @@ def _dealer(context: zmq.Context[zmq.Socket[bytes]], places: Places) -> zmq.Sock
     socket.setsockopt(zmq.IMMEDIATE, 1)
     socket.setsockopt(zmq.RECONNECT_IVL, 50)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-    socket.connect(f"ipc://{places.data_socket}")
+    socket.connect(f"ipc://{path}")
     return socket

@@ -312,9 +312,9 @@ class Outbox:
     def _report_lost(self) -> None:
         if self.lost != self._reported_lost and self._writer is not None:
             lost = self.lost
-            mark = pack(["lost", {"records": lost, "time": time.time()}])
+            mark = encode_frame(FrameKind.MARK, pack(["lost", {"records": lost, "time": time.time()}]))
             with suppress(SpoolError):
-                self._writer.append(encode_frame(FrameKind.MARK, mark), 0)
+                self._writer.append(mark, 0)
                 self._reported_lost = lost
 
     # -- messages -----------------------------------------------------------------------------
@@ -356,20 +356,27 @@ class Outbox:
             media: also wait for figures and videos.
 
         Returns:
-            False when that did not happen in time, or no agent runs and none may be started.
+            False when that did not happen in time, no agent runs, or the stream's folder is gone.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self.lock:
             if self._waiting:
                 self._write_waiting()
             self.push()
-            writer = self._writer
-            if writer is None or self._waiting:
+            if (writer := self._writer) is None or self._waiting:
                 return False
             with suppress(SpoolError):
                 writer.settle()
             header = {"s": writer.name, "n": writer.number, "o": writer.size, "m": media}
-        return self._messenger.await_flushed(header, deadline, self.start_agent_if_none)
+        done = self._messenger.await_flushed(header, deadline, self.start_agent_if_none)
+        return done and not self._spool_gone(writer)
+
+    def _spool_gone(self, writer: SegmentWriter) -> bool:
+        """Whether somebody removed the folder that we write to; no agent does while we hold its lock."""
+        gone = not (self._closed or writer is not self._writer or writer.folder.is_dir())
+        if gone:
+            warn_rarely(self._warned, "gone", "the spool folder %s is gone, and its rows", writer.folder)
+        return gone
 
     # -- fork ---------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ class Logger:
     """Pending values, levels and sinks of one experiment.
 
     Args:
-        folder: where its files lie, None when it only prints.
+        folder: where its files lie, or what says it when it is asked for; None when it only prints.
         sinks: of SINKS.
         outbox: the stream, None when it only prints.
         callback: called with each dumped row.
@@ -52,7 +52,7 @@ class Logger:
 
     def __init__(
         self,
-        folder: str | None,
+        folder: str | Callable[[], str] | None,
         sinks: Iterable[str],
         outbox: Outbox | None = None,
         *,
@@ -60,7 +60,7 @@ class Logger:
         comm: Any = None,  # noqa: ANN401 - mpi4py is no dependency
         join: Callable[[threading.RLock], Outbox | None] | None = None,
     ) -> None:
-        self.folder = folder
+        self._folder = folder
         self.sinks = frozenset(sinks)
         self.outbox = outbox
         self.level = INFO
@@ -76,6 +76,15 @@ class Logger:
         self.last_row: Row = {}
         self.reminder = ""  # what the user forgot, said once when a row goes nowhere
         self.forget_pending()
+
+    @property
+    def folder(self) -> str | None:
+        """Where its files lie, None when it only prints."""
+        return self._folder() if callable(self._folder) else self._folder
+
+    @folder.setter
+    def folder(self, folder: str | None) -> None:
+        self._folder = folder
 
     def forget_pending(self) -> None:
         """Drop what was recorded since the last dump (also in a forked child)."""

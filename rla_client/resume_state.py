@@ -17,8 +17,9 @@ from typing import Any
 import msgpack
 
 from rla_client import logger
-from rla_client.archive import pack_arrays, split_arrays
+from rla_client.archive import pack_arrays
 from rla_client.clock import time_step_holder
+from rla_client.custom_values import split_arrays
 from rla_client.errors import ArgumentError
 from rla_client.layout import CHECKPOINT
 from rla_client.protocol import pack

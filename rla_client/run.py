@@ -7,7 +7,9 @@ join it with streams of their own.
 
 The end. A run is closed by `close`, by a later run of the same owner, or at interpreter exit:
 `failed` when an exception or Ctrl-C ended the program, else `finished`. A process that is killed
-says nothing, and its released lock tells the agent.
+says nothing, and its released lock tells the agent. `sys.exit(3)` is `finished` too: SystemExit
+passes by sys.excepthook, exit functions do not see it, and a replaced `sys.exit` would take a
+SystemExit that somebody catches for the end.
 """
 
 from __future__ import annotations

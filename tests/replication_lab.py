@@ -250,7 +250,7 @@ def tree(root: Path, skip: tuple[str, ...] = ()) -> dict[str, str]:
                 continue
             try:
                 with open(path, "rb") as file:
-                    found[relative] = hashlib.file_digest(file, "sha256").hexdigest()
+                    found[relative] = hashlib.sha256(file.read()).hexdigest()
             except FileNotFoundError:
                 continue
     return found

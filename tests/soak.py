@@ -94,13 +94,13 @@ def commit() -> str:
 
 def run_part(part: Part, state: str) -> dict[str, Any]:
     """Run one part and write its JSON; returns the same."""
-    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / "tmp").mkdir(parents=True, exist_ok=True)
     report, log, left = (OUT / f"{part.name}.{ending}" for ending in ("xml", "log", "left"))
     for path in (report, left):
         path.unlink(missing_ok=True)
     pytest = [
         sys.executable, "-m", "pytest", "-m", "", "-q", "-p", "no:cacheprovider", "--timeout", str(int(LIMIT_S)),
-        "-o", "junit_logging=all", f"--junitxml={report}", *part.select,
+        "-o", "junit_logging=all", f"--junitxml={report}", f"--basetemp={OUT / 'tmp' / part.name}", *part.select,
     ]  # fmt: skip
     began, when = time.monotonic(), datetime.datetime.now(datetime.timezone.utc)
     with log.open("wb") as file:

@@ -11,6 +11,8 @@ import json
 import os
 import sqlite3
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,8 +20,10 @@ import typer
 
 from rla_agent.replicate import cli_master, fleet, registry, report, settings, transfer
 from rla_agent.replicate.connect import resolve_login
+from rla_agent.replicate.following import follow
 from rla_agent.replicate.hints import Announcer
 from rla_agent.replicate.ledger import ledger_path
+from rla_agent.replicate.pushing import push as push_items
 from rla_agent.replicate.target import Session
 from rla_agent.replicate.trust import trust
 from rla_client.config import Config, RemoteSetting, load_config
@@ -193,23 +197,38 @@ def pull(  # noqa: PLR0913, PLR0917 - options
     until: UntilOption = "",
     kind: KindOption = None,
     *,
-    follow: Annotated[float, typer.Option(help="go on, looking again every so many seconds")] = 0.0,
+    keep_on: Annotated[bool, typer.Option("--follow", help="go on, until Ctrl-C")] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="seconds between two looks, with --follow")] = 5.0,
 ) -> None:
     """Fetch items from the master; what is here already stays, what was begun goes on."""
     selection = transfer.Selection(table, index, since, until, tuple(kind) if kind else DEFAULT_LOG_TYPES)
+
+    def fetch(session: Session) -> transfer.Tally:
+        with _Progress() as progress:
+            return transfer.pull(session, str(data_root), selection, progress)
+
     try:
         loaded = load_config(config)
-        while True:
-            with _Progress() as progress:
-                tally = _with_session(loaded, lambda s: transfer.pull(s, str(data_root), selection, progress))
-            _summary("fetched", tally)
-            if follow <= 0:
-                break
-            time.sleep(follow)
+        if keep_on:
+            _follow(loaded, fetch, every)
+            return
+        tally = _with_session(loaded, fetch)
+        _summary("fetched", tally)
     except RlaError as error:
         raise _fail(error) from None
     if tally.failed:
         raise typer.Exit(1)
+
+
+def _follow(config: Config, fetch: Callable[[Session], transfer.Tally], every_s: float) -> None:
+    target = settings.target(config, registry.folder(find_places().state))
+
+    def tell(tally: transfer.Tally) -> None:
+        if tally.files or tally.failed:
+            _summary(f"{time.strftime('%H:%M:%S')} fetched", tally)
+
+    with suppress(KeyboardInterrupt):
+        follow(target.open, fetch, every_s, tell, lambda line: typer.echo(line, err=True))
 
 
 @transfer_app.command("push")
@@ -227,7 +246,7 @@ def push(  # noqa: PLR0913, PLR0917 - options
     try:
         with _Progress() as progress:
             tally = _with_session(
-                load_config(config), lambda s: transfer.push(s, str(data_root), selection, progress)
+                load_config(config), lambda s: push_items(s, str(data_root), selection, progress)
             )
     except RlaError as error:
         raise _fail(error) from None
@@ -299,10 +318,10 @@ def verify_database(
     return count, faults
 
 
-def _with_session(config: Config, use: object) -> transfer.Tally:
+def _with_session(config: Config, use: Callable[[Session], transfer.Tally]) -> transfer.Tally:
     session: Session = settings.target(config, registry.folder(find_places().state)).open()
     try:
-        return use(session)  # type: ignore[operator, no-any-return]
+        return use(session)
     finally:
         session.close()
 

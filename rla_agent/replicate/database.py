@@ -37,13 +37,19 @@ from rla_client.layout import CODE
 
 PACE_S: Final = 0.5  # between two appends to one file
 BATCH_FILES: Final = 64
-BATCH_BYTES: Final = 4 << 20
+BATCH_BYTES: Final = 4 << 20  # at most; half of it after each broken one: a bad link gets something done
+LEAST_BATCH_BYTES: Final = 32 << 10
 MAX_PACED: Final = 20_000
 LINKED_BYTES: Final = 16 << 20  # a larger code file is sent anew; this much is held in memory meanwhile
 
 
 class Database(Looking):
     """A database at a target; see the module."""
+
+    def __post_init__(self) -> None:
+        """Open the data root."""
+        super().__post_init__()
+        self._batch_bytes = BATCH_BYTES
 
     # -- sending ---------------------------------------------------------------------------
 
@@ -90,7 +96,7 @@ class Database(Looking):
             if planned is None:
                 continue
             size = _size(planned[0])
-            if jobs and (total + size > BATCH_BYTES or len(jobs) >= BATCH_FILES):
+            if jobs and (total + size > self._batch_bytes or len(jobs) >= BATCH_FILES):
                 break
             job, local = planned
             jobs.append((self._resumed(job, local), local))  # not before it is sure to go
@@ -183,8 +189,11 @@ class Database(Looking):
             self._keep_partial(job)
         if outcome.error is not None:
             self._orphans += [Temp(temp, Key(0, b""), Local(0, 0, 0, 0), 0) for temp in outcome.batch.remove]
+            self._batch_bytes = max(LEAST_BATCH_BYTES, self._batch_bytes // 2)
             self._link_failed(outcome.error, now)
-        elif not any(isinstance(r, Failed) and isinstance(r.error, FullError) for r in outcome.results):
+            return
+        self._batch_bytes = min(BATCH_BYTES, self._batch_bytes * 2)
+        if not any(isinstance(r, Failed) and isinstance(r.error, FullError) for r in outcome.results):
             self.health = Health()
 
     def _land(self, job: Job) -> None:

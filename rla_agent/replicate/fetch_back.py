@@ -58,18 +58,21 @@ def fetch_back(state: Path, folder: str, name: str, config: str | None) -> int:
             return 0
         raise FetchError(f"{os.path.join(folder, name)} is neither here nor noted as being on the master")
     check_relative(note.path, what="the note's path")
-    session = _target(state, note, config).open()
+    session = _target(state, folder, note, config).open()
     try:
         return fetch_noted(session, folder, note)
     finally:
         session.close()
 
 
-def _target(state: Path, note: PrunedFile, config: str | None) -> settings.Target:
-    """The master that a note names, opened as a config here says."""
-    sources = [entry.config for entry in registry.entries(state)]
-    faults = []
-    for source in [*([config] if config else []), *sources]:
+def _target(state: Path, folder: str, note: PrunedFile, config: str | None) -> settings.Target:
+    """The master that a note names, opened as a config here says; else where its database goes now.
+
+    The master may have got another address since; the file's SHA-256 tells whether it is the right one.
+    """
+    entries = registry.entries(state)
+    faults, others = [], []
+    for source in dict.fromkeys([*([config] if config else []), *(entry.config for entry in entries)]):
         try:
             found = settings.target(load_config(source), registry.folder(state))
         except RlaError as error:
@@ -77,11 +80,19 @@ def _target(state: Path, note: PrunedFile, config: str | None) -> settings.Targe
             continue
         if found.name == note.target:
             return found
+        if source == config or any(entry.config == source and _holds(entry, folder) for entry in entries):
+            others.append(found)
+    if others:
+        return others[0]
     known = f" ({'; '.join(faults)})" if faults else ""
     raise FetchError(
         f"{note.path} is on {note.target}, and no rla_config.yaml known here names that master{known}; "
         "configure the project with one that does, or: rla pull"
     )
+
+
+def _holds(entry: registry.Entry, folder: str) -> bool:
+    return os.path.realpath(folder).startswith(os.path.realpath(entry.data_root) + os.sep)
 
 
 def fetch_noted(session: Session, folder: str, note: PrunedFile) -> int:

@@ -245,10 +245,11 @@ class Looking:
         self._drop_partial(key)
         if sent and is_pruned(self.scanner.root, path):  # the master's is the only copy: never deleted there
             self.ledger.set_state(key, PRUNED)
+        elif sent and self.mirror and superseded:
+            self.ledger.forget(key)  # it goes there too, so `verify` must not look for it
+            self._orphans.append(Temp(path, key, Local(0, 0, 0, 0), 0))
         elif sent:
             self.ledger.set_state(key, GONE)
-            if self.mirror and superseded:
-                self._orphans.append(Temp(path, key, Local(0, 0, 0, 0), 0))
         else:
             self.ledger.forget(key)
 

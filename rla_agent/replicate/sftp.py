@@ -74,8 +74,8 @@ class SftpSession(SftpCore):
 
     @property
     def append_limit_bytes(self) -> int:
-        """32 KiB is what every server writes as one."""
-        return wire.SAFE_WRITE_BYTES
+        """32 KiB is what every server writes as one; less where the link is slow, for each is awaited."""
+        return min(wire.SAFE_WRITE_BYTES, self._wire.chunk_bytes())
 
     def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
         """See `Session`."""

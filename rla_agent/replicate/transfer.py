@@ -3,9 +3,9 @@
 *pull* never trusts what the master says: a name must be one safe path component, an item's path must
 parse, sizes are bounded by what was announced, and nothing is written through a link. A file goes
 to a temp name, its partial content is kept for the next try, and it takes its name once its size is
-the announced one and the master's file has not changed meanwhile. *push* sends what differs, by the
-same `Sender` as the replicator. *verify* compares the master with the ledger (or, without one, with
-the local tree) by size or by content.
+the announced one and the master's file has not changed meanwhile; a log that grows there is continued
+here (`following`). What came of an ended run is checked against its `sums`. *push* is in `pushing`.
+*verify* compares the master with the ledger by size or by content.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import fnmatch
 import hashlib
 import os
 import random
-import secrets
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from rla_agent.replicate.ledger_rows import Due, Key
-from rla_agent.replicate.plan import Whole
-from rla_agent.replicate.scan import Scanner, Scope
-from rla_agent.replicate.send import Failed, Job, Sender, Sent
+from rla_agent.replicate.following import grow
+from rla_agent.replicate.ledger_rows import Key
+from rla_agent.replicate.plan import is_growing
+from rla_agent.replicate.sums import damaged
 from rla_agent.replicate.target import (
+    LinkError,
     MissingError,
     RemoteStat,
     Session,
@@ -35,7 +35,6 @@ from rla_agent.replicate.target import (
 )
 from rla_client.errors import UnsafeNameError
 from rla_client.layout import (
-    ARCHIVE_TESTER,
     DEFAULT_LOG_TYPES,
     RunIndex,
     check_relative,
@@ -49,7 +48,7 @@ PARTIAL_PREFIX: Final = ".rla-tmp-pull-"
 MAX_LISTED: Final = 10_000_000  # files that one pull may see
 MAX_DEPTH: Final = 64
 READ_BYTES: Final = 4 << 20
-PUSH_BATCH: Final = 32
+_ITEM_PARTS: Final = 6  # kind, table, YYYY, MM, DD, name
 Say = Callable[[str, int, int], None]
 What = Literal["missing", "size", "content", "unreadable"]
 
@@ -135,10 +134,10 @@ def _walk(
             tally.failed.append(f"{os.fsdecode(path)!r}: the master's name {name!r} is refused: {problem}")
             continue
         inner = path + b"/" + name
-        chosen = inside or _chosen(inner, selection)
-        if state.kind == "folder" and (chosen or not _is_item(inner)):
-            yield from _walk(session, inner, selection, tally, inside=chosen)
-        elif state.kind == "file" and chosen:
+        taken = inside or chosen(inner, selection)
+        if state.kind == "folder" and (taken or not _is_item(inner)):
+            yield from _walk(session, inner, selection, tally, inside=taken)
+        elif state.kind == "file" and taken:
             yield inner, state
 
 
@@ -152,7 +151,8 @@ def _is_item(path: bytes) -> bool:
     return _item_of(path) is not None
 
 
-def _chosen(path: bytes, selection: Selection) -> bool:
+def chosen(path: bytes, selection: Selection) -> bool:
+    """Whether a path is that of a selected item, or an archive_tester file of one."""
     found = _item_of(path)
     return found is not None and selection.takes(*found)
 
@@ -160,18 +160,36 @@ def _chosen(path: bytes, selection: Selection) -> bool:
 def pull(session: Session, root: str, selection: Selection, say: Say = lambda *_: None) -> Tally:
     """Fetch the selected items into the data root; what is there already (size, time) stays."""
     tally = Tally()
+    new: dict[str, list[str]] = {}
     for path, state in remote_files(session, selection, tally):
         try:
             fetched = fetch(session, root, path, state, say)
+        except LinkError:
+            raise
         except (TargetError, UnsafeNameError, OSError) as error:
-            if isinstance(error, TransientError):
-                raise
             tally.failed.append(f"{os.fsdecode(path)}: {error}")
             continue
         tally.files += fetched
         tally.same += not fetched
         tally.bytes += state.size if fetched else 0
+        item = _item_of_file(os.fsdecode(path)) if fetched else None
+        if item is not None:
+            new.setdefault(item, []).append(os.fsdecode(path))
+    tally.failed += [
+        f"{path}: not what the run's SHA256SUMS says; on the machine that made it: rla verify --fix"
+        for item, paths in new.items()
+        for path in damaged(root, item, paths)
+    ]
     return tally
+
+
+def _item_of_file(path: str) -> str | None:
+    """`table/YYYY/MM/DD/name` of a file's path below the data root."""
+    parts = path.split("/")
+    for end in range(_ITEM_PARTS, len(parts)):
+        if RunIndex.parse("/".join(parts[end - 4 : end])) is not None:
+            return "/".join(parts[1:end])
+    return None
 
 
 def fetch(session: Session, root: str, path: bytes, state: RemoteStat, say: Say = lambda *_: None) -> bool:
@@ -188,14 +206,18 @@ def fetch(session: Session, root: str, path: bytes, state: RemoteStat, say: Say 
     try:
         if _is_here(folder, parts[-1], state):
             return False
-        partial = (
-            PARTIAL_PREFIX + hashlib.sha256(path + b"%d %d" % (state.size, state.mtime_s)).hexdigest()[:24]
-        )
+        growing = is_growing(parts[0], os.fsencode(parts[-1]))
+        if growing and grow(session, folder, parts[-1], path, state):
+            return True
+        partial = _partial_name(path, None if growing else state)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(partial, flags, 0o644, dir_fd=folder)
         try:
+            if growing:
+                os.ftruncate(descriptor, 0)
             fill(session, descriptor, path, state, say)
-            if session.stat(path) != state:
+            now = session.stat(path)
+            if now != state and not (growing and now is not None and now.size > state.size):
                 os.unlink(partial, dir_fd=folder)
                 raise TransientError(
                     "fetch", path, "the file changed on the master meanwhile", "run it again"
@@ -209,6 +231,12 @@ def fetch(session: Session, root: str, path: bytes, state: RemoteStat, say: Say 
     finally:
         os.close(folder)
     return True
+
+
+def _partial_name(path: bytes, state: RemoteStat | None) -> str:
+    """Temp name of this version of a file; None: of any version, so that no old one is left."""
+    version = b"" if state is None else b"%d %d" % (state.size, state.mtime_s)
+    return PARTIAL_PREFIX + hashlib.sha256(path + version).hexdigest()[:24]
 
 
 def fill(session: Session, descriptor: int, path: bytes, state: RemoteStat, say: Say) -> None:
@@ -250,55 +278,6 @@ def _is_here(folder: int, name: str, state: RemoteStat) -> bool:
     except FileNotFoundError:
         return False
     return (found.st_size, int(found.st_mtime)) == (state.size, state.mtime_s)
-
-
-def push(session: Session, root: str, selection: Selection, say: Say = lambda *_: None) -> Tally:
-    """Send the selected items of the data root; what the master has (size, time) stays."""
-    tally = Tally()
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        sender = Sender(
-            session, descriptor, lambda job, done: say(os.fsdecode(job.due.path), done, job.due.pending)
-        )
-        batch: list[Job] = []
-        for job in _local_jobs(session, root, selection, tally):
-            batch.append(job)
-            if len(batch) == PUSH_BATCH:
-                _push(sender, batch, tally)
-                batch = []
-        _push(sender, batch, tally)
-    finally:
-        os.close(descriptor)
-    return tally
-
-
-def _local_jobs(session: Session, root: str, selection: Selection, tally: Tally) -> Iterator[Job]:
-    scanner = Scanner(os.fsencode(root), Scope(host="", kinds=selection.kinds))
-    for folder in scanner.everything():
-        for name, local in sorted(folder.files.items()):
-            path = folder.path + b"/" + name
-            item = path if folder.kind == ARCHIVE_TESTER else folder.item
-            if not _chosen(item, selection):
-                continue
-            there = session.stat(path)
-            if there is not None and (there.size, there.mtime_s) == (local.size, local.mtime_ns // 10**9):
-                tally.same += 1
-                continue
-            temp = folder.path + b"/.rla-tmp-" + secrets.token_hex(8).encode()
-            due = Due(Key(0, name), path, folder.kind, folder.item, False, local.size, 0, 0, 0.0, (), None)
-            yield Job(due, Whole(local.size), temp)
-
-
-def _push(sender: Sender, batch: list[Job], tally: Tally) -> None:
-    results: list[Sent | Failed] = []
-    if batch:
-        sender.send_all(batch, results)
-    for result in results:
-        if isinstance(result, Failed):
-            tally.failed.append(str(result.error))
-        else:
-            tally.files += 1
-            tally.bytes += result.record.acked
 
 
 def verify_ledger(

@@ -11,7 +11,8 @@ are bytes, so every name that a file system can hold can be sent. Attributes tha
 
 Pace: at most `window_bytes` of payload wait for replies. The window starts at `FIRST_WINDOW_BYTES`,
 doubles while replies are quick and halves when they are slow, so that on a 1 kB/s link a reply
-comes before the deadline and on a fast one the pipe is full. No reply within `REPLY_TIMEOUT_S`
+comes before the deadline and on a fast one the pipe is full. It only grows on requests that at least
+half filled it: that a few small ones were quick says nothing of the link. No reply within `REPLY_TIMEOUT_S`
 means that the peer is dead (`WireError`); the caller drops the connection.
 """
 
@@ -247,7 +248,7 @@ class Wire:
         self._out = bytearray()
         self._in = bytearray()
         self._next = 1
-        self._waiting: OrderedDict[int, tuple[float, int]] = OrderedDict()  # id -> (sent at, bytes)
+        self._waiting: OrderedDict[int, tuple[float, int, int]] = OrderedDict()  # sent at, bytes, outstanding
         self._replies: dict[int, Reply] = {}
         self._outstanding = 0
         self.window_bytes = FIRST_WINDOW_BYTES
@@ -267,8 +268,8 @@ class Wire:
             self._receive()
         number = self._next
         self._next += 1
-        self._waiting[number] = (time.monotonic(), size)
         self._outstanding += size
+        self._waiting[number] = (time.monotonic(), size, self._outstanding)
         if request[0] == WRITE:
             self.written_bytes += size
         self._out += struct.pack(">IBI", size + 4, request[0], number)
@@ -331,7 +332,7 @@ class Wire:
         self._outstanding -= sent[1]
         self._replies[number] = reply
         took = time.monotonic() - sent[0]
-        if took < QUICK_REPLY_S:
+        if took < QUICK_REPLY_S and sent[2] * 2 >= self.window_bytes:
             self.window_bytes = min(MAX_WINDOW_BYTES, self.window_bytes * 2)
         elif took > SLOW_REPLY_S:
             self.window_bytes = max(FIRST_WINDOW_BYTES // 4, self.window_bytes // 2)

@@ -109,7 +109,8 @@ class EventEncoder:
             parts += [prefix, 0.0]
             form.append(f"{len(prefix)}sf")
         template = (parts, struct.Struct("".join(form)).pack)
-        self._templates[step_bytes, *keys] = template
+        known: tuple[int | str, ...] = (step_bytes, *keys)
+        self._templates[known] = template
         return template
 
     def _frame_head(self, size: int) -> bytes:

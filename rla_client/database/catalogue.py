@@ -245,9 +245,10 @@ class Catalogue:
             self._db.execute(f"SELECT table_name, idx FROM runs {where} ORDER BY opened, idx", values)  # noqa: S608
         )
 
-    def continued(self) -> set[tuple[str, str]]:
-        """(table, index) of the runs that go on with another one."""
-        return set(self._db.execute("SELECT table_name, idx FROM runs WHERE parent <> ''"))
+    def links(self) -> dict[tuple[str, str], str]:
+        """(table, index) → index of the run that it goes on with."""
+        rows = self._db.execute("SELECT table_name, idx, parent FROM runs WHERE parent <> ''")
+        return {(table, index): parent for table, index, parent in rows}
 
     def record(self, table: str, index: str) -> Record:
         """One row.

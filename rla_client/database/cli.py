@@ -19,6 +19,7 @@ from importlib.util import find_spec
 
 import typer
 
+from rla_client.database.quick_start import spare_pydantic
 from rla_client.errors import RlaError
 
 COMMAND_MODULES = {
@@ -71,11 +72,12 @@ def main() -> None:
     gc.disable()  # a command is short; collecting while 10,000 rows are made costs a fifth of its time
     code = 0
     try:
+        spare_pydantic()
         make_app(sys.argv[1] if len(sys.argv) > 1 else None)(standalone_mode=True)
     except SystemExit as exit_:
         code = exit_.code if isinstance(exit_.code, int) else EXIT_FAULT
     except RlaError as error:
-        print(f"rla: {error}", file=sys.stderr)  # noqa: T201
+        print(_told(f"rla: {error}"), file=sys.stderr)  # noqa: T201
         code = EXIT_FAULT
     except BrokenPipeError:
         _close_quietly()
@@ -92,6 +94,19 @@ def main() -> None:
         _close_quietly()
         code = EXIT_PIPE
     sys.exit(code)
+
+
+def _told(message: str) -> str:
+    """A message in lines that fit the terminal; whole lines for scripts."""
+    if not sys.stderr.isatty():
+        return message
+    from textwrap import fill
+
+    from rla_client.database.terminal import width
+
+    lines = message.splitlines()
+    room = width()
+    return "\n".join(fill(line, room, break_long_words=False, break_on_hyphens=False) for line in lines)
 
 
 def _close_quietly() -> None:

@@ -53,7 +53,7 @@ def register(app: typer.Typer) -> None:
 
 def tag(
     run: RunArgument,
-    tags: Annotated[list[str], typer.Argument(metavar="TAG...", help="Tags, without blanks.")],
+    tags: Annotated[list[str], typer.Argument(metavar="TAG", help="Tags, without blanks.")],
     remove: Annotated[bool, typer.Option("--remove", "-r", help="Take them away instead.")] = False,
     table: TableOption = None,
     data_root: DataRoot = None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rla_client.database.completion import complete_metric, complete_run, complete_table
 from rla_client.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ DataRoot = Annotated[
     ),
 ]
 TableOption = Annotated[
-    str | None, typer.Option("--table", "-t", help="Only this task table.", show_default=False)
+    str | None,
+    typer.Option(
+        "--table", "-t", help="Only this task table.", show_default=False, autocompletion=complete_table
+    ),
 ]
 Where = Annotated[
     str | None,
@@ -53,9 +57,23 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Columns = Annotated[
     str | None, typer.Option("--columns", "-c", help="Columns, separated by commas.", show_default=False)
 ]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Index, a unique part of it, or @last.")]
+_RUN_HELP = "Index, a unique part of it, or @last."
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP, autocompletion=complete_run)]
 RunArguments = Annotated[
-    list[str] | None, typer.Argument(metavar="[RUN]...", help="Index, a unique part of it, or @last.")
+    list[str] | None, typer.Argument(metavar="RUN", help=_RUN_HELP, autocompletion=complete_run)
+]
+OtherRun = Annotated[
+    str, typer.Argument(metavar="OTHER_RUN", help="The run to compare with.", autocompletion=complete_run)
+]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        "-m",
+        help="This column of progress.csv (repeatable).",
+        show_default=False,
+        autocompletion=complete_metric,
+    ),
 ]
 
 

@@ -10,6 +10,7 @@ import typer
 
 from rla_client.database.cli_options import (
     DataRoot,
+    Metrics,
     RunArguments,
     Since,
     TableOption,
@@ -19,6 +20,7 @@ from rla_client.database.cli_options import (
     say,
     say_aside,
 )
+from rla_client.database.completion import complete_metric
 from rla_client.errors import ArgumentError, DatabaseError
 
 if TYPE_CHECKING:
@@ -26,10 +28,6 @@ if TYPE_CHECKING:
     from rla_client.database.runs import Database
 
 PLOT_ENDINGS = (".png", ".pdf", ".svg")
-Metric = Annotated[
-    list[str] | None,
-    typer.Option("--metric", "-m", help="Column of progress.csv (repeatable).", show_default=False),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -41,7 +39,10 @@ def register(app: typer.Typer) -> None:
 
 
 def plot(
-    metrics: Annotated[list[str], typer.Argument(metavar="METRIC...", help="Columns of progress.csv.")],
+    metrics: Annotated[
+        list[str],
+        typer.Argument(metavar="METRIC", help="Columns of progress.csv.", autocompletion=complete_metric),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="PNG, PDF or SVG file.")] = Path("plot.png"),
     run: Annotated[
         list[str] | None, typer.Option("--run", "-r", help="Only this run (repeatable).", show_default=False)
@@ -101,7 +102,7 @@ def export(
         Path, typer.Argument(help="FILE.csv, FILE.jsonl, FILE.parquet, or a folder for --tensorboard.")
     ],
     runs: RunArguments = None,
-    metric: Metric = None,
+    metric: Metrics = None,
     form: Annotated[
         str | None,
         typer.Option("--format", help="csv, jsonl or parquet; else by the ending.", show_default=False),
@@ -150,6 +151,7 @@ def tb(
     data_root: DataRoot = None,
 ) -> None:
     """Start TensorBoard on a selection of runs."""
+    import signal
     import subprocess
     import sys
     from importlib.util import find_spec
@@ -170,6 +172,7 @@ def tb(
     if find_spec("tensorboard") is None:
         message = "TensorBoard is not installed: pip install tensorboard"
         raise DatabaseError(message)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the folder goes, TensorBoard ends
     with tempfile.TemporaryDirectory(prefix="rla-tb-") as made:
         make_logdir(folders, Path(made) / "runs", copy=False)
         say_aside(f"{len(folders)} run(s); Ctrl-C ends it")
@@ -178,7 +181,7 @@ def tb(
 
 
 def import_(
-    kind: Annotated[str, typer.Argument(help="tensorboard, csv or garage.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="tensorboard, csv or garage.")],
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Folder (or CSV file) to import.", exists=True)
     ],

@@ -7,6 +7,7 @@ commands; everything else is passed on.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +17,11 @@ import typer
 from rla_client.database.cli_options import CONFIG_NAME, find_data_root
 from rla_client.errors import DatabaseError
 
+INTERRUPTED_S = 1.0  # enough to end by the terminal's Ctrl-C
 _PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 _HELP = {
     "push": "Send items to the master; what it has stays.",
-    "pull": "Fetch items from the master; what is here stays. --follow 5 keeps looking.",
+    "pull": "Fetch items from the master; what is here stays. --follow keeps looking.",
     "verify": "Compare the master with what was sent: every file hashed, or --sizes.",
 }
 
@@ -54,7 +56,20 @@ def transfer(name: str, arguments: list[str]) -> int:
         if not _given(words, "--data-root"):
             words += ["--data-root", str(find_data_root(Path.cwd()))]
     command = [sys.executable, "-m", "rla_agent", "transfer", name, *words]
-    return subprocess.run(command, check=False).returncode
+    with subprocess.Popen(command) as child:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            return _ended(child)
+
+
+def _ended(child: subprocess.Popen[bytes]) -> int:
+    """Let an interrupted child end as it likes; Ctrl-C reached it, too, a signal to us alone did not."""
+    try:
+        return child.wait(INTERRUPTED_S)
+    except subprocess.TimeoutExpired:
+        child.send_signal(signal.SIGINT)
+        return child.wait()
 
 
 def _given(words: list[str], option: str) -> bool:

@@ -90,22 +90,21 @@ def empty(yes: Yes = False, data_root: DataRoot = None) -> None:
 
 
 def du(data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
-    """Disk use by table and kind, with archive and trash."""
+    """Disk use by table and kind, with archive and trash; what was pruned is counted beside it."""
     from rla_client.database.sizes import disk_use
     from rla_client.database.terminal import bytes_text
 
     rows = disk_use(open_database(data_root).data_root)
-    total = sum(size for _, _, _, size in rows)
+    names = ["table", "kind", "items", "size", "on the master alone"]
     if not (as_json or as_csv):
-        shown = [[*row[:3], bytes_text(row[3])] for row in rows]
-        print_rows(
-            ["table", "kind", "items", "size"],
-            [*shown, ["total", "", "", bytes_text(total)]],
-            as_json=False,
-            as_csv=False,
-        )
+        total = ("total", "", "", sum(row[3] for row in rows), sum(row[4] for row in rows))
+        shown = [
+            [*row[:3], bytes_text(row[3]), bytes_text(row[4]) if row[4] else ""] for row in (*rows, total)
+        ]
+        shown = shown if total[4] else [row[:4] for row in shown]
+        print_rows(names[: len(shown[0])], shown, as_json=False, as_csv=False)
         return
-    print_rows(["table", "kind", "items", "size"], rows, as_json=as_json, as_csv=as_csv)
+    print_rows(names, rows, as_json=as_json, as_csv=as_csv)
 
 
 def fsck(
@@ -135,8 +134,8 @@ def fsck(
     faults = [fault for fault in find_faults(root, clock(), table) if named is None or fault.kind in named]
     mendable = [f for f in faults if f.mendable and (named is not None or f.kind not in ON_REQUEST)]
     if as_json or as_csv or faults:
-        rows = [[fault.kind, fault.where, fault.text, _how_to_mend(fault)] for fault in faults]
-        print_rows(["fault", "where", "what", "mended by"], rows, as_json=as_json, as_csv=as_csv)
+        rows = [[fault.kind, _how_to_mend(fault), fault.where, fault.text] for fault in faults]
+        print_rows(["fault", "mended by", "where", "what"], rows, as_json=as_json, as_csv=as_csv)
     if not faults:
         if not (as_json or as_csv):
             say("no faults")
@@ -157,4 +156,4 @@ def _how_to_mend(fault: Fault) -> str:
 
     if not fault.mendable:
         return "hand"
-    return f"--fix --only {fault.kind}" if fault.kind in ON_REQUEST else "--fix"
+    return f"--only {fault.kind}" if fault.kind in ON_REQUEST else "--fix"

@@ -14,6 +14,8 @@ from rla_client.database.cli_options import (
     AsJson,
     Columns,
     DataRoot,
+    Metrics,
+    OtherRun,
     RunArgument,
     RunArguments,
     Since,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 TERMINAL_LIMIT = 50  # rows of `ls` on a terminal; a pipe gets all
 LIGHT_COLUMNS = frozenset({"time", "run", "state", "step", "time-step", "took", "host", "table"})
+SHORT_NAMES = {"step": "time_step", "time-step": "time_step", "took": "duration"}
 LIKELY_METRICS = ("return", "reward", "rew", "score", "success", "loss")
 
 
@@ -47,7 +50,7 @@ def register(app: typer.Typer) -> None:
 
 def ls(
     tables: Annotated[
-        str | None, typer.Argument(metavar="[TABLE]", help="Only this task table.", show_default=False)
+        str | None, typer.Argument(metavar="TABLE", help="Only this task table.", show_default=False)
     ] = None,
     table: TableOption = None,
     where: Where = None,
@@ -57,7 +60,8 @@ def ls(
     ] = "time",
     columns: Columns = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", help="Newest so many; 0 for all.", show_default=False)
+        int | None,
+        typer.Option("--limit", "-n", min=0, help="Newest so many; 0 for all.", show_default=False),
     ] = None,
     archived: Archived = False,
     data_root: DataRoot = None,
@@ -76,6 +80,7 @@ def ls(
     light = not machine and columns is None and sort.removeprefix("-") in LIGHT_COLUMNS
     records = database.records(table, where, since, limit=early, light=light)
     now = clock()
+    _check_columns(records, columns, sort)
     records = _sorted(records, sort, now)
     hidden = 0
     if early is not None and len(records) == early:
@@ -104,13 +109,21 @@ def _one_table(argument: str | None, option: str | None) -> str | None:
     return argument if argument is not None else option
 
 
+def _check_columns(records: list[Record], columns: str | None, sort: str) -> None:
+    """Complain about a name that no run has, or the user looks at empty columns."""
+    from rla_client.database.runs import check_names
+
+    asked = {name.strip() for name in (columns or "").split(",")} | {sort.removeprefix("-")}
+    check_names({SHORT_NAMES.get(name, name) for name in asked if name}, records)
+
+
 def _sorted(records: list[Record], sort: str, now: float) -> list[Record]:
     from rla_client.database.rows import RowView
 
     if sort == "time":
         return records
     name = sort.removeprefix("-")
-    name = {"step": "time_step", "time-step": "time_step", "took": "duration"}.get(name, name)
+    name = SHORT_NAMES.get(name, name)
 
     def key(record: Record) -> tuple[int, float, str]:
         value = RowView(record, now).get(name)
@@ -131,9 +144,8 @@ def _listing(
 
     if columns is not None:
         asked = [name.strip() for name in columns.split(",") if name.strip()]
-        chosen = {"step": "time_step", "time-step": "time_step", "took": "duration"}
         views = [RowView(record, now) for record in records]
-        cells = [[view.get(chosen.get(name, name)) for name in asked] for view in views]
+        cells = [[view.get(SHORT_NAMES.get(name, name)) for name in asked] for view in views]
         return asked, cells if everything else [list(map(_shown, row)) for row in cells]
     texts = [tracked_texts(record.index) for record in records]
     keys = list(dict.fromkeys(key for text in texts for key in text))
@@ -165,16 +177,13 @@ def _shown(value: object) -> object:
 
 def show(
     run: RunArgument = "@last",
-    metric: Annotated[
-        list[str] | None,
-        typer.Option("--metric", "-m", help="Chart this metric (repeatable).", show_default=False),
-    ] = None,
+    metric: Metrics = None,
     table: TableOption = None,
     archived: Archived = False,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show everything about one run, with a small chart."""
+    """Show everything about one run, with a small chart of the metrics of --metric (or a likely one)."""
     found = open_database(data_root, archived=archived).find(run, table)
     if as_json:
         from rla_client.database.terminal import json_text
@@ -202,10 +211,18 @@ def _facts(run: Run) -> dict[str, Any]:
         "metrics": record.metrics,
         "items": {item.kind: {"paths": item.paths, "bytes": item_bytes(item)[0]} for item in run.items},
         "checkpoints": [path.name for path in run.checkpoints],
+        "checkpoints_on_master": _pruned_checkpoints(run),
         "figures": [path.name for path in run.figures],
         "run_file": _run_file(run),
         "problems": list(record.problems),
     }
+
+
+def _pruned_checkpoints(run: Run) -> list[str]:
+    from rla_client.layout import CHECKPOINT
+    from rla_client.pruned import pruned_files
+
+    return [note.name for note in pruned_files(run.folder(CHECKPOINT))]
 
 
 def _run_file(run: Run) -> dict[str, Any]:
@@ -255,6 +272,9 @@ def _print_run(run: Run, metrics: list[str]) -> None:
     if checkpoints:
         names = ", ".join(path.name for path in checkpoints[-5:])
         say(f"checkpoints\n  {cut(clean(names), width() - 2)}")
+    pruned = _pruned_checkpoints(run)
+    if pruned:
+        say(f"checkpoints on the master, fetched when loaded\n  {cut(clean(', '.join(pruned)), width() - 2)}")
     _print_charts(run, metrics)
     for problem in record.problems:
         say_aside(f"problem: {problem}")
@@ -309,20 +329,25 @@ def _likely_metric(names: Sequence[str]) -> list[str]:
 
 
 def diff(
-    a: Annotated[str, typer.Argument(metavar="RUN_A", help="Index, a unique part of it, or @last.")],
-    b: Annotated[str, typer.Argument(metavar="RUN_B", help="The other run.")],
+    a: RunArgument,
+    b: OtherRun,
     code: Annotated[bool, typer.Option(help="Compare the code snapshots too.")] = True,
     table: TableOption = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
+    as_csv: AsCsv = False,
 ) -> None:
     """What differs between two runs: hyper-parameters, environment, code lines."""
     from rla_client.database.compare import run_differences
-    from rla_client.database.terminal import json_text, table_text
+    from rla_client.database.terminal import csv_text, json_text, table_text
 
     database = open_database(data_root)
     first, second = database.find(a, table), database.find(b, table)
     sections = run_differences(first, second, _run_file(first), _run_file(second))
+    if as_csv:
+        cells = [[name, key, *values] for name, rows in sections.items() for key, values in rows.items()]
+        say(csv_text(["section", "name", first.index, second.index], cells))
+        return
     lines = first.code_diff(second) if code else ""
     if as_json:
         say(json_text({**{name: dict(rows) for name, rows in sections.items()}, "code": lines}))
@@ -341,16 +366,13 @@ def compare(
     runs: RunArguments = None,
     where: Where = None,
     since: Since = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option("--metric", "-m", help="Add its last value (repeatable).", show_default=False),
-    ] = None,
+    metric: Metrics = None,
     table: TableOption = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """Table of the hyper-parameters in which runs differ."""
+    """Table of the hyper-parameters in which runs differ, with last values of the metrics of --metric."""
     from rla_client.database.compare import differing_keys
 
     database = open_database(data_root)

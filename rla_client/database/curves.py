@@ -38,7 +38,7 @@ def long_frame(
     now_ns = int(clock() * 1e9)
     names = list(dict.fromkeys([x, *metrics]))
 
-    continued = database.continued_runs()
+    continued = database.links()
 
     def columns(table: str, index: str, wanted: Sequence[str]) -> dict[str, Any]:
         path = f"{database.data_root}/{LOG}/{table}/{index}/{PROGRESS_FILE}"

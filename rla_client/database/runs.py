@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -108,7 +109,7 @@ class Database:
         now = clock()
         chosen = [record for record in found if test(RowView(record, now))]
         if not chosen:
-            _check_names(test, found)
+            check_names(test.names, found)
         return chosen[-limit:] if limit is not None else chosen
 
     def count(self, table: str | None = None, since: Since = None) -> int:
@@ -199,10 +200,11 @@ class Database:
         names = [metrics] if isinstance(metrics, str) else list(metrics)
         return long_frame(self, self._pairs(runs), names, x, bound)
 
-    def continued_runs(self) -> set[tuple[str, str]]:
-        """(table, index) of the runs that go on with another one (see `chains`), as of the last look."""
+    def links(self) -> dict[tuple[str, str], str]:
+        """(table, index) of each run that goes on with another one (see `chains`) → that one's index."""
         with Catalogue(self.data_root) as catalogue:
-            return catalogue.continued()
+            catalogue.refresh_newest(int(clock() * 1e9), self.progress, limit=1)
+            return catalogue.links()
 
     def curve_cache(self) -> CurveCache:
         """The column cache of this database on this machine."""
@@ -358,19 +360,22 @@ def _filter(text: str) -> Where:
     return Where(text)
 
 
-def _check_names(test: Where, records: Sequence[Record]) -> None:
-    """Complain about a name in a filter that no run has, or the user waits for rows in vain."""
-    if not records:
+def check_names(names: AbstractSet[str], records: Sequence[Record]) -> None:
+    """Complain about a name that no run has, or the user waits for rows in vain.
+
+    Raises:
+        ArgumentError: no run has one of them; the message lists those that there are.
+    """
+    missing = names - set(FIELDS)
+    if not records or not missing:
         return
     known: set[str] = set(FIELDS)
     for record in records:
         known.update(record.hyper.flat(), record.metrics)
-    missing = sorted(
-        name for name in test.names - known if not any(key.startswith(f"{name}.") for key in known)
-    )
-    if missing:
+    lacking = sorted(name for name in missing - known if not any(key.startswith(f"{name}.") for key in known))
+    if lacking:
         listing = ", ".join(sorted(known)[:60])
-        message = f"no run has {', '.join(map(repr, missing))}; known names: {listing}"
+        message = f"no run has {', '.join(map(repr, lacking))}; known names: {listing}"
         raise ArgumentError(message)
 
 

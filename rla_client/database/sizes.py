@@ -1,4 +1,4 @@
-"""Disk use of a database by table and kind."""
+"""Disk use of a database by table and kind, and what of it was pruned to the master."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from pathlib import Path
 
 from rla_client.database.changes import HIDDEN, trash_entries
 from rla_client.database.tree import Item, archived_root, find_items, find_tables, item_bytes
-from rla_client.layout import DEFAULT_LOG_TYPES
+from rla_client.layout import CHECKPOINT, DEFAULT_LOG_TYPES, OTHER_RESULTS, TMP_DATA
+from rla_client.pruned import pruned_below
 
-Row = tuple[str, str, int, int]
+Row = tuple[str, str, int, int, int]
+PRUNABLE = (CHECKPOINT, OTHER_RESULTS, TMP_DATA)  # kinds that `rla-agent prune` takes files from
 
 
 def disk_use(data_root: Path) -> list[Row]:
-    """Rows (table, kind, items, bytes); the archive as tables `arc:<table>`, the trash as one row."""
+    """Rows (table, kind, items, bytes, bytes on the master alone).
+
+    The archive comes as tables `arc:<table>`, the trash as one row.
+    """
     rows = _tables(data_root, "")
     if archived_root(data_root).is_dir():
         rows += _tables(archived_root(data_root), "arc:")
@@ -20,7 +25,7 @@ def disk_use(data_root: Path) -> list[Row]:
         entries = trash_entries(data_root)
         if entries:
             rows.append(
-                ("(trash)", "", sum(len(entry.moves) for entry in entries), sum(e.bytes for e in entries))
+                ("(trash)", "", sum(len(entry.moves) for entry in entries), sum(e.bytes for e in entries), 0)
             )
     return rows
 
@@ -31,5 +36,7 @@ def _tables(data_root: Path, prefix: str) -> list[Row]:
         for kind in DEFAULT_LOG_TYPES:
             items: list[Item] = find_items(data_root, kind, table)
             if items:
-                rows.append((prefix + table, kind, len(items), sum(item_bytes(item)[0] for item in items)))
+                size = sum(item_bytes(item)[0] for item in items)
+                pruned = sum(pruned_below(item.paths[0])[0] for item in items) if kind in PRUNABLE else 0
+                rows.append((prefix + table, kind, len(items), size, pruned))
     return rows

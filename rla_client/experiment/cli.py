@@ -59,7 +59,8 @@ def rerun(
     folder: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[DIR]", help="A new folder for code and run; default: <run>-rerun beside it."
+            metavar="[DIR]",
+            help="A new folder for code and run; default: <run>-rerun, beside it or (items) here.",
         ),
     ] = None,
     table: TableOption = None,
@@ -67,10 +68,13 @@ def rerun(
 ) -> None:
     """Run the same code and parameters again and compare the curves (exit code 1: they differ)."""
     from rla_client.experiment import commands  # noqa: PLC0415
+    from rla_client.experiment.database_run import ItemPlace  # noqa: PLC0415
     from rla_client.experiment.directories import claim_folder  # noqa: PLC0415
 
     log_dir = _log_dir(run, table, data_root)
-    wanted = folder or Path.cwd() / f"{log_dir.name[:100]}-rerun"
+    # beside a plain run: data/local is no part of later archives; not among a database's items
+    base = log_dir.parent if ItemPlace.of(log_dir) is None else Path.cwd()
+    wanted = folder or base / f"{log_dir.name[:100]}-rerun"
     target = claim_folder(wanted, existing=folder is not None)
     compared = commands.rerun(log_dir, target)
     first, second = compared.rows

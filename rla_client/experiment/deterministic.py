@@ -6,7 +6,7 @@ the uninterrupted one would have drawn. Seeds of sampler workers are derived fro
 (seed, worker, epoch) by numpy's SeedSequence: they never depend on which process ran before.
 
 torch and tensorflow are touched only if the program has imported them already.
-`limits()` names what no call can make repeatable.
+`limits()` names what no call can make repeatable; the text log of an experiment gets it with the seed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,14 @@ def set_seed(seed: int) -> None:
     Raises:
         ArgumentError: seed is no whole number in that range.
     """
+    value = _check_seed(seed)
+    _note_limits(value)
+    _seed_all(value)
+
+
+def _seed_all(value: int) -> None:
     import numpy as np  # noqa: PLC0415 - keeps the package's import light
 
-    value = _check_seed(seed)
     _current["seed"] = value
     random.seed(value)
     np.random.seed(value)  # noqa: NPY002 - the global generator is what user code draws from
@@ -86,6 +91,8 @@ def capture_rng() -> RngState:
         state["torch"] = torch.get_rng_state().numpy().tobytes()
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             state["cuda"] = [one.numpy().tobytes() for one in torch.cuda.get_rng_state_all()]
+    if "tensorflow" in sys.modules:
+        state["tensorflow"] = _capture_tensorflow()
     return state
 
 
@@ -93,7 +100,7 @@ def restore_rng(state: RngState) -> None:
     """Put every generator back to where `capture_rng` saw it."""
     seed = state.get("seed")
     if seed is not None:
-        set_seed(seed)  # also the settings of torch, which no state holds
+        _seed_all(_check_seed(seed))  # also the settings of torch, which no state holds
     restore_generators(state)
 
 
@@ -105,6 +112,8 @@ def restore_generators(state: RngState) -> None:
     np.random.set_state(state["numpy"])  # noqa: NPY002
     if "torch" in state:
         _restore_torch(state)
+    if state.get("tensorflow") is not None:
+        _restore_tensorflow(state["tensorflow"])
 
 
 def limits() -> tuple[str, ...]:
@@ -122,8 +131,20 @@ def limits() -> tuple[str, ...]:
         if os.environ.get("CUBLAS_WORKSPACE_CONFIG") is None:
             notes.append(f"cuBLAS needs CUBLAS_WORKSPACE_CONFIG={CUBLAS_WORKSPACE} before CUDA starts")
     if "tensorflow" in sys.modules:
-        notes.append("tensorflow's generator state is not part of snapshots")
+        notes.append("random operations inside a tf.function go on counting, whatever a snapshot says")
+        notes.append("tensorflow's GPU operations need tf.config.experimental.enable_op_determinism()")
     return tuple(note for note in notes if note)
+
+
+def _note_limits(seed: int) -> None:
+    from rla_client.experiment.outputs import current_outputs  # noqa: PLC0415 - torch-free, but not light
+
+    if current_outputs() is None:
+        return
+    from rla_client import logger  # noqa: PLC0415
+
+    text = "".join(f"\n  - {note}" for note in limits())
+    logger.get_current().log(f"seed {seed}; it cannot make repeatable:{text}", echo=False)
 
 
 def _check_seed(seed: object) -> int:
@@ -173,3 +194,33 @@ def _restore_torch(state: RngState) -> None:
         torch.cuda.set_rng_state_all([tensor(one) for one in state["cuda"]])
     else:
         warnings.warn("the snapshot's CUDA generators do not fit this machine's devices", stacklevel=2)
+
+
+def _capture_tensorflow() -> dict[str, Any]:
+    """States of tensorflow's global generator and of the one that seeds eager operations."""
+    import tensorflow as tf  # noqa: PLC0415
+
+    seeds = _tensorflow_seeds()
+    generator = tf.random.get_global_generator().state.numpy() if hasattr(tf.random, "Generator") else None
+    return {"seeds": None if seeds is None else seeds.getstate(), "generator": generator}
+
+
+def _restore_tensorflow(state: dict[str, Any]) -> None:
+    import tensorflow as tf  # noqa: PLC0415
+
+    if state["generator"] is not None:
+        tf.random.get_global_generator().reset(state["generator"])
+    seeds = _tensorflow_seeds()
+    if seeds is not None and state["seeds"] is not None:
+        seeds.setstate(state["seeds"])
+
+
+def _tensorflow_seeds() -> random.Random | None:
+    """Where eager operations get their seeds; there is none before `tf.random.set_seed`."""
+    try:
+        from tensorflow.python.eager import context  # noqa: PLC0415
+
+        found = context.context()._rng  # noqa: SLF001 - no public way leads to it
+    except (ImportError, AttributeError):
+        return None
+    return found if isinstance(found, random.Random) else None

@@ -30,7 +30,6 @@ from typing import Any
 
 from rla_client.errors import LaunchError
 from rla_client.experiment.launch import METADATA_NAME, VARIANT_NAME, Repository, git
-from rla_client.layout import check_relative
 from rla_client.storage import atomic_file, write_atomic
 
 ARCHIVE_NAME = "launch_archive.tar.xz"
@@ -252,7 +251,7 @@ def _open_archive(archive_dir: Path) -> tarfile.TarFile:
 def _put_back(tar: tarfile.TarFile, member: tarfile.TarInfo, entry: dict[str, Any], target: Path) -> None:
     if "link" in entry:
         return
-    final = target.joinpath(*check_relative(member.name, what="archived file"))
+    final = _place(target, member.name)
     source = tar.extractfile(member)
     data = b"" if source is None else source.read()
     if hashlib.sha256(data).hexdigest() != entry["sha256"]:
@@ -263,9 +262,18 @@ def _put_back(tar: tarfile.TarFile, member: tarfile.TarInfo, entry: dict[str, An
     final.chmod(entry["mode"] & 0o777)
 
 
+def _place(target: Path, name: str) -> Path:
+    """Where an archived name goes. Any name that git takes is fine, as long as it stays below `target`."""
+    parts = name.split("/")
+    if any(part in {"", ".", ".."} or "\0" in part for part in parts):
+        message = f"the archive holds {name!r}, which is no path below a folder"
+        raise LaunchError(message)
+    return target.joinpath(*parts)
+
+
 def _put_links(manifest: Manifest, target: Path) -> None:
     for name, entry in manifest.files.items():  # last, so that no file is written through one
         if "link" in entry:
-            final = target.joinpath(*check_relative(name, what="archived link"))
+            final = _place(target, name)
             final.parent.mkdir(parents=True, exist_ok=True)
             final.symlink_to(entry["link"])

@@ -157,7 +157,12 @@ def plot_func(  # noqa: C901, PLR0913, PLR0917 - RLA's signature
     database = Database(data_root)
     check_table(database.data_root, task_table_name)
     say = print if verbose else _silent
-    found = select(database.data_root, task_table_name, regs, LOG, hp_filter_dict, say)
+    earlier = {(table, parent) for (table, _), parent in database.links().items()}
+    found = [
+        run
+        for run in select(database.data_root, task_table_name, regs, LOG, hp_filter_dict, say)
+        if (run.table, run.index) not in earlier
+    ]
     if summarize_res:
         for reg in regs:
             print(f"{reg}: {sum(run.reg == reg for run in found)} run(s)")  # noqa: T201 - as RLA

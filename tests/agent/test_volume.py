@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rla_agent.opening import why_late
 from rla_agent.start_up import sweep_half_made
 from rla_agent.stream_removal import GONE_PREFIX, remove_stream
+from rla_agent.volume import ASLEEP_S, LOCK_LOOK_S
+from rla_client.plain_run import open_plain_run
+from rla_client.protocol import FrameKind, encode_frame, pack
 from rla_client.spool import stream_names
 
 NAME = "0000000000000001-1-0123abcd"
@@ -53,3 +64,57 @@ def test_what_a_client_makes_right_now_is_left_alone(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == [f".rla-tmp-{NAME}"]
     sweep_half_made(tmp_path, older_than_s=-1.0)
     assert os.listdir(tmp_path) == []
+
+
+def let_sleep(wait_until: Callable[..., Any]) -> None:
+    since = time.monotonic()
+    wait_until(lambda: time.monotonic() - since > ASLEEP_S + 2 * LOCK_LOOK_S, what="the streams' sleep")
+
+
+def test_a_row_whose_message_was_lost_wakes_a_sleeping_stream(
+    agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    run = open_plain_run(str(tmp_path / "run"), ("csv",), None, None, "", {})
+    try:
+        run.logger.record("x", 1)
+        run.logger.dump()
+        assert run.outbox is not None
+        assert run.outbox.flush(20)
+        let_sleep(wait_until)
+        assert run.outbox._writer is not None
+        run.outbox._writer.append(encode_frame(FrameKind.ROW, pack([2, 2.0, {"x": 2}])), 1)  # and no message
+        csv = tmp_path / "run" / "progress.csv"
+        wait_until(lambda: len(csv.read_text().splitlines()) == 3, what="the second row")
+    finally:
+        run.close("finished", "")
+
+
+def test_a_sleeping_run_that_is_killed_is_known(
+    agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    code = (
+        "import sys\n"
+        "from rla_client import logger\n"
+        "logger.configure(sys.argv[1], ['csv'])\n"
+        "logger.logkv('x', 1); logger.dumpkvs(); print(logger.flush(20), flush=True); sys.stdin.read()\n"
+    )
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path / "run"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert trainer.stdout is not None
+    with trainer:
+        assert b"True" in trainer.stdout.readline()
+        let_sleep(wait_until)
+        trainer.send_signal(signal.SIGKILL)
+    file = tmp_path / "run" / "run.json"
+    wait_until(lambda: json.loads(file.read_bytes())["state"] == "killed", what="state killed")
+
+
+def test_a_stream_that_cannot_be_taken_in_yet_says_of_which_run_it_is() -> None:
+    class Opening:
+        log_folder = "/data/log/t/1"
+
+    text = why_late(Opening(), OSError(30, "Read-only file system", "warn.txt"))  # type: ignore[arg-type]
+    assert all(
+        part in text for part in ("/data/log/t/1", "Read-only file system", "warn.txt", "wait in the spool")
+    )

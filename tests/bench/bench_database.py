@@ -115,6 +115,9 @@ def bench_listing(root: Path, state: Path, count: int) -> None:
     report("`rla ls --where`", best(times), 0.5)
     times = [rla(root, state, "show", "@last")[0] for _ in range(3)]
     report("`rla show @last`, with interpreter start", best(times), 0.3)
+    part = folders[count // 2].name[:15]
+    times = [rla(root, state, "show", f"{folders[count // 2].parent.name}/{part}")[0] for _ in range(3)]
+    report("`rla show DAY/TIME`, one of all runs by a part of its index", best(times), 0.3)
 
 
 def make_curves(root: Path, count: int) -> list[Path]:

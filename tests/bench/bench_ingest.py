@@ -4,8 +4,9 @@
 
 - ingest: a spool of rows of 10 scalars, taken into CSV and TensorBoard until all is durable;
   scalars per second of wall time and of agent CPU.
-- late keys: 500 new keys on a CSV of 100,000 rows, in one row and one a row; what the training
-  loop feels, and what the agent writes beside the size of the final file.
+- late keys: 500 new keys on a CSV of 100,000 rows, in one row and one a row; what a training call
+  takes before they come, while the file is widened and afterwards, beside the same loop without
+  late keys; and what the agent writes beside the size of the final file.
 - wide row: one row of 5,000 keys.
 """
 
@@ -25,9 +26,9 @@ from stage import Stage, cpu_seconds, quantiles, wait_until, written_bytes
 INGEST_TARGET = 400_000
 WRITTEN_TARGET = 5.0
 LATE_KEYS = 500
-LATE_PAUSE_S = 0.01
+LATE_PAUSE_S = 0.01  # of the loop, after each ROWS_A_TURN rows
+ROWS_A_TURN = 4
 METRICS = [f"group/metric_{number}" for number in range(10)]
-SAMPLE_ROWS = 20_000  # of the loop before late keys come, to compare with
 
 
 # -- the training process ----------------------------------------------------------------------
@@ -47,7 +48,7 @@ def client(chosen: argparse.Namespace) -> None:
     if chosen.case == "rows":
         write_rows(chosen.rows)
     elif chosen.case == "late":
-        result |= late_keys(chosen.rows, at_once=chosen.at_once)
+        result |= late_keys(chosen.rows, chosen.late)
     else:
         result |= wide_row()
     Path(chosen.result).write_text(json.dumps(result))
@@ -69,29 +70,32 @@ def write_rows(count: int, begin: int = 0) -> list[int]:
     return taken
 
 
-def late_keys(rows: int, *, at_once: bool) -> dict[str, Any]:
-    """A long CSV, then new keys; times of the rows before and of those with and after late keys."""
+def late_keys(rows: int, how: str) -> dict[str, Any]:
+    """A long CSV, then `how` (once, each, never) new keys; times of calls in three phases alike."""
     from rla_client import logger
 
-    write_rows(rows - SAMPLE_ROWS)
-    logger.flush(120)
-    before = []
-    for number in range(SAMPLE_ROWS // 10):
-        before += write_rows(10, rows - SAMPLE_ROWS + 10 * number)
-        time.sleep(LATE_PAUSE_S / 10)
-    after: list[int] = []
-    for number in range(LATE_KEYS):
-        if not at_once:
-            logger.record_tabular(f"late/key_{number}", float(number))
-        elif number == 0:
-            for other in range(LATE_KEYS):
-                logger.record_tabular(f"late/key_{other}", float(other))
-        after += write_rows(4, rows + 4 * number)
-        time.sleep(LATE_PAUSE_S)
-    began = time.perf_counter()
-    done = logger.flush(300)
-    return {"before": quantiles(before), "after": quantiles(after[1:] if at_once else after),
-            "flush_s": time.perf_counter() - began, "done": done}  # fmt: skip
+    write_rows(rows)
+    assert logger.flush(300)
+    written = rows
+    result: dict[str, Any] = {}
+    for phase in ("before", "during", "after"):
+        taken: list[int] = []
+        for turn in range(LATE_KEYS):
+            late = LATE_KEYS if how == "once" and turn == 0 else int(how == "each")
+            for number in range(turn, turn + late) if phase == "during" else ():
+                logger.record_tabular(f"late/key_{number}", float(number))
+            times = write_rows(ROWS_A_TURN, written)
+            if late > 1 and phase == "during":
+                result["row_of_all_us"] = times.pop(0) / 1000  # its size counts, not the widening
+            taken += times
+            written += ROWS_A_TURN
+            time.sleep(LATE_PAUSE_S)
+        result[phase] = quantiles(taken)
+        if phase == "during":  # rows with the last new keys are in the file when this returns
+            began = time.perf_counter()
+            result["done"] = logger.flush(300)
+            result["flush_s"] = time.perf_counter() - began
+    return result | {"rows": written}
 
 
 def wide_row() -> dict[str, Any]:
@@ -139,30 +143,36 @@ def bench_ingest(rows: int) -> None:
         )
 
 
-def bench_late(rows: int, *, at_once: bool) -> None:
-    """Late keys on a long CSV."""
+def bench_late(rows: int, how: str, beside: dict[str, Any] | None) -> dict[str, Any]:
+    """Late keys on a long CSV; `beside`: what the same loop without late keys took."""
     with Stage("AGENT:\n  autostart: false\n") as stage:
         pid = stage.agent()
-        options = ["--case", "late", "--rows", str(rows), "--sinks", "csv"] + ["--at-once"] * at_once
-        found = run_client(stage, *options)
+        found = run_client(stage, "--case", "late", "--rows", str(rows), "--sinks", "csv", "--late", how)
         wrote = written_bytes(pid)
         file = Path(found["log_dir"]) / "progress.csv"
         size = file.stat().st_size
         with file.open(newline="") as source:
             header, *lines = csv.reader(source)
-        whole = len(header) == len(METRICS) + 2 + LATE_KEYS and all(
-            len(line) == len(header) for line in lines
-        )
-        print(f"late keys: {LATE_KEYS} {'in one row' if at_once else 'one a row'} on {rows:,} rows")
-        for name in ("before", "after"):
-            p50, p99, p999, most = found[name]
-            print(f"  loop {name:<7} p50 {p50:7.2f}  p99 {p99:7.2f}  p99.9 {p999:8.2f}  max {most:9.1f} us")
-        print(
-            f"  agent wrote {wrote >> 20} MiB = {wrote / size:.2f} x the final file of {size >> 20} MiB "
-            f"(goal {WRITTEN_TARGET:g}); {len(lines):,} rows, {len(header)} columns, "
-            f"{'whole' if whole else 'BROKEN'}; durable {found['flush_s']:.1f} s after the loop: {found['done']}",  # noqa: E501
-            flush=True,
-        )
+    if beside is None:
+        return found
+    print(f"late keys: {LATE_KEYS} {'in one row' if how == 'once' else 'one a row'} on {rows:,} rows")
+    for phase in ("before", "during", "after"):
+        for name, times in (("", found[phase]), ("  the same without late keys", beside[phase])):
+            p50, p99, p999, most = times
+            title = name or f"call {phase} the widening"
+            print(f"  {title:<28} p50 {p50:7.2f}  p99 {p99:8.2f}  p99.9 {p999:8.2f}  max {most:9.1f} us")
+    if "row_of_all_us" in found:
+        print(f"  the row of {LATE_KEYS} new keys itself: {found['row_of_all_us']:.0f} us")
+    columns = len(METRICS) + 2 + LATE_KEYS
+    whole = len(header) == columns and all(len(line) == columns for line in lines)
+    whole &= len(lines) == found["rows"]
+    print(
+        f"  agent wrote {wrote >> 20} MiB = {wrote / size:.2f} x the final file of {size >> 20} MiB "
+        f"(goal {WRITTEN_TARGET:g}); {len(lines):,} rows, {len(header)} columns, "
+        f"{'whole' if whole else 'BROKEN'}; durable {found['flush_s']:.1f} s after the last key: {found['done']}",  # noqa: E501
+        flush=True,
+    )
+    return found
 
 
 def bench_wide() -> None:
@@ -185,19 +195,18 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--late-rows", type=int, default=100_000)
     parser.add_argument("--only", default="")
-    for name in ("--client", "--result", "--case", "--sinks"):
+    for name in ("--client", "--result", "--case", "--sinks", "--late"):
         parser.add_argument(name, help=argparse.SUPPRESS)
-    parser.add_argument("--at-once", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.client:
         client(chosen)
         return
     if chosen.only in "ingest":
         bench_ingest(chosen.rows)
-    if chosen.only in "late at once":
-        bench_late(chosen.late_rows, at_once=True)
-    if chosen.only in "late one a row":
-        bench_late(chosen.late_rows, at_once=False)
+    if chosen.only in "late keys":
+        beside = bench_late(chosen.late_rows, "never", None)
+        bench_late(chosen.late_rows, "once", beside)
+        bench_late(chosen.late_rows, "each", beside)
     if chosen.only in "wide":
         bench_wide()
     sys.stdout.flush()

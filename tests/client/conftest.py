@@ -1,19 +1,23 @@
-"""A run whose jobs are done on demand, for the tests of figures, images and videos."""
+"""Runs whose jobs the tests do themselves: of figures, images, videos, and of checkpoints."""
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from spooled import stop_autostart
 
 from rla_agent.sinks.figure import FigureResult, parse_figure, run_figure
 from rla_agent.sinks.media import sweep_slots
-from rla_client import media_jobs
+from rla_client import logger, media_jobs
+from rla_client.checkpoint_job import ARENA_FOLDER, spool_key
 from rla_client.clock import time_step_holder
 from rla_client.config import AgentConfig
 from rla_client.outbox import Outbox
@@ -21,6 +25,9 @@ from rla_client.places import Places
 from rla_client.protocol import FrameKind, iter_frames, unpack
 from rla_client.recorders import RecordingTarget, bind
 from rla_client.render import FigureUnpickler
+
+if TYPE_CHECKING:
+    from rla_client.checkpoint import CheckpointSaver
 
 
 @dataclass
@@ -80,3 +87,63 @@ def run_fixture(places: Places, tmp_path: Path) -> Iterator[RecordingRun]:
     opened.outbox.release()
     if stream is not None:
         sweep_slots(stream.name)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run's checkpoint folder."""
+    made = tmp_path / "checkpoint"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def outbox(places: Places, wait_until: Callable[..., Any]) -> Iterator[Outbox]:
+    """Of a run whose agent is not started."""
+    made = Outbox(places, {"pid": os.getpid()}, AgentConfig(autostart=False))
+    yield made
+    made.close("finished", "")
+    wait_until(lambda: not any(thread.name == "rla-blob-sync" for thread in threading.enumerate()), 30)
+
+
+@pytest.fixture
+def saver(
+    outbox: Outbox, places: Places, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[CheckpointSaver]:
+    """With an arena of two slots of 9 MiB, a moment after new_saver."""
+    from rla_client import arena
+    from rla_client.checkpoint import CheckpointSaver
+
+    monkeypatch.setattr(arena, "SMALL_ARENA_BYTES", 0)
+    made = CheckpointSaver(outbox, folder, max_to_keep=2)
+    assert made._pool is not None
+    assert made._pool.wait_prepared(30)
+    yield made
+    made.close()
+    key = spool_key(places.spool)
+    for name in os.listdir(ARENA_FOLDER):
+        if f"-{key}-" in name:
+            os.unlink(os.path.join(ARENA_FOLDER, name))
+
+
+@pytest.fixture
+def fresh_manager(places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """`exp_manager` as after import, in a project folder `code`; no agent is started."""
+    from rla_client.manager import ExpManager, exp_manager
+
+    stop_autostart(places)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("pass\n")
+    logging.getLogger("rla_client").disabled = True
+    fresh = vars(ExpManager()).copy()
+    exp_manager.__dict__.update(fresh)
+    time_step_holder.set_time(0)
+    yield
+    logging.getLogger("rla_client").disabled = False
+    exp_manager.close()
+    logger.reset()
+    logger.get_current().forget_pending()
+    exp_manager.__dict__.update(vars(ExpManager()))
+    time_step_holder.set_time(0)
+    os.environ.pop("RLA_RUN", None)

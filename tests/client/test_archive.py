@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from rla_client.archive import encode_archive, join_arrays, load_custom_data, split_arrays, write_archive
+from rla_client import custom_values
+from rla_client.archive import encode_archive, load_custom_data, write_archive
+from rla_client.custom_values import join_arrays, register_custom_type, split_arrays
 from rla_client.errors import ArgumentError
 
 
@@ -54,3 +58,49 @@ def test_missing_arrays_become_none() -> None:
     arrays: dict[str, object] = {}
     plain = split_arrays({"a": np.ones(2)}, arrays, "")
     assert join_arrays(plain, {}) == {"a": None}
+
+
+class Range:
+    def __init__(self, low: float, high: Any) -> None:
+        self.low, self.high = low, high
+
+
+def test_tuples_sets_keys_and_registered_objects_come_back(tmp_path: Path) -> None:
+    """random.getstate() is a tuple that random.setstate takes; epochs are ints."""
+    custom = {
+        "state": random.getstate(),
+        "epochs": {1: 0.5, (2, "b"): [1], None: 2},
+        "set": {1, 2},
+        "bytes": b"\x00\xff",
+        "marked": {"__rla_array__": "mine"},
+        "a/b": np.ones(1),
+        "a": {"b": np.zeros(1)},
+    }
+    found = round_trip(custom, tmp_path)
+    for key in ("state", "epochs", "set", "bytes", "marked"):
+        assert found[key] == custom[key], key
+    random.setstate(found["state"])  # type: ignore[arg-type]
+    assert (found["a/b"].tolist(), found["a"]["b"].tolist()) == ([1.0], [0.0])  # type: ignore[attr-defined, index]
+
+
+def test_a_registered_pair_of_functions_keeps_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custom_values, "_types", {})
+    register_custom_type(Range, lambda one: [one.low, one.high], lambda plain: Range(*plain), "range")
+    found = round_trip({"one": [Range(1.0, np.ones(2))]}, tmp_path)["one"][0]  # type: ignore[index]
+    assert (found.low, found.high.tolist()) == (1.0, [1.0, 1.0])
+    monkeypatch.setattr(custom_values, "_types", {})
+    text = (tmp_path / "run.json").read_text()
+    unknown = load_custom_data(str(tmp_path / "run.json"), json.loads(text)["custom_data"])["one"][0]
+    assert unknown[0] == 1.0, "who does not know the type gets its plain data"
+
+
+def test_what_contains_itself_is_refused_and_foreign_marks_harm_nothing() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(ArgumentError, match="contains itself"):
+        split_arrays(endless, {}, "x")
+    for mark in ("array", "deque", "tuple", "set", "bytes", "items", "object"):
+        for content in (None, 5, [[[]]], {"a": 1}, "x"):
+            join_arrays({f"__rla_{mark}__": content}, {})

@@ -21,6 +21,7 @@ from rla_client.checkpoint_job import (
     ARENA_FOLDER,
     ARENA_HEADER,
     ARENA_MAGIC,
+    MAX_SLOTS,
     PAGE,
     SLOT_BUSY,
     SLOT_FREE,
@@ -33,7 +34,9 @@ from rla_client.checkpoint_job import (
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Iterator[Path]:
+def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A stream's folder; arenas of two slots, however small these are."""
+    monkeypatch.setattr(arena_module, "SMALL_ARENA_BYTES", 0)
     folder = tmp_path / "spool" / "stream-1"
     folder.mkdir(parents=True)
     yield folder
@@ -46,6 +49,20 @@ def stream(tmp_path: Path) -> Iterator[Path]:
 def ours(stream: Path) -> list[str]:
     key = spool_key(stream.parent)
     return [name for name in os.listdir(ARENA_FOLDER) if f"-{key}-" in name]
+
+
+def test_small_slots_are_more(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small checkpoints may be saved faster than the agent's fsyncs end."""
+    monkeypatch.setattr(arena_module, "SMALL_ARENA_BYTES", 40_000)
+    for slot_bytes, slots in ((PAGE, MAX_SLOTS), (3 * PAGE, 3), (1 << 20, 2)):
+        arena = create_arena(stream, slot_bytes)
+        assert arena is not None
+        assert arena.slots == slots
+        assert [arena.free_slot() for _ in range(2)] == [0, 0]
+        for slot in range(slots):
+            arena.mark(slot, SLOT_BUSY, slot + 1)
+        assert arena.free_slot() is None
+        arena.close(unlink=True)
 
 
 def test_the_file_is_private_and_laid_out_as_documented(stream: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rla_client.errors import ArgumentError
 from rla_client.found_run import RunNotFoundError, find_item, log_file_finder
-from rla_client.loader import ExperimentLoader, _in_order, _loader_of, _overwrite, exp_loader
+from rla_client.loader import ExperimentLoader, _in_order, _last_clock, _loader_of, _overwrite, exp_loader
 from rla_client.manager import ExpManager, exp_manager
 
 LEGACY = Path(
@@ -66,6 +66,21 @@ def test_an_unknown_date_names_the_neighbours(tmp_path: Path) -> None:
     assert item.folder("log").endswith("03-04-05-000006_noip_&/")
     folder, name = log_file_finder("2026/01/02/03-04-05-000006", "t", str(tmp_path / "log"))
     assert (folder, name) == (str(tmp_path / "log/t/2026/01/02"), "03-04-05-000006_noip_&")
+
+
+def test_the_clock_of_a_run_is_that_of_its_last_checkpoint_else_of_its_last_row(tmp_path: Path) -> None:
+    """Databases of the original have no run.json, and some no custom data."""
+    for kind in ("log", "checkpoint"):
+        (tmp_path / f"{kind}/t/2026/01/02/03-04-05-000006_noip_&").mkdir(parents=True)
+    loaded = ExpManager.load_tester("2026/01/02/03-04-05-000006", "t", tmp_path)
+    assert _last_clock(loaded) == 0
+    loaded._run_file = {"time_step": 70}
+    assert _last_clock(loaded) == 70
+    for name in ("checkpoint-20.pt", "checkpoint_9.pt"):
+        (Path(loaded.folder_of("checkpoint")) / name).touch()
+    assert _last_clock(loaded) == 20
+    loaded.add_custom_data("time-step", 60, int)
+    assert _last_clock(loaded) == 60
 
 
 @pytest.mark.skipif(not LEGACY.is_dir(), reason=f"no legacy database at {LEGACY} (RLA_LEGACY_DATA)")

@@ -7,9 +7,10 @@ import json
 import logging
 import os
 import re
+import subprocess
+import sys
 import threading
 from argparse import Namespace
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ import pytest
 import yaml
 from spooled import files, marks, openings, rows, stop_autostart, text_of, values
 
-import rla_client
 from rla_client import exp_manager, logger, time_step_holder
 from rla_client.errors import ArgumentError, ConfigError, NotConfiguredError
 from rla_client.layout import DEFAULT_LOG_TYPES
@@ -27,27 +27,8 @@ from rla_client.manager import ExpManager
 from rla_client.places import Places
 from rla_client.protocol import TextTarget
 
+pytestmark = pytest.mark.usefixtures("fresh_manager")
 CONFIG = {"LOG_USED": ["csv", "log"], "AGENT": {"autostart": False}}
-
-
-@pytest.fixture(autouse=True)
-def _fresh(places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    stop_autostart(places)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "train.py").write_text("pass\n")
-    logging.getLogger("rla_client").disabled = True
-    fresh = vars(ExpManager()).copy()
-    exp_manager.__dict__.update(fresh)
-    time_step_holder.set_time(0)
-    yield
-    logging.getLogger("rla_client").disabled = False
-    exp_manager.close()
-    logger.reset()
-    logger.get_current().forget_pending()
-    exp_manager.__dict__.update(vars(ExpManager()))
-    time_step_holder.set_time(0)
-    os.environ.pop("RLA_RUN", None)
 
 
 def configure(tmp_path: Path, **options: Any) -> None:
@@ -282,7 +263,7 @@ def test_disabled_makes_nothing_and_everything_works(
     tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLA_MODE", "disabled")
-    configure(tmp_path)
+    configure(tmp_path, rla_config={**CONFIG, "LOG_USED": ["csv", "log", "tensorboard"]})
     exp_manager.set_hyper_param(a=1)
     exp_manager.add_record_param(["a"])
     exp_manager.log_files_gen()
@@ -291,9 +272,53 @@ def test_disabled_makes_nothing_and_everything_works(
     logger.warn("text")
     exp_manager.print_args()
     assert exp_manager.flush(1) is True
+    writer = logger.get_tbx_writer()
+    writer.add_scalar("x", 1.0)
+    folders = [exp_manager.log_dir, exp_manager.checkpoint_dir, exp_manager.results_dir, exp_manager.code_dir,
+               exp_manager.hyparameter_dir, exp_manager.tmp_data_dir, exp_manager.pkl_dir]  # fmt: skip
+    assert all(os.path.isdir(folder) for folder in folders if folder is not None)
+    assert None not in folders
+    assert logger.get_dir() == exp_manager.log_dir
     exp_manager.close()
     assert not (tmp_path / "data").exists()
     assert openings(places) == []
+
+
+@pytest.mark.parametrize(("variable", "value"), [("RLA_MODE", "disabled"), ("RANK", "1")])
+def test_files_of_a_run_that_stores_nothing_go_with_the_process(
+    tmp_path: Path, places: Places, variable: str, value: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, sys\n"
+        "from rla_client import exp_manager, logger\n"
+        "exp_manager.configure('t', {'LOG_USED': ['csv', 'tensorboard']}, sys.argv[1], code_root='.')\n"
+        "exp_manager.log_files_gen()\n"
+        "if os.fork() == 0:\n"
+        "    sys.exit(0)  # ends like any Python process; the folder is its parent's\n"
+        "path = os.path.join(exp_manager.log_dir, 'mine.txt')\n"
+        "if os.fork() == 0:\n"
+        "    sys.exit(0)\n"
+        "os.wait(), os.wait()\n"
+        "open(path, 'w').close()\n"
+        "logger.get_tbx_writer().add_embedding(__import__('numpy').eye(3))\n"
+        "print(path)\n"
+    )
+    environment = {**os.environ, variable: value, "TMPDIR": str(tmp_path / "tmp")}
+    (tmp_path / "tmp").mkdir()
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "data"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(tmp_path / "tmp"))
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert not (tmp_path / "data").exists()
+    assert not (tmp_path / "tb").exists()
 
 
 def test_offline_is_told_to_the_agent(
@@ -333,55 +358,6 @@ def test_the_spool_is_never_backed_up_as_code(tmp_path: Path, monkeypatch: pytes
     assert stream.stream_folder is not None
     inode = (stream.stream_folder / "lock").stat().st_ino
     assert f":{inode} " in Path("/proc/locks").read_text()
-
-
-# -- init --------------------------------------------------------------------------------------
-
-
-@dataclass
-class Args:
-    lr: float = 0.1
-    seed: int = 1
-
-
-def test_init_with_everything_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    below = tmp_path / "code" / "deep"
-    below.mkdir()
-    (tmp_path / "code" / "rla_config.yaml").write_text("LOG_USED: [csv]\nAGENT: {autostart: false}\n")
-    monkeypatch.chdir(below)
-    monkeypatch.delenv("RLA_DATA_ROOT", raising=False)
-    manager = rla_client.init("cartpole", config=Args(), track=["seed"])
-    assert manager is exp_manager
-    assert str(manager.log_dir).startswith(str(tmp_path / "code" / "data" / "log" / "cartpole"))
-    assert manager.hyper_param == {"lr": 0.1, "seed": 1}
-    assert manager.info == "&seed=1"
-    manager.close()
-    rla_client.init("cartpole", config=Args(seed=2), track=["seed"])
-    assert manager.info == "&seed=2", "nothing is left from the former one"
-
-
-def test_init_without_a_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLA_DATA_ROOT", str(tmp_path / "elsewhere"))
-    manager = rla_client.init("t", config={"a": 1}, code_root=tmp_path / "code")
-    assert str(manager.log_dir).startswith(str(tmp_path / "elsewhere"))
-    assert manager.config is not None
-    assert manager.config.log_used == ("stdout", "log", "tensorboard", "csv")
-
-
-def test_init_takes_every_kind_of_config(tmp_path: Path) -> None:
-    omegaconf = pytest.importorskip("omegaconf")
-    from rla_client.starting import to_parameters
-
-    assert to_parameters(None) == {}
-    assert to_parameters(Namespace(a=1)) == {"a": 1}
-    assert to_parameters(Args()) == {"lr": 0.1, "seed": 1}
-    config = omegaconf.OmegaConf.create({"a": {"b": 1}, "c": "${a.b}"})
-    assert to_parameters(config) == {"a": {"b": 1}, "c": 1}
-    for wrong in (5, "text", Args, [1]):
-        with pytest.raises(ArgumentError, match="config takes"):
-            to_parameters(wrong)
-    with pytest.raises(ArgumentError, match="list of names"):
-        rla_client.init("t", track="seed", data_root=tmp_path)
 
 
 def test_rows_before_the_run_is_opened_give_one_warning(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -206,3 +208,16 @@ def test_records_of_a_forked_child_are_its_own(new_outbox: Callable[..., Outbox]
     assert os.waitpid(child, 0)[1] == 0
     put(outbox, 2)
     assert rows(outbox) == [0, 2]
+
+
+def test_flush_is_not_true_for_rows_whose_spool_was_removed(
+    new_outbox: Callable[..., Outbox], new_agent: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    outbox = new_outbox()
+    put(outbox, 0)
+    folder = outbox.stream_folder
+    assert folder is not None
+    shutil.rmtree(folder)
+    new_agent().start()
+    assert outbox.flush(20) is False
+    assert str(folder) in caplog.text

@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 
 EXT4_IOC_SHUTDOWN = 0x8004587D
+BLKFLSBUF = 0x1261
 ALL, JOURNAL, NO_FLUSH = 0, 1, 2
 TOOLS = ("mkfs.ext4", "losetup", "mount", "umount", "fsfreeze")
 CANARY = b"this was never synced\n" * 200
@@ -55,7 +56,17 @@ class LoopDisk:
         self.mount()
 
     def mount(self) -> None:
+        """Mount it as a machine does that just booted: with nothing of the device in memory.
+
+        We hold the device open, so its cache outlives the unmounting, with metadata that was changed
+        and never written; a mount that believed it would be of a damaged file system.
+        """
+        fcntl.ioctl(self._held, BLKFLSBUF)
         subprocess.run(["mount", self.device, str(self.folder)], check=True)
+
+    def errors(self) -> int:
+        """What the kernel found wrong with the file system itself: then nothing here means anything."""
+        return int(Path("/sys/fs/ext4", Path(self.device).name, "errors_count").read_text())
 
     def shut_down(self, flag: int) -> None:
         """Stop the file system as a power cut would: every later call on it fails."""

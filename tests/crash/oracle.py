@@ -50,7 +50,12 @@ class Trainer:
     """A workload process and what it told; `rows[stream]`, `texts[stream]`, `durable[stream]` count it."""
 
     def __init__(
-        self, folder: Path, *arguments: str, command: tuple[str, ...] = (), zygote: Zygote | None = None
+        self,
+        folder: Path,
+        *arguments: str,
+        command: tuple[str, ...] = (),
+        zygote: Zygote | None = None,
+        log: Path | None = None,
     ) -> None:
         self.folder = folder
         self.rows = [0, 0]
@@ -61,7 +66,7 @@ class Trainer:
             fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self.process: subprocess.Popen[bytes] | Forked
         if zygote is not None:
-            log = folder.with_name(f"{folder.name}.out")
+            log = Path(os.devnull) if log is None else log
             self.process = zygote.fork("workload", str(folder), "PIPE", *arguments, log=log, pipe=write)
         else:
             self.process = subprocess.Popen(

@@ -42,6 +42,7 @@ class Machine:
         self._config = disk.folder.with_name("power.yaml")
         self._config.write_text(CONFIG)
         self._log = disk.folder.with_name("power-agent.log")
+        self._said = disk.folder.with_name("power-trainers.log")
         self._agent: Forked | None = None
 
     def power_on(self) -> None:
@@ -71,7 +72,7 @@ class Machine:
 
     def _train(self, options: list[str]) -> Trainer:
         folder = self.disk.folder / "data" / f"run-{self.cuts}-{len(self.runs)}"
-        one = Trainer(folder, *options, zygote=self._zygote)
+        one = Trainer(folder, *options, zygote=self._zygote, log=self._said)
         self.runs.append(one)
         return one
 
@@ -94,6 +95,7 @@ class Machine:
             assert content == b"", "what was never synced survived: this is no power cut"
             self.canaries += 1
         canary.unlink(missing_ok=True)
+        assert self.disk.errors() == 0, "this disk lies: no agent has to bear a damaged file system"
         self.cuts += 1
 
     def power_off(self) -> None:
@@ -123,7 +125,8 @@ class Machine:
 
     def compare(self) -> None:
         """After recovery: this cut's runs against what was told, and earlier runs are as they were."""
-        assert "Traceback" not in self.log(), self.log()
+        for path in (self.places.log, self._log):
+            assert not path.exists() or b"Traceback" not in path.read_bytes(), self.log()
         for one in self.runs:
             found, told = check_after_power_cut(one)
             self.found += found
@@ -143,11 +146,11 @@ class Machine:
 
     def log(self) -> str:
         """What the agent said."""
-        paths = [path for path in (self.places.log, self._log) if path.exists()]
-        texts = [path.read_text(errors="replace")[-4000:] for path in paths]
+        paths = [path for path in (self.places.log, self._log, self._said) if path.exists()]
+        texts = [path.read_text(errors="replace").replace("\0", "")[-3000:] for path in paths]
         left = [f"{path}: {path.stat().st_size}" for path in sorted(self.places.spool.rglob("*"))]
         try:
-            told = json.dumps(ask_status(self.places, 1.0), indent=0)[:3000]
+            told = json.dumps(ask_status(self.places, 1.0), indent=0)[:1000]
         except RlaError as error:
             told = str(error)
         return "\n".join([*texts, *left, told])

@@ -34,11 +34,11 @@ NEWER = PROTOCOL_VERSION + 1
 AS_VERSION = """
 import sys
 import rla_client.protocol as protocol
-protocol.PROTOCOL_VERSION = VERSION
-protocol._SEED = (VERSION - 1) << 16
+protocol.PROTOCOL_VERSION = @
+protocol._SEED = (@ - 1) << 16
 for module in list(sys.modules.values()):
-    if getattr(module, "PROTOCOL_VERSION", VERSION) != VERSION:
-        module.PROTOCOL_VERSION = VERSION
+    if getattr(module, "PROTOCOL_VERSION", @) != @:
+        module.PROTOCOL_VERSION = @
 """
 AGENT = "from rla_agent.daemon import main; sys.exit(main())"
 COMMAND = "from rla_agent.cli import main; main()"
@@ -60,11 +60,7 @@ for line in sys.stdin:
 
 
 def script(version: int, text: str) -> list[str]:
-    return [
-        sys.executable,
-        "-c",
-        AS_VERSION.replace("VERSION", str(version), 1).replace("VERSION", str(version)) + text,
-    ]
+    return [sys.executable, "-c", AS_VERSION.replace("@", str(version)) + text]
 
 
 class Client:
@@ -107,6 +103,7 @@ class Client:
 @pytest.fixture
 def client(places: Places, tmp_path: Path) -> Iterator[Callable[[int], Client]]:
     made: list[Client] = []
+    places.stopped_marker.touch()  # clients start no agent
 
     def start(version: int) -> Client:
         made.append(Client(version, tmp_path / "data", tmp_path / f"errors-{len(made)}"))
@@ -117,7 +114,6 @@ def client(places: Places, tmp_path: Path) -> Iterator[Callable[[int], Client]]:
         one.process.kill()
         if not one.process.stdin.closed:  # type: ignore[union-attr]
             one.process.communicate()
-    del places
 
 
 @pytest.fixture
@@ -198,7 +194,6 @@ def test_an_upgrade_in_the_middle_of_a_stream(
     wait_until: Callable[..., Any],
 ) -> None:
     """Frames of this version, then of the next: the first part is taken in, the rest after the upgrade."""
-    places.stopped_marker.touch()
     old, new = client(PROTOCOL_VERSION), client(NEWER)
     for one in (old, new):
         one.rows()

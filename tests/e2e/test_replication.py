@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -222,10 +223,12 @@ def test_a_run_on_the_master_itself_stays_there(project: Project, agent: Any) ->
     assert len(registered["databases"][0]["off"]) == 1
 
 
+RLA = "from rla_client.database.cli import main; main()"
+
+
 def rla(*words: object) -> subprocess.CompletedProcess[str]:
-    code = "from rla_client.database.cli import main; main()"
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, words)],
+        [sys.executable, "-c", RLA, *map(str, words)],
         capture_output=True,
         text=True,
         check=False,
@@ -262,3 +265,44 @@ def test_pull_verify_push(
     assert project.differences()["other"] == project.differences()["missing"] == []
     assert rla("push", *where, project.root).returncode == 0
     assert project.differences()["other"] == project.differences()["missing"] == []
+
+
+@pytest.mark.usefixtures("agent")
+def test_pull_follow(project: Project, tmp_path: Path, wait_until: Callable[..., Any]) -> None:
+    training = project.train()
+    training.tell("rows 5")
+    wait_until(lambda: last_number(project.there(training.log) / "progress.csv") == 5, 20)
+    laptop = tmp_path / "laptop"
+    laptop.mkdir()
+    words = (
+        "pull",
+        "--config",
+        project.config,
+        "--data-root",
+        laptop,
+        "--kind",
+        "log",
+        "--follow",
+        "--every",
+        0.3,
+    )
+    with (tmp_path / "follow.log").open("w") as output:
+        following = subprocess.Popen(
+            [sys.executable, "-c", RLA, *map(str, words)], stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        rows = laptop / training.log.relative_to(project.root.resolve()) / "progress.csv"
+        wait_until(lambda: last_number(rows) == 5, 30, what="the rows on the laptop")
+        inode = rows.stat().st_ino
+        training.tell("rows 10")
+        wait_until(lambda: last_number(rows) == 15, 20, what="new rows on the laptop")
+        assert rows.stat().st_ino == inode
+        project.master.stop()
+        training.tell("rows 10")
+        wait_until(lambda: "trying again" in (tmp_path / "follow.log").read_text(), 30)
+        project.master.start()
+        wait_until(lambda: last_number(rows) == 25, 60, what="rows after the master came back")
+    finally:
+        following.send_signal(signal.SIGINT)
+        assert following.wait(20) == 0
+    assert "Traceback" not in (tmp_path / "follow.log").read_text()

@@ -74,7 +74,7 @@ class MultiprocessingSampler(RemoteSampler):
 
     def _ready(self, indices: list[int]) -> list[int]:
         by_pipe = {self._processes[index].pipe: index for index in indices}
-        return [by_pipe[pipe] for pipe in wait(list(by_pipe))]  # type: ignore[index]
+        return [by_pipe[pipe] for pipe in wait(list(by_pipe))]
 
     def _send(self, index: int, what: str, fields: dict[str, Any]) -> int:
         number = next(self._numbers)

@@ -5,8 +5,9 @@
     garage        reset() → (observation, episode_info)   step → EnvStep (reward, observation, env_info,
                                                           step_type, …)
 
-An environment whose `reset` takes no seed is seeded by its `seed` method where it has one; where it
-has neither, one warning says that its episodes repeat only if they draw from seeded generators.
+An environment whose `reset` takes no seed is seeded by its `seed` method where it has one, else
+through an environment that it wraps (one of its attributes), which is reset once more for that. Where
+there is neither, one warning says that its episodes repeat only if they draw from seeded generators.
 """
 
 from __future__ import annotations
@@ -58,15 +59,26 @@ def step_env(env: Any, action: Any) -> tuple[Any, float, bool, bool, dict[str, A
 def _reset_seeded(env: Any, seed: int) -> Any:  # noqa: ANN401
     if _reset_takes_seed(env):
         return env.reset(seed=seed)
-    if callable(getattr(env, "seed", None)):
-        env.seed(seed)
-    elif type(env) not in _warned:
+    if not _seed_otherwise(env, seed) and type(env) not in _warned:
         _warned.add(type(env))
         _log.warning(
             "reset() of %s takes no seed and there is no seed(): its episodes repeat only if they draw "
             "from generators that set_seed seeds", type(env).__name__,
         )  # fmt: skip
     return env.reset()
+
+
+def _seed_otherwise(env: Any, seed: int) -> bool:  # noqa: ANN401
+    if callable(getattr(env, "seed", None)):
+        env.seed(seed)
+        return True
+    for inner in list(getattr(env, "__dict__", {}).values()):
+        if callable(getattr(inner, "reset", None)) and callable(getattr(inner, "step", None)):
+            if _reset_takes_seed(inner):
+                inner.reset(seed=seed)
+                return True
+            return _seed_otherwise(inner, seed)
+    return False
 
 
 def _reset_takes_seed(env: Any) -> bool:  # noqa: ANN401

@@ -132,7 +132,7 @@ def test_another_node_that_holds_a_copy_does_not_send_it(
 
 def test_an_agent_that_is_still_sending_stops(node: Node, master: Sshd) -> None:
     """Removed while a large file is on its way: the rest is not sent, and nothing is made anew."""
-    node.remote = master.remote(rate_limit_bytes_s=200_000)
+    node.remote = master.remote(rate_limit_bytes_s=1_500_000)
     node.write_config()
     finished_item(node, files=9)
     node.start()

@@ -6,13 +6,16 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from replication_lab import ITEM, Node, Sshd, random_bytes, same_trees, tree, wait_until
+from faulty_link import Proxy
+from replication_lab import ITEM, Node, Sshd, items_only, random_bytes, same_trees, tree, wait_until
 
-from rla_agent.replicate import replication_status, transfer
+from rla_agent.replicate import replication_status, settings, transfer
 from rla_agent.replicate.cli import verify_database
 from rla_agent.replicate.folder import FolderSession
-from rla_agent.replicate.target import RemoteStat, TransientError
-from rla_agent.replicate.transfer import Selection, Tally, fetch, pull, push
+from rla_agent.replicate.pushing import push
+from rla_agent.replicate.sums import parse
+from rla_agent.replicate.target import FullError, LinkError, RemoteStat, TransientError, Upload
+from rla_agent.replicate.transfer import Selection, Tally, fetch, pull
 from rla_client.config import load_config
 from rla_client.errors import UnsafeNameError
 
@@ -102,7 +105,7 @@ def test_the_master_is_not_trusted(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_size_than_announced_is_not_kept(remote: Path, tmp_path: Path) -> None:
-    path = f"log/{ITEM}/progress.csv".encode()
+    path = f"checkpoint/{ITEM}/c_1.pt".encode()
     session = FolderSession(str(remote))
     state = session.stat(path)
     assert state is not None
@@ -110,6 +113,53 @@ def test_a_file_of_another_size_than_announced_is_not_kept(remote: Path, tmp_pat
         with pytest.raises(TransientError):
             fetch(session, str(tmp_path / "local"), path, RemoteStat(size, state.mtime_s))
     assert not [name for name in tree(tmp_path / "local") if "tmp-pull" not in name]
+
+
+def test_a_log_that_grows_there_is_continued_here(remote: Path, tmp_path: Path) -> None:
+    there = remote / "log" / ITEM / "progress.csv"
+    there.write_bytes(b"a,b\n" + b"1,2\n" * 3000)
+    session = FolderSession(str(remote))
+    root = tmp_path / "local"
+    local = root / there.relative_to(remote)
+    logs = Selection(kinds=("log",), table="task")
+    assert pull(session, str(root), logs).files == 1
+    with local.open("rb") as reader:  # as TensorBoard has it open
+        reader.read()
+        with there.open("ab") as file:
+            file.write(b"3,4\n")
+        assert pull(session, str(root), logs).files == 1
+        assert reader.read() == b"3,4\n"
+    assert pull(session, str(root), logs).files == 0
+    for content in (b"a,b\n" + b"9,9\n" * 4000, b"short\n"):  # rewritten there: fetched whole
+        there.write_bytes(content)
+        assert pull(session, str(root), logs).files == 1
+        assert local.read_bytes() == content
+    local.unlink()
+    (tmp_path / "secret").write_bytes(b"short\n")
+    local.symlink_to(tmp_path / "secret")
+    with there.open("ab") as file:
+        file.write(b"more\n")
+    assert pull(session, str(root), logs).files == 1
+    assert (tmp_path / "secret").read_bytes() == b"short\n"
+    assert local.read_bytes() == b"short\nmore\n"
+
+
+def test_a_log_that_grows_while_it_is_fetched(remote: Path, tmp_path: Path) -> None:
+    there = remote / "log" / ITEM / "progress.csv"
+    there.write_bytes(b"a\n")
+
+    class Growing(FolderSession):
+        def read(self, path: bytes, offset: int, count: int) -> bytes:
+            with there.open("ab") as file:
+                file.write(b"1\n")
+            return super().read(path, offset, count)
+
+    root = tmp_path / "local"
+    for _ in range(3):
+        tally = pull(Growing(str(remote)), str(root), Selection(kinds=("log",), table="task"))
+        assert (tally.files, tally.failed) == (1, [])
+    assert there.read_bytes().startswith((root / there.relative_to(remote)).read_bytes())
+    assert [path.name for path in (root / there.relative_to(remote)).parent.iterdir()] == ["progress.csv"]
 
 
 def test_push_sends_what_differs(remote: Path, tmp_path: Path) -> None:
@@ -121,6 +171,74 @@ def test_push_sends_what_differs(remote: Path, tmp_path: Path) -> None:
     before = session.written_bytes
     again = push(session, str(remote), Selection())
     assert (again.files, again.same, session.written_bytes) == (0, 4, before)
+
+
+def test_push_goes_on_where_it_stopped(tmp_path: Path, master: Sshd, proxy: Proxy) -> None:
+    """Over a link that is cut in the middle of a large file; nothing is left over."""
+    node = Node(tmp_path / "node", master.remote(port=proxy.port))
+    node.run()
+    (node.item("checkpoint") / "c_1.pt").write_bytes(random_bytes(20_000_000))
+    (node.item("results") / "small.bin").write_bytes(b"small")
+    config = load_config(node.config)
+    budgets = iter([12_000_000])
+    proxy.cut_after = lambda: next(budgets, -1)
+
+    def sent() -> int:
+        session = settings.target(config, node.state).open()
+        try:
+            push(session, str(node.root), Selection())
+        finally:
+            session.close()
+        return session.written_bytes
+
+    with pytest.raises(LinkError):
+        sent()
+    assert proxy.cuts == 1
+    assert sent() < 12_000_000
+    assert items_only(tree(master.root)) == items_only(tree(node.root))
+
+
+def test_a_full_master_ends_a_push_with_words(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+
+    class Full(FolderSession):
+        def upload(self, job: Upload) -> RemoteStat:
+            raise FullError("send", job.path, "the master's disk is full", "free space on the master")
+
+    node = Node(tmp_path / "node", {})
+    node.run()
+    (node.item("results") / "x.bin").write_bytes(bytes(1_000_000))
+    tally = push(Full(str(there)), str(node.root), Selection())
+    assert tally.files == 0
+    assert len(tally.failed) == 2
+    assert all("disk is full" in line for line in tally.failed)
+
+
+def test_pull_checks_what_came_of_an_ended_run(node: Node, master: Sshd, tmp_path: Path) -> None:
+    node.run()
+    for name in ("plain", "odd\nname", "back\\slash", "damaged", "edited"):
+        (node.item("results") / name).write_bytes(name.encode() * 1000)
+    node.start()
+    wait_until(lambda: same_trees(node, master.root), 20)
+    node.run(state="finished")
+    sums = master.root / "log" / ITEM / "SHA256SUMS"
+    wait_until(sums.exists, 20)
+    wait_until(lambda: same_trees(node, master.root), 20)
+    damaged = master.root / "results" / ITEM / "damaged"
+    times = damaged.stat()
+    damaged.write_bytes(b"D" + damaged.read_bytes()[1:])
+    os.utime(damaged, (times.st_atime, times.st_mtime))
+    edited = damaged.with_name("edited")
+    edited.write_bytes(b"by hand")
+    os.utime(edited, (sums.stat().st_mtime + 60,) * 2)
+    tally = pull(FolderSession(str(master.root)), str(tmp_path / "laptop"), Selection())
+    (failed,) = (line for line in tally.failed if "is refused" not in line)
+    assert failed.startswith(f"results/{ITEM}/damaged: not what the run's SHA256SUMS says")
+    refused = len(tally.failed) - 1  # names with line breaks are not made here
+    assert tally.files == len(items_only(tree(master.root))) - refused
+    known = parse(sums.read_bytes(), f"log/{ITEM}")
+    assert known.keys() == {path for path in tree(node.root) if not path.endswith("SHA256SUMS")}
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.soak)])

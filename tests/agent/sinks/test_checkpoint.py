@@ -179,7 +179,7 @@ def test_jobs_cannot_reach_what_is_not_their_own(desk: Desk, tmp_path: Path) -> 
     other.mark(0, SLOT_BUSY, source.number)
     lies = [
         replace(source, arena=other.name),
-        replace(source, slot=5),
+        replace(source, slot=8),
         replace(source, sizes=(1 << 40,)),
         replace(source, skeleton_bytes=1 << 30),
     ]

@@ -1,17 +1,24 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
+
+from rla_client.database.cli import COMMAND_MODULES
+from rla_client.database.terminal import text_width
 
 MakeRun = Callable[..., str]
 
@@ -114,7 +121,7 @@ def test_show_and_ls_import_no_pandas(root: Path, make_run: MakeRun) -> None:
             "import sys; from rla_client.database.cli import main\n"
             f"sys.argv = ['rla', {command!r}, '-d', {str(root)!r}]\n"
             "try:\n    main()\nexcept SystemExit:\n    pass\n"
-            "heavy = {'pandas', 'numpy', 'matplotlib', 'torch'} & set(sys.modules)\n"
+            "heavy = {'pandas', 'numpy', 'matplotlib', 'torch', 'pydantic', 'zmq'} & set(sys.modules)\n"
             "print(sorted(heavy), file=sys.stderr)"
         )
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
@@ -122,6 +129,7 @@ def test_show_and_ls_import_no_pandas(root: Path, make_run: MakeRun) -> None:
             [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True
         )
         heavy = done.stderr.strip().splitlines()[-1]
+        assert "pydantic" not in heavy
         assert "pandas" not in heavy
         assert "matplotlib" not in heavy
 
@@ -131,6 +139,10 @@ def test_diff_compare_tail_tag_note(root: Path, make_run: MakeRun) -> None:
     make_run(number=2, params={"lr": 0.2, "same": 1})
     text = rla("diff", "09-30-01", "09-30-02", "-d", str(root)).stdout
     assert "+seed = 2" in text
+    table = rla("diff", "09-30-01", "09-30-02", "--csv", "-d", str(root)).stdout
+    (row,) = csv.DictReader(io.StringIO(table))
+    assert (row["section"], row["name"], *list(row.values())[2:]) == ("hyper-parameters", "lr", "0.1", "0.2")
+    assert json.loads(rla("diff", "09-30-01", "09-30-02", "--json", "-d", str(root)).stdout)["code"] in text
     assert "same" not in text
     lines = rla("compare", "-m", "return", "-d", str(root)).stdout.splitlines()
     assert [line.split() for line in lines] == [
@@ -212,6 +224,52 @@ def test_plot_export_tb(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
     assert "TensorBoard" in none.stderr
 
 
+def test_tensorboard_serves_the_chosen_runs_and_ends_with_us(
+    root: Path, make_run: MakeRun, tmp_path: Path, wait_until: Callable[..., object]
+) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboardX import SummaryWriter
+
+    for number in range(3):
+        index = make_run(number=number, kinds=("log", "hyperparameter"), params={"lr": number})
+        with SummaryWriter(str(root / "log" / "task" / index / "tb" / "events")) as writer:
+            writer.add_scalar("loss", 0.5, 1)
+    environment = {
+        **os.environ,
+        "TMPDIR": str(tmp_path),
+        "PYTHONPATH": str(Path(__file__).resolve().parents[3]),
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "rla_client.database.cli",
+        "tb",
+        "-w",
+        "lr > 0",
+        "--port",
+        "0",
+        "-d",
+        str(root),
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        line = next(line for line in process.stdout if "http://127.0.0.1:" in line)
+        address = "http://127.0.0.1:" + line.split("http://127.0.0.1:")[1].split("/")[0]
+
+        def served() -> list[str]:
+            with urllib.request.urlopen(f"{address}/data/runs") as answer:
+                return list(json.load(answer))
+
+        assert wait_until(lambda: len(served()) == 2 and served())
+        assert all(name.endswith("/events") and "09-30-00" not in name for name in served())
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+        process.wait(30)
+    assert list(tmp_path.glob("rla-tb-*")) == []
+
+
 def test_a_closed_pipe_is_no_error(root: Path, make_run: MakeRun) -> None:
     for number in range(60):
         make_run(number=number, kinds=("log",), rows=1)
@@ -263,3 +321,133 @@ def test_help_reads_well(command: str) -> None:
     assert done.returncode == 0
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "Usage" in done.stdout
+
+
+def test_each_module_is_asked_for_by_its_commands() -> None:
+    for name, commands in COMMAND_MODULES.items():
+        app = typer.Typer()
+        importlib.import_module(name).register(app)
+        made = {
+            command.name or command.callback.__name__
+            for command in app.registered_commands
+            if command.callback
+        }
+        made |= {group.name for group in app.registered_groups if group.name}
+        assert made == set(commands), name
+
+
+def test_the_table_as_argument_or_option(root: Path, make_run: MakeRun) -> None:
+    make_run(number=1, table="one")
+    make_run(number=2, table="two")
+    for words in (("ls", "two"), ("ls", "-t", "two"), ("ls", "two", "--table", "two")):
+        assert [row["table"] for row in json.loads(rla(*words, "--json", "-d", str(root)).stdout)] == ["two"]
+    assert "one table at a time" in rla("ls", "one", "-t", "two", "-d", str(root)).stderr
+
+
+def test_lists_are_shown_as_words_and_parameters_are_no_code(root: Path, make_run: MakeRun) -> None:
+    indices = [make_run(number=number) for number in range(2)]
+    for number, index in enumerate(indices):
+        folder = root / "code" / "task" / index
+        (folder / "train.py").write_text("same = 1\n")
+        (folder / "parameter.yaml").write_text(f"lr: {number}\n")
+    rla("tag", "@last", "best", "two", "-d", str(root))
+    lines = rla("ls", "-c", "tags,step", "-d", str(root)).stdout.splitlines()
+    assert [line.split() for line in lines] == [["tags", "step"], ["-", "9"], ["best", "two", "9"]]
+    assert "code: equal" in rla("diff", "09-30-00", "09-30-01", "-d", str(root)).stdout
+
+
+def test_a_column_that_no_run_has_is_named(root: Path, make_run: MakeRun) -> None:
+    make_run(params={"net": {"size": 3}})
+    for words in (("-c", "run,nope"), ("-s", "-nope"), ("-w", "nope > 3")):
+        done = rla("ls", *words, "-d", str(root))
+        assert done.returncode == 1
+        assert "no run has 'nope'; known names: duration, host" in done.stderr
+        assert "net.size" in done.stderr
+    assert "{'size': 3}" in rla("ls", "-c", "net", "-s", "net.size", "-d", str(root)).stdout
+    assert rla("ls", "-n", "-3", "-d", str(root)).returncode == 2
+
+
+def test_wrong_values_are_told_apart_from_right_ones(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
+    make_run()
+    for words in (("ls", "-n", "x"), ("plot", "return", "--smooth", "x"), ("import", "csv", "/nowhere")):
+        done = rla(*words, "-d", str(root))
+        assert done.returncode == 2, words
+        assert "Invalid value" in done.stderr
+    assert (
+        rla("plot", "return", "--bound", "3.5", "-o", str(tmp_path / "x.png"), "-d", str(root)).returncode
+        == 0
+    )
+    assert rla("show", "-m", "return", "-m", "time-step", "-d", str(root)).stdout.count("│") == 16
+
+
+def test_of_several_databases_the_one_below_is_meant(tmp_path: Path) -> None:
+    (tmp_path / "rla_config.yaml").write_text("")
+    for name in ("a", "b/inner"):
+        folder = (
+            tmp_path / name / "log" / f"table {name[0]}" / "2026" / "11" / "21" / "09-30-00-123456_noip_&"
+        )
+        folder.mkdir(parents=True)
+    assert "table b" in rla("ls", "-c", "table", cwd=tmp_path / "b").stdout
+    several = rla("ls", cwd=tmp_path)
+    assert several.returncode == 1
+    assert "--data-root" in several.stderr
+
+
+HOSTILE = [
+    ("&info=with spaces and = signs&lr=0.1", True),
+    ("&name=" + "ü\u7535\u8def" * 20, False),
+    ("&long=" + "x" * 170, False),
+    ("&cmd=$(rm -rf x);`id`'\"&-rf=--yes%s{kind}{0}[a]*?", False),
+]
+
+
+@pytest.mark.parametrize(("info", "spaces"), HOSTILE)
+def test_names_that_are_not_easy_go_through_every_command(
+    root: Path, make_run: MakeRun, tmp_path: Path, info: str, spaces: bool
+) -> None:
+    index = make_run(info=info, table="a table/ü", spaces=spaces)
+    assert 30 < len(index.rsplit("/", 1)[1]) <= 230
+    before = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+    where = ("-d", str(root))
+    (row,) = json.loads(rla("ls", "--json", *where).stdout)
+    assert row["run"] == index
+    for words in (("ls",), ("show", index), ("fsck",)):
+        done = rla(*words, *where)
+        assert done.returncode == 0, done.stderr
+        assert max(map(text_width, done.stdout.splitlines())) <= 80
+    for words in (("archive", index, "-y"), ("migrate", "ünicode {table}", index, "-t", "a table/ü", "-y")):
+        assert "copied 7 item(s)" in rla(*words, *where).stdout
+    assert (
+        rla(
+            "plot", "return", "-r", index, "-t", "a table/ü", "-o", str(tmp_path / "ü x.pdf"), *where
+        ).returncode
+        == 0
+    )
+    done = rla("rm", index, "-t", "a table/ü", "-y", *where)
+    entry = done.stdout.split()[-1]
+    assert rla("trash", "restore", entry, *where).returncode == 0
+    after = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+    assert set(before) <= after
+    archived = {name.removeprefix("arc/") for name in after if name.startswith("arc/")}
+    assert archived == set(before)
+
+
+def test_parquet_holds_the_runs_and_the_curves(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="parquet needs pyarrow")
+    import pandas as pd
+
+    for number in range(3):
+        make_run(
+            number=number, params={"lr": 0.1 * number, "mixed": [1, "a"][number % 2], "net": {"size": [3]}}
+        )
+    rla("tag", "@last", "best", "-d", str(root))
+    done = rla("export", str(tmp_path / "runs.parquet"), "-d", str(root))
+    assert done.returncode == 0, done.stderr
+    runs = pd.read_parquet(tmp_path / "runs.parquet")
+    assert runs["lr"].tolist() == [0.0, 0.1, 0.2]
+    assert runs["tags"].tolist() == ["[]", "[]", '["best"]']
+    assert runs["mixed"].tolist() == ["1", "a", "1"]
+    assert rla("export", str(tmp_path / "c.parquet"), "-m", "return", "-d", str(root)).returncode == 0
+    curves = pd.read_parquet(tmp_path / "c.parquet")
+    assert curves["value"].tolist() == [step * 0.5 for step in range(10)] * 3
+    assert curves["index"].nunique() == 3

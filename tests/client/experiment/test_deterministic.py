@@ -68,3 +68,22 @@ def test_derived_seeds_depend_on_every_part_and_on_nothing_else() -> None:
     assert len(seeds) == 60
     assert deterministic.derive_seed(1, 2, 3) == deterministic.derive_seed(1, 2, 3)
     assert deterministic.limits()
+
+
+def test_tensorflow_goes_on_where_it_was() -> None:
+    tf = pytest.importorskip("tensorflow", reason="needs the extra tensorflow")
+
+    def draw() -> list[float]:
+        return [float(tf.random.uniform([])) for _ in range(3)] + [
+            float(tf.random.get_global_generator().normal([]))
+        ]
+
+    deterministic.set_seed(3)
+    first = draw()
+    state = deterministic.capture_rng()
+    second = draw()
+    assert first[:3] != second[:3]
+    deterministic.restore_rng(state)
+    assert draw() == second
+    deterministic.set_seed(3)
+    assert draw()[:3] == first[:3]

@@ -72,3 +72,21 @@ def test_rows_that_do_not_fit_are_refused() -> None:
 def test_values_of_different_shapes_become_objects() -> None:
     assert stack([np.zeros(2), np.zeros(3)]).dtype == object
     assert stack([{"a": 1}, {"b": 2}]).shape == (2,)
+
+
+def test_padding_and_garages_lists() -> None:
+    one = batch(3, 1, 2)
+    longest = int(one.lengths.max())
+    assert one.padded_rewards.shape == one.valids.shape == (len(one), longest)
+    assert one.valids.sum(axis=1).tolist() == one.lengths.tolist()
+    assert np.array_equal(one.padded_observations[one.valids == 1], one.observations)
+    assert one.padded_actions[one.valids == 0].sum() == 0
+    assert [len(rows) for rows in one.observations_list] == one.lengths.tolist()
+    again = EpisodeBatch.from_list(None, one.to_list())
+    for name in ("observations", "last_observations", "actions", "rewards", "step_types", "lengths"):
+        assert np.array_equal(getattr(again, name), getattr(one, name)), name
+    paths = [{k: v for k, v in path.items() if k != "step_types"} for path in one.to_list()]
+    assert EpisodeBatch.from_list(None, paths).terminals.tolist() == one.dones.tolist()
+    assert (
+        len(EpisodeBatch.concatenate(one, one)) == len(EpisodeBatch.concatenate([one, one])) == 2 * len(one)
+    )

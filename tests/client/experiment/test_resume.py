@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import cloudpickle
@@ -269,3 +271,44 @@ def test_an_item_of_a_database_is_resumed_and_repeated_by_its_index(tmp_path: Pa
     restored = rla("restore-code", "@last", str(tmp_path / "code"), "--data-root", ".", cwd=project)
     assert restored.returncode == 0, restored.stderr
     assert (tmp_path / "code" / "launcher.py").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("layout", ["plain", "item"])
+@pytest.mark.parametrize("mode", ["all", "last", "gap', snapshot_gap=4, x_axis='TotalEnvSteps"])
+def test_killed_at_any_moment_and_resumed_until_it_ends(tmp_path: Path, layout: str, mode: str) -> None:
+    """Killed again and again, at moments that have nothing to do with epochs, also while it resumes."""
+    whole = uninterrupted(tmp_path)
+    project = tmp_path / "killed"
+    path = launchers.write(project, f"prefix='task', snapshot_mode='{mode}'", calls="search(epoch_s=0.03)")
+    if layout == "item":
+        (project / "rla_config.yaml").write_text("BACKUP_CONFIG:\n  backup_code_dir: [launcher.py]\n")
+    process = launchers.start(path)
+    for line in process.stdout:
+        if "epoch #0" in line:
+            break
+    log = None
+    for _ in range(6):
+        time.sleep(random.uniform(0.0, 0.4))  # not a wait: the moment of the kill is what is tested
+        if log is None:
+            process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=20)
+        (log,) = (found.parent for found in project.rglob("variant.json"))
+        program = (
+            f"from rla_client.experiment import commands; raise SystemExit(commands.resume({str(log)!r}))"
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        for line in process.stdout:
+            if "epoch #" in line:
+                break
+        else:
+            break
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    settle(log)
+    assert launchers.rows(log) == whole["rows"]
+    assert (log / "progress.csv").read_text().splitlines()[0] == whole["header"]

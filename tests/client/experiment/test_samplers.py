@@ -1,8 +1,9 @@
-# ruff: noqa: ARG005
+# ruff: noqa: ARG002, ARG005
 # (policies that look at nothing)
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -19,8 +20,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from environments import Alternating, Counting, Crashing, Drawing
 
 from rla_client.errors import ArgumentError, WorkerError
+from rla_client.experiment import deterministic
 from rla_client.experiment.episode_batch import StepType
 from rla_client.experiment.samplers import (
+    DefaultWorker,
     FragmentWorker,
     LocalSampler,
     MultiprocessingSampler,
@@ -195,3 +198,174 @@ def test_two_processes_sample_faster_than_one(multi: Any) -> None:
     local = rate(LocalSampler(Alternating(), env, worker_factory=factory(n_workers=1)))
     parallel = rate(multi(env, Alternating()))
     assert parallel >= 1.5 * local
+
+
+class Hooked(DefaultWorker):
+    """A worker in garage's manner, older names too."""
+
+    def __init__(self, *, seed: int, max_path_length: int, worker_number: int, bonus: float = 0.0) -> None:
+        super().__init__(seed=seed, max_path_length=max_path_length, worker_number=worker_number)
+        self.bonus = bonus
+        self.calls: list[str] = []
+
+    def start_rollout(self) -> None:
+        self.calls.append("start")
+        super().start_rollout()
+
+    def step_episode(self) -> bool:
+        self.calls.append("step")
+        return super().step_episode()
+
+    def collect_episode(self) -> Any:
+        self.calls.append("collect")
+        return super().collect_episode()
+
+
+def test_a_worker_of_the_users_own_with_garages_hooks() -> None:
+    sampler = LocalSampler(
+        Alternating(),
+        Counting(),
+        max_path_length=2,
+        seed=1,
+        is_tf_worker=False,
+        worker_class=Hooked,
+        worker_args={"bonus": 1.0},
+    )
+    assert sampler.obtain_samples(0, 4).lengths.tolist() == [2, 2]
+    (worker,) = sampler._workers
+    assert worker.bonus == 1.0
+    assert worker.calls == ["start", "step", "step", "collect"] * 2
+
+
+class Weighted:
+    """A policy with parameters; its actions are its weight."""
+
+    def __init__(self, weight: int = 0) -> None:
+        self.weight = weight
+
+    def get_action(self, observation: Any) -> Any:
+        return self.weight, {}
+
+    def get_param_values(self) -> dict[str, int]:
+        return {"weight": self.weight}
+
+    def set_param_values(self, values: dict[str, int]) -> None:
+        self.weight = values["weight"]
+
+
+@pytest.mark.parametrize("cls", [LocalSampler, MultiprocessingSampler])
+def test_updates_by_parameters_by_lists_and_by_functions(cls: Any, tmp_path: Path) -> None:
+    policy = Weighted(1)
+    sampler = cls(policy, Counting(), seed=1, n_workers=2)
+    try:
+        assert set(sampler.obtain_samples(0, 8).actions) == {1}
+        policy.weight = 3
+        assert set(sampler.obtain_samples(1, 8, agent_update=policy.get_param_values()).actions) == {3}
+        both = sampler.obtain_samples(2, 8, agent_update=[{"weight": 5}, {"weight": 6}])
+        assert sorted(set(both.actions)) == ([6] if cls is LocalSampler else [5, 6])  # one policy, or copies
+        with pytest.raises(ArgumentError):
+            sampler.obtain_samples(3, 8, agent_update=[{"weight": 5}])
+        longer = sampler.obtain_samples(4, 8, env_update=lambda old: Counting(old.length + 2))
+        assert set(longer.lengths) == {7}
+        apart = sampler.obtain_samples(5, 2, env_update=[Counting(1), Counting(2)])
+        assert apart.lengths.tolist() == [1, 2]
+        assert sampler.obtain_exact_trajectories(3).lengths.tolist() == [1, 1, 1, 2, 2, 2]
+        sampler.shutdown_worker()
+        assert len(sampler.obtain_samples(6, 8)) > 0  # it begins again
+    finally:
+        sampler.shutdown_worker()
+
+
+def test_a_worker_that_begins_afresh_has_the_parameters(multi: Any, tmp_path: Path) -> None:
+    policy = Weighted(1)
+    sampler = multi(Crashing(tmp_path / "crashed", how="exit"), policy, n_workers=1)
+    policy.weight = 4
+    assert set(sampler.obtain_samples(0, 5, agent_update=policy.get_param_values()).actions) == {4}
+
+
+class OldGym:
+    """An environment of gym before 0.26."""
+
+    def __init__(self) -> None:
+        self.seeds: list[int] = []
+
+    def seed(self, seed: int) -> None:
+        self.seeds.append(seed)
+
+    def reset(self) -> Any:
+        self.steps = 0
+        return np.zeros(2)
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return np.ones(2), 1, self.steps == 3, {"TimeLimit.truncated": self.steps == 3}
+
+
+class GarageStep:
+    """What garage's environments give."""
+
+    def __init__(self, step_type: StepType) -> None:
+        self.observation, self.reward, self.env_info = np.ones(2), 2.0, {"k": 1}
+        self.step_type = step_type
+
+
+class GarageEnv:
+    """An environment in garage's manner, without a seed."""
+
+    def reset(self) -> Any:
+        self.steps = 0
+        return np.zeros(2), {"first": True}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return GarageStep(StepType.TERMINAL if self.steps == 2 else StepType.MID)
+
+
+def test_environments_of_older_gym_and_of_garage(caplog: pytest.LogCaptureFixture) -> None:
+    old = OldGym()
+    sampler = LocalSampler(lambda observation: 0, old, seed=1)
+    batch = sampler.obtain_samples(0, 3)
+    assert batch.step_types.tolist() == [StepType.FIRST, StepType.MID, StepType.TIMEOUT]
+    assert len(old.seeds) == 1
+    sampler = LocalSampler(lambda observation: 0, GarageEnv(), seed=1)
+    batch = sampler.obtain_samples(0, 2)
+    assert batch.step_types.tolist() == [StepType.FIRST, StepType.TERMINAL]
+    assert batch.env_infos["k"].tolist() == [1, 1]
+    assert batch.episode_infos["first"].tolist() == [True]
+    assert "takes no seed" in caplog.text
+
+
+class Wrapped:
+    """A wrapper that hands no seed on."""
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+
+    def reset(self) -> Any:
+        return self._env.reset()
+
+    def step(self, action: Any) -> Any:
+        return self._env.step(action)
+
+
+def test_a_wrapped_environment_is_seeded(caplog: pytest.LogCaptureFixture) -> None:
+    drawn = []
+    for env in (Counting(), Wrapped(Counting()), Wrapped(Wrapped(Counting()))):
+        sampler = LocalSampler(lambda observation: 0, env, seed=1)
+        drawn.append([sampler.obtain_samples(itr, 1).observations[0, 0] for itr in (0, 1, 0)])
+    assert all(first == again != second for first, second, again in drawn)
+    assert not caplog.text
+
+
+def test_a_sampler_takes_the_experiments_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(deterministic._current, "seed", 77)
+    assert LocalSampler(Drawing(), Counting()).factory.seed == 77
+    monkeypatch.delitem(deterministic._current, "seed")
+    assert LocalSampler(Drawing(), Counting()).factory.seed is not None
+
+
+def test_a_pickled_sampler_starts_when_it_is_asked() -> None:
+    sampler = pickle.loads(pickle.dumps(MultiprocessingSampler(Drawing(), Counting(), seed=1, n_workers=1)))
+    assert sampler._processes == []
+    assert sampler.obtain_samples(0, 5).n_steps == 5
+    sampler.shutdown_worker()

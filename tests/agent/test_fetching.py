@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rla_agent.fetching import MAX_FETCHES, FetchDesk
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Any:
+    made = FetchDesk(tmp_path)
+    yield made
+    made.stop()
+
+
+def test_an_answer_is_given_once_and_says_what_is_wrong(
+    desk: FetchDesk, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    question = {"folder": str(tmp_path), "name": "checkpoint_1.pt"}
+    assert desk.ask(question) == {"fetch": "working"}
+    assert desk.busy
+    answers = []
+
+    def ended() -> bool:
+        answers.append(desk.ask(question))
+        return answers[-1]["fetch"] != "working"
+
+    wait_until(ended)
+    assert answers[-1]["fetch"] == "failed"
+    assert "neither here nor noted" in answers[-1]["error"]
+    assert desk.ask(question) == {"fetch": "working"}  # asked anew, it is looked for anew
+
+
+def test_names_that_leave_the_folder_are_refused(
+    desk: FetchDesk, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    for name in ("../x", "a/b", ""):
+        found: list[dict[str, Any]] = []
+        question = {"folder": str(tmp_path), "name": name}
+
+        def ended(question: dict[str, Any] = question, found: list[dict[str, Any]] = found) -> bool:
+            found.append(desk.ask(question))
+            return found[-1]["fetch"] != "working"
+
+        wait_until(ended)
+        assert found[-1]["fetch"] == "failed"
+
+
+def test_what_is_no_question(desk: FetchDesk) -> None:
+    assert desk.ask({"folder": b"bytes"})["fetch"] == "failed"
+    assert desk.ask({"folder": "x" * 100_000})["fetch"] == "failed"
+    assert not desk.busy
+
+
+def test_only_so_many_at_a_time(desk: FetchDesk, tmp_path: Path) -> None:
+    for number in range(3 * MAX_FETCHES):
+        assert desk.ask({"folder": str(tmp_path), "name": f"{number}.pt"}) == {"fetch": "working"}
+    assert len(desk._running) <= MAX_FETCHES

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rla_client.database.terminal import cut, table_text, text_width
+
+
+def test_numbers_to_the_right_and_nothing_for_none() -> None:
+    text = table_text(["name", "value"], [["a", 1.5], ["long", None], ["\u7535", 22.25]], 80)
+    assert text.splitlines() == ["name  value", "a       1.5", "long      -", "\u7535    22.25"]
+    assert table_text(["a", "b"], [], 80) == "a  b"
+
+
+def test_what_does_not_fit_is_cut_and_named() -> None:
+    lines = table_text(["a", "b", "c"], [["x" * 30, "y" * 30, "z"]], 50).splitlines()
+    assert lines[1] == "x" * 30 + "  " + "y" * 17 + "…"
+    assert lines[2] == "(not shown for want of room: c; --json has all)"
+
+
+def test_names_and_values_from_files_never_reach_the_terminal_raw() -> None:
+    text = table_text(["evil\x1b[31m"], [["\x1b]0;x\x07\u202e"], ["\ud800"]], 80)
+    assert text.split("\n") == ["evil?[31m", "?]0;x??", "?"]
+
+
+@given(
+    st.lists(st.tuples(st.text(max_size=30), st.none() | st.integers() | st.floats() | st.text(max_size=90))),
+    st.integers(20, 100),
+)
+def test_no_line_is_wider_than_the_room(rows: list[tuple[object, object]], room: int) -> None:
+    text = table_text(["first", "second"], rows, room)
+    assert len(text.split("\n")) in {len(rows) + 1, len(rows) + 2}
+    assert max(map(text_width, text.split("\n"))) <= room
+
+
+@pytest.mark.parametrize("room", [1, 2, 5])
+def test_cut_keeps_whole_wide_characters(room: int) -> None:
+    assert text_width(cut("\u7535\u8def\u677f\u5b50", room)) <= room
