@@ -159,10 +159,10 @@ def status(
 
         show_fleet(places.state, config, as_json=as_json)
         return
-    if watch and not as_json:
-        from rla_agent.status_view import watch_status  # noqa: PLC0415 - rich is slow to import
+    if watch:
+        from rla_agent.status_view import watch_json, watch_status  # noqa: PLC0415 - rich is slow to import
 
-        watch_status(lambda: status_or_absent(places)[0])
+        (watch_json if as_json else watch_status)(lambda: status_or_absent(places)[0])
         return
     found, error = status_or_absent(places)
     if as_json:

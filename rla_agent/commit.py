@@ -95,13 +95,13 @@ class Committer:
                 return
             if output.replaced(self._files):
                 output.adopt_replacement(self._files)
-            output.sync(self._files)
-            output.dirty = False
+            if output.ready:
+                output.sync(self._files)
+                output.dirty = False
         except ItemGoneError:
             stream.removed = True
         except FileNotFoundError:
-            with suppress(ItemGoneError):  # found again when it is written to
-                output.begin_again(self._files)
+            output.begin_again(self._files)
         except OSError as error:
             _log.error("sync failed, going back to what is durable: %s: %s", output.path, error)
             output.suspect = True

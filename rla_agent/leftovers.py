@@ -15,7 +15,7 @@ from pathlib import Path
 from rla_agent.runners import STORE_FOLDER
 from rla_agent.sinks.checkpoint import sweep_arenas
 from rla_agent.sinks.files import sweep_objects
-from rla_agent.sinks.media import sweep_slots
+from rla_agent.sinks.media import sweep_abandoned_slots, sweep_slots
 from rla_client.places import Places
 from rla_client.spool import stream_names
 
@@ -30,6 +30,7 @@ def sweep_memory(places: Places, ended: Iterable[str] = ()) -> None:
     with suppress(OSError):
         for stream in ended:
             sweep_slots(stream)
+        sweep_abandoned_slots()
         sweep_arenas(places.spool, stream_names(places.spool))
 
 

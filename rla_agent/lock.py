@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from rla_client.autostart import shared_memory_device
 from rla_client.errors import AgentRunningError
 from rla_client.places import Places
 from rla_client.protocol import PROTOCOL_VERSION
@@ -53,6 +54,7 @@ class AgentLock:
             "runtime": str(places.runtime),
             "service": service,
             "protocol": PROTOCOL_VERSION,
+            "shm": shared_memory_device(),
         }
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, json.dumps(content).encode(), 0)

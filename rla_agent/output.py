@@ -197,17 +197,18 @@ class Output:
             self.widening = True
 
     def begin_again(self, files: OpenFiles) -> None:
-        """The file was removed under us: a fresh one takes what comes from here on."""
+        """The file was removed under us: a fresh one takes what comes from here on.
+
+        It is made RETRY_S later: whoever removes the whole item removes its files first, and
+        would find a new one in a folder that was empty.
+        """
+        files.close(self)
         self.encoder = self.new_encoder()
         self.bases.clear()
         self.size = 0
         self.generation += 1
-        try:
-            self.begin(files)
-        except ItemGoneError:
-            raise
-        except OSError as error:
-            self.fail(error)
+        self.ready = False
+        self.fail(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
 
     def fail(self, error: OSError) -> None:
         """Note that the output cannot be written now."""

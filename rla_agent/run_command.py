@@ -4,6 +4,8 @@ Starts an agent if none serves, runs CMD in this process group, passes signals o
 on and keeps it (rla_agent/console.py), writes its exit code or signal into run.json of the runs that
 it opened, waits until their data are durable, and ends with CMD's status (128 + n after signal n).
 The runs are found by RLA_LAUNCH, which CMD inherits and the opening frame of each run carries.
+An agent that goes away meanwhile (out of memory, or that of another job that ended) is started again;
+what was started here is stopped at the end.
 
 Signals. The main thread waits for them with sigtimedwait. What the terminal sends reaches CMD by
 itself, as one of the same foreground group (si_code says so); everything else is sent on to CMD.
@@ -33,11 +35,12 @@ from typing import Any
 from rla_agent.console import READ_BYTES, ConsoleKeeper
 from rla_agent.control import ask_status, start_detached, stop_agent
 from rla_agent.drain import wait_durable
+from rla_agent.lock import read_holder
 from rla_agent.opening import open_folder
 from rla_agent.runs import RunRecord, RunState
 from rla_agent.state import AgentDatabase, Changes
 from rla_agent.stream_reading import read_opening
-from rla_client.autostart import agent_alive
+from rla_client.autostart import agent_alive, start_agent
 from rla_client.config import AgentConfig
 from rla_client.errors import RlaError
 from rla_client.places import Places
@@ -51,6 +54,7 @@ FORWARDED = (
 )  # fmt: skip
 FROM_KERNEL = 0x80  # si_code of what the terminal sends to the foreground group
 LOOK_S = 1.0  # between looks for runs that the command opened
+START_AGAIN_S = 5.0  # between starts of an agent that does not stay
 SETTLE_S = 0.05
 RUN_FILE_WAIT_S = 5.0
 ASK_TIMEOUT_S = 1.0  # signals wait so long for an agent that hangs
@@ -118,7 +122,7 @@ def run_command(
         there = "/" in command[0] and os.path.exists(command[0])
         sys.stderr.write(f"rla-agent run: {command[0]}: {'cannot be executed' if there else 'not found'}\n")
         return NOT_EXECUTABLE if there else NOT_FOUND
-    started = _ensure_agent(places, config)
+    keeping = AgentKeeper(places, config)
     launch = secrets.token_hex(8)
     keeper = ConsoleKeeper(places.state, settings.console_max_bytes if console else 0)
     try:
@@ -127,21 +131,50 @@ def run_command(
         sys.stderr.write(f"rla-agent run: {command[0]}: {error.strerror or error}\n")
         ending = Ending(NOT_EXECUTABLE, None)
     else:
-        ending = child.wait(lambda: _place_console(places, launch, keeper))
+
+        def look() -> None:
+            keeping.look()
+            _place_console(places, launch, keeper)
+
+        ending = child.wait(look)
+        keeping.look(at_once=True)
         _settle(places, Launch(launch, child.pid, ending), keeper, time.monotonic() + drain_s)
-    if started:
-        with suppress(RlaError):
-            stop_agent(places)
+    keeping.stop()
     return ending.status
 
 
-def _ensure_agent(places: Places, config: Path | None) -> bool:
-    try:
-        places.create()
-        return start_detached(places, config)
-    except RlaError as error:
-        sys.stderr.write(f"rla-agent run: {error}\nrows are kept in the spool {places.spool}\n")
-        return False
+class AgentKeeper:
+    """Sees to it that an agent serves while the command runs."""
+
+    def __init__(self, places: Places, config: Path | None) -> None:
+        """Start one if none serves; without one, rows wait in the spool."""
+        self._places = places
+        self._config = config
+        self._started = False
+        self._next_start = time.monotonic() + START_AGAIN_S
+        try:
+            places.create()
+            self._started = start_detached(places, config)
+        except RlaError as error:
+            sys.stderr.write(f"rla-agent run: {error}\nrows are kept in the spool {places.spool}\n")
+
+    def look(self, *, at_once: bool = False) -> None:
+        """Start another where the agent has gone; does not wait for it, and honours `rla-agent stop`.
+
+        Args:
+            at_once: also shortly after the last start: the command has ended.
+        """
+        now = time.monotonic()
+        if (now < self._next_start and not at_once) or agent_alive(self._places):
+            return
+        self._next_start = now + START_AGAIN_S
+        self._started |= start_agent(self._places, self._config)
+
+    def stop(self) -> None:
+        """End the agent if it was started here."""
+        if self._started:
+            with suppress(RlaError):
+                stop_agent(self._places)
 
 
 # -- the command --------------------------------------------------------------------------------
@@ -282,9 +315,7 @@ def _streams_of(places: Places, launch: str) -> list[str]:
 def _settle(places: Places, launch: Launch, keeper: ConsoleKeeper, deadline: float) -> None:
     """Wait for the data and the ends of the runs, then note how the command ended."""
     left: set[str] = set(_streams_of(places, launch.name))
-    if left and not agent_alive(places):
-        with suppress(RlaError):
-            start_detached(places, None)
+    _await_agent(places, min(deadline, time.monotonic() + RUN_FILE_WAIT_S))
     left = wait_durable(places, left, deadline)
     while not left and time.monotonic() < deadline:
         ended = [name for name in _streams_of(places, launch.name) if not writer_alive(places.spool / name)]
@@ -301,6 +332,14 @@ def _settle(places: Places, launch: Launch, keeper: ConsoleKeeper, deadline: flo
             f"rla-agent run: {len(left)} streams are not durable within the limit; they wait in "
             f"{places.spool}; later: rla-agent drain\n"
         )
+
+
+def _await_agent(places: Places, deadline: float) -> None:
+    """Let one that was just started get ready."""
+    while time.monotonic() < deadline and not places.stopped_marker.exists():
+        if agent_alive(places) and read_holder(places).get("pid"):
+            return
+        time.sleep(SETTLE_S)
 
 
 def note_ending(places: Places, launch: Launch, deadline: float) -> list[RunRecord]:

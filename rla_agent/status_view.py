@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -48,6 +50,17 @@ def watch_status(ask: Callable[[], dict[str, Any]]) -> None:
                 time.sleep(WATCH_INTERVAL_S)
         except (KeyboardInterrupt, BrokenPipeError):
             return
+
+
+def watch_json(ask: Callable[[], dict[str, Any]]) -> None:
+    """Print what `ask` gives as one line of JSON, anew each second until Ctrl-C or the reader is gone."""
+    try:
+        while True:
+            sys.stdout.write(json.dumps(ask()) + "\n")
+            sys.stdout.flush()
+            time.sleep(WATCH_INTERVAL_S)
+    except (KeyboardInterrupt, BrokenPipeError):
+        return
 
 
 def render_status(status: dict[str, Any]) -> RenderableType:

@@ -63,6 +63,25 @@ def agent_alive(places: Places) -> bool:
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 
+def memory_apart(places: Places) -> bool:
+    """Whether the agent's /dev/shm is not ours: one of us is in a container, the spool is mounted into it."""
+    import json  # noqa: PLC0415 - not at import of the package
+
+    try:
+        theirs = json.loads(places.lock.read_bytes()).get("shm")
+    except (OSError, ValueError, AttributeError):
+        return False
+    return isinstance(theirs, int) and theirs != shared_memory_device()
+
+
+def shared_memory_device() -> int | None:
+    """Names this process's /dev/shm among all of this machine, None without one."""
+    try:
+        return os.stat("/dev/shm").st_dev
+    except OSError:
+        return None
+
+
 def start_agent(places: Places, config_path: Path | None = None) -> bool:
     """Start an agent for `places` without waiting for it to be ready.
 
@@ -148,7 +167,7 @@ def clean_environment() -> dict[str, str]:
 
 
 def password_variables(configs: Iterable[Path]) -> dict[str, str]:
-    """The one secret that an agent takes over from whoever starts it: what `password_env` names.
+    """The secrets that an agent takes over from whoever starts it: what `password_env` and `url_env` name.
 
     Args:
         configs: configuration files; unreadable ones name nothing.
@@ -158,7 +177,10 @@ def password_variables(configs: Iterable[Path]) -> dict[str, str]:
     names = set()
     for path in configs:
         with suppress(OSError, ConfigError):
-            names.add(load_config(path).remote_setting.password_env)
+            config = load_config(path)
+            names.add(config.remote_setting.password_env)
+            for channel in config.agent.alerts.channels if config.agent.alerts else ():
+                names |= {channel.password_env, channel.url_env}
     return {name: os.environ[name] for name in names if name in os.environ}
 
 

@@ -216,7 +216,7 @@ class CheckpointSaver:
     def _save_to_arena(self, content: object, stamp: Stamp) -> int | None:
         """Copy into a slot. None when done, else the bytes that a slot would have needed (0: unknown)."""
         pool = self._current_pool()
-        if pool is None or not self._outbox.agent_alive():
+        if pool is None or not self._outbox.agent_alive(memory=True):
             return 0
         captured = capture(content)
         sizes = captured.sizes

@@ -101,7 +101,7 @@ def _capture(plan: BackupPlan, outbox: BlobOutbox | None, code_dir: Path, report
     _copy(files, code_dir, report)
 
 
-def _contents(files: Iterable[tuple[str, Path]], report: BackupReport) -> Iterator[tuple[str, bytes]]:
+def _contents(files: Iterable[tuple[str, str]], report: BackupReport) -> Iterator[tuple[str, bytes]]:
     """Read the files within the limits; what is over them or unreadable goes to the report."""
     for name, path in files:
         data = _read_file(name, path, report)
@@ -112,7 +112,7 @@ def _contents(files: Iterable[tuple[str, Path]], report: BackupReport) -> Iterat
         yield name, data
 
 
-def _read_file(name: str, path: Path, report: BackupReport) -> bytes | None:
+def _read_file(name: str, path: str, report: BackupReport) -> bytes | None:
     try:
         name.encode()
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -160,7 +160,7 @@ def _limit_passed(size: int, report: BackupReport) -> str | None:
     return None
 
 
-def _write_blob(folder: Path, files: list[tuple[str, Path]], report: BackupReport) -> str:
+def _write_blob(folder: Path, files: list[tuple[str, str]], report: BackupReport) -> str:
     """Write the blob and return its name.
 
     Raises:
@@ -186,7 +186,7 @@ def _write_blob(folder: Path, files: list[tuple[str, Path]], report: BackupRepor
     return name
 
 
-def _copy(files: list[tuple[str, Path]], code_dir: Path, report: BackupReport) -> None:
+def _copy(files: list[tuple[str, str]], code_dir: Path, report: BackupReport) -> None:
     """Plain copies into the item folder, for want of a spool.
 
     Raises:

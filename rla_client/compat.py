@@ -216,6 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", message=".* is the older name of .*")
     sys.argv = words
     sys.path[0] = os.path.dirname(os.path.abspath(words[0]))
+    sys.path.insert(1, os.path.join(os.path.dirname(__file__), "old_names"))  # spawned processes get it too
     runpy.run_path(words[0], run_name="__main__")
     return 0
 

@@ -84,7 +84,7 @@ def find_elsewhere(
     }
     what = f"whether the master has an unfinished run {run_key!r} of table {table!r} cannot be told"
     try:
-        answer = ask_agent({"resume": question}, what, fetch_timeout_s())
+        answer = ask_agent({"resume": question}, what, fetch_timeout_s(), autostart=config.agent.autostart)
     except FetchError as error:
         if must or "still being written" in str(error):
             raise

@@ -55,13 +55,16 @@ def bring_back(path: Path, *, config: str | None = None, timeout_s: float | None
     ask_agent(question, what, fetch_timeout_s() if timeout_s is None else timeout_s)
 
 
-def ask_agent(question: dict[str, Any], what: str, timeout_s: float) -> dict[str, Any]:
+def ask_agent(
+    question: dict[str, Any], what: str, timeout_s: float, *, autostart: bool = True
+) -> dict[str, Any]:
     """Have the agent fetch something.
 
     Args:
         question: for the agent's fetching process.
         what: the beginning of an error's message.
         timeout_s: deadline.
+        autostart: start an agent where none runs.
 
     Returns:
         The process's answer.
@@ -72,7 +75,7 @@ def ask_agent(question: dict[str, Any], what: str, timeout_s: float) -> dict[str
     from rla_client.replication import ask  # noqa: PLC0415 - ZeroMQ
 
     places = find_places()
-    _agent_for(places, what)
+    _agent_for(places, what, autostart=autostart)
     began = heard = time.monotonic()
     wait = FIRST_WAIT_S
     while True:
@@ -96,6 +99,6 @@ def ask_agent(question: dict[str, Any], what: str, timeout_s: float) -> dict[str
         wait = min(2 * wait, LONGEST_WAIT_S)
 
 
-def _agent_for(places: Places, what: str) -> None:
-    if not agent_alive(places) and not start_agent(places):
+def _agent_for(places: Places, what: str, *, autostart: bool) -> None:
+    if not agent_alive(places) and not (autostart and start_agent(places)):
         raise FetchError(f"{what}, but no agent is running here; start one: rla-agent start --detach")

@@ -189,9 +189,12 @@ class ItemData:
         if self._run is None:
             message = "open a run first: exp_manager.log_files_gen()"
             raise NotConfiguredError(message)
+        from rla_client.checkpoint_job import final_name  # noqa: PLC0415 - not at import of the package
+
+        step = time_step_holder.get_time()
+        final_name(checkpoint_name, int(step))  # refused before it is part of any path
         for key, value in (related_variable or {}).items():
             self.add_custom_data(key, value, mode="replace")
-        step = time_step_holder.get_time()
         self.custom_data[TIME_STEP_DATA] = step
         saver = self._open_saver()
         if saver is None:

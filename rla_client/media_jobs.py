@@ -56,8 +56,8 @@ class JobOutbox(Protocol):
     def job(self, kind: str, fields: dict[str, Any]) -> None:
         """Append one JOB frame."""
 
-    def agent_alive(self) -> bool:
-        """Whether an agent serves this machine."""
+    def agent_alive(self, *, memory: bool = False) -> bool:
+        """Whether an agent serves this machine; with `memory`, one that sees our /dev/shm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +328,8 @@ def _slots_of(outbox: JobOutbox | None) -> MediaSlots | None:
     if stream is None or not os.path.isdir("/dev/shm"):
         return None
     if _state.slots is None or _state.slots_stream != stream.name:
-        _state.slots, _state.slots_stream = MediaSlots(stream.name), stream.name
+        if outbox is not None and outbox.agent_alive() and not outbox.agent_alive(memory=True):
+            return None  # the agent is outside of this container
+        _state.slots, _state.slots_stream = MediaSlots(stream.name, str(stream)), stream.name
         atexit.register(_state.slots.release)
     return _state.slots

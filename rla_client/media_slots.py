@@ -8,7 +8,7 @@ again and again; `rla_agent/sinks/media.py` has the format and the agent's part.
 - `prepare` makes a slot of a size, and a little more, in a background thread, so the next array of
   about that size finds it warm; `prepare_first` makes one before any size is known. The space is
   allocated before it is touched: a full /dev/shm is an OSError, never a SIGBUS. At most MAX_SLOTS,
-  and at most a quarter of the free shared memory.
+  each at most a quarter of what /dev/shm, memory and the control group have left.
 - A forked child starts without slots. `release` unlinks free slots when the run ends. Busy ones are
   left, since a job still waits for its array: the agent unlinks them when the stream is finalised.
 """
@@ -30,12 +30,15 @@ if TYPE_CHECKING:
 SLOT_FOLDER = "/dev/shm"
 SLOT_MAGIC = b"RLASLOT1"
 SLOT_HEADER = struct.Struct("<8sIIQ")
+SLOT_OWNER_BYTES = struct.Struct("<Q")
+SLOT_OWNER_OFFSET = SLOT_HEADER.size + SLOT_OWNER_BYTES.size
+SLOT_OWNER_MAX = 4000
 SLOT_DATA_OFFSET = 4096
 FREE = 0
 BUSY = 1
 MAX_SLOTS = 2  # one is being encoded while the other is filled; a third would wait just as long
 MIN_SLOT_BYTES = 1 << 20  # below, a blob in the spool costs less than a millisecond
-SHARE_OF_FREE_SHM = 4
+MEMORY_SHARE = 4
 PAGE_BYTES = 4096
 POPULATE_BYTES = 4 << 20  # faulted in by one call, about 2 ms, during which the GIL is free
 GROWTH = 1.25  # the next rollout is a little longer; a slot too small costs a hundred milliseconds
@@ -62,10 +65,12 @@ class MediaSlots:
     Args:
         stream: name of the stream; part of the slots' names, so that the agent can tell whose
             they are.
+        owner: the stream's folder, written into each slot: once it is gone, so may the slot.
     """
 
-    def __init__(self, stream: str) -> None:
+    def __init__(self, stream: str, owner: str = "") -> None:
         self._stream = stream
+        self._owner = owner.encode("utf-8", "surrogateescape")[:SLOT_OWNER_MAX]
         self._lock = threading.Lock()
         self._slots: list[_Slot] = []
         self._pid = os.getpid()
@@ -189,9 +194,10 @@ class MediaSlots:
                 _unlink(slot.name)
 
     def _create(self, size: int) -> _Slot:
+        from rla_client.arena import memory_room  # noqa: PLC0415 - in the background
+
         whole = SLOT_DATA_OFFSET + size
-        room = os.statvfs(SLOT_FOLDER)
-        if whole > room.f_bavail * room.f_frsize // SHARE_OF_FREE_SHM:
+        if whole > memory_room() // MEMORY_SHARE:
             raise OSError("shared memory is short")
         self._made += 1
         name = f"rla-media-{os.geteuid()}-{self._stream}-{os.getpid()}-{self._made % 10000}"
@@ -206,8 +212,10 @@ class MediaSlots:
             raise
         finally:
             os.close(descriptor)
-        _populate(memory, whole)
         SLOT_HEADER.pack_into(memory, 0, SLOT_MAGIC, FREE, 0, 0)
+        SLOT_OWNER_BYTES.pack_into(memory, SLOT_HEADER.size, len(self._owner))
+        memory[SLOT_OWNER_OFFSET : SLOT_OWNER_OFFSET + len(self._owner)] = self._owner
+        _populate(memory, whole)  # last: a process killed meanwhile leaves a slot that names its owner
         return _Slot(name, memory, size)
 
     def _forget_after_fork(self) -> None:
@@ -236,7 +244,7 @@ def _populate(memory: mmap.mmap, whole: int) -> None:
         for start in range(0, whole, POPULATE_BYTES):
             size = min(POPULATE_BYTES, whole - start)
             if libc.madvise(ctypes.addressof(first) + start, size, _MADV_POPULATE_WRITE) != 0:
-                pages = range(start, start + size, PAGE_BYTES)
-                memory[start : start + size : PAGE_BYTES] = bytes(len(pages))
+                pages = range(start + PAGE_BYTES - 1, start + size, PAGE_BYTES)  # the header stays
+                memory[pages.start : pages.stop : PAGE_BYTES] = bytes(len(pages))
     finally:
         del first  # a map with views cannot be closed

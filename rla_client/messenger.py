@@ -8,6 +8,7 @@ ZeroMQ is imported when the first run opens: it is a third of what importing the
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -115,19 +116,30 @@ class Messenger:
         _inherited.extend(thing for thing in (self._socket, self._context) if thing is not None)
         self._socket = self._context = None
 
-    def start_agent_if_none(self) -> bool:
+    def start_agent_if_none(self, otherwise: Callable[[], None], *, aside: bool = False) -> None:
         """Start an agent when none serves, at most once a minute.
 
-        Returns:
-            False when none serves and none could be started.
+        Args:
+            otherwise: called when none serves and none could be started.
+            aside: do it in a thread: a shell takes milliseconds, a service manager may take seconds.
         """
         now = time.monotonic()
         if now - self._started < START_INTERVAL_S:
-            return True
+            return
         self._started = now
         if agent_alive(self._places):
-            return True
-        return self._autostart and start_agent(self._places, self._config_path)
+            return
+        if not (aside and self._autostart):
+            self._start_agent(otherwise)
+            return
+        with suppress(RuntimeError):  # no more threads
+            threading.Thread(
+                target=self._start_agent, args=(otherwise,), name="rla-start", daemon=True
+            ).start()
+
+    def _start_agent(self, otherwise: Callable[[], None]) -> None:
+        if not (self._autostart and start_agent(self._places, self._config_path)):
+            otherwise()
 
     def await_flushed(
         self, header: dict[str, Any], deadline: float | None, on_silence: Callable[[], None]

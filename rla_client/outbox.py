@@ -30,13 +30,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.autostart import agent_alive
+from rla_client.autostart import agent_alive, memory_apart
 from rla_client.errors import PlaceError, SpoolError
 from rla_client.messenger import Messenger
 from rla_client.places import Places
 from rla_client.protocol import FrameKind, encode_frame, pack
+from rla_client.quota import Quota
 from rla_client.rare_warnings import warn_rarely
-from rla_client.spool import BLOBS_NAME, QUOTA_CHECK_BYTES, SegmentWriter, why_full
+from rla_client.spool import BLOBS_NAME, QUOTA_CHECK_BYTES, SegmentWriter
 
 if TYPE_CHECKING:
     from rla_client.config import AgentConfig
@@ -81,7 +82,7 @@ class Outbox:
         self._reported_lost = 0
         self._places = places
         self._opening = opening
-        self._settings = settings
+        self._quota = Quota(places.spool, settings.spool_max_bytes, settings.min_free_fraction)
         self._messenger = Messenger(places, autostart=settings.autostart, config_path=config_path)
         self._as_worker = as_worker
         self._waits_for_opening = waits_for_opening
@@ -196,9 +197,9 @@ class Outbox:
             blobs.mkdir(mode=0o700, exist_ok=True)
         return blobs
 
-    def agent_alive(self) -> bool:
-        """Whether an agent serves this machine now."""
-        return agent_alive(self._places)
+    def agent_alive(self, *, memory: bool = False) -> bool:
+        """Whether an agent serves this machine now; with `memory`, one that sees our /dev/shm."""
+        return agent_alive(self._places) and not (memory and memory_apart(self._places))
 
     # -- the slow way -------------------------------------------------------------------------
 
@@ -290,13 +291,10 @@ class Outbox:
             FrameKind.OPEN, pack({**self._opening, "segment": number, "rows": rows, "lost": self.lost})
         )
 
-    def _check_quota(self, *, count: bool) -> None:
+    def _check_quota(self, *, count: bool = False, begin: bool = False) -> None:
         self._unchecked = 0
         was_full = self._full is not None
-        limits = self._settings
-        self._full = why_full(
-            self._places.spool, limits.spool_max_bytes, limits.min_free_fraction, count=count
-        )
+        self._full = self._quota.why_full() if count else self._quota.look(begin=begin)
         if self._full is not None:
             self._blocked = True
             self._next_try = time.monotonic() + FULL_RECHECK_S
@@ -330,8 +328,8 @@ class Outbox:
         writer = self._writer
         if writer is None:
             return
-        if self._unchecked > QUOTA_CHECK_BYTES:
-            self._check_quota(count=writer.number != self._pending_number)
+        if self._unchecked > QUOTA_CHECK_BYTES or self._quota.counting:
+            self._check_quota(begin=writer.number != self._pending_number)
         number, start, body = self._pending_number, self._pending_start, bytes(self._pending)
         self._forget_pending()
         if number != writer.number or start + len(body) != writer.size or len(body) > PENDING_MAX_BYTES:
@@ -340,13 +338,15 @@ class Outbox:
             self._next_send = now + SEND_INTERVAL_S
         else:
             self._next_send = now + REFUSED_PAUSE_S
-            self.start_agent_if_none()
+            self._messenger.start_agent_if_none(self._advise, aside=True)
 
     def start_agent_if_none(self) -> None:
         """Start an agent when none serves, at most once a minute; else say once how to."""
-        if not self._messenger.start_agent_if_none():
-            advice = "no agent runs; records wait in %s. Start one: rla-agent start --detach"
-            warn_rarely(self._warned, "agent", advice, self._places.spool)
+        self._messenger.start_agent_if_none(self._advise)
+
+    def _advise(self) -> None:
+        advice = "no agent runs; records wait in %s. Start one: rla-agent start --detach"
+        warn_rarely(self._warned, "agent", advice, self._places.spool)
 
     def flush(self, timeout: float | None = 10.0, *, media: bool = False) -> bool:
         """Wait until everything put before is durable in its final files.

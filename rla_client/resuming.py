@@ -22,7 +22,7 @@ from rla_client.found_run import find_item, read_run_file
 from rla_client.item import Item
 from rla_client.layout import CHECKPOINT, LOG, OTHER_RESULTS, RunIndex
 from rla_client.places import find_places
-from rla_client.pruned import FETCHED_MARK
+from rla_client.pruned import FETCHED_MARK, drop_note, pruned_files, write_note
 from rla_client.resume_state import RESUME_FOLDER, read_resume_state
 from rla_client.stream_handover import settle
 
@@ -154,6 +154,19 @@ def abandon_later(point: ResumePoint) -> None:
                 with suppress(OSError):
                     final.parent.mkdir(parents=True, exist_ok=True)
                     source.rename(final)
+    _abandon_notes(Path(point.item.folder(CHECKPOINT)), target, limit)
+
+
+def _abandon_notes(folder: Path, target: str, limit: int) -> None:
+    """The same for checkpoints that are on the master alone: their notes move."""
+    for note in pruned_files(folder):
+        match = _CHECKPOINT.match(note.name)
+        if match is None or int(match[1]) <= limit:
+            continue
+        with suppress(OSError):
+            (folder / target).mkdir(parents=True, exist_ok=True)
+            write_note(folder / target, note)
+            drop_note(folder, note.name)
 
 
 def checkpoints_of(item: Item, name: str) -> list[int]:

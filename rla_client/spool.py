@@ -139,34 +139,17 @@ def process_start(pid: int) -> int | None:
 
 def spool_bytes(spool: Path) -> int:
     """Bytes that all streams hold, blobs included; streams that go meanwhile count as nothing."""
+    return sum(stream_bytes(spool / name) for name in stream_names(spool))
+
+
+def stream_bytes(folder: Path) -> int:
+    """Bytes that one stream holds, blobs included."""
     total = 0
-    for name in stream_names(spool):
-        for root, _folders, files in os.walk(spool / name):
-            for file in files:
-                with suppress(OSError):
-                    total += os.lstat(os.path.join(root, file)).st_size
+    for root, _folders, files in os.walk(folder):
+        for file in files:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(root, file)).st_size
     return total
-
-
-def why_full(spool: Path, max_bytes: int, min_free_fraction: float, *, count: bool) -> str | None:
-    """Say why no more may be spooled, or None.
-
-    Args:
-        spool: folder of all streams of the machine.
-        max_bytes: bound over all streams.
-        min_free_fraction: part of the disk, 0…1, that the spool leaves free.
-        count: also add up all streams; the free space alone takes microseconds.
-    """
-    try:
-        disk = os.statvfs(spool)
-        if disk.f_bavail < disk.f_blocks * min_free_fraction:
-            free = disk.f_bavail * disk.f_frsize >> 20
-            return f"the disk of {spool} has only {free} MiB free"
-        if count and (used := spool_bytes(spool)) > max_bytes:
-            return f"the spool {spool} holds {used >> 20} MiB, its limit is {max_bytes >> 20} MiB"
-    except OSError as error:
-        return f"the spool {spool} cannot be looked at: {error.strerror}"
-    return None
 
 
 class _NextSegment(NamedTuple):

@@ -74,7 +74,9 @@ class Proxy:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, budget: list[int]
     ) -> None:
         try:
-            while data := await reader.read(1 << 16 if not self.bytes_per_s else 256):
+            while data := await reader.read(
+                max(256, self.bytes_per_s // 50) if self.bytes_per_s else 1 << 16
+            ):
                 while self.hole:  # noqa: ASYNC110 - set by another thread
                     await asyncio.sleep(0.02)
                 if budget[0] >= 0 and len(data) >= budget[0]:

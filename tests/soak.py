@@ -66,7 +66,12 @@ PARTS = (
     Part("r15", "forks", (f"{CRASH}/test_forks.py",)),
     Part("r16", "no code from data", (f"{CRASH}/test_no_code.py",)),
     Part("histories", "random histories of one stream", ("tests/property",)),
-    Part("replication", "R9, R10, R18", (REPLICATE,)),
+    Part("r9", "three days without a master", (f"{REPLICATE}/test_master_down.py",)),
+    Part("r10-cuts", "a link cut at random bytes", (f"{REPLICATE}/test_soak.py", "-k", "cuts")),
+    Part("r10", "black holes, 1 kB/s, full disk, kills", (f"{REPLICATE}/test_soak.py", "-k", "not cuts")),
+    Part("replication", "quick forms, R18, many nodes", (REPLICATE, *(
+        f"--ignore={REPLICATE}/{name}.py" for name in ("test_master_down", "test_soak")
+    ))),
     Part("mutants", "seeded faults", (f"{CRASH}/test_mutants.py",)),
     Part("r6", "slow and frozen disks", (f"{CRASH}/test_slow_disk.py",), alone=True),
     Part("r13", "a thousand clients", (f"{CRASH}/test_many_clients.py",), alone=True),

@@ -147,8 +147,8 @@ class Desk(threading.Thread):
         return told
 
     def _runs(self, store: AlertStore, database: AgentDatabase, now: float) -> None:
-        since = store.meta("runs_seen")
-        since = self._since if since is None else min(since, now)  # the clock may have gone back
+        seen = store.meta("runs_seen")
+        since = self._since if seen is None else min(seen, now)  # the clock may have gone back
         newest = since
         for plain in database.runs_since(since - CLOCK_SLACK_S):
             newest = max(newest, float(plain["updated"]))
@@ -158,7 +158,8 @@ class Desk(threading.Thread):
             for rule in self._book.rules(plain.get("config")):
                 if plain["state"] in rule.rule.when and fnmatch.fnmatchcase(plain["table"], rule.rule.table):
                     self._add(store, of_run(rule.name, plain, self._host), rule, now)
-        store.note("runs_seen", newest)
+        if newest != seen:
+            store.note("runs_seen", newest)
 
     def _oldest(self, store: AlertStore) -> float:
         """Runs that changed before alerts were first wanted are old news."""

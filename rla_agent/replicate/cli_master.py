@@ -75,13 +75,12 @@ def remove(
             entry = master_trash.move_to_trash(session, chosen, kinds, about, time.time())
         finally:
             session.close()
-        master_trash.bury_here(
-            state, os.path.realpath(data_root), target.name, master_trash.subjects_of(chosen, kinds)
-        )
+        master_trash.bury_here(state, str(data_root), target.name, master_trash.subjects_of(chosen, kinds))
     except (RlaError, OSError) as error:
         raise _fail(error) from None
     if entry.moves:
         typer.echo(f"moved {len(entry.moves)} item(s) to the trash of {target.name} as {entry.name}")
+        typer.echo(f"undo there: rla-agent transfer trash --config {config} --restore {entry.name}")
     else:
         typer.echo(f"{target.name} had nothing of these runs; nobody will send them there again")
 
@@ -94,7 +93,8 @@ def lacks(items: ItemsArgument, data_root: RootOption, kind: KindOption = None) 
         scanner = Scanner(root, Scope(host="", kinds=tuple(kind) if kind else DEFAULT_LOG_TYPES))
         found = {"replicated": False, "files": 0, "bytes": 0, "pruned": 0}
         with closing(sqlite3.connect(f"file:{ledger_path(find_places().state)}?mode=ro", uri=True)) as db:
-            numbers = [row[0] for row in db.execute("SELECT id FROM databases WHERE root = ?", (root,))]
+            roots = (root, os.fsencode(os.path.abspath(data_root)))  # `replicate add` keeps links
+            numbers = [row[0] for row in db.execute("SELECT id FROM databases WHERE root IN (?, ?)", roots)]
             found["replicated"] = bool(numbers)
             for item in chosen if numbers else ():
                 for folder in [*scanner.item(item), *scanner.archives(item)]:

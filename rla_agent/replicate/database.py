@@ -11,6 +11,7 @@ import os
 import random
 import secrets
 import time
+from dataclasses import replace
 from typing import Final
 
 from rla_agent.replicate import fleet, plan
@@ -80,7 +81,7 @@ class Database(Looking):
         )
         for job, local in jobs:
             self._flying[job.due.key] = job
-            self.ledger.attempt(job.due, _attempt(job, local))
+            self.ledger.attempt(job.due, _attempts(job, local))
         self.ledger.commit()
         removed = tuple(temp.temp for temp in remove)
         batch = Batch(self.number, self.descriptor, tuple(job for job, _ in jobs), removed, status)
@@ -122,7 +123,7 @@ class Database(Looking):
         if isinstance(action, Append) and now < paced:
             self.ledger.retry_at(due.key, paced, failed=False)
             return None
-        job = Job(due, action, _temp(due.path), twin=self._twin(due, local))
+        job = Job(due, action, _temp(due.path), twin=self._twin(due, local), local=local)
         return job, local
 
     def _twin(self, due: Due, local: Local) -> Twin | None:
@@ -146,7 +147,7 @@ class Database(Looking):
         if partial is None:
             return job
         if isinstance(job.action, Whole) and partial.local == local and not job.action.cut:
-            return Job(job.due, job.action, partial.temp, partial.acked)
+            return replace(job, temp=partial.temp, start=partial.acked)
         self._orphans.append(partial)
         return job
 
@@ -304,10 +305,11 @@ class Database(Looking):
             self.descriptor = -1
 
 
-def _attempt(job: Job, local: Local) -> Attempt:
+def _attempts(job: Job, local: Local) -> tuple[Attempt, ...]:
     if isinstance(job.action, Append):
-        return Attempt(job.action.upto, None)
-    return Attempt(job.action.size, local.mtime_ns // 10**9)
+        return (Attempt(job.action.upto, None),)
+    sent = Attempt(job.action.size, local.mtime_ns // 10**9)
+    return (sent,) if job.twin is None else (sent, Attempt(job.twin.left.size, job.twin.left.mtime_s))
 
 
 def _uses_temp(job: Job) -> bool:

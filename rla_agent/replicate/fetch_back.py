@@ -102,6 +102,7 @@ def fetch_noted(session: Session, folder: str, note: PrunedFile) -> int:
     try:
         with _partial(place, note) as (partial, descriptor):
             if os.path.exists(os.path.join(folder, note.name)):
+                os.unlink(partial, dir_fd=place)
                 return 0  # somebody else has brought it meanwhile
             found = session.stat(path)
             if found is None or found.kind != "file":

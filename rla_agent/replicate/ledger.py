@@ -226,9 +226,9 @@ class Ledger:
         ).fetchone()
         return None if row is None else Twin(row[0] + b"/" + row[1], RemoteStat(row[2], row[3]), sha256)
 
-    def attempt(self, due: Due, attempt: Attempt) -> None:
+    def attempt(self, due: Due, new: tuple[Attempt, ...]) -> None:
         """Note, before the first byte goes, what a try may leave on the master."""
-        attempts = (*(old for old in due.attempts if old != attempt), attempt)[-MAX_ATTEMPTS:]
+        attempts = (*(old for old in due.attempts if old not in new), *new)[-MAX_ATTEMPTS:]
         with self._change() as db:
             db.execute(
                 "UPDATE files SET attempts = ? WHERE folder = ? AND name = ?",

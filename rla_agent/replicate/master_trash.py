@@ -232,11 +232,13 @@ def bury_here(state: Path, root: str, target: str, subjects: Iterable[bytes]) ->
         return
     try:
         with closing(sqlite3.connect(path, timeout=30.0)) as db:
-            row = db.execute(
-                "SELECT id FROM databases WHERE root = ? AND target = ?", (os.fsencode(root), target)
-            ).fetchone()
-            for subject in subjects if row is not None else ():
-                tombstones.bury(db, int(row[0]), subject)
+            roots = [os.fsencode(os.path.realpath(root)), os.fsencode(os.path.abspath(root))]
+            rows = db.execute(
+                "SELECT id FROM databases WHERE root IN (?, ?) AND target = ?", (*roots, target)
+            ).fetchall()
+            for subject in subjects:
+                for (number,) in rows:
+                    tombstones.bury(db, number, subject)
             db.commit()
     except sqlite3.Error as error:
         raise RlaError(f"the ledger {path} cannot be written: {error}") from error

@@ -14,13 +14,14 @@ stays, under another name beside ours (`kept_name`), and is reported.
 from __future__ import annotations
 
 import hashlib
+import os
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rla_agent.replicate import records
-from rla_agent.replicate.plan import SMALL_BYTES, Append, Record, Whole, record_kind
+from rla_agent.replicate.plan import SMALL_BYTES, Append, Local, Record, Whole, record_kind
 from rla_agent.replicate.source import Source
 from rla_agent.replicate.target import (
     ConflictError,
@@ -38,6 +39,7 @@ from rla_agent.replicate.target import (
     parent,
 )
 from rla_agent.replicate.tombstones import place_problem
+from rla_agent.replicate.version import as_planned, read_again, same_content, size_of, unchanged
 from rla_client.layout import ARCHIVE_TESTER
 
 if TYPE_CHECKING:
@@ -47,7 +49,6 @@ APPEND_BYTES: Final = 8 << 20  # of one job; the rest goes in the next one
 PAGED_BYTES: Final = 64 << 10  # a catch-up of more goes in larger pieces, for the round trips' sake,
 COPY_BYTES: Final = 256 << 20  # or by a copy that the server makes, so that no reader sees half a row
 MAX_KEPT: Final = 3  # copies moved aside, then two writers must be at work
-LENIENT_TRIES: Final = 2  # then a file that only grew meanwhile may go as it was
 
 
 class NotYetError(TransientError):
@@ -58,7 +59,8 @@ class NotYetError(TransientError):
 class Job:
     """One file to send. `temp`: name to use; `start`: bytes that it holds already of this version.
 
-    `twin`: a file on the master that has the same content and may be linked.
+    `twin`: a file on the master that has the same content and may be linked. `local`: the version that
+    was planned; the ledger has noted its size and time, so no other one may go (None: whatever is there).
     """
 
     due: Due
@@ -66,6 +68,7 @@ class Job:
     temp: bytes
     start: int = 0
     twin: Twin | None = None
+    local: Local | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,18 +265,20 @@ class Sender:
     def _upload(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
         action = job.action
         assert isinstance(action, Whole)
-        size = _size(job, source)
-        if action.compare and _same_content(source, job.due.record, size):
+        if not as_planned(job, source):
+            raise SourceChangedError(os.fsdecode(job.due.path))
+        size = size_of(job, source)
+        if action.compare and same_content(source, job.due.record, size):
             assert job.due.record is not None
             return Sent(job, source.record(action.generation, size, job.due.record.remote_mtime_s))
         source.skip_to(job.start)
-        mtime_s = source.local.mtime_ns // 10**9
+        mtime_s = (job.local or source.local).mtime_ns // 10**9
         upload = Upload(
             job.due.path,
             job.temp,
             mtime_s,
             expect,
-            lambda: _unchanged(job, source),
+            lambda: unchanged(job, source),
             source.read,
             size,
             job.start,
@@ -304,22 +309,25 @@ class Sender:
             source = Source(self._root, job.due.path)
         except OSError as error:
             return Failed(job, error)
-        size = _size(job, source)
-        if job.action.compare and _same_content(source, job.due.record, size):
+        if not as_planned(job, source):
+            source.close()
+            return Failed(job, SourceChangedError(os.fsdecode(job.due.path)))
+        size = size_of(job, source)
+        if job.action.compare and same_content(source, job.due.record, size):
             assert job.due.record is not None
             record = source.record(job.action.generation, size, job.due.record.remote_mtime_s)
             source.close()
             return Sent(job, record)
-        data = source.read(0, size) if not job.action.compare else _again(source, size)
+        data = source.read(0, size) if not job.action.compare else read_again(source, size)
         if len(data) != size:
             source.close()
-            return Failed(job, SourceChangedError(job.due.path.decode("utf-8", "backslashreplace")))
-        mtime_s = source.local.mtime_ns // 10**9
+            return Failed(job, SourceChangedError(os.fsdecode(job.due.path)))
+        mtime_s = (job.local or source.local).mtime_ns // 10**9
         left, twin = _left(job.due.record), job.twin
         if twin is not None and hashlib.sha256(data).digest() != twin.sha256:
             twin = None  # it changed since the worker looked
         return source, SmallFile(
-            job.due.path, job.temp, data, mtime_s, left, lambda: _unchanged(job, source), twin
+            job.due.path, job.temp, data, mtime_s, left, lambda: unchanged(job, source), twin
         )
 
     def _judge(self, job: Job, source: Source, file: SmallFile, answer: RemoteStat | Exception) -> Result:
@@ -355,26 +363,6 @@ def _ours(found: RemoteStat, due: Due) -> bool:
     )
 
 
-def _size(job: Job, source: Source) -> int:
-    assert isinstance(job.action, Whole)
-    size = job.action.size if job.action.grows else source.local.size
-    return source.whole_records(size, record_kind(job.due.key.name)) if job.action.cut else size
-
-
-def _same_content(source: Source, record: Record | None, size: int) -> bool:
-    if record is None or record.acked != size:
-        return False
-    source.skip_to(size)
-    made = source.record(0, size, 0)
-    return made.crc == record.crc and record.sha256 in {None, made.sha256}
-
-
-def _again(source: Source, size: int) -> bytes:
-    """The bytes once more, when the checksums have them already (or not all of them)."""
-    source.skip_to(size)
-    return source.read(0, size)
-
-
 def _fresh(root: int, path: bytes, generation: int, found: RemoteStat) -> Record:
     source = Source(root, path)
     try:
@@ -382,9 +370,3 @@ def _fresh(root: int, path: bytes, generation: int, found: RemoteStat) -> Record
         return source.record(generation, found.size, found.mtime_s)
     finally:
         source.close()
-
-
-def _unchanged(job: Job, source: Source) -> bool:
-    assert isinstance(job.action, Whole)
-    grows = job.action.grows or job.due.tries >= LENIENT_TRIES
-    return source.unchanged(may_grow=grows)

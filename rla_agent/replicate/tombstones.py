@@ -99,11 +99,12 @@ def leave_tombstones(session: Session, subjects: Iterable[bytes], about: dict[st
         TargetError: one could not be put.
     """
     session.make_folders([FOLDER])
+    present = {FOLDER + b"/" + name for name, _ in session.listing(FOLDER)}
     now = int(time.time())
     files = []
     for subject in subjects:
         path = tombstone_path(subject)
-        if session.stat(path) is not None:
+        if path in present:
             continue
         content = {"format": 1, "item": os.fsdecode(subject), "at": now, **about}
         temp = FOLDER + b"/.rla-tmp-" + secrets.token_hex(8).encode()

@@ -125,7 +125,17 @@ def to_csv(lines: Sequence[Sequence[Any]]) -> bytes:
         return ("\n".join([",".join(map(repr, line)) for line in lines]) + "\n").encode()
     buffer = io.StringIO(newline="")
     csv.writer(buffer, lineterminator="\n").writerows(lines)
-    return buffer.getvalue().encode("utf-8", "backslashreplace")
+    text = buffer.getvalue()
+    if "\r" in text:
+        text = "".join(map(_line_with_returns, lines))
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _line_with_returns(line: Sequence[Any]) -> str:
+    """One line; Python's writer quotes a carriage return only where lines end with one."""
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator="\r\n").writerow(line)
+    return buffer.getvalue().removesuffix("\r\n") + "\n"
 
 
 def widened(chunks: Iterable[bytes], columns: Sequence[str], added: int) -> Iterator[bytes]:

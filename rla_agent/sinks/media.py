@@ -8,13 +8,16 @@ client keeps mapped and uses again and again, because a warm copy is as fast as 
     8       4     state     0 free, 1 busy                     (little endian, as all)
     12      4     zero
     16      8     number    of the job whose array lies here
+    24      8     length    of the next
+    32      …     owner     the stream's folder, so that what a killed agent left behind is found
     4096    …     C-ordered bytes of the array
 
 The client sets *busy* and the number before it copies, then sends the frame; the agent sets
 *free* when the job has ended. A slot with another number than the frame's holds another array:
 that job's array is lost (a replay after the slot was used again), and it is never written under
-the wrong name. Slots are read by pread, never mapped. The client never unlinks a slot; when a
-stream is finalised and its jobs have ended, `sweep_slots` does.
+the wrong name. Slots are read by pread, never mapped. The client unlinks free slots when its run
+ends; when a stream is finalised and its jobs have ended, `sweep_slots` unlinks what is left, and
+`sweep_abandoned_slots` what belongs to a stream whose folder is gone.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ from rla_client.errors import RemoteProtocolError
 SLOT_FOLDER = "/dev/shm"
 SLOT_MAGIC = b"RLASLOT1"
 SLOT_HEADER = struct.Struct("<8sIIQ")
+SLOT_OWNER_BYTES = struct.Struct("<Q")
+SLOT_OWNER_OFFSET = SLOT_HEADER.size + SLOT_OWNER_BYTES.size
 SLOT_DATA_OFFSET = 4096
 FREE = 0
 BUSY = 1
@@ -142,11 +147,41 @@ def free_slot(slot: SlotRef) -> None:
 
 def sweep_slots(stream: str) -> int:
     """Unlink the slots of a finalised stream; returns how many there were."""
-    count = 0
-    for name in os.listdir(SLOT_FOLDER) if os.path.isdir(SLOT_FOLDER) else []:
-        found = _SLOT_NAME.fullmatch(name)
-        if found and found["stream"] == stream and int(found["uid"]) == os.geteuid():
-            with suppress(OSError):
-                os.unlink(f"{SLOT_FOLDER}/{name}")
-                count += 1
-    return count
+    return sum(_unlink(name) for name, found in _own_slots() if found == stream)
+
+
+def sweep_abandoned_slots() -> int:
+    """Unlink the slots of streams whose folder is gone, of any spool of this user; returns how many."""
+    return sum(_unlink(name) for name, _ in _own_slots() if _is_abandoned(name))
+
+
+def _own_slots() -> list[tuple[str, str]]:
+    """File name and stream of each slot of this uid."""
+    names = os.listdir(SLOT_FOLDER) if os.path.isdir(SLOT_FOLDER) else []
+    matches = [found for found in map(_SLOT_NAME.fullmatch, names) if found]
+    return [(found[0], found["stream"]) for found in matches if int(found["uid"]) == os.geteuid()]
+
+
+def _is_abandoned(name: str) -> bool:
+    try:
+        descriptor = os.open(
+            f"{SLOT_FOLDER}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        )
+    except OSError:
+        return False
+    try:
+        head = os.pread(descriptor, SLOT_DATA_OFFSET, 0)
+    finally:
+        os.close(descriptor)
+    if len(head) < SLOT_DATA_OFFSET or not head.startswith(SLOT_MAGIC):
+        return False  # in the making
+    (length,) = SLOT_OWNER_BYTES.unpack_from(head, SLOT_HEADER.size)
+    owner = head[SLOT_OWNER_OFFSET : SLOT_OWNER_OFFSET + length]
+    return owner.startswith(b"/") and not os.path.lexists(owner)
+
+
+def _unlink(name: str) -> bool:
+    with suppress(OSError):
+        os.unlink(f"{SLOT_FOLDER}/{name}")
+        return True
+    return False

@@ -19,6 +19,7 @@ from rla_client.database.cli_options import (
     open_database,
     say,
     say_aside,
+    say_waiting,
 )
 from rla_client.database.completion import complete_metric
 from rla_client.errors import ArgumentError, DatabaseError
@@ -194,7 +195,7 @@ def import_(
     from rla_client.database.records import clock
 
     root = open_database(data_root).data_root
-    with changing(root, clock()):
+    with changing(root, clock(), say_waiting):
         made, there, problems = import_logs(root, kind, folder, table, clock())
     for problem in problems:
         say_aside(f"left out: {problem}")

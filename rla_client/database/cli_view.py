@@ -111,7 +111,7 @@ def _one_table(argument: str | None, option: str | None) -> str | None:
 
 def _check_columns(records: list[Record], columns: str | None, sort: str) -> None:
     """Complain about a name that no run has, or the user looks at empty columns."""
-    from rla_client.database.runs import check_names
+    from rla_client.database.choosing import check_names
 
     asked = {name.strip() for name in (columns or "").split(",")} | {sort.removeprefix("-")}
     check_names({SHORT_NAMES.get(name, name) for name in asked if name}, records)
@@ -238,25 +238,12 @@ def _run_file(run: Run) -> dict[str, Any]:
 
 def _print_run(run: Run, metrics: list[str]) -> None:
     from rla_client.database.records import clock
-    from rla_client.database.terminal import bytes_text, clean, cut, duration_text, pairs_text, plain, width
+    from rla_client.database.terminal import bytes_text, clean, cut, pairs_text, plain, width
     from rla_client.database.tree import item_bytes
 
     record = run.record
     say(cut(clean(f"{run.table}/{run.index}"), max(width(), 60)))
-    about = _run_file(run)
-    facts: dict[str, object] = {"state": _state_text(run, about, clock())}
-    facts["began"] = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.opened))
-    facts["took"] = duration_text(record.duration_s)
-    facts["time-step"] = plain(record.time_step)
-    facts["host"] = record.host
-    parent = about.get("parent")
-    if isinstance(parent, dict):
-        facts["parent"] = f"{parent.get('run')} at {parent.get('time_step')}"
-    if record.tags:
-        facts["tags"] = " ".join(record.tags)
-    if record.note:
-        facts["note"] = record.note
-    say(pairs_text(facts))
+    say(pairs_text(_about(run, clock())))
     for title, pairs in (
         ("hyper-parameters", record.hyper.flat()),
         ("last values", {key: plain(value) for key, value in record.metrics.items() if key != "time-step"}),
@@ -280,10 +267,29 @@ def _print_run(run: Run, metrics: list[str]) -> None:
         say_aside(f"problem: {problem}")
 
 
+def _about(run: Run, now: float) -> dict[str, object]:
+    from rla_client.database.terminal import duration_text, plain
+
+    record, about = run.record, _run_file(run)
+    facts: dict[str, object] = {"state": _state_text(run, about, now)}
+    facts["began"] = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.opened))
+    facts["took"] = duration_text(record.duration_s)
+    facts["time-step"] = plain(record.time_step)
+    facts["host"] = record.host
+    parent = about.get("parent")
+    if isinstance(parent, dict):
+        facts["parent"] = f"{parent.get('run')} at {parent.get('time_step')}"
+    if record.tags:
+        facts["tags"] = " ".join(record.tags)
+    if record.note:
+        facts["note"] = record.note
+    return facts
+
+
 def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
     from rla_client.database.terminal import duration_text
 
-    state = run.state or "not recorded (a run of the original RLA)"
+    state = run.state or "not recorded (imported, or written by the original RLA)"
     if state == "unknown" and run.record.updated is not None:
         state = f"unknown, last seen {duration_text(now - run.record.updated)} ago"
     detail = [str(about[key]) for key in ("reason",) if about.get(key)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rla_client.database.chains import chain_columns, chain_of
 from rla_client.database.csv_table import TIME_STEP
@@ -27,10 +27,49 @@ def long_frame(
     bound: float | tuple[float, float] | None,
 ) -> pd.DataFrame:
     """See `Database.curves`."""
-    from concurrent.futures import ThreadPoolExecutor
-
     import numpy as np
     import pandas as pd
+
+    pieces = _pieces(database, pairs, metrics, x, bound)
+    lengths = [len(piece.xs) for piece in pieces]
+
+    def codes(places: Sequence[int]) -> Any:  # noqa: ANN401 - one place a row
+        return np.repeat(np.array(places, dtype=np.int64), lengths)
+
+    def category(names: Sequence[str], of_piece: Sequence[str]) -> Any:  # noqa: ANN401 - a pandas Categorical
+        known = {name: place for place, name in enumerate(dict.fromkeys(names))}
+        return pd.Categorical.from_codes(codes([known[name] for name in of_piece]), pd.Index(list(known)))
+
+    empty = [np.empty(0)]
+    frame: pd.DataFrame = pd.DataFrame(
+        {
+            "table": category([table for table, _ in pairs], [piece.run[0] for piece in pieces]),
+            "index": category([index for _, index in pairs], [piece.run[1] for piece in pieces]),
+            "metric": category(metrics, [piece.metric for piece in pieces]),
+            "x": np.concatenate([piece.xs for piece in pieces] or empty),
+            "value": np.concatenate([piece.ys for piece in pieces] or empty),
+        }
+    )
+    return frame
+
+
+class _Piece(NamedTuple):
+    """One metric of one run; arrays of shape (points,)."""
+
+    run: tuple[str, str]
+    metric: str
+    xs: Any
+    ys: Any
+
+
+def _pieces(
+    database: Database,
+    pairs: Sequence[tuple[str, str]],
+    metrics: Sequence[str],
+    x: str,
+    bound: float | tuple[float, float] | None,
+) -> list[_Piece]:
+    from concurrent.futures import ThreadPoolExecutor
 
     from rla_client.database.runs import warn_broken
 
@@ -59,36 +98,17 @@ def long_frame(
     with ThreadPoolExecutor(READERS) as pool:
         tables = list(pool.map(read, pairs))
     cache.trim()
-    pieces: list[tuple[int, int, Any, Any]] = []
-    for run, table in enumerate(tables):
+    pieces: list[_Piece] = []
+    for run, table in zip(pairs, tables, strict=True):
         if isinstance(table, Exception):
             warn_broken(table)
             continue
-        for metric, name in enumerate(metrics):
-            if x in table and name in table:
-                pieces.append((run, metric, *_finite(table[x], table[name], bound)))
-    lengths = [len(piece[2]) for piece in pieces]
-    empty = np.empty(0)
-    run_codes = np.repeat(np.array([piece[0] for piece in pieces], dtype=np.int64), lengths)
-    tables_named = list(dict.fromkeys(table for table, _ in pairs))
-    indices = list(dict.fromkeys(index for _, index in pairs))
-    of_table = np.array([tables_named.index(table) for table, _ in pairs], dtype=np.int64)
-    position = {index: place for place, index in enumerate(indices)}
-    of_index = np.array([position[index] for _, index in pairs], dtype=np.int64)
-    metric_names = list(dict.fromkeys(metrics))
-    metric_codes = np.repeat(
-        np.array([metric_names.index(metrics[piece[1]]) for piece in pieces], dtype=np.int64), lengths
-    )
-    frame: pd.DataFrame = pd.DataFrame(
-        {
-            "table": pd.Categorical.from_codes(of_table[run_codes], pd.Index(tables_named)),
-            "index": pd.Categorical.from_codes(of_index[run_codes], pd.Index(indices)),
-            "metric": pd.Categorical.from_codes(metric_codes, pd.Index(metric_names)),
-            "x": np.concatenate([piece[2] for piece in pieces]) if pieces else empty,
-            "value": np.concatenate([piece[3] for piece in pieces]) if pieces else empty,
-        }
-    )
-    return frame
+        pieces += [
+            _Piece(run, name, *_finite(table[x], table[name], bound))
+            for name in metrics
+            if x in table and name in table
+        ]
+    return pieces
 
 
 def _finite(xs: Any, ys: Any, bound: float | tuple[float, float] | None) -> tuple[Any, Any]:  # noqa: ANN401

@@ -10,20 +10,19 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.database.catalogue import Catalogue, state_folder
+from rla_client.database.choosing import LAST, Since, check_names, match_runs, not_one, parse_since
 from rla_client.database.csv_table import TIME_STEP
 from rla_client.database.hyper_params import wrap
 from rla_client.database.live import with_live_states
 from rla_client.database.records import PROGRESS_FILE, Record, clock
-from rla_client.database.rows import FIELDS, RowView
+from rla_client.database.rows import RowView
 from rla_client.database.tree import Item, archived_root, check_data_root, check_table, find_tables, run_items
-from rla_client.errors import AmbiguousRunError, ArgumentError, DatabaseError, NoSuchRunError
 from rla_client.layout import ARCHIVE_TESTER, CHECKPOINT, CODE, LOG, OTHER_RESULTS, RunIndex
 
 if TYPE_CHECKING:
@@ -33,10 +32,7 @@ if TYPE_CHECKING:
     from rla_client.database.hyper_params import HyperParams
     from rla_client.database.where import Where
 
-LAST = "@last"
 DATA_ROOT_ATTRIBUTE = "rla_data_root"  # of DataFrames of runs, so that a plot finds their curves
-Since = str | float | datetime | None
-MAX_CANDIDATES_SHOWN = 8
 
 
 class Database:
@@ -171,7 +167,7 @@ class Database:
             names = catalogue.names(table)
             found = match_runs(names, reference)
             if len(found) != 1:
-                raise _not_one(found, names, reference)
+                raise not_one(found, names, reference)
             catalogue.refresh_run(*found[0], now_ns)
             record = catalogue.record(*found[0])
         return Run(self, with_live_states(self.data_root, [record], clock())[0])
@@ -335,68 +331,10 @@ class Run:
         return run_html(self)
 
 
-def match_runs(names: Sequence[tuple[str, str]], reference: str) -> list[tuple[str, str]]:
-    """(table, index) pairs that a reference means: `@last`, an exact index or date, else a part."""
-    if reference == LAST:
-        return list(names[-1:])
-    wanted = reference.strip().rstrip("/")
-    exact = [pair for pair in names if wanted in {pair[1], f"{pair[0]}/{pair[1]}"}]
-    return exact or [pair for pair in names if wanted and wanted in f"{pair[0]}/{pair[1]}"]
-
-
-def _not_one(found: list[tuple[str, str]], names: Sequence[tuple[str, str]], reference: str) -> DatabaseError:
-    if not names:
-        return NoSuchRunError("there is no run here yet")
-    if not found:
-        return NoSuchRunError(f"no run fits {reference!r}; `rla ls` lists them, @last is the newest")
-    shown = "\n".join(f"  {table}/{index}" for table, index in found[-MAX_CANDIDATES_SHOWN:])
-    more = f" (the newest {MAX_CANDIDATES_SHOWN})" if len(found) > MAX_CANDIDATES_SHOWN else ""
-    return AmbiguousRunError(f"{len(found)} runs fit {reference!r}, give a longer part{more}:\n{shown}")
-
-
 def _filter(text: str) -> Where:
     from rla_client.database.where import Where
 
     return Where(text)
-
-
-def check_names(names: AbstractSet[str], records: Sequence[Record]) -> None:
-    """Complain about a name that no run has, or the user waits for rows in vain.
-
-    Raises:
-        ArgumentError: no run has one of them; the message lists those that there are.
-    """
-    missing = names - set(FIELDS)
-    if not records or not missing:
-        return
-    known: set[str] = set(FIELDS)
-    for record in records:
-        known.update(record.hyper.flat(), record.metrics)
-    lacking = sorted(name for name in missing - known if not any(key.startswith(f"{name}.") for key in known))
-    if lacking:
-        listing = ", ".join(sorted(known)[:60])
-        message = f"no run has {', '.join(map(repr, lacking))}; known names: {listing}"
-        raise ArgumentError(message)
-
-
-def parse_since(since: Since, now: float) -> float | None:
-    """Unix seconds of a date or an age.
-
-    Raises:
-        ArgumentError: it is neither.
-    """
-    if since is None or isinstance(since, int | float):
-        return since
-    if isinstance(since, datetime):
-        return since.timestamp()
-    units = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-    if since[-1:] in units and since[:-1].replace(".", "", 1).isdigit():
-        return now - float(since[:-1]) * units[since[-1]]
-    try:
-        return datetime.fromisoformat(since.replace("/", "-")).timestamp()
-    except ValueError as error:
-        message = f"{since!r} is no date; write 2026/11/21, 2026-11-21T09:30, or an age such as 36h, 7d"
-        raise ArgumentError(message) from error
 
 
 def warn_broken(error: Exception) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rla_client.experiment.deterministic import get_seed, set_seed
     from rla_client.experiment.dowel import Histogram, logger, tabular
     from rla_client.experiment.episode_batch import EpisodeBatch, StepType
+    from rla_client.experiment.performance import log_performance, obtain_evaluation_episodes
     from rla_client.experiment.runner import LocalRunner, Trainer
     from rla_client.experiment.samplers import (
         DefaultWorker,
@@ -42,7 +43,9 @@ _HOMES = {
     "Trainer": "runner",
     "WorkerFactory": "samplers",
     "get_seed": "deterministic",
+    "log_performance": "performance",
     "logger": "dowel",
+    "obtain_evaluation_episodes": "performance",
     "set_seed": "deterministic",
     "tabular": "dowel",
     "wrap_experiment": "wrap",
@@ -66,7 +69,9 @@ __all__ = [
     "deterministic",
     "dowel",
     "get_seed",
+    "log_performance",
     "logger",
+    "obtain_evaluation_episodes",
     "set_seed",
     "tabular",
     "wrap_experiment",

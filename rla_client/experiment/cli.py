@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from rla_client.database.cli_options import DataRoot, TableOption, open_database, say
+from rla_client.errors import LaunchError, RlaError
 
 Experiment = Annotated[
     str, typer.Argument(metavar="DIR_OR_RUN", help="Folder of the run, or index, a unique part of it, @last.")
@@ -91,6 +92,10 @@ def _log_dir(reference: str, table: str | None, data_root: Path | None) -> Path:
     folder = Path(reference)
     if folder.is_dir():
         return folder.absolute()
-    database = open_database(data_root)
+    try:
+        database = open_database(data_root)
+    except RlaError as error:
+        message = f"there is no folder {reference}, and for a run of a database: {error}"
+        raise LaunchError(message) from error
     record = database.find(reference, table).record
     return Path(database.data_root) / "log" / record.table / record.index

@@ -61,6 +61,11 @@ def resume(log_dir: str | os.PathLike[str], from_epoch: int | str = "last") -> i
     launch, parameters = read_launch(folder)
     source = _resume_from(from_epoch)
     snapshots = Path(os.path.normpath(folder / launch.snapshot_dir))
+    if launch.script is not None and not os.path.isfile(launch.script):
+        message = (
+            f"the launcher {launch.script} is gone; `rla restore-code` gives the tree back that it was in"
+        )
+        raise LaunchError(message)
     settle(folder)  # the agent may still have the snapshot
     if source != "last":
         find_snapshot(snapshots, source if source is not None else "last")

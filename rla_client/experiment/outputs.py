@@ -80,7 +80,8 @@ class Outputs:
         self._text_name = text_name
         self._on_close = on_close
         self._former_logger = rla_logger.get_current()
-        self._saver: tuple[Path, SnapshotSaver | None] | None = None
+        self._savers: dict[str, SnapshotSaver] = {}
+        self._kinds: dict[Path, str | None] = {}
         self._former_time = time_step_holder.get_time()
         self._run = self._begin(keep_rows, fresh=fresh)
         self._former_tabular = dowel.tabular.swap({}, [])
@@ -133,29 +134,37 @@ class Outputs:
         """
         if rows == self.rows:
             return
-        self._end_saver()
+        self._end_savers()
         self._run.close("finished", "")
         self._run = self._begin(rows, fresh=False)
 
     def snapshot_saver(self, folder: Path) -> SnapshotSaver | None:
         """Who hands snapshots for `folder` to the agent; None where it is no folder of this run."""
-        outbox, opening = self._run.outbox, self._run.opening
-        if outbox is None or opening is None:
+        outbox = self._run.outbox
+        if folder not in self._kinds:
+            self._kinds[folder] = self._kind_of(folder)
+        kind = self._kinds[folder]
+        if outbox is None or kind is None:
             return None
-        if self._saver is None or self._saver[0] != folder:
-            from rla_client.experiment.snapshot_saver import SnapshotSaver  # noqa: PLC0415 - an import circle
+        if kind not in self._savers:
+            from rla_client.experiment.snapshot_saver import SnapshotSaver  # noqa: PLC0415 - not light
 
-            real, root, folders = os.path.realpath(folder), opening["root"], opening["folders"]
-            there = [kind for kind in (CHECKPOINT, LOG) if kind in folders]
-            kinds = [kind for kind in there if os.path.realpath(os.path.join(root, folders[kind])) == real]
-            self._end_saver()
-            self._saver = folder, SnapshotSaver(outbox, kinds[0]) if kinds else None
-        return self._saver[1]
+            self._savers[kind] = SnapshotSaver(outbox, kind)
+        return self._savers[kind]
 
-    def _end_saver(self) -> None:
-        if self._saver is not None and self._saver[1] is not None:
-            self._saver[1].close()
-        self._saver = None
+    def _kind_of(self, folder: Path) -> str | None:
+        opening = self._run.opening
+        if opening is None:
+            return None
+        real, root, folders = os.path.realpath(folder), opening["root"], opening["folders"]
+        there = [kind for kind in (CHECKPOINT, LOG) if kind in folders]
+        kinds = [kind for kind in there if os.path.realpath(os.path.join(root, folders[kind])) == real]
+        return kinds[0] if kinds else None
+
+    def _end_savers(self) -> None:
+        for saver in self._savers.values():
+            saver.close()
+        self._savers.clear()
 
     def close(self, state: str, reason: str) -> None:
         """End the run as `state` (finished, failed) and put the former logger back."""
@@ -164,7 +173,7 @@ class Outputs:
         _open.remove(self)
         if self._on_close is not None:
             self._on_close(state, reason)
-        self._end_saver()
+        self._end_savers()
         self._run.close(state, reason)
         rla_logger.set_current(self._former_logger)
         time_step_holder.set_time(self._former_time)

@@ -249,7 +249,10 @@ class LocalRunner:
             "pause_for_plot": pause_for_plot,
         }
         changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-        self._train_args = replace(self._train_args, **changes, start_epoch=self._stats.total_epoch + 1)
+        args = replace(self._train_args, **changes, start_epoch=self._stats.total_epoch + 1)
+        self._train_args = args
+        if args.start_epoch >= args.n_epochs:
+            dowel.logger.log(f"All {args.n_epochs} epochs are done; resume(n_epochs=…) adds some")
         return self._run()
 
     def _run(self) -> Any:  # noqa: ANN401

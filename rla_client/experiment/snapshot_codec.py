@@ -71,7 +71,7 @@ class Pieces:
         import numpy as np  # noqa: PLC0415
 
         buffer = np.empty(storage.nbytes(), dtype=np.uint8)
-        self._devices[buffer.ctypes.data] = storage
+        self._devices[_address(buffer.data)] = storage
         self.on_device = True
         return buffer
 
@@ -136,7 +136,7 @@ class CopyTarget:
 def _address(view: memoryview) -> int:
     import numpy as np  # noqa: PLC0415
 
-    address: int = np.frombuffer(view, dtype=np.uint8).ctypes.data
+    address: int = np.frombuffer(view, dtype=np.uint8).__array_interface__["data"][0]  # .ctypes is slow
     return address
 
 

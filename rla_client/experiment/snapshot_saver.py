@@ -131,7 +131,11 @@ class SnapshotSaver:
                 self._waiting = [sent for sent in self._waiting if not sent.arrived]
                 if pieces.size <= FRAME_BYTES:
                     return self._as_frame(pieces, save)
-                return self._in_arena(pieces, save) or self._as_blob(pieces, save)
+                if self._in_arena(pieces, save):
+                    return True
+                taken = self._as_blob(pieces, save)
+                self._prepare(pieces.size)  # not before: making it would compete with the writing
+                return taken
             finally:
                 self._inside = None
 
@@ -205,7 +209,6 @@ class SnapshotSaver:
             time.sleep(SLOT_POLL_S)
 
     def _as_blob(self, pieces: Pieces, save: Save) -> bool:
-        self._prepare(pieces.size)
         blobs = self.outbox.blobs_folder
         waiting = [sent.size for sent in self._waiting if sent.blob is not None]
         full = len(waiting) >= BACKLOG_MAX or sum(waiting) >= BACKLOG_MAX_BYTES

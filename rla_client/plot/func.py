@@ -97,7 +97,7 @@ class Group:
     curves: list[Curve] = field(default_factory=list)
 
 
-def plot_func(  # noqa: C901, PLR0913, PLR0917 - RLA's signature
+def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
     data_root: str,
     task_table_name: str,
     regs: Sequence[str],
@@ -169,13 +169,10 @@ def plot_func(  # noqa: C901, PLR0913, PLR0917 - RLA's signature
     curves = _load(database, found, metrics, x_bound)
     joined = not split_by_metrics and len(metrics) > 1
 
-    def group_of(run: Selected, metric: str) -> tuple[str, str]:
-        if regs2legends is not None:
-            place = list(regs).index(run.reg)
-            return str(place), f"{regs2legends[place]} {metric}" if joined else regs2legends[place]
-        legend = key_to_legend_fn(split_values(run.hyper_param, split_keys), split_keys, metric, joined)
-        return legend, legend
-
+    if regs2legends is not None:
+        group_of = _by_glob(regs, regs2legends, joined)
+    else:
+        group_of = _by_keys(split_keys, key_to_legend_fn, joined)
     panels = _panels(found, curves, metrics, joined, group_of, scale_dict or {})
     if not any(group.curves for groups in panels.values() for group in groups.values()):
         message = (
@@ -197,6 +194,25 @@ def plot_func(  # noqa: C901, PLR0913, PLR0917 - RLA's signature
         for name, (first, second) in scores.items():
             print(f"{name}: {first:.3f}, {second:.3f}")  # noqa: T201 - as RLA
     return bands, scores
+
+
+GroupOf = Callable[[Selected, str], tuple[str, str]]  # run, metric → key of its group, legend
+
+
+def _by_glob(regs: Sequence[str], legends: Sequence[str], joined: bool) -> GroupOf:
+    def group_of(run: Selected, metric: str) -> tuple[str, str]:
+        place = list(regs).index(run.reg)
+        return str(place), f"{legends[place]} {metric}" if joined else legends[place]
+
+    return group_of
+
+
+def _by_keys(split_keys: Sequence[str], to_legend: Callable[..., str], joined: bool) -> GroupOf:
+    def group_of(run: Selected, metric: str) -> tuple[str, str]:
+        legend = to_legend(split_values(run.hyper_param, split_keys), split_keys, metric, joined)
+        return legend, legend
+
+    return group_of
 
 
 def _style(style: Mapping[str, Any]) -> Style:
@@ -230,7 +246,7 @@ def _panels(
     curves: Mapping[tuple[str, str], Curve],
     metrics: Sequence[str],
     joined: bool,
-    group_of: Callable[[Selected, str], tuple[str, str]],
+    group_of: GroupOf,
     scale: Mapping[str, Callable[[Any], Any]],
 ) -> dict[str, dict[str, Group]]:
     """Panel (metric) → group key → group, groups sorted by key."""

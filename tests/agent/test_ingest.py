@@ -66,3 +66,20 @@ def test_any_bytes_are_decoded_or_refused(kind: int, payload: bytes) -> None:
 )
 def test_rows_of_another_shape_are_refused(payload: list[Any]) -> None:
     assert decode(FrameKind.ROW, pack(payload)) is None
+
+
+@settings(max_examples=150, deadline=None)
+@given(content=payloads)
+def test_the_short_way_of_rows_gives_what_the_long_one_does(content: Any) -> None:
+    payload = pack(content)
+    frame = encode_frame(FrameKind.ROW, payload)
+    found = [record.content for record in parse(frame, 1, 0, final=True).records]
+    expected = decode(FrameKind.ROW, payload)
+    assert repr(found) == repr([] if expected is None else [expected])
+
+
+def test_a_batch_knows_whether_it_holds_rows_only() -> None:
+    row = encode_frame(FrameKind.ROW, pack([1, 2.0, {"a": 1}]))
+    text = encode_frame(FrameKind.TEXT, pack([1, "x"]))
+    assert parse(row + row, 1, 0, final=True).only_rows
+    assert not parse(row + text + row, 1, 0, final=True).only_rows

@@ -13,6 +13,8 @@ from rla_agent.open_files import OpenFiles
 from rla_agent.opening import ItemGoneError
 from rla_agent.output import Output
 from rla_agent.sinks.csv_table import CsvEncoder
+from rla_agent.sinks.text import TextEncoder
+from rla_client.protocol import TextTarget
 
 
 def csv_output(root: Path) -> Output:
@@ -102,3 +104,36 @@ def test_the_least_recently_used_descriptor_is_closed(tmp_path: Path) -> None:
     assert files.descriptor("a", lambda: -1) == opened[0]
     files.close_all()
     assert len(files) == 0
+
+
+def test_a_removed_file_is_made_again_a_while_later(tmp_path: Path) -> None:
+    """Whoever removes a whole item must not find a new file in a folder that was just emptied."""
+    output, files = csv_output(tmp_path), OpenFiles(4)
+    output.begin(files)
+    output.accept(rows(0, {"a": 1.0}), files)
+    Path(output.path).unlink()
+    assert output.replaced(files)
+    output.adopt_replacement(files)
+    assert output.blocked
+    assert not Path(output.path).exists()
+    assert output.may_retry(float("inf"))
+    output.begin(files)
+    output.accept(rows(1, {"b": 2.0}), files)
+    assert Path(output.path).read_bytes() == b"b,time-step,timestamp\n2.0,0,0.5\n"
+    files.close_all()
+
+
+def test_rows_only_leave_text_files_alone(tmp_path: Path) -> None:
+    (tmp_path / "item").mkdir()
+
+    def new() -> TextEncoder:
+        return TextEncoder(TextTarget.WARN, tables=False)
+
+    output, files = Output("warn", str(tmp_path), "item", "warn.txt", new, new()), OpenFiles(4)
+    output.begin(files)
+    output.dirty = False
+    batch = rows(0, {"a": 1.0}, {"a": 2.0})
+    batch.only_rows = True
+    output.accept(batch, files)
+    assert (output.position, output.size, output.dirty) == (Position(1, 2), 0, False)
+    files.close_all()

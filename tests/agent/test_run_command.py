@@ -74,8 +74,8 @@ def test_an_agent_comes_and_goes_with_the_command(places: Places, tmp_path: Path
     record = json.loads((log / "run.json").read_text())
     assert (record["exit_code"], record["signal"], record["rows"]) == (3, None, 100)
     console = (log / "console.txt").read_text()
-    assert "trained\n" in console
-    assert "to stderr\n" in console
+    assert "trained" in console
+    assert "to stderr" in console  # print writes the line's end apart, so another line may come between
 
 
 def test_a_killed_command(places: Places, tmp_path: Path) -> None:

@@ -89,6 +89,29 @@ def test_a_row_whose_message_was_lost_wakes_a_sleeping_stream(
         run.close("finished", "")
 
 
+def test_a_file_that_somebody_removed_comes_back_with_what_follows(
+    agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    run = open_plain_run(str(tmp_path / "run"), ("csv",), None, None, "", {})
+    csv = tmp_path / "run" / "progress.csv"
+    try:
+        assert run.outbox is not None
+        for value in range(2):
+            run.logger.record("x", value)
+            run.logger.dump()
+            assert run.outbox.flush(20)
+            if value == 0:
+                csv.unlink()
+        run.logger.record("x", 2)
+        run.logger.dump()
+        wait_until(lambda: csv.exists() and len(csv.read_text().splitlines()) >= 2, what="a new file")
+        assert run.outbox.flush(20)
+        assert csv.read_text().splitlines()[0] == "time-step,timestamp,x"
+        assert csv.read_text().splitlines()[-1].endswith(",2")
+    finally:
+        run.close("finished", "")
+
+
 def test_a_sleeping_run_that_is_killed_is_known(
     agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from rla_agent.sinks.files import Outcome, parse_code, run_code
 from rla_client.code_backup import BackupPlan, BackupReport, back_up_code
 from rla_client.code_files import select_files
-from rla_client.config import AgentConfig
+from rla_client.config import AgentConfig, load_config
 from rla_client.outbox import Outbox
 from rla_client.places import Places
 from rla_client.protocol import FrameKind, iter_frames, unpack
@@ -28,6 +28,20 @@ def put(root: Path, *names: str) -> None:
 
 def chosen(plan: BackupPlan) -> list[str]:
     return sorted(name for name, _ in select_files(plan, BackupReport()))
+
+
+def test_files_with_secrets_stay_out(tmp_path: Path) -> None:
+    """Named by REMOTE_SETTING, or the configuration itself where it holds the password; links, too."""
+    put(tmp_path, "train.py", "keys/id")
+    config = tmp_path / "rla_config.yaml"
+    (tmp_path / "linked").symlink_to(tmp_path / "keys" / "id")
+    for password, names in (("", ["rla_config.yaml", "train.py"]), ("geheim", ["train.py"])):
+        config.write_text(f"REMOTE_SETTING:\n  identity_file: {tmp_path}/keys/id\n  password: '{password}'\n")
+        report = BackupReport()
+        plan = BackupPlan(tmp_path, secrets=load_config(config).secret_files)
+        assert sorted(name for name, _ in select_files(plan, report)) == names
+        assert {name for name, _, _ in report.left_out} >= {"keys/id"}
+        assert "secret" in str(report.warning())
 
 
 @pytest.fixture
@@ -163,6 +177,9 @@ def test_lib_mode_takes_the_content_of_lib_dir(tmp_path: Path) -> None:
     plan = BackupPlan(tmp_path, lib_mode=True, lib_dir="./build/lib/", run_files=("run.py",))
 
     assert chosen(plan) == ["pkg/a.py", "run.py", "setup.py"]
+    report = BackupReport()
+    select_files(BackupPlan(tmp_path, lib_mode=True, lib_dir="build/lib"), report)
+    assert "run_file" in str(report.warning()), "the library alone does not run"
 
 
 def test_large_files_and_what_is_past_the_total_are_listed_with_one_warning(

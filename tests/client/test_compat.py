@@ -144,6 +144,35 @@ def test_an_old_script_runs(agent: Any, tmp_path: Path) -> None:
     assert list(pd.read_csv(csv)["a"]) == [0, 1, 2]
 
 
+SPAWNING_SCRIPT = """
+import multiprocessing
+from RLA import logger, exp_manager
+from RLA.easy_log.time_step import time_step_holder
+import RLA.easy_log.tester as old
+
+def work(number):
+    return old.exp_manager is exp_manager, number
+
+if __name__ == "__main__":
+    for method in ("spawn", "forkserver", "fork"):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            print(method, pool.map(work, [1, 2]))
+"""
+
+
+def test_processes_that_an_old_script_spawns_know_the_names(tmp_path: Path) -> None:
+    """They import the script anew, as environments in processes of their own do."""
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(SPAWNING_SCRIPT))
+    done = subprocess.run(
+        [sys.executable, "-m", "rla_client.compat", str(script)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    shown = "[(True, 1), (True, 2)]"
+    assert done.stdout.splitlines() == [f"spawn {shown}", f"forkserver {shown}", f"fork {shown}"]
+
+
 def test_without_a_script_it_says_how(tmp_path: Path) -> None:
     for arguments, code, text in (([], 2, "python -m"), (["missing.py"], 2, "no script missing.py")):
         done = subprocess.run(

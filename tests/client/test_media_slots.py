@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from rla_agent.sinks.files import Outcome
-from rla_agent.sinks.media import sweep_slots
+from rla_agent.sinks.media import sweep_abandoned_slots, sweep_slots
 from rla_client import media_jobs, media_slots, recorders
 from rla_client.places import Places
 from rla_client.recorders import VideoRecorder, bind
@@ -126,12 +126,15 @@ def test_the_first_video_finds_memory_ready(
     assert sweep_slots(name) == 1, "what no job waits for goes with the run"
 
 
-def test_a_slot_in_the_making_is_waited_for(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("advice", [23, 9999], ids=["MADV_POPULATE_WRITE", "an older kernel"])
+def test_a_slot_in_the_making_is_waited_for(run: Any, monkeypatch: pytest.MonkeyPatch, advice: int) -> None:
+    monkeypatch.setattr(media_slots, "_MADV_POPULATE_WRITE", advice)
     monkeypatch.setattr(media_slots, "PREPARED_WAIT_S", 10.0)
     slots = media_slots.MediaSlots(run.outbox.stream_folder.name)
     slots.prepare(40 << 20)
     assert slots.fill(1 << 20, lambda _memory: None) is not None
     assert slots.fill(80 << 20, lambda _memory: None) is None
+    assert bytes(slots._slots[0].memory[:8]) == media_slots.SLOT_MAGIC
     assert sweep_slots(run.outbox.stream_folder.name) == 1
 
 
@@ -155,3 +158,22 @@ def test_an_exit_leaves_no_shared_memory_that_no_job_waits_for(places: Places, t
     name = done.stdout.split()[-1]
     assert name.startswith("rla-media-")
     assert name not in os.listdir("/dev/shm")
+
+
+def test_slots_of_streams_that_are_gone_are_found_by_their_owner(run: Any, tmp_path: Path) -> None:
+    """An agent that was killed after a stream's end leaves them; the next one looks for the folder."""
+    gone = tmp_path / "spool" / f"{STREAM}-gone"
+    kept = []
+    for folder in (gone, run.outbox.stream_folder):
+        slots = media_slots.MediaSlots(folder.name, str(folder))
+        thread = slots.prepare(2 << 20)
+        assert thread is not None
+        thread.join()
+        assert slots.fill(2 << 20, lambda _memory: None) is not None
+        kept.append(slots)
+    gone.mkdir(parents=True)
+    sweep_abandoned_slots()
+    gone.rmdir()
+    assert sweep_abandoned_slots() >= 1
+    assert sweep_slots(gone.name) == 0
+    assert sweep_slots(run.outbox.stream_folder.name) == 1, "a stream that is there keeps its own"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rla_client import messenger as messenger_module
 from rla_client.messenger import Messenger
-from rla_client.places import RUNTIME_VARIABLE, Places
+from rla_client.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 
 
 def test_an_agent_that_comes_back_elsewhere_is_found(
@@ -37,3 +39,29 @@ def test_an_agent_that_comes_back_elsewhere_is_found(
         wait_until(sends, what="a message taken under the other folder")
     finally:
         messenger.close()
+
+
+def test_a_slow_service_manager_does_not_hold_up_the_training_call(
+    places: Places, wait_until: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called, goes_on = tmp_path / "called", tmp_path / "goes-on"
+    systemctl = tmp_path / "bin" / "systemctl"
+    systemctl.parent.mkdir()
+    systemctl.write_text(f"#!/bin/sh\n: > {called}\nwhile [ ! -e {goes_on} ]; do sleep 0.02; done\n")
+    systemctl.chmod(0o755)
+    unit = tmp_path / "config" / "systemd" / "user" / "rla-agent.service"
+    unit.parent.mkdir(parents=True)
+    unit.touch()
+    monkeypatch.setenv("PATH", f"{systemctl.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CONFIG_HOME", os.fspath(tmp_path / "config"))
+    monkeypatch.delenv(STATE_VARIABLE)  # units serve the default places only
+    messenger = Messenger(places, autostart=True, config_path=None)
+    advised: list[bool] = []
+    messenger.start_agent_if_none(lambda: advised.append(True), aside=True)  # returns at once
+    try:
+        assert any(thread.name == "rla-start" for thread in threading.enumerate())
+        wait_until(called.exists, what="a call of systemctl")
+    finally:
+        goes_on.touch()
+    wait_until(lambda: not any(t.name == "rla-start" for t in threading.enumerate()), what="the thread's end")
+    assert not advised

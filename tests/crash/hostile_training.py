@@ -71,7 +71,7 @@ def use_names(root: str, names: list[str], told: dict[str, dict[str, Any]]) -> N
     exp_manager.new_saver(max_to_keep=None)
     for number, name in enumerate(names):
         logger.record_tabular(name, float(number))
-        told["data"][name] = attempt(lambda name=name: exp_manager.add_custom_data(name, 1.0, scalar=True))
+        told["data"][name] = attempt(lambda name=name: exp_manager.add_custom_data(name, 1.0))
         told["checkpoint"][name] = attempt(
             lambda name=name: exp_manager.save_checkpoint({"x": np.arange(3)}, checkpoint_name=name)
         )

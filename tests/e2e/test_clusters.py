@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 import pytest
 
+from rla_client.autostart import agent_alive
 from rla_client.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 from rla_client.spool import stream_names
 
@@ -221,6 +222,28 @@ def test_a_job_that_is_requeued_on_another_node(
     assert stream_names(places.spool) == []
 
 
+def test_two_jobs_that_share_an_agent(
+    submit: Callable[..., Job], tmp_path: Path, wait_until: Callable[..., Any], places: Places
+) -> None:
+    """The first job's end takes the agent away; the second one's starts another."""
+    first = submit(0.0, RLA_RUN_ID="1")
+    wait_until(lambda: "begins at 0" in first.said, 30)
+    second = submit(0.02, RLA_RUN_ID="2")
+    wait_until(lambda: "begins at 0" in second.said, 30)
+    assert first.process.wait(60) == 0, first.said
+    paths = wait_until(lambda: list(tmp_path.glob("data/log/table/*/*/*/*/run.json")))
+
+    def of_second() -> dict[str, Any]:
+        found = [json.loads(path.read_text()) for path in tmp_path.glob("data/log/table/*/*/*/*/run.json")]
+        return next((one for one in found if one["run_key"] == "2"), {})
+
+    wait_until(lambda: agent_alive(places) and of_second().get("state") == "running", 30)
+    assert second.process.wait(120) == 0, second.said
+    assert of_second()["state"] == "finished"
+    assert stream_names(places.spool) == []
+    assert paths
+
+
 # -- containers ---------------------------------------------------------------------------------
 
 
@@ -238,6 +261,7 @@ def container(folder: Path, inside: str, *writable: Path) -> list[str]:
 {mounts}
 mount -t tmpfs -o size=64m none /dev/shm
 mount -o remount,ro,bind /
+export TMPDIR=/dev/shm
 {inside}
 """)
     return ["unshare", "--pid", "--mount", "--fork", "--mount-proc", "--kill-child", "sh", str(script)]
@@ -279,7 +303,9 @@ def test_a_container_whose_spool_is_the_hosts(
         assert rows == expected_curve()[: len(rows)]
         assert len(rows) >= 40
     wait_until(lambda: stream_names(places.spool) == [])
-    assert len(list(mounted.glob("checkpoint/table/*/*/*/*/checkpoint_*.pt"))) >= 1
+    saved = int(re.findall(r"saved (\d+)", (tmp_path / "out").read_text())[-1])
+    there = [path.name for path in mounted.glob("checkpoint/table/*/*/*/*/checkpoint_*.pt")]
+    assert f"checkpoint_{saved}.pt" in there, "its shared memory is not the host's"
     agent.stop()
 
 
@@ -380,7 +406,8 @@ def test_a_home_on_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_document_shows_what_is_tested() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     for part in (
-        "#SBATCH --requeue", 'RLA_RUN_ID="$SLURM_JOB_ID"', "RLA_RESUME=allow", "rla-agent run -- ", "--shm-size",
+        "#SBATCH --requeue", 'RLA_RUN_ID="$SLURM_JOB_ID"', "RLA_RESUME=allow", "rla-agent run -- ",
+        "--shm-size",
         "RLA_STATE_DIR", "RLA_RUNTIME_DIR", "open_files_max", "ulimit -n", "/var/tmp/rla-agent-",
     ):  # fmt: skip
         assert part in text, part

@@ -190,6 +190,7 @@ def _is_one_run(root: Path, child: Path, reference: pd.DataFrame) -> None:
     )
 
 
+@pytest.mark.soak
 def test_back_and_forth_and_a_third(
     machine: Callable[[str], Machine], master: Sshd, wait_until: Callable[..., Any]
 ) -> None:

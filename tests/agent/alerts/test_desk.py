@@ -482,7 +482,7 @@ def test_a_command_of_a_file_that_others_can_write_is_not_run(
     assert not (tmp_path / "ran").exists()
     config.chmod(0o644)
     os.utime(config)
-    wait_until(lambda: (tmp_path / "ran").exists(), 40)
+    wait_until((tmp_path / "ran").exists, 40)
 
 
 # -- the commands -------------------------------------------------------------------------------
@@ -532,6 +532,26 @@ def test_show_tells_what_was_sent(
     assert "channel chat: 1 sent, 0 wait" in shown
     assert "NaN in a: table" in shown
     assert json.loads(cli("show", "--json").stdout)["recent"][0]["event"] == "nan"
+
+
+def test_a_secret_in_the_environment_reaches_an_agent_in_the_background(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the shell's variables only those that the configuration names are handed on."""
+    config = write_config(
+        tmp_path / "p", "- {when: nan, send: chat}", "chat: {kind: slack, url_env: MY_HOOK}"
+    )
+    monkeypatch.setenv("MY_HOOK", "http://127.0.0.1:9/")
+    monkeypatch.setenv("OTHER", "secret")
+    command = [sys.executable, "-m", "rla_agent"]
+    subprocess.run([*command, "start", "--detach", "--config", str(config)], check=True, capture_output=True)
+    try:
+        pid = json.loads(places.lock.read_text())["pid"]
+        seen = Path(f"/proc/{pid}/environ").read_bytes()
+    finally:
+        subprocess.run([*command, "stop"], check=True, capture_output=True)
+    assert b"MY_HOOK=" in seen
+    assert b"OTHER=" not in seen
 
 
 # -- decisions ----------------------------------------------------------------------------------

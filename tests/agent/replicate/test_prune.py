@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,7 +22,9 @@ from replication_lab import ITEM, Node, Sshd, free_port, random_bytes, tree, wai
 from rla_agent import prune_command
 from rla_agent.replicate import replication_status
 from rla_agent.replicate.cli import verify_database
+from rla_agent.replicate.fetch_back import fetch_noted
 from rla_agent.replicate.folder import FolderSession
+from rla_agent.replicate.hints import Announcer
 from rla_agent.replicate.ledger import PRUNED
 from rla_agent.replicate.prune import Pruner
 from rla_agent.replicate.prune_plan import Rules
@@ -339,3 +342,41 @@ def test_ages_and_sizes() -> None:
         3 << 29,
         3 << 40,
     ]
+
+
+@pytest.mark.soak
+def test_with_the_replicator_looking_all_the_time(sent: Node, master: Sshd, pruner: Pruner) -> None:
+    """Pruned and fetched back, again and again, while rescans run: nothing goes there, in mirror mode too."""
+    sent.agent = {"replicate_retention": "mirror"}
+    sent.write_config()
+    sent.start()
+    there = tree(master.root)
+    announcer = Announcer(sent.state)
+    done = threading.Event()
+
+    def hurry() -> None:
+        while not done.wait(0.01):
+            announcer.now(())
+
+    looking = threading.Thread(target=hurry)
+    looking.start()
+    session = FolderSession(str(master.root))
+    here = sent.root / "checkpoint" / ITEM
+    rounds = pruned = 0
+    try:
+        while pruned < 40 and rounds < 400:
+            rounds += 1
+            plan = pruner.plan(OLD, time.time(), settled_s=-1e9)
+            pruned += sum(not entry.stays for entry in pruner.carry_out(plan, session))
+            for note in pruned_files(here):
+                assert fetch_noted(session, str(here), note) > 0
+            assert {path: sha for path, sha in tree(master.root).items() if "SHA256SUMS" not in path} == {
+                path: sha for path, sha in there.items() if "SHA256SUMS" not in path
+            }
+    finally:
+        done.set()
+        looking.join()
+        announcer.close()
+    assert pruned >= 40
+    wait_clean(sent)
+    assert tree(master.root).keys() == there.keys()

@@ -194,7 +194,7 @@ def test_push_goes_on_where_it_stopped(tmp_path: Path, master: Sshd, proxy: Prox
     with pytest.raises(LinkError):
         sent()
     assert proxy.cuts == 1
-    assert sent() < 12_000_000
+    assert sent() < 15_000_000  # without the first part, less what was in flight
     assert items_only(tree(master.root)) == items_only(tree(node.root))
 
 

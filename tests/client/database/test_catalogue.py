@@ -63,6 +63,28 @@ def test_a_csv_that_was_cut_and_grew_to_its_old_size_is_read_again(
     assert database.records()[0].time_step == 8
 
 
+def test_a_few_rows_are_as_fresh_as_all_and_leave_the_rest_to_be_read(
+    root: Path, make_run: Callable[..., str], settle: Callable[[], None]
+) -> None:
+    old, middle = (make_run(number=number, rows=3) for number in range(2))
+    settle()
+    database = open_database(root)
+    database.records()
+    for index, step in ((old, 70), (middle, 71)):
+        with (root / "log" / "task" / index / "progress.csv").open("a") as file:
+            file.write(f"1.5,{step},99.0\n")
+    new = make_run(number=2, rows=4)
+    assert [(r.index, r.time_step) for r in database.records(limit=2)] == [(middle, 71), (new, 3)]
+    assert database.find("@last").record.time_step == 3
+    assert database.find(old).record.time_step == 70
+    assert [record.time_step for record in database.records()] == [70, 71, 3]
+    with (root / "log" / "task" / new / "progress.csv").open("a") as file:
+        file.write("1.5,72,99.0\n")
+    assert database.find("@last").record.time_step == 72
+    assert database.find(f"task/{new}").record.time_step == 72
+    assert open_database(root).records("task", limit=1)[0].time_step == 72
+
+
 def test_nothing_is_read_again_when_nothing_changed(
     root: Path, make_run: Callable[..., str], settle: Callable[[], None]
 ) -> None:

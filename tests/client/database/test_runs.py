@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rla_client.database import open as open_database
-from rla_client.database.runs import match_runs, parse_since
+from rla_client.database.choosing import match_runs, parse_since
 from rla_client.errors import (
     AmbiguousRunError,
     ArgumentError,

@@ -213,6 +213,8 @@ def test_code_comes_back_and_a_rerun_repeats_the_curve(tmp_path: Path) -> None:
     wanted = {name: (project / name).read_bytes() for name in ("launcher.py", "helper.py", "run.sh")}
     (project / "helper.py").write_text("EPOCHS = 2\n")
     path.unlink()
+    with pytest.raises(LaunchError, match="is gone; `rla restore-code`"):
+        commands.resume(folder)
 
     commands.restore_code(folder, tmp_path / "code")
     assert {name.name: name.read_bytes() for name in (tmp_path / "code").iterdir()} == wanted
@@ -236,6 +238,9 @@ def test_a_damaged_archive_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(LaunchError, match="launch record"):
         commands.resume(tmp_path / "empty")
+    assert commands.resume(folder) == 0  # it had finished
+    assert "All 1 epochs are done" in (folder / "debug.log").read_text()
+    assert "there is no folder nowhere" in rla("resume", "nowhere", cwd=tmp_path).stderr
 
 
 def rla(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -150,10 +150,13 @@ def test_without_an_agent_the_thread_writes_and_what_comes_later_wins(
 def test_snapshots_elsewhere_do_not_go_through_the_agent(agent: Any, tmp_path: Path) -> None:
     @wrap_experiment(log_dir="here", archive_launch_repo=False)
     def experiment(ctxt: Any) -> None:
-        shots = Snapshotter(tmp_path / "elsewhere", "last", 1)
-        shots.save_itr_params(0, {"itr": 0})
+        here, elsewhere = (Snapshotter(place) for place in (ctxt.snapshot_dir, tmp_path / "elsewhere"))
+        for itr in range(3):
+            for shots in (here, elsewhere):
+                shots.save_itr_params(itr, {"itr": itr})
         assert current_outputs().snapshot_saver(tmp_path / "elsewhere") is None
-        assert shots.load()["itr"] == 0
+        assert current_outputs().snapshot_saver(Path(ctxt.snapshot_dir)).ways["frame"] == 3
+        assert here.load()["itr"] == elsewhere.load()["itr"] == 2
 
     experiment()
 

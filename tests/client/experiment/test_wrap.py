@@ -198,9 +198,9 @@ def test_an_existing_folder_goes_on_with_its_csv(agent: object, wait_until: Call
 def test_several_processes_at_once_get_folders_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "many.py"
     path.write_text(
-        "from rla_client.experiment import wrap_experiment\n"
+        "import sys\nfrom rla_client.experiment import wrap_experiment\n"
         "@wrap_experiment(archive_launch_repo=False)\n"
-        "def race(ctxt):\n    print(ctxt.snapshot_dir)\n"
+        "def race(ctxt):\n    sys.stdout.write(f'{ctxt.snapshot_dir}\\n')\n"  # in one piece beside warnings
         "for _ in range(5):\n    race()\n"
     )
     started = [launchers.start(path) for _ in range(4)]

@@ -1,0 +1,74 @@
+"""What users mean: runs by a part of their index, ages and dates, names in filters. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime
+
+from rla_client.database.records import Record
+from rla_client.database.rows import FIELDS
+from rla_client.errors import AmbiguousRunError, ArgumentError, DatabaseError, NoSuchRunError
+
+LAST = "@last"
+Since = str | float | datetime | None
+MAX_CANDIDATES_SHOWN = 8
+
+
+def match_runs(names: Sequence[tuple[str, str]], reference: str) -> list[tuple[str, str]]:
+    """(table, index) pairs that a reference means: `@last`, an exact index or date, else a part."""
+    if reference == LAST:
+        return list(names[-1:])
+    wanted = reference.strip().rstrip("/")
+    exact = [pair for pair in names if wanted in {pair[1], f"{pair[0]}/{pair[1]}"}]
+    return exact or [pair for pair in names if wanted and wanted in f"{pair[0]}/{pair[1]}"]
+
+
+def not_one(found: list[tuple[str, str]], names: Sequence[tuple[str, str]], reference: str) -> DatabaseError:
+    """The error to raise when a reference means no run, or several."""
+    if not names:
+        return NoSuchRunError("there is no run here yet")
+    if not found:
+        return NoSuchRunError(f"no run fits {reference!r}; `rla ls` lists them, @last is the newest")
+    shown = "\n".join(f"  {table}/{index}" for table, index in found[-MAX_CANDIDATES_SHOWN:])
+    more = f" (the newest {MAX_CANDIDATES_SHOWN})" if len(found) > MAX_CANDIDATES_SHOWN else ""
+    return AmbiguousRunError(f"{len(found)} runs fit {reference!r}, give a longer part{more}:\n{shown}")
+
+
+def check_names(names: AbstractSet[str], records: Sequence[Record]) -> None:
+    """Complain about a name that no run has, or the user waits for rows in vain.
+
+    Raises:
+        ArgumentError: no run has one of them; the message lists those that there are.
+    """
+    missing = names - set(FIELDS)
+    if not records or not missing:
+        return
+    known: set[str] = set(FIELDS)
+    for record in records:
+        known.update(record.hyper.flat(), record.metrics)
+    lacking = sorted(name for name in missing - known if not any(key.startswith(f"{name}.") for key in known))
+    if lacking:
+        listing = ", ".join(sorted(known)[:60])
+        message = f"no run has {', '.join(map(repr, lacking))}; known names: {listing}"
+        raise ArgumentError(message)
+
+
+def parse_since(since: Since, now: float) -> float | None:
+    """Unix seconds of a date or an age.
+
+    Raises:
+        ArgumentError: it is neither.
+    """
+    if since is None or isinstance(since, int | float):
+        return since
+    if isinstance(since, datetime):
+        return since.timestamp()
+    units = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+    if since[-1:] in units and since[:-1].replace(".", "", 1).isdigit():
+        return now - float(since[:-1]) * units[since[-1]]
+    try:
+        return datetime.fromisoformat(since.replace("/", "-")).timestamp()
+    except ValueError as error:
+        message = f"{since!r} is no date; write 2026/11/21, 2026-11-21T09:30, or an age such as 36h, 7d"
+        raise ArgumentError(message) from error
