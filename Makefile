@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 # with `loadfile`, xdist waits for ever after it replaced a crashed worker: end the run there instead
 PARALLEL := -n 2 --dist loadfile --max-worker-restart 0
 
-.PHONY: help venv demo test test-wheel check bench soak clean
+.PHONY: help venv demo test test-wheel check bench soak mutants clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -58,8 +58,12 @@ check: $(STAMP)  ## format, lint, types, import layers, tests
 bench: $(STAMP)  ## benchmarks: they print ratios and never fail on time
 	$(BIN)/python -m tests.bench
 
-soak: $(STAMP)  ## the full counts of docs/reliability.md (long)
-	$(BIN)/python -m pytest -m soak --timeout 3600 $(PYTEST_ARGS)
+PART ?=
+soak: $(STAMP)  ## full counts of docs/reliability.md; PART="r3 r6" picks, FRESH=1 repeats, SHOW=1 only tells
+	$(BIN)/python -m tests.soak $(PART) $(if $(FRESH),--fresh) $(if $(SHOW),--show)
+
+mutants: $(STAMP)  ## seeded faults, each in a copy of the packages: which test notices it
+	$(BIN)/python -m tests.soak mutants --fresh
 
 clean:  ## remove what the targets made, the virtual environment aside
 	rm -rf $(DEMO) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from rla_agent.gone_on import RUN_FILE
 from rla_agent.ingest import ItemFile
 from rla_agent.opening import StreamOpening, open_folder
 from rla_agent.stream import Stream
-from rla_client.errors import RlaError
+from rla_client.errors import RlaError, UnsafeNameError
 from rla_client.layout import check_relative
 from rla_client.storage import write_atomic
 
@@ -38,6 +39,21 @@ def keep_item_file(opening: StreamOpening, file: ItemFile) -> None:
         os.close(folder)
 
 
+def _check_not_own(stream: Stream, file: ItemFile) -> None:
+    """Refuse a file that would take the place of one that we write ourselves, again and again.
+
+    Raises:
+        UnsafeNameError: it would.
+    """
+    opening = stream.opening
+    path = os.path.normpath(os.path.join(opening.root, opening.folders[file.kind], file.path))
+    if path in {os.path.normpath(output.path) for output in stream.outputs} | {
+        os.path.join(opening.log_folder, RUN_FILE)
+    }:
+        message = f"item file {file.path!r} cannot be used: the agent writes this one itself"
+        raise UnsafeNameError(message)
+
+
 def keep_new_files(stream: Stream, faults: dict[str, str]) -> None:
     """Write the files that a stream brought, in order; one that cannot be written yet waits.
 
@@ -51,6 +67,7 @@ def keep_new_files(stream: Stream, faults: dict[str, str]) -> None:
             continue
         fault = f"{stream.name}/{file.path}"
         try:
+            _check_not_own(stream, file)
             keep_item_file(stream.opening, file)
         except OSError as error:
             faults[fault] = f"{file.path} is not kept yet: {error}"

@@ -11,6 +11,7 @@ from rla_agent.opening import StreamOpening, check_opening
 from rla_client.errors import RemoteProtocolError, SpoolError, UnknownVersionError
 from rla_client.protocol import (
     FRAME_HEADER_BYTES,
+    FRAME_MAGIC,
     MAX_FRAME_BYTES,
     SEGMENT_MAX_BYTES,
     Frame,
@@ -124,13 +125,19 @@ def read_opening(folder: Path) -> tuple[StreamOpening, int]:
 
 
 def holds_nothing(folder: Path) -> bool:
-    """Whether no segment holds a whole frame and nobody will add one: a power cut came before any sync."""
+    """Whether no segment holds more than a torn opening frame, and nobody will add to it.
+
+    That is what a power cut before the first sync leaves: nothing, zeros, or the front of a first frame.
+    Damaged frames with others behind them are not nothing: they stay, and status names the stream.
+    """
     if writer_alive(folder):
         return False
     try:
         for number in segment_numbers(folder):
             data = read_at(segment_path(folder, number), 0, MOST_SEGMENT_BYTES)
             if len(data) == MOST_SEGMENT_BYTES or next(valid_frames(data), None) is not None:
+                return False
+            if data.find(FRAME_MAGIC, 1) >= 0 or (data.strip(b"\0") and not data.startswith(FRAME_MAGIC)):
                 return False
     except (OSError, UnknownVersionError):
         return False

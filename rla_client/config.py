@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -183,6 +183,20 @@ def template_text() -> str:
     return (packaged if packaged.exists() else checkout).read_text(encoding="utf-8")
 
 
+def _anchored(remote: RemoteSetting, folder: Path) -> RemoteSetting:
+    """With the files of REMOTE_SETTING relative to the config's folder, wherever the reader stands."""
+
+    def found(text: str) -> str:
+        return str(folder / os.path.expanduser(text)) if text else ""
+
+    return replace(
+        remote,
+        identity_file=found(remote.identity_file),
+        credentials_file=found(remote.credentials_file),
+        known_hosts=found(remote.known_hosts),
+    )
+
+
 class _Reader:
     """Walks the nodes along the schema and collects the faults."""
 
@@ -205,6 +219,8 @@ class _Reader:
             self._faults.append((0, f"AGENT.alerts: {ALERTS_ADVICE}"))
         if self._faults:
             raise ConfigError(self._source, [text for _, text in sorted(self._faults, key=lambda f: f[0])])
+        if path is not None and isinstance(remote, RemoteSetting):
+            values["remote_setting"] = _anchored(remote, path.parent)
         return Config(**values, path=path)
 
     def _section(self, schema: type[Any], node: yaml.Node | None, prefix: str) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def cut_the_link(node: Node, master: Sshd, proxy: Proxy, count: int, seed: int) 
                     partial.append(f"{path.name}: {size}")
             stop.wait(0.01)
 
-    watcher = threading.Thread(target=look_for_partials)
+    watcher = threading.Thread(target=look_for_partials, daemon=True)
     watcher.start()
     proxy.cut_after = lambda: int(5000 + 10 ** chance.uniform(2, 6))
     node.start()

@@ -2,17 +2,18 @@
 
 A part is some test files, run whole: the quick forms and those marked `soak`. Its figures (what the tests
 print), its outcome and its duration go to build/soak/PART.json. A part that passed on the same sources is
-not run again unless FRESH=1. Parts run JOBS at a time (2); those that measure time run alone, at the end.
+not run again unless FRESH=1. SHOW=1 runs nothing and tells what is known, of whatever sources. Parts run JOBS at a time (2); those that measure time run alone, at the end.
 
 As root, each part has mount and process namespaces and a /dev/shm of its own: whatever a test leaves
 behind, mounts and processes too, goes with them, also when the soak itself is killed. Left-overs are
 counted before that, and make the part fail.
 """
 
+# ruff: noqa: E501, T201
 from __future__ import annotations
 
 import argparse
-import datetime
+import datetime as dt
 import hashlib
 import json
 import os
@@ -62,7 +63,7 @@ PARTS = (
     Part("r8", "asynchronous exceptions", (f"{CRASH}/test_interrupts.py",)),
     Part("r11", "malformed peers", (f"{CRASH}/test_garbage.py",)),
     Part("r12", "hostile names", (f"{CRASH}/test_hostile_names.py",)),
-    Part("r14", "freeze, clock, stop, upgrade (R17)", (f"{CRASH}/test_freeze_and_stop.py", f"{CRASH}/test_golden.py")),  # noqa: E501
+    Part("r14", "freeze, clock, stop, upgrade (R17)", (f"{CRASH}/test_freeze_and_stop.py", f"{CRASH}/test_golden.py")),
     Part("r15", "forks", (f"{CRASH}/test_forks.py",)),
     Part("r16", "no code from data", (f"{CRASH}/test_no_code.py",)),
     Part("histories", "random histories of one stream", ("tests/property",)),
@@ -107,7 +108,7 @@ def run_part(part: Part, state: str) -> dict[str, Any]:
         sys.executable, "-m", "pytest", "-m", "", "-q", "-p", "no:cacheprovider", "--timeout", str(int(LIMIT_S)),
         "-o", "junit_logging=all", f"--junitxml={report}", f"--basetemp={OUT / 'tmp' / part.name}", *part.select,
     ]  # fmt: skip
-    began, when = time.monotonic(), datetime.datetime.now(datetime.timezone.utc)
+    began, when = time.monotonic(), dt.datetime.now(dt.timezone.utc)
     with log.open("wb") as file:
         code = subprocess.run(
             enclosed(pytest, left) if os.geteuid() == 0 else pytest,
@@ -167,13 +168,19 @@ def read_report(path: Path) -> list[dict[str, Any]]:
     return tests
 
 
-def known(part: Part, state: str) -> dict[str, Any] | None:
-    """Figures of an earlier run on the same sources, if it passed."""
+def earlier_run(part: Part) -> dict[str, Any] | None:
+    """Figures of the last run."""
     try:
         found: dict[str, Any] = json.loads((OUT / f"{part.name}.json").read_text())
     except (OSError, ValueError):
         return None
-    return found if found["passed"] and found["sources"] == state else None
+    return found
+
+
+def known(part: Part, state: str) -> dict[str, Any] | None:
+    """Figures of an earlier run on the same sources, if it passed."""
+    found = earlier_run(part)
+    return found if found is not None and found["passed"] and found["sources"] == state else None
 
 
 def show(found: dict[str, Any], *, again: bool = False) -> None:
@@ -195,11 +202,30 @@ def show(found: dict[str, Any], *, again: bool = False) -> None:
     sys.stdout.flush()
 
 
+def show_known(parts: list[Part], state: str) -> int:
+    """The table of what was run so far; 1 when a part is missing or failed."""
+    missing = 0
+    for part in parts:
+        found = earlier_run(part)
+        if found is None:
+            print(f"{part.name:12} not run yet: {part.what}")
+        else:
+            found["what"] += (
+                ""
+                if found["sources"] == state
+                else f" (other sources: {found['commit']} of {found['began']})"
+            )
+            show(found, again=True)
+        missing += found is None or not found["passed"]
+    return 1 if missing else 0
+
+
 def main() -> int:
     """Run what is asked for; 1 when a part failed."""
     parser = argparse.ArgumentParser(prog="tests.soak", description=__doc__)
     parser.add_argument("part", nargs="*", help=", ".join(part.name for part in PARTS))
     parser.add_argument("--fresh", action="store_true", help="also parts that passed on these sources")
+    parser.add_argument("--show", action="store_true", help="run nothing; tell what is known")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     unknown = set(options.part) - {part.name for part in PARTS}
@@ -207,6 +233,8 @@ def main() -> int:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     state, began = sources(), time.monotonic()
     wanted = [part for part in PARTS if not options.part or part.name in options.part]
+    if options.show:
+        return show_known(wanted, state)
     todo = []
     failed = 0
     for part in wanted:

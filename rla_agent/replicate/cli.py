@@ -201,7 +201,7 @@ def pull(  # noqa: PLR0913, PLR0917 - options
     every: Annotated[float, typer.Option(min=0.1, help="seconds between two looks, with --follow")] = 5.0,
 ) -> None:
     """Fetch items from the master; what is here already stays, what was begun goes on."""
-    selection = transfer.Selection(table, index, since, until, tuple(kind) if kind else DEFAULT_LOG_TYPES)
+    selection = _selection(table, index, since, until, kind)
 
     def fetch(session: Session) -> transfer.Tally:
         with _Progress() as progress:
@@ -218,6 +218,13 @@ def pull(  # noqa: PLR0913, PLR0917 - options
         raise _fail(error) from None
     if tally.failed:
         raise typer.Exit(1)
+
+
+def _selection(table: str, index: str, since: str, until: str, kinds: list[str] | None) -> transfer.Selection:
+    try:
+        return transfer.Selection(table, index, since, until, tuple(kinds) if kinds else DEFAULT_LOG_TYPES)
+    except RlaError as error:
+        raise _fail(error) from None
 
 
 def _follow(config: Config, fetch: Callable[[Session], transfer.Tally], every_s: float) -> None:
@@ -242,7 +249,7 @@ def push(  # noqa: PLR0913, PLR0917 - options
     kind: KindOption = None,
 ) -> None:
     """Send items to the master; what it has already stays."""
-    selection = transfer.Selection(table, index, since, until, tuple(kind) if kind else DEFAULT_LOG_TYPES)
+    selection = _selection(table, index, since, until, kind)
     try:
         with _Progress() as progress:
             tally = _with_session(
@@ -330,6 +337,8 @@ def _summary(verb: str, tally: transfer.Tally) -> None:
     typer.echo(
         f"{verb} {tally.files} file(s), {report.size_text(tally.bytes)}; {tally.same} were there already"
     )
+    if not (tally.files or tally.same or tally.failed):
+        typer.echo("no item is selected; see --table, --index, --since, --until and --kind", err=True)
     for failed in tally.failed:
         typer.echo(f"failed: {report.printable(failed)}", err=True)
 

@@ -33,6 +33,7 @@ from rla_agent.replicate.target import (
 )
 
 COPY_DATA: Final = b"copy-data"
+SSH_PORT: Final = 22
 _NEW: Final = wire.WRITE_FLAG | wire.CREATE_FLAG | wire.EXCLUSIVE_FLAG
 
 
@@ -62,7 +63,8 @@ def open_sftp(login: Login, root: str, *, make_root: bool = False) -> SftpSessio
         ) from error
     except NoRootError as error:
         transport.close()
-        error.hint += f", or have it made: rla-agent trust {login.host_name} --config rla_config.yaml"
+        port = "" if login.port == SSH_PORT else f" --port {login.port}"
+        error.hint += f", or have it made: rla-agent trust {login.host_name}{port} --config rla_config.yaml"
         raise
     except BaseException:
         transport.close()

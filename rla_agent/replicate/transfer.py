@@ -14,6 +14,7 @@ import fnmatch
 import hashlib
 import os
 import random
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -33,7 +34,7 @@ from rla_agent.replicate.target import (
     TransientError,
     same,
 )
-from rla_client.errors import UnsafeNameError
+from rla_client.errors import ArgumentError, UnsafeNameError
 from rla_client.layout import (
     DEFAULT_LOG_TYPES,
     RunIndex,
@@ -48,6 +49,7 @@ PARTIAL_PREFIX: Final = ".rla-tmp-pull-"
 MAX_LISTED: Final = 10_000_000  # files that one pull may see
 MAX_DEPTH: Final = 64
 READ_BYTES: Final = 4 << 20
+_DATE: Final = re.compile(r"\d{4}(/\d{2}(/\d{2}(/\d{2}(-\d{2}(-\d{2}(-\d{1,6})?)?)?)?)?)?")
 _ITEM_PARTS: Final = 6  # kind, table, YYYY, MM, DD, name
 Say = Callable[[str, int, int], None]
 What = Literal["missing", "size", "content", "unreadable"]
@@ -62,6 +64,9 @@ class Selection:
         index: glob for `YYYY/MM/DD/name`.
         since, until: `YYYY/MM/DD[/HH-MM-SS-ffffff]`, until included by prefix.
         kinds: data kinds.
+
+    Raises:
+        ArgumentError: a date has another form, or there is no such kind.
     """
 
     table: str = "*"
@@ -69,6 +74,17 @@ class Selection:
     since: str = ""
     until: str = ""
     kinds: tuple[str, ...] = DEFAULT_LOG_TYPES
+
+    def __post_init__(self) -> None:
+        """Check what would select nothing."""
+        for name, value in (("since", self.since), ("until", self.until)):
+            if value and not _DATE.fullmatch(value):
+                raise ArgumentError(f"{name} is a date like 2026/11/21 or 2026/11/21/09-30-01; got {value!r}")
+        for kind in self.kinds:
+            if kind not in DEFAULT_LOG_TYPES:
+                raise ArgumentError(
+                    f"there is no kind {kind!r}; the kinds are {', '.join(DEFAULT_LOG_TYPES)}"
+                )
 
     def takes(self, table: str, index: RunIndex) -> bool:
         """Whether an item is selected."""

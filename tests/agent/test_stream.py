@@ -11,7 +11,7 @@ from crash.lone import LoneStream, Side
 import rla_client.spool as spool_module
 from rla_agent.following import follow, new_run_record
 from rla_agent.runs import RunState
-from rla_agent.stream_reading import read_opening
+from rla_agent.stream_reading import holds_nothing, read_opening
 from rla_client.errors import SpoolError
 from rla_client.protocol import FrameKind, encode_frame, pack
 from rla_client.spool import read_at, segment_path
@@ -87,6 +87,26 @@ def test_no_opening_at_all_is_an_error(lone: LoneStream) -> None:
     os.truncate(segment_path(lone.writer.folder, 1), 0)
     with pytest.raises(SpoolError):
         read_opening(lone.writer.folder)
+
+
+def test_only_what_a_power_cut_left_of_a_first_frame_counts_as_nothing(lone: LoneStream) -> None:
+    for _ in range(10):
+        lone.row({"v": 1})
+    lone.writer.close()
+    path = segment_path(lone.writer.folder, 1)
+    whole = path.read_bytes()
+    assert not holds_nothing(lone.writer.folder)
+    for nothing in (b"", bytes(4096), whole[:40], whole[:40] + bytes(4000)):
+        path.write_bytes(nothing)
+        assert holds_nothing(lone.writer.folder), nothing
+    damaged = bytearray(whole)
+    at = whole.find(b"\xf5R")
+    while at >= 0:  # no frame's checksum is right any more, and yet a human may want these bytes
+        damaged[at + 8] ^= 1
+        damaged[at + 12] ^= 1
+        at = whole.find(b"\xf5R", at + 1)
+    path.write_bytes(damaged)
+    assert not holds_nothing(lone.writer.folder)
 
 
 def test_a_run_is_killed_only_once_its_last_word_could_have_been_read(lone: LoneStream) -> None:

@@ -229,3 +229,17 @@ def test_single_texts_stand_for_lists_and_repeats_count_once(tmp_path: Path) -> 
 def test_importing_the_module_does_not_import_yaml() -> None:
     code = "import sys, rla_client.config; sys.exit('yaml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_files_of_the_master_are_found_from_the_config_s_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    path = tmp_path / "rla_config.yaml"
+    path.write_text(
+        "REMOTE_SETTING: {identity_file: keys/id, credentials_file: ~/secret, known_hosts: /etc/known}\n"
+    )
+    remote = load_config(path).remote_setting
+    assert remote.identity_file == str(tmp_path / "keys/id")
+    assert remote.credentials_file == str(tmp_path / "home/secret")
+    assert remote.known_hosts == "/etc/known"

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 from argparse import Namespace
 from dataclasses import dataclass
@@ -263,6 +264,7 @@ def test_disabled_makes_nothing_and_everything_works(
     tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLA_MODE", "disabled")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     configure(tmp_path, rla_config={**CONFIG, "LOG_USED": ["csv", "log", "tensorboard"]})
     exp_manager.set_hyper_param(a=1)
     exp_manager.add_record_param(["a"])

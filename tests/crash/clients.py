@@ -7,6 +7,7 @@ it goes. RESULT (JSON) then holds the rows of each client and the durations of a
 sockets share one ZeroMQ context: a thousand would be a thousand processes, which is not what is tested.
 """
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 import json

@@ -6,6 +6,7 @@ comparing pictures of the sandbox; names that reach further carry MARK, which no
 does, and are looked for where they could have gone.
 """
 
+# ruff: noqa: E501, RUF001
 from __future__ import annotations
 
 import os
@@ -35,7 +36,13 @@ def hostile_names(outside: Path) -> list[str]:
     made = [*PLAIN]
     for depth in range(1, 12):
         made += [f"{'../' * depth}{MARK}-{depth}", f"ok/{'../' * depth}{MARK}-under-{depth}"]
-    made += [f"{outside}/{MARK}-absolute", f"/{MARK}-top", f"//{MARK}", f"/tmp/{MARK}", f"{outside}/../{MARK}"]
+    made += [
+        f"{outside}/{MARK}-absolute",
+        f"/{MARK}-top",
+        f"//{MARK}",
+        f"/tmp/{MARK}",
+        f"{outside}/../{MARK}",
+    ]
     made += [f"./{MARK}", f"a/./{MARK}", f"a//{MARK}", f"a/../{MARK}", f"{MARK}/", f"{MARK}/.", f"{MARK}/.."]
     for shape in ("{}/x", "x/{}", "{}.png", ".{}", "-{}", "x{}y", "{}\n", "../{}", "{}/../../x"):
         made += [shape.format(name) for name in PLAIN if len(name) < 100]
@@ -71,7 +78,9 @@ class Sandbox:
             for name in os.listdir(place)
             if MARK in name
         ]
-        changed = {path for path in now.keys() | self._before.keys() if now.get(path) != self._before.get(path)}
+        changed = {
+            path for path in now.keys() | self._before.keys() if now.get(path) != self._before.get(path)
+        }
         return sorted([*changed, *far])
 
     def _picture(self) -> dict[str, tuple[int, bytes]]:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 CONFIG = {"LOG_USED": ["csv", "json", "log", "tensorboard"], "BACKUP_CONFIG": {"backup_code_dir": []}}
-RENDERED = 60  # figures and videos of each a process is started: so many names are enough
+RENDERED_SHARE = 4  # a process is started for each figure and video: not for all names
 
 
 def main() -> None:
@@ -76,12 +76,16 @@ def use_names(root: str, names: list[str], told: dict[str, dict[str, Any]]) -> N
             lambda name=name: exp_manager.save_checkpoint({"x": np.arange(3)}, checkpoint_name=name)
         )
     logger.dump_tabular()
-    for name in names[:RENDERED]:
+    for name in names[::RENDERED_SHARE]:
         told["image"][name] = attempt(lambda name=name: ImgRecorder.save(name, picture, add_timestamp=False))
         told["video"][name] = attempt(
             lambda name=name: VideoRecorder.save(name + ".gif", frames, add_timestamp=False)
         )
-    told["run"] = {"log": exp_manager.log_dir, "results": exp_manager.results_dir, "checkpoint": exp_manager.checkpoint_dir}
+    told["run"] = {
+        "log": exp_manager.log_dir,
+        "results": exp_manager.results_dir,
+        "checkpoint": exp_manager.checkpoint_dir,
+    }
     exp_manager.close()
 
 

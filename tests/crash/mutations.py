@@ -4,6 +4,7 @@ Most garbage is stopped by the checksum. What is worth a test is behind it: a pe
 frames are whole and whose contents are not what a client writes.
 """
 
+# ruff: noqa: PLR0911
 from __future__ import annotations
 
 import random

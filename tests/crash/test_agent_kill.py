@@ -36,8 +36,12 @@ def kill_often(  # noqa: PLR0913 - fixtures and counts
     name: str = "run",
     most_rows_ahead: int = MOST_ROWS_AHEAD,
     zygote: Zygote | None = None,
+    cold_every: int = 5,
 ) -> int:
     """Kill the agent `kills` times under two streams, also with agent.db deleted; then compare.
+
+    Each `cold_every`-th agent is a new interpreter whose start is timed; the others are forked, for while an
+    interpreter starts the trainer writes more than an agent takes in.
 
     Returns:
         Rows that the trainer told of.
@@ -45,9 +49,9 @@ def kill_often(  # noqa: PLR0913 - fixtures and counts
     trainer = train(name, "--worker", "--segment-bytes", str(256 << 10), *pace)
     with_uncommitted, slowest_s, began = 0, 0.0, time.monotonic()
     for number in range(kills):
-        agent.spawn(zygote=zygote if number % 5 else None)
+        agent.spawn(zygote=zygote if number % cold_every else None)
         ahead = trainer.told + chance.randrange(most_rows_ahead)
-        if number % 5 == 0:
+        if number % cold_every == 0:
             wait_until(agent.serves, what=f"a serving agent; {agent.tail()}")
             slowest_s = max(slowest_s, time.monotonic() - agent.started)
         wait_until(lambda ahead=ahead: trainer.told >= ahead)
@@ -89,7 +93,7 @@ def test_nothing_is_lost_or_doubled_in_a_thousand_kills(
     for number in range(20):
         rows += kill_often(
             bare_agent, trainer, chance, wait_until, kills=50, pace=("--burst", "2000", "--pause", "0.02"),
-            name=str(number), most_rows_ahead=8_000, zygote=zygote,
+            name=str(number), most_rows_ahead=8_000, zygote=zygote, cold_every=25,
         )  # fmt: skip
         bare_agent.kill()
     print(f"1,000 kills, {rows} rows")

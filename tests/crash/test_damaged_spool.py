@@ -1,5 +1,6 @@
 """Damaged spools through a real agent: what is whole arrives, what is not is counted, nobody has to help."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 import csv

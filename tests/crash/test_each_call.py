@@ -1,5 +1,6 @@
 """The agent and the trainer are killed at their k-th write, fsync, rename, unlink, truncate, by strace."""
 
+# ruff: noqa: E501, PLR0913, PLR0917
 from __future__ import annotations
 
 import os
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace i
 FILE_CALLS = ("pwrite64", "fsync", "fdatasync", "ftruncate")  # on outputs, their folders, the stream's
 ANY_CALLS = ("write", "fsync", "fdatasync", "rename", "renameat", "unlink", "unlinkat", "rmdir")
 QUICK = (
-    ("pwrite64", 2, True), ("pwrite64", 7, True), ("fdatasync", 1, True), ("fsync", 4, True), ("fsync", 6, False),  # noqa: E501
+    ("pwrite64", 2, True), ("pwrite64", 7, True), ("fdatasync", 1, True), ("fsync", 4, True), ("fsync", 6, False),
     ("fdatasync", 5, False), ("renameat", 1, False), ("rename", 2, False), ("unlink", 2, False),
 )  # fmt: skip
 DATABASE_WRITES = range(40, 1200, 61)  # mostly the WAL, which each start grows

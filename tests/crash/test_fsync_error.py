@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,3 +99,26 @@ def test_nothing_is_committed_while_syncs_fail(
     bare_agent.spawn()
     bare_agent.drain(wait_until)
     check_folder(one)
+
+
+def test_a_name_is_durable_before_the_file_counts_as_named(tmp_path: Path) -> None:
+    """After each rename of a file that is to last, its folder is synced."""
+    trace, folder = tmp_path / "trace", tmp_path / "folder"
+    folder.mkdir()
+    code = "import sys; from rla_client.storage import write_atomic; write_atomic(sys.argv[1], b'content')"
+    command = [
+        "strace",
+        "-f",
+        "-qq",
+        "-y",
+        "-o",
+        str(trace),
+        "-e",
+        "trace=rename,renameat,renameat2,fsync,fdatasync",
+    ]
+    done = subprocess.run([*command, sys.executable, "-c", code, str(folder / "name")], check=False)
+    assert done.returncode == 0
+    calls = [line for line in trace.read_text().splitlines() if str(folder) in line]
+    (renamed,) = [number for number, line in enumerate(calls) if "rename" in line]
+    assert "sync(" in calls[renamed - 1], "the content was not synced before it took its name"
+    assert any("sync(" in line and f"<{folder}>" in line for line in calls[renamed + 1 :]), calls

@@ -1,5 +1,6 @@
 """Malformed peers: whatever comes, the agent serves, writes nothing outside the run, and stays small."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 import os
@@ -117,7 +118,7 @@ def feed(  # noqa: PLR0913, PLR0917 - fixtures and a count
         write_mutated(places, tmp_path / "evil" / str(fed), chance, FRAMES_A_STREAM)
         fed += FRAMES_A_STREAM
         most = max(most, watched.memory_info().rss)
-        wait_until(lambda: len(stream_names(places.spool)) < 8, 120, what=f"progress; {agent.tail()}")  # noqa: PLR2004
+        wait_until(lambda: len(stream_names(places.spool)) < 8, 120, what=f"progress; {agent.tail()}")
     honest.stop()
     agent.drain(wait_until, 120)
     most = max(most, watched.memory_info().rss)
@@ -163,7 +164,7 @@ def test_two_thousand_garbage_connections(
     assert ask_status(places)["agent"]["pid"] == watched.pid
 
 
-def test_mutated_frames(  # noqa: PLR0913, PLR0917 - fixtures
+def test_mutated_frames(
     places: Places,
     bare_agent: BareAgent,
     trainer: Callable[..., Trainer],
@@ -176,7 +177,7 @@ def test_mutated_frames(  # noqa: PLR0913, PLR0917 - fixtures
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_mutated_frames_beside_an_honest_run(  # noqa: PLR0913, PLR0917 - fixtures
+def test_mutated_frames_beside_an_honest_run(
     places: Places,
     bare_agent: BareAgent,
     trainer: Callable[..., Trainer],

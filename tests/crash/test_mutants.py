@@ -55,6 +55,10 @@ MUTANTS = (
     ),
     Mutant("no lock", "rla_agent/lock.py", "fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, request)", "request", "tests/crash/test_freeze_and_stop.py"),
     Mutant("stale size on recovery", "rla_agent/output.py", "            os.ftruncate(descriptor, self.size)\n        elif", "            self.size = real\n        elif", HISTORY),
+    Mutant("no directory fsync", "rla_client/storage.py", "    _fsync(path, os.O_DIRECTORY)", "    assert path", "tests/crash/test_fsync_error.py -k named"),
+    Mutant("writes not checked", "rla_agent/replicate/sftp.py", "            if results[number] is None:\n                results[number] = self._problem(reply, operation, files[number].path)", "            assert reply", "tests/agent/replicate/test_faults.py -k full_master"),
+    Mutant("host key taken as it comes", "rla_agent/replicate/connect.py", "if any(entry == key for _, entry in known):", "if key:", "tests/agent/replicate/test_closed.py"),
+    Mutant("raw names joined to paths", "rla_client/layout.py", 'if part in {".", ".."}:', 'if part == ".":', "tests/crash/test_hostile_names.py -k frames"),
     Mutant("only the oldest segment's base", "rla_agent/recovery.py", "for number in reversed(segment_numbers(stream.folder))", "for number in segment_numbers(stream.folder)[:1]", "tests/agent/test_recovery.py"),
     Mutant("bases not remembered", "rla_agent/output.py", "        if self.bases:\n            state", "        if False:\n            state", "tests/agent/test_recovery.py"),
     Mutant("retry without asking the file", "rla_client/spool.py", "if after >= 0 and self.frames != after:", "if False:", "tests/client/test_outbox.py"),
@@ -77,8 +81,15 @@ def test_mutant_is_noticed(mutant: Mutant, tmp_path: Path) -> None:
     assert text.count(mutant.before) == 1, f"{mutant.file} has changed; bring the mutant along"
     file.write_text(text.replace(mutant.before, mutant.after))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", mutant.test],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *mutant.test.split(" ")],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True,
         timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 1, f"nobody noticed: {done.stdout[-1500:]}"
+    noticed = [
+        line.split(" - ")[0].removeprefix("FAILED ")
+        for line in done.stdout.splitlines()
+        if line.startswith("FAILED")
+    ]
+    assert noticed, f"the test did not run: {done.stdout[-1500:]}"
+    print(f"{mutant.name}: noticed by {noticed[0]}")

@@ -1,5 +1,6 @@
 """Slow and frozen disks: the training call does not wait, the agent stays small, its watchdog quiet."""
 
+# ruff: noqa: E501, PLR0913, PLR0917
 from __future__ import annotations
 
 import os
@@ -135,7 +136,7 @@ class Lag:
         return None
 
 
-def freeze_one_of_two(  # noqa: PLR0913, PLR0917 - fixtures and a duration
+def freeze_one_of_two(
     places: Places,
     agent: BareAgent,
     train: Callable[..., Trainer],
@@ -173,7 +174,7 @@ def freeze_one_of_two(  # noqa: PLR0913, PLR0917 - fixtures and a duration
     rows = check_folder(one) + check_folder(two)
     most, floor = calls(times)
     print(
-        f"data root frozen {seconds:.0f} s: {rows} rows all there, agent at most {watch.memory >> 20} MiB, longest gap "  # noqa: E501
+        f"data root frozen {seconds:.0f} s: {rows} rows all there, agent at most {watch.memory >> 20} MiB, longest gap "
         f"between watchdog beats {watch.gap_s:.1f} s, the other data root at most {lag.most_s:.2f} s behind"
     )
     assert watch.gap_s < WATCHDOG_S
@@ -183,7 +184,7 @@ def freeze_one_of_two(  # noqa: PLR0913, PLR0917 - fixtures and a duration
 
 @pytest.mark.root
 @needs_loop_disk
-def test_frozen_data_root(  # noqa: PLR0913, PLR0917 - fixtures
+def test_frozen_data_root(
     places: Places,
     bare_agent: BareAgent,
     trainer: Callable[..., Trainer],
@@ -202,7 +203,7 @@ def test_frozen_data_root(  # noqa: PLR0913, PLR0917 - fixtures
 @pytest.mark.soak
 @pytest.mark.root
 @needs_loop_disk
-def test_data_root_frozen_a_minute(  # noqa: PLR0913, PLR0917 - fixtures
+def test_data_root_frozen_a_minute(
     places: Places,
     bare_agent: BareAgent,
     trainer: Callable[..., Trainer],
@@ -218,7 +219,7 @@ def test_data_root_frozen_a_minute(  # noqa: PLR0913, PLR0917 - fixtures
     assert lag <= MOST_LAG_S
 
 
-def slow_syncs(  # noqa: PLR0913, PLR0917 - fixtures and durations
+def slow_syncs(
     places: Places,
     agent: BareAgent,
     train: Callable[..., Trainer],

@@ -306,7 +306,7 @@ def test_failures_show_in_status_and_doctor_and_end(
     hook: HookServer,
     wait_until: Callable[..., Any],
 ) -> None:
-    hook.answers += [(500, {}), (503, {})]
+    hook.answers += [(500, {}), (503, {})] * 20
     training = train(hooked(tmp_path / "p", "- {when: nan, send: chat}", hook.url + "/t0ken"))
     training.say("nan")
     wait_until(lambda: any("HTTP 50" in problem["what"] for problem in agent.status()["problems"]))
@@ -317,8 +317,10 @@ def test_failures_show_in_status_and_doctor_and_end(
     assert any(
         f["name"] == "agent-problem" and "HTTP" in f["what"] for f in json.loads(doctor.stdout)["findings"]
     )
-    wait_until(lambda: sent(agent) == 1, 40, what="the third try")
-    assert (hook.tries, len(hook.posts)) == (3, 1)
+    wait_until(lambda: hook.tries >= 2, 40)
+    hook.answers.clear()
+    wait_until(lambda: sent(agent) == 1, 60, what="the next try")
+    assert len(hook.posts) == 1
     assert not [p for p in agent.status()["problems"] if "HTTP" in p["what"]]
 
 

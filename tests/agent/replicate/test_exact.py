@@ -66,7 +66,7 @@ def test_rows_are_never_torn_and_never_sent_twice(node: Node, master: Sshd) -> N
                 torn.append(b"%d: " % len(data) + data[-80:])
             done.wait(0.001)
 
-    reader = threading.Thread(target=read)
+    reader = threading.Thread(target=read, daemon=True)
     reader.start()
     with path.open("a", buffering=1) as file:
         for number in range(10_000):

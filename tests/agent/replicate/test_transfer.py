@@ -4,6 +4,7 @@ import os
 import random
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faulty_link import Proxy
@@ -17,7 +18,7 @@ from rla_agent.replicate.sums import parse
 from rla_agent.replicate.target import FullError, LinkError, RemoteStat, TransientError, Upload
 from rla_agent.replicate.transfer import Selection, Tally, fetch, pull
 from rla_client.config import load_config
-from rla_client.errors import UnsafeNameError
+from rla_client.errors import ArgumentError, UnsafeNameError
 
 OTHER = "other/2026/11/22/09-30-01-000002_10.0.0.5_&lr=0.01"
 
@@ -160,6 +161,14 @@ def test_a_log_that_grows_while_it_is_fetched(remote: Path, tmp_path: Path) -> N
         assert (tally.files, tally.failed) == (1, [])
     assert there.read_bytes().startswith((root / there.relative_to(remote)).read_bytes())
     assert [path.name for path in (root / there.relative_to(remote)).parent.iterdir()] == ["progress.csv"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"since": "yesterday"}, {"until": "2026-11-21"}, {"kinds": ("logs",)}, {"since": "2026/1/2"}]
+)
+def test_a_selection_that_would_select_nothing_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError):
+        Selection(**wrong)
 
 
 def test_push_sends_what_differs(remote: Path, tmp_path: Path) -> None:
