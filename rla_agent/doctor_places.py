@@ -189,7 +189,7 @@ def check_spool(around: Surroundings) -> Iterator[Finding]:
             yield Finding("spool-damaged", "fault", str(error), f"mv {spool / name} ~/")
     waiting = [name for name in names if not writer_alive(spool / name)]
     if waiting and not around.alive:
-        what = f"{len(waiting)} streams of ended processes wait in {spool}, and no agent runs"
+        what = f"rows of {len(waiting)} ended process(es) wait in {spool}, and no agent runs"
         yield Finding("spool-waiting", "warning", what, "rla-agent start --detach, or once: rla-agent drain")
 
 

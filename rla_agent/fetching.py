@@ -7,6 +7,7 @@ A client asks again and again; the first question starts the process, each gets 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from typing import IO, Any, Final
 MAX_FETCHES: Final = 4  # at a time; more wait for their turn
 MAX_KEPT: Final = 64  # results that nobody has asked for
 MAX_QUESTION_BYTES: Final = 64 << 10
+MAX_WORDS_BYTES: Final = 500  # of a process's last words
 STOP_S: Final = 2.0
 
 
@@ -24,6 +26,11 @@ STOP_S: Final = 2.0
 class _Fetch:
     process: subprocess.Popen[bytes]
     output: IO[bytes]
+    errors: IO[bytes]
+
+    def close(self) -> None:
+        self.output.close()
+        self.errors.close()
 
 
 class FetchDesk:
@@ -64,11 +71,11 @@ class FetchDesk:
         request = tempfile.TemporaryFile()  # noqa: SIM115 - the process's
         request.write(json.dumps({**question, "state": str(self._state)}).encode())
         request.seek(0)
-        output = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
+        output, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - till it has ended
         command = [sys.executable, "-m", "rla_agent.replicate.fetch_back"]
-        process = subprocess.Popen(command, stdin=request, stdout=output, stderr=subprocess.DEVNULL, cwd="/")
+        process = subprocess.Popen(command, stdin=request, stdout=output, stderr=errors, cwd="/")
         request.close()
-        return _Fetch(process, output)
+        return _Fetch(process, output, errors)
 
     @property
     def busy(self) -> bool:
@@ -85,8 +92,9 @@ class FetchDesk:
             try:
                 found = json.loads(fetch.output.read())
             except ValueError:
-                found = {"error": f"the fetching process ended with {fetch.process.returncode}"}
-            fetch.output.close()
+                why = _last_line(fetch.errors)
+                found = {"error": f"the fetching process ended with {fetch.process.returncode}{why}"}
+            fetch.close()
             self._ended[key] = found
         while len(self._ended) > MAX_KEPT:
             del self._ended[next(iter(self._ended))]
@@ -101,5 +109,13 @@ class FetchDesk:
             except subprocess.TimeoutExpired:
                 fetch.process.kill()
                 fetch.process.wait()
-            fetch.output.close()
+            fetch.close()
         self._running.clear()
+
+
+def _last_line(errors: IO[bytes]) -> str:
+    """`: ` and the end of what a process said before it failed; empty when it said nothing."""
+    errors.seek(max(0, errors.seek(0, os.SEEK_END) - MAX_WORDS_BYTES))
+    lines = errors.read().decode("utf-8", "replace").split("\n")
+    said = [line.strip() for line in lines if line.strip()]
+    return f": {said[-1]}" if said else ""

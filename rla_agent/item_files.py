@@ -1,7 +1,8 @@
-"""Small whole files of an item that come as records: parameters, notes, environment."""
+"""Small whole files of an item that come as records: parameters, notes, environment, small snapshots."""
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 
@@ -11,11 +12,17 @@ from rla_agent.opening import StreamOpening, open_folder
 from rla_agent.stream import Stream
 from rla_client.errors import RlaError, UnsafeNameError
 from rla_client.layout import check_relative
+from rla_client.snapshot_job import is_older
 from rla_client.storage import write_atomic
+
+# a folder or a link is where the file would go: one name must not hold up its stream for ever
+NEVER = frozenset((errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL))
 
 
 def keep_item_file(opening: StreamOpening, file: ItemFile) -> None:
     """Make a small file of the item durable; what is there already and equal is only synced.
+
+    A snapshot takes no place of a later one.
 
     Raises:
         OSError: it could not be written.
@@ -25,6 +32,8 @@ def keep_item_file(opening: StreamOpening, file: ItemFile) -> None:
     folder = open_folder(opening.root, "/".join([opening.folders[file.kind], *below]), create=bool(below))
     try:
         path = f"/proc/self/fd/{folder}/{name}"
+        if is_older(file.content, path):  # the later one did not go through the spool, which was full
+            return
         with suppress(FileNotFoundError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
@@ -70,8 +79,10 @@ def keep_new_files(stream: Stream, faults: dict[str, str]) -> None:
             _check_not_own(stream, file)
             keep_item_file(stream.opening, file)
         except OSError as error:
-            faults[fault] = f"{file.path} is not kept yet: {error}"
-            return
+            if error.errno not in NEVER:
+                faults[fault] = f"{file.path} is not kept yet: {error}"
+                return
+            faults[fault] = f"{file.path} was not kept: {error.strerror}"
         except (RlaError, KeyError) as error:
             faults[fault] = f"{file.path} was not kept: {error}"
         else:

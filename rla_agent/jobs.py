@@ -142,7 +142,7 @@ class JobDesk:
                     job.not_before = time.monotonic() + RETRY_S
                     continue
                 if error is not None:
-                    _log.error("job %s of %s failed and is dropped: %s", job.row.kind, name, error)
+                    _log.error("job %r of %s failed and is dropped: %s", job.row.kind, name, error)
                 job.done = True
                 changed.append(name)
         return changed

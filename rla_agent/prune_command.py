@@ -15,11 +15,12 @@ import typer
 
 from rla_agent.replicate import registry, settings
 from rla_agent.replicate.prune import Done, Plan, Pruner
-from rla_agent.replicate.prune_plan import PRUNABLE, Rules
-from rla_agent.replicate.report import printable, size_text
+from rla_agent.replicate.prune_plan import MAX_AT_ONCE, PRUNABLE, Rules
+from rla_agent.replicate.report import size_text
 from rla_agent.replicate.retention import rules_of
 from rla_client.errors import ArgumentError, RlaError
 from rla_client.places import find_places
+from rla_client.textformat import printable
 
 if TYPE_CHECKING:
     from rla_client.config import Config
@@ -140,9 +141,16 @@ def _configured(config: Config, root: str) -> Rules:
 
 def _one(one: _Chosen, *, sha256: bool, apply: bool, as_json: bool) -> dict[str, Any]:
     pruner = Pruner(find_places().state, one.root, one.target.name)
+    done: list[Done] = []
     try:
         plan = pruner.plan(one.rules, time.time())
-        done = list(_carry_out(pruner, plan, one, sha256=sha256)) if apply and plan.chosen else []
+        try:
+            if apply and plan.chosen:
+                done.extend(_carry_out(pruner, plan, one, sha256=sha256))
+        except RlaError:
+            if done and not as_json:
+                _say(one, plan, done, apply=apply)  # what was freed before the link broke
+            raise
     finally:
         pruner.close()
     if not as_json:
@@ -178,9 +186,16 @@ def _say(one: _Chosen, plan: Plan, done: list[Done], *, apply: bool) -> None:
             typer.echo(f"  … and {len(plan.chosen) - SHOWN} more")
         then = "; nothing was done: add --apply" if plan.chosen else ""
         typer.echo(f"  would free {size_text(plan.bytes)} in {len(plan.chosen)} file(s){then}")
+        _say_more(plan)
         return
     gone = [entry for entry in done if not entry.stays]
     typer.echo(f"  freed {size_text(sum(entry.size for entry in gone))} in {len(gone)} file(s)")
+    _say_more(plan)
     for entry in done:
         if entry.stays:
             typer.echo(f"  stays: {printable(entry.path)}: {entry.stays}", err=True)
+
+
+def _say_more(plan: Plan) -> None:
+    if len(plan.chosen) == MAX_AT_ONCE:
+        typer.echo(f"  {MAX_AT_ONCE} files are the most of one run: run it again for more")

@@ -60,6 +60,7 @@ class _Tracked:
     encoder: EventEncoder
     cpu_s: dict[int, float] = field(default_factory=dict)
     at: float = 0.0
+    events_whole: bool = False  # the events were looked at since this agent began
 
 
 class Sampler(threading.Thread):
@@ -234,7 +235,7 @@ def write_sample(tracked: _Tracked, values: dict[str, Any]) -> None:
     head = ",".join(COLUMNS) + "\n"
     folder = open_folder(opening.root, opening.folders["log"])
     try:
-        _append(folder, CSV_NAME, head.encode(), line.encode(), _whole_lines)
+        _append(folder, CSV_NAME, head.encode(), line.encode())
         if "tensorboard" in opening.sinks:
             below = open_folder(opening.root, f"{opening.folders['log']}/{EVENTS_FOLDER}", create=True)
             try:
@@ -242,33 +243,47 @@ def write_sample(tracked: _Tracked, values: dict[str, Any]) -> None:
                 row = Row(int(values["seconds"]), values["timestamp"], numbers, None)
                 data, _ = tracked.encoder.encode([Record(0, row)])
                 name = f"events.out.tfevents.{int(opening.opened)}.{opening.pid}.{tracked.name[-8:]}.system"
-                _append(below, name, tracked.encoder.head(), data, whole_records)
+                torn = None if tracked.events_whole else whole_records
+                _append(below, name, tracked.encoder.head(), data, torn)
+                tracked.events_whole = True
             finally:
                 os.close(below)
     finally:
         os.close(folder)
 
 
-def _append(folder: int, name: str, head: bytes, data: bytes, whole: Callable[[bytes], int]) -> None:
-    """Append after the last whole record; a torn one is overwritten."""
+def _whole_lines(content: bytes) -> int:
+    return content.rfind(b"\n") + 1
+
+
+def _append(
+    folder: int, name: str, head: bytes, data: bytes, whole: Callable[[bytes], int] | None = _whole_lines
+) -> None:
+    """Append after the last whole record; a torn one is overwritten.
+
+    Args:
+        folder: descriptor.
+        name: of the file.
+        head: begins an empty file.
+        data: whole records.
+        whole: bytes of whole records in a content; None: nothing is torn. Lines show it by their last
+            byte, so the file is read for them only then.
+    """
     descriptor = os.open(name, _APPEND, 0o644, dir_fd=folder)
     try:
         size = os.fstat(descriptor).st_size
         if size == 0:
             data = head + data
         else:
-            tail = os.pread(descriptor, 1, size - 1)
-            if whole is _whole_lines and tail != b"\n":
+            lines_whole = whole is _whole_lines and os.pread(descriptor, 1, size - 1) == b"\n"
+            if whole is not None and not lines_whole:
                 size = whole(os.pread(descriptor, size, 0))
                 os.ftruncate(descriptor, size)
+                data = data if size else head + data
         if os.pwrite(descriptor, data, size) != len(data):
             os.ftruncate(descriptor, size)
     finally:
         os.close(descriptor)
-
-
-def _whole_lines(content: bytes) -> int:
-    return content.rfind(b"\n") + 1
 
 
 class Gpu:

@@ -15,6 +15,7 @@ from pathlib import Path
 from rla_agent.stream_removal import GONE_PREFIX
 from rla_client.places import Places
 from rla_client.storage import TEMP_PREFIX
+from rla_client.textformat import printable
 
 LOG_BYTES = 4 << 20
 GC_THRESHOLD = 20_000  # new containers between looks: some batches of rows
@@ -30,9 +31,17 @@ def sweep_half_made(spool: Path, older_than_s: float = 60.0) -> None:
                 shutil.rmtree(entry.path, ignore_errors=True)
 
 
+class OneLine(logging.Formatter):
+    """A message is one line, whatever a client called its things; tracebacks stay below it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """The line, with control characters escaped."""
+        return printable(super().formatMessage(record))
+
+
 def set_up_logging(places: Places, *, to_console: bool) -> None:
     """Log to `<state>/agent.log`, two files of LOG_BYTES, and to stderr when in the foreground."""
-    form = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    form = OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handlers: list[logging.Handler] = [
         logging.handlers.RotatingFileHandler(places.log, maxBytes=LOG_BYTES, backupCount=1)
     ]

@@ -25,6 +25,7 @@ from rla_agent.ingest import Position
 BUSY_TIMEOUT_S = 60.0
 WAL_PAGES = 1000  # SQLite's own checkpoint size; the WAL is written that far once
 KEPT_RUNS = 1000  # finished runs that `status` remembers
+MAX_FIRINGS = 20_000  # that alerts have not taken; beyond, a metric flaps or alerts have ended
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS outputs(
@@ -164,7 +165,7 @@ class AgentDatabase:
                 "INSERT OR REPLACE INTO firings(stream,number,offset,rule,run,fields) VALUES(?,?,?,?,?,?)",
                 (
                     (f.stream, f.number, f.offset, f.rule, f.run, json.dumps(f.fields))
-                    for f in changes.firings
+                    for f in changes.firings[: self._room_for_firings() if changes.firings else 0]
                 ),
             )
             db.executemany("INSERT OR REPLACE INTO done VALUES(?,?)", changes.done)
@@ -219,6 +220,10 @@ class AgentDatabase:
         """Runs whose record was stored at or after a moment, in that order."""
         rows = self._db.execute("SELECT data FROM runs WHERE updated>=? ORDER BY updated", (updated,))
         return [json.loads(data) for (data,) in rows]
+
+    def _room_for_firings(self) -> int:
+        (stored,) = self._db.execute("SELECT count(*) FROM firings").fetchone()
+        return max(0, MAX_FIRINGS - int(stored))
 
     def firings(self) -> list[tuple[str, str, dict[str, Any]]]:
         """Firings that were not handed over: stream, run, and number, offset, rule with its fields."""

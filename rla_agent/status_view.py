@@ -1,4 +1,4 @@
-"""`rla-agent status` for people: a few lines and two tables that fit a terminal."""
+"""`rla-agent status` for people: a few lines, the runs, and what needs attention, as wide as the terminal."""
 
 from __future__ import annotations
 
@@ -7,18 +7,25 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from rla_agent.replicate.report import headline
 from rla_client.layout import RunIndex
+from rla_client.textformat import printable
 
 WATCH_INTERVAL_S = 1.0
+GAP = "  "  # between columns
+LABEL_MIN_CELLS = 12  # in a very narrow terminal, lines wrap rather than leave no run's name
 STYLES = {
     "running": "green",
     "finished": "cyan",
@@ -66,7 +73,7 @@ def watch_json(ask: Callable[[], dict[str, Any]]) -> None:
 def render_status(status: dict[str, Any]) -> RenderableType:
     """A status as something that rich can print."""
     parts: list[RenderableType] = [Text(_head(status), overflow="fold")]
-    parts.append(_runs(status["runs"]) if status["runs"] else Text("no runs yet"))
+    parts.append(_Runs(status["runs"]) if status["runs"] else Text("no runs yet"))
     if status["problems"]:
         table = Table(title="needs attention", title_justify="left", title_style="bold red")
         table.add_column("what", overflow="fold")
@@ -103,42 +110,76 @@ def _alerts(alerts: dict[str, Any]) -> list[str]:
     return [f"alerts {alerts['rules']} rules; {sent} sent in the last week, {alerts['waiting']} waiting"]
 
 
-def _runs(runs: list[dict[str, Any]]) -> Table:
-    """One line a run, live ones first; why a run failed stands below it."""
-    table = Table(title="runs", title_justify="left", expand=True)
-    for name in ("run", "state", "time-step", "rows", "rows/s", "silent", "lag"):
-        left = name in {"run", "state"}
-        table.add_column(
-            name,
-            justify="left" if left else "right",
-            no_wrap=True,
-            overflow="ellipsis",
-            ratio=1 if name == "run" else None,
-        )
-    for run in sorted(runs, key=lambda run: not run["live"]):
-        state = run["state"]
-        table.add_row(
-            escape(label(run)),
-            f"[{STYLES.get(state, 'white')}]{state}[/]",
-            "" if run["time_step"] is None else f"{run['time_step']:g}",
-            str(run["rows"]),
-            f"{run['rows_per_s']:.1f}" if run["live"] else "",
-            duration(run["silent_s"]),
-            size(run["lag_bytes"]) if run["live"] else "",
-        )
-        if run["reason"] and state != "finished":
-            table.add_row(f"  [dim]{escape(run['reason'])}[/]")
-    return table
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """One line a run, live ones first; why a run ended badly stands below it, in the whole width.
+
+    No lines are drawn between the columns, and those that say something only of live runs are left
+    out where there is none: 80 columns have room for what tells runs apart then.
+    """
+
+    runs: list[dict[str, Any]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        runs = sorted(self.runs, key=lambda run: not run["live"])
+        live = any(run["live"] for run in runs)
+        lines = [
+            ["run", "state", "time-step", "rows", "silent", *(["rows/s", "lag"] if live else [])],
+            *(_cells(run, live=live) for run in runs),
+        ]
+        widths = [max(cell_len(line[column]) for line in lines) for column in range(len(lines[0]))]
+        room = options.max_width - sum(width + len(GAP) for width in widths[1:])
+        widths[0] = min(widths[0], max(room, LABEL_MIN_CELLS))
+        yield Text()
+        yield _line(lines[0], widths, "bold")
+        for run, cells in zip(runs, lines[1:], strict=True):
+            yield _line(cells, widths, STYLES.get(run["state"], ""))
+            if run["reason"] and run["state"] != "finished":
+                reason = Text(printable(" ".join(str(run["reason"]).split())), style="dim", overflow="fold")
+                yield Padding(reason, (0, 0, 0, 2))
+
+
+def _cells(run: dict[str, Any], *, live: bool) -> list[str]:
+    cells = [
+        printable(label(run)),
+        str(run["state"]),
+        "" if run["time_step"] is None else f"{run['time_step']:g}",
+        str(run["rows"]),
+        duration(run["silent_s"]),
+    ]
+    if live:
+        cells += [f"{run['rows_per_s']:.1f}", size(run["lag_bytes"])] if run["live"] else ["", ""]
+    return cells
+
+
+def _line(cells: list[str], widths: list[int], style: str) -> Text:
+    """The cells side by side; the style is that of the state, the second one, or bold: of all."""
+    line = Text(no_wrap=True, overflow="ellipsis", style="bold" if style == "bold" else "")
+    for column, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        shown = Text(cell, style=style if column == 1 else "")
+        shown.truncate(width, overflow="ellipsis")
+        missing = width - shown.cell_len
+        if column > 1:
+            line.append(GAP + " " * missing)
+        elif column:
+            line.append(GAP)
+        line.append_text(shown)
+        if column <= 1:
+            line.append(" " * missing)
+    return line
 
 
 def label(run: dict[str, Any]) -> str:
-    """What tells a run from others in little room: time and table, then what its index tracks."""
+    """What tells a run from others in little room: time and table, then what its index tracks.
+
+    Of a run without table, a plain folder, the end of its path.
+    """
     if not run["table"]:
-        return str(run["root"])
+        return "/".join(Path(run["root"]).parts[-2:])
     index = RunIndex.parse(str(run["index"]))
     if index is None:
         return f"{run['table']}/{run['index']}"
-    return f"{index.time[:8]} {run['table']} {index.info}"
+    return f"{index.time[:8]} {run['table']} {index.info.strip('&')}".strip()
 
 
 def size(count: float) -> str:

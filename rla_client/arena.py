@@ -25,6 +25,7 @@ import fcntl
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -50,6 +51,8 @@ from rla_client.checkpoint_job import (
 )
 from rla_client.storage_copy import wait_for_copies
 
+SLOT_WAIT_MAX_S = 0.25  # for a busy slot; callers wait for as long as their last copy took
+SLOT_POLL_S = 0.0005
 SLOTS = 2  # one is filled while the agent reads the other
 SMALL_ARENA_BYTES = 72 << 20  # small checkpoints may come faster than fsyncs end: more slots, up to this
 FIRST_SLOT_BYTES = 8 << 20  # most policies fit; a larger one costs its first save a torch.save
@@ -244,18 +247,22 @@ class ArenaPool:
         except RuntimeError:  # no more threads, or the interpreter is going down
             self._thread = None
 
-    def claim(self, nbytes: int, number: int) -> tuple[Arena, int] | None:
-        """Make a FREE slot BUSY under `number`; None when there is none of that size."""
-        self._adopt()
-        self._close_retired()
-        arena = self.current
-        if arena is None or arena.slot_bytes < nbytes:
-            return None
-        slot = arena.free_slot()
-        if slot is None:
-            return None
-        arena.mark(slot, SLOT_BUSY, number)
-        return arena, slot
+    def claim(self, nbytes: int, number: int, patience_s: float = 0.0) -> tuple[Arena, int] | None:
+        """Make a FREE slot BUSY under `number`; None when there is none of that size in time."""
+        deadline = time.monotonic() + min(patience_s, SLOT_WAIT_MAX_S)
+        while True:
+            self._adopt()
+            self._close_retired()
+            arena = self.current
+            if arena is None or arena.slot_bytes < nbytes:
+                return None
+            slot = arena.free_slot()
+            if slot is not None:
+                arena.mark(slot, SLOT_BUSY, number)
+                return arena, slot
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(SLOT_POLL_S)
 
     def give_back(self, number: int) -> None:
         """Free the slot that was claimed under `number`, if there is one: no frame names it."""

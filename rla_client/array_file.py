@@ -13,6 +13,7 @@ import math
 import pickle
 import sys
 import zipfile
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +35,7 @@ STORAGES = {
 }
 _TYPES = {storage: name for name, storage in STORAGES.items()}
 _DATE = (1980, 1, 1, 0, 0, 0)
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)  # of zipfile; the last: encrypted
 
 
 def normal(array: Any) -> Any:  # noqa: ANN401 - a numpy array
@@ -103,7 +105,7 @@ def decode_arrays(data: bytes) -> dict[str, Any]:
         with zipfile.ZipFile(io.BytesIO(data)) as file:
             top = next(name for name in file.namelist() if name.endswith("/data.pkl"))[: -len("/data.pkl")]
             found = _Reader(file, top).load()
-    except (zipfile.BadZipFile, pickle.UnpicklingError, StopIteration, KeyError, EOFError) as error:
+    except (*_DAMAGE, pickle.UnpicklingError, StopIteration, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"no file of arrays: {error}") from error
     if not isinstance(found, dict):
         raise ValueError("no file of arrays: it holds no dict")  # noqa: TRY004 - as for any other content

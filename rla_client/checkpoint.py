@@ -66,8 +66,6 @@ if TYPE_CHECKING:
     from rla_client.outbox import Outbox
 
 BACKLOG_MAX_BYTES = 512 << 20  # of blobs that wait for an agent; the rest of the spool is for rows
-SLOT_WAIT_MAX_S = 0.25  # for a busy slot; in between, for as long as the last copy took
-SLOT_POLL_S = 0.0005
 WARN_INTERVAL_S = 60.0
 
 _log = logging.getLogger("rla_client")
@@ -224,7 +222,7 @@ class CheckpointSaver:
         self._number += 1
         number = self._number
         try:
-            claimed = self._claim(pool, needed, number)
+            claimed = pool.claim(needed, number, patience_s=self._copy_s)
             if claimed is None:
                 return needed
             arena, slot = claimed
@@ -236,23 +234,15 @@ class CheckpointSaver:
             pool.give_back(number)
             raise
         try:
-            self._send(CheckpointJob(stamp, source, self._retention, sys.byteorder))
+            taken = self._send(CheckpointJob(stamp, source, self._retention, sys.byteorder))
         except BaseException:
             pool.retire()  # Ctrl-C in the middle: the frame may be there or not, so the slot is not ours
             raise
+        if not taken:
+            pool.give_back(number)
+            return 0
         self._note(_Pending(stamp, arena=arena, source=source), "arena")
         return None
-
-    def _claim(self, pool: ArenaPool, needed: int, number: int) -> tuple[Arena, int] | None:
-        """A slot, waiting for a busy one no longer than a copy takes."""
-        deadline = time.monotonic() + min(self._copy_s, SLOT_WAIT_MAX_S)
-        while True:
-            claimed = pool.claim(needed, number)
-            if claimed is not None or pool.current is None or pool.current.slot_bytes < needed:
-                return claimed
-            if time.monotonic() >= deadline:
-                return None
-            time.sleep(SLOT_POLL_S)
 
     @staticmethod
     def _fill(arena: Arena, slot: int, captured: Captured, offsets: list[int]) -> None:
@@ -296,7 +286,10 @@ class CheckpointSaver:
             self._problem = str(error)
             return False
         source = BlobSource(blob.name, size)
-        self._send(CheckpointJob(stamp, source, self._retention, sys.byteorder))
+        if not self._send(CheckpointJob(stamp, source, self._retention, sys.byteorder)):
+            with suppress(OSError):
+                blob.unlink()
+            return False  # the spool is full; the run's own disk may not be
         self._note(_Pending(stamp, blob=blob, size=size), "blob")
         sync_later(blob)
         return True
@@ -330,8 +323,8 @@ class CheckpointSaver:
         self._last_order = max(self._last_order + 1, time.time_ns())
         return Stamp(secrets.token_hex(8), self._last_order, self._run, name, step, values)
 
-    def _send(self, job: CheckpointJob) -> None:
-        self._outbox.job(JOB_KIND, job.encode())
+    def _send(self, job: CheckpointJob) -> bool:
+        return self._outbox.job(JOB_KIND, job.encode())
 
     def _note(self, entry: _Pending | None, way: str) -> None:
         with self._lock:

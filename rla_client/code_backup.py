@@ -54,8 +54,8 @@ class BlobOutbox(Protocol):
     def blobs_folder(self) -> Path | None:
         """Folder for payloads; None while there is no spool."""
 
-    def job(self, kind: str, fields: dict[str, object]) -> None:
-        """Append one JOB frame."""
+    def job(self, kind: str, fields: dict[str, object]) -> bool:
+        """Append one JOB frame; False when nobody will do the job."""
 
 
 def back_up_code(
@@ -96,8 +96,12 @@ def _capture(plan: BackupPlan, outbox: BlobOutbox | None, code_dir: Path, report
             report.notes.append(f"the spool took no blob ({error.strerror or error}), so files were copied")
             report.files = report.total_bytes = 0
         else:
-            outbox.job(JOB_CODE, {"blob": name})
-            return
+            if outbox.job(JOB_CODE, {"blob": name}):
+                return
+            with suppress(OSError):
+                (folder / name).unlink()
+            report.notes.append("the spool is full, so files were copied")
+            report.files = report.total_bytes = 0
     _copy(files, code_dir, report)
 
 

@@ -9,6 +9,8 @@ which rule.
 from __future__ import annotations
 
 import math
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -158,7 +160,10 @@ def node_of_file(path: Path) -> yaml.Node | None:
     import yaml  # noqa: PLC0415 - 10 ms that `import rla_client` must not cost
 
     try:
-        with path.open("rb") as file:
+        # O_NONBLOCK: a pipe under that name must not hold up who reads it, the agent's ingest among them
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigError(str(path), ["cannot be read: it is no file"])
             data = file.read(MAX_CONFIG_BYTES + 1)
     except FileNotFoundError:
         message = "there is no such file; `rla init` writes one with every key explained"

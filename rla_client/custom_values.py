@@ -7,17 +7,18 @@ of registered types come back as they were::
 
     {"__rla_array__": key in the .pt, "kind": …, "dtype": …}     {"__rla_tuple__": […]}
     {"__rla_deque__": maxlen, "items": […]}                      {"__rla_set__": […]}
-    {"__rla_items__": [[key, value], …]}                         {"__rla_bytes__": base64}
-    {"__rla_object__": registered name, "plain": …}
+    {"__rla_items__": [[key, value], …]}                         {"__rla_frozenset__": […]}
+    {"__rla_object__": registered name, "plain": …}              {"__rla_bytes__": base64}
 
 Reading never imports or calls what a file names: a registered pair of functions is the reader's own,
-and without one an object is its plain data.
+and without one, or where it fails, an object is its plain data.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -30,12 +31,16 @@ ARRAY_KEY = "__rla_array__"
 DEQUE_KEY = "__rla_deque__"
 TUPLE_KEY = "__rla_tuple__"
 SET_KEY = "__rla_set__"
+FROZEN_KEY = "__rla_frozenset__"  # apart from sets: only this one can be a key
 BYTES_KEY = "__rla_bytes__"
 ITEMS_KEY = "__rla_items__"
 OBJECT_KEY = "__rla_object__"
 MARK = "__rla_"  # a user's key that begins so is kept by ITEMS_KEY
 MAX_DEPTH = 100  # what contains itself ends here
 _PLAIN = (type(None), bool, int, float, str)
+_MARKED: dict[type, str] = {tuple: TUPLE_KEY, set: SET_KEY, frozenset: FROZEN_KEY}
+
+_log = logging.getLogger("rla_client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +66,21 @@ def register_custom_type(
         to_plain: makes plain data (arrays may be in it) of an object.
         from_plain: makes an object of that plain data again.
         name: what files call the type; default: its qualified name.
+
+    Raises:
+        ArgumentError: another type has that name, so that a file could not say which is meant.
     """
-    _types[kind] = _Registered(name or kind.__qualname__, to_plain, from_plain)
+    called = name or kind.__qualname__
+    former = [known for known, entry in _types.items() if entry.name == called and known is not kind]
+    for known in former:
+        if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+            message = (
+                f"{known.__module__}.{known.__qualname__} is registered as {called!r}; "
+                f"give {kind.__module__}.{kind.__qualname__} another name"
+            )
+            raise ArgumentError(message)
+        del _types[known]  # the same class, made again: a notebook's cell, a reloaded module
+    _types[kind] = _Registered(called, to_plain, from_plain)
 
 
 def split_arrays(value: object, arrays: dict[str, Any], path: str, depth: int = 0) -> Any:  # noqa: ANN401
@@ -95,9 +113,8 @@ def _split_container(value: object, arrays: dict[str, Any], path: str, depth: in
     entries = [split_arrays(entry, arrays, f"{path}/{i}", depth + 1) for i, entry in enumerate(value)]
     if isinstance(value, deque):
         return {DEQUE_KEY: value.maxlen, "items": entries}
-    if isinstance(value, list):
-        return entries
-    return {TUPLE_KEY if isinstance(value, tuple) else SET_KEY: entries}
+    mark = next((mark for kind, mark in _MARKED.items() if isinstance(value, kind)), None)
+    return entries if mark is None else {mark: entries}
 
 
 def _split_mapping(value: Mapping[Any, Any], arrays: dict[str, Any], path: str, depth: int) -> Any:  # noqa: ANN401
@@ -179,7 +196,16 @@ def _join_items(value: dict[str, Any], arrays: Mapping[str, Any]) -> dict[Any, A
 def _join_object(value: dict[str, Any], arrays: Mapping[str, Any]) -> Any:  # noqa: ANN401
     plain = join_arrays(value["plain"], arrays)
     known = [entry for entry in _types.values() if entry.name == value[OBJECT_KEY]]
-    return known[-1].from_plain(plain) if known else plain
+    if not known:
+        return plain
+    try:
+        return known[-1].from_plain(plain)
+    except Exception as error:  # noqa: BLE001 - the user's function; nothing it was to read may be lost
+        _log.warning(
+            "custom data of type %s stays plain data, its from_plain failed: %s: %s",
+            known[-1].name, type(error).__name__, error,
+        )  # fmt: skip
+        return plain
 
 
 _JOINS: dict[str, Callable[[dict[str, Any], Mapping[str, Any]], Any]] = {
@@ -187,6 +213,7 @@ _JOINS: dict[str, Callable[[dict[str, Any], Mapping[str, Any]], Any]] = {
     DEQUE_KEY: _join_deque,
     TUPLE_KEY: lambda value, arrays: tuple(join_arrays(value[TUPLE_KEY], arrays)),
     SET_KEY: lambda value, arrays: set(join_arrays(value[SET_KEY], arrays)),
+    FROZEN_KEY: lambda value, arrays: frozenset(join_arrays(value[FROZEN_KEY], arrays)),
     BYTES_KEY: lambda value, _: base64.b64decode(value[BYTES_KEY], validate=True),
     ITEMS_KEY: _join_items,
     OBJECT_KEY: _join_object,

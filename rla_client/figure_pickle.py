@@ -38,12 +38,13 @@ class NotPortableError(RlaError):
     """This figure cannot be drawn by another process. The text says why."""
 
 
-def dump_figure(figure: Figure, options: dict[str, Any]) -> bytes:
+def dump_figure(figure: Figure, options: dict[str, Any], decoration: dict[str, Any] | None = None) -> bytes:
     """Serialise a figure, its savefig options, and the styles and fonts in force.
 
     Args:
         figure: any matplotlib figure; its canvas and pyplot window are left out.
         options: keyword arguments of `savefig`; artists among them stay those of the figure.
+        decoration: arguments of `render.decorate`, for the render process to do.
 
     Raises:
         NotPortableError: it has to be drawn by the caller.
@@ -63,6 +64,7 @@ def dump_figure(figure: Figure, options: dict[str, Any]) -> bytes:
         "options": options,
         "rc": styles,
         "fonts": [entry.fname for entry in font_manager.fontManager.ttflist],
+        "decoration": decoration,
     }
     data = _pickle(payload)
     if len(data) > MAX_FIGURE_BYTES:

@@ -53,8 +53,8 @@ class JobOutbox(Protocol):
     def blobs_folder(self) -> Path | None:
         """Folder for payloads; None while there is no spool."""
 
-    def job(self, kind: str, fields: dict[str, Any]) -> None:
-        """Append one JOB frame."""
+    def job(self, kind: str, fields: dict[str, Any]) -> bool:
+        """Append one JOB frame; False when nobody will do the job."""
 
     def agent_alive(self, *, memory: bool = False) -> bool:
         """Whether an agent serves this machine; with `memory`, one that sees our /dev/shm."""
@@ -253,8 +253,17 @@ def send_blob(place: Place, kind: str, chunks: Iterable[Any], fields: dict[str, 
             os.unlink(folder / blob)
         warn_once("spool", f"the spool takes no {kind} ({error.strerror}): the training process makes it")
         return False
-    outbox.job(kind, job_fields(place) | fields | {"blob": blob})
+    if not outbox.job(kind, job_fields(place) | fields | {"blob": blob}):
+        with suppress(OSError):
+            os.unlink(folder / blob)
+        warn_full(kind)
+        return False
     return True
+
+
+def warn_full(kind: str) -> None:
+    """Say once that the spool is full."""
+    warn_once("full", f"the spool is full and takes no {kind}: the training process makes it")
 
 
 def write_all(descriptor: int, data: Any) -> None:  # noqa: ANN401 - any C-contiguous buffer
@@ -312,8 +321,10 @@ def _send_pixels(place: Place, kind: str, pixels: Pixels, fields: dict[str, Any]
     if slot is None:
         sent = send_blob(place, kind, pixels.chunks(), fields)
     else:
-        outbox.job(kind, job_fields(place) | fields | {"slot": list(slot)})
-        sent = True
+        sent = outbox.job(kind, job_fields(place) | fields | {"slot": list(slot)})
+        if not sent:
+            slots.give_back(slot)
+            warn_full(kind)
     slots.prepare(pixels.total_bytes)  # last: it would compete with this copy
     return sent
 

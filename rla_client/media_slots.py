@@ -95,7 +95,8 @@ class MediaSlots:
         self._forget_after_fork()
         claimed = self._claim(size)
         making = self._thread
-        if claimed is None and making is not None and self._thread_size >= size:
+        # is_alive: another thread of the training may be about to start it
+        if claimed is None and making is not None and making.is_alive() and self._thread_size >= size:
             making.join(PREPARED_WAIT_S)
             claimed = self._claim(size)
         if claimed is None:
@@ -108,6 +109,13 @@ class MediaSlots:
             SLOT_HEADER.pack_into(slot.memory, 0, SLOT_MAGIC, FREE, 0, number)
             raise
         return slot.name, number
+
+    def give_back(self, filled: tuple[str, int]) -> None:
+        """Free a slot that `fill` gave: there is no job that names it."""
+        with self._lock:
+            for slot in self._slots:
+                if slot.name == filled[0]:
+                    SLOT_HEADER.pack_into(slot.memory, 0, SLOT_MAGIC, FREE, 0, filled[1])
 
     def release(self) -> None:
         """Give back what no job waits for; the slots of this object are not used again."""
@@ -223,7 +231,7 @@ class MediaSlots:
             self._pid = os.getpid()
             self._lock = threading.Lock()  # the parent's may have been held at the fork
             self._slots = []
-            self._thread = None
+            self._thread = self._making = None  # the parent's to unlink
 
 
 def _unlink(name: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 
+from rla_client.errors import ArgumentError
 from rla_client.item import Item, create_item
 from rla_client.layout import LOG
 
@@ -39,7 +40,11 @@ class Nowhere:
         if self._made is None or self._made[0] != pid:
             import tempfile  # noqa: PLC0415 - not at import of the package
 
-            root = tempfile.mkdtemp(prefix=PREFIX)
+            try:
+                root = tempfile.mkdtemp(prefix=PREFIX)
+            except OSError as error:
+                message = f"no temporary folder for a run that stores nothing: {error}; set TMPDIR to one"
+                raise ArgumentError(message) from error
             atexit.register(_remove, root, pid)
             self._made = pid, create_item(root, *self._names)
         return self._made[1]

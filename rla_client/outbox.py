@@ -112,7 +112,7 @@ class Outbox:
 
     # -- records ------------------------------------------------------------------------------
 
-    def put(self, kind: int, payload: bytes, now: float, is_row: int = 0) -> None:
+    def put(self, kind: int, payload: bytes, now: float, is_row: int = 0) -> bool:
         """Append one frame. Returns with the frame in the page cache, or waiting, or counted.
 
         Args:
@@ -121,20 +121,22 @@ class Outbox:
             now: Unix seconds, only compared with earlier calls.
             is_row: 1 for a row.
 
+        Returns:
+            False when it was dropped: the spool is full, or the stream closed.
+
         Raises:
             FrameTooLargeError: the record is over the limit; nothing was written.
         """
         frame = encode_frame(kind, payload)
         with self.lock:
             if self._blocked:
-                self._put_slowly(frame, is_row)
-                return
+                return self._put_slowly(frame, is_row)
             writer: SegmentWriter = self._writer  # type: ignore[assignment]  # there is one unless blocked
             try:
                 writer.append(frame, is_row)
             except SpoolError as error:
                 self._keep(frame, is_row, str(error))
-                return
+                return True
             size = len(frame)
             self._unchecked += size
             if self._pending_end + size == writer.size:
@@ -142,11 +144,17 @@ class Outbox:
                 self._pending_end += size
             if now >= self._next_send or now < self._next_send - 1.0:
                 self._send(now)
+        return True
 
-    def job(self, kind: str, fields: dict[str, Any]) -> None:
-        """Ask for work: `fields` (plain data) reach the agent's job of that name, once."""
-        self.put(FrameKind.JOB, pack([kind, fields]), time.time())
+    def job(self, kind: str, fields: dict[str, Any]) -> bool:
+        """Ask for work: `fields` (plain data) reach the agent's job of that name, once.
+
+        Returns:
+            As for `put`: False when nobody will do it.
+        """
+        taken = self.put(FrameKind.JOB, pack([kind, fields]), time.time())
         self.push()
+        return taken
 
     def push(self) -> None:
         """Send what is pending now instead of within SEND_INTERVAL_S."""
@@ -203,17 +211,17 @@ class Outbox:
 
     # -- the slow way -------------------------------------------------------------------------
 
-    def _put_slowly(self, frame: bytes, is_row: int) -> None:
+    def _put_slowly(self, frame: bytes, is_row: int) -> bool:
         if self._closed or self._dropping:
-            return
+            return False
         if self._writer is None and not self._open_writer():
-            return
+            return False
         now = time.monotonic()
         if self._full is not None and now >= self._next_try:
             self._check_quota(count=True)
         if self._full is not None:
             self._lose(1, self._full)
-            return
+            return False
         self._waiting.append((frame, is_row))
         self._waiting_bytes += len(frame)
         if now >= self._next_try:
@@ -222,6 +230,8 @@ class Outbox:
             gone, _ = self._waiting.pop()
             self._waiting_bytes -= len(gone)
             self._lose(1, "the spool cannot be written and the memory kept for that is used up")
+            return False
+        return True
 
     def _keep(self, frame: bytes, is_row: int, why: str) -> None:
         self._blocked = True

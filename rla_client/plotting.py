@@ -20,12 +20,6 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-LEGEND_SIZE = 15
-LABEL_SIZE = 18
-TICK_SIZE = 14
-TITLE_SIZE = 13
-UPPER_LEFT = 2
-
 
 @contextmanager
 def canvas(
@@ -55,33 +49,11 @@ def canvas(
                 plt.close(number)
 
 
+def has_figures() -> bool:
+    """Whether pyplot has figures now."""
+    return bool(plt.get_fignums())
+
+
 def _agg_figure(figsize: tuple[float, float] | None, number: int) -> None:
     figure = Figure(figsize=figsize)
     Gcf._set_new_active_manager(FigureManagerBase(FigureCanvasAgg(figure), number))  # noqa: SLF001 - no public way
-
-
-def add_legend(axes: Any, *, outside: bool) -> Any:  # noqa: ANN401 - matplotlib is untyped here
-    """Add a legend when something has a label; returns it, or None."""
-    handles, _ = axes.get_legend_handles_labels()
-    if not handles:
-        return axes.get_legend()
-    if outside:
-        return axes.legend(prop={"size": LEGEND_SIZE}, loc=UPPER_LEFT, bbox_to_anchor=(1, 1))
-    return axes.legend(prop={"size": LEGEND_SIZE})
-
-
-def label(axes: Any, texts: tuple[str, str, str], *, pretty: bool) -> None:  # noqa: ANN401 - as above
-    """Set x label, y label and title where given; `pretty` sets sizes and a grid."""
-    xlabel, ylabel, title = texts
-    if xlabel:
-        axes.set_xlabel(xlabel)
-    if ylabel:
-        axes.set_ylabel(ylabel)
-    if title:
-        axes.set_title(title)
-    if pretty:
-        axes.xaxis.label.set_fontsize(LABEL_SIZE)
-        axes.yaxis.label.set_fontsize(LABEL_SIZE)
-        axes.title.set_fontsize(TITLE_SIZE)
-        axes.tick_params(labelsize=TICK_SIZE)
-        axes.grid(visible=True)

@@ -75,24 +75,13 @@ class MatplotlibRecorder:
             ArgumentError: the name or format cannot be meant.
             NotConfiguredError: no run is open and no results_dir is given.
         """
-        options = dict(savefig_options)
-        place = find_place(
-            name,
-            FIGURE_FORMATS,
-            cover=cover,
-            add_timestamp=add_timestamp,
-            results_dir=results_dir,
-            format_=options.pop("format", None),
-        )
-        if place.stays:
-            return str(place.path)
-        if fig is None:
-            import matplotlib.pyplot as plt  # noqa: PLC0415 - only where figures are made
+        place = _figure_place(name, cover, add_timestamp, results_dir, savefig_options)
+        if not place.stays:
+            if fig is None:
+                import matplotlib.pyplot as plt  # noqa: PLC0415 - only where figures are made
 
-            fig = plt.gcf()
-        figure = getattr(fig, "figure", fig)
-        if not (can_send(place) and _send_figure(place, figure, options)):
-            make_here(place, lambda file: figure.savefig(file, format=place.format, **options))
+                fig = plt.gcf()
+            _record_figure(place, getattr(fig, "figure", fig), savefig_options)
         return str(place.path)
 
     @classmethod
@@ -135,16 +124,25 @@ class MatplotlibRecorder:
             The path of the file.
         """
         from rla_client import plotting  # noqa: PLC0415 - imports matplotlib
+        from rla_client.render import decorate  # noqa: PLC0415 - for figures only
 
+        stays_open = plotting.has_figures() and not close_all_fig
         with plotting.canvas(close_all=close_all_fig) as current:
             plot_func()
             figure, axes = current()
-            legend = plotting.add_legend(axes, outside=legend_outside)
-            plotting.label(axes, (xlabel, ylabel, title), pretty=pretty_plot)
-            if legend is not None:
-                savefig_options.setdefault("bbox_extra_artists", (legend,))
-                savefig_options.setdefault("bbox_inches", "tight")
-            return cls.save(name, figure, cover, add_timestamp, results_dir, **savefig_options)
+            decoration = {
+                "axes": axes,
+                "texts": (xlabel, ylabel, title),
+                "legend_outside": legend_outside,
+                "pretty": pretty_plot,
+            }
+            place = _figure_place(name, cover, add_timestamp, results_dir, savefig_options)
+            if stays_open:  # you will see it
+                decorate(savefig_options, **decoration)
+                decoration = {}
+            if not place.stays:
+                _record_figure(place, figure, savefig_options, decoration)
+        return str(place.path)
 
 
 class ImgRecorder:
@@ -188,11 +186,44 @@ class ImgRecorder:
         return str(place.path)
 
 
-def _send_figure(place: Place, figure: Figure, options: dict[str, Any]) -> bool:
+def _figure_place(
+    name: str,
+    cover: bool,
+    add_timestamp: bool,
+    results_dir: str | os.PathLike[str] | None,
+    options: dict[str, Any],
+) -> Place:
+    """Where a figure goes; savefig's `format` leaves the options."""
+    return find_place(
+        name,
+        FIGURE_FORMATS,
+        cover=cover,
+        add_timestamp=add_timestamp,
+        results_dir=results_dir,
+        format_=options.pop("format", None),
+    )
+
+
+def _record_figure(
+    place: Place, figure: Figure, options: dict[str, Any], decoration: dict[str, Any] | None = None
+) -> None:
+    """Have it drawn by the agent, else here; `decoration`: what render.decorate still has to do."""
+    if can_send(place) and _send_figure(place, figure, options, decoration):
+        return
+    if decoration:
+        from rla_client.render import decorate  # noqa: PLC0415 - for figures only
+
+        decorate(options, **decoration)
+    make_here(place, lambda file: figure.savefig(file, format=place.format, **options))
+
+
+def _send_figure(
+    place: Place, figure: Figure, options: dict[str, Any], decoration: dict[str, Any] | None
+) -> bool:
     from rla_client.figure_pickle import NotPortableError, dump_figure  # noqa: PLC0415 - for figures only
 
     try:
-        data = dump_figure(figure, options)
+        data = dump_figure(figure, options, decoration)
     except NotPortableError as error:
         warn_once(f"figure: {error}", f"figure {place.name} is drawn by the training process: {error}")
         return False

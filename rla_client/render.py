@@ -11,7 +11,7 @@ Request (JSON)::
     {"task": "figure" | "image" | "video", "format": "png", "offset": 0,
      "shape": [T, H, W, C], "dtype": "uint8", "fps": 30.0}       (the second line: not for figures)
 
-A figure blob is a pickle of {"figure", "options", "rc", "fonts"}. It is loaded here and nowhere
+A figure blob is a pickle of {"figure", "options", "rc", "fonts", "decoration"}. It is loaded here and nowhere
 else in this system. Its classes must be of libraries that draw (`is_loadable`); the same rule
 in the client keeps other figures from coming here. This is a second fence, not a sandbox: the
 first is that the spool belongs to the same user. Raw arrays are C-ordered bytes from `offset`.
@@ -40,6 +40,9 @@ MAX_MEMORY_BYTES = 8 << 30  # of address space: numpy and its threads reserve mo
 MAX_CPU_S = 300
 MAX_FILE_BYTES = 4 << 30
 NICE = 10
+
+LEGEND_SIZE, LABEL_SIZE, TICK_SIZE, TITLE_SIZE = 15, 18, 14, 13  # points, as RLA's
+UPPER_LEFT = 2
 
 DRAWING_LIBRARIES = frozenset({
     "cartopy", "collections", "contourpy", "copyreg", "cycler", "dateutil", "datetime", "decimal", "enum",
@@ -151,7 +154,44 @@ def render_figure(blob: BinaryIO, target: BinaryIO, format_: str) -> None:
             mpl.rcParams[key] = value
     figure = payload["figure"]
     FigureCanvasAgg(figure)
+    if payload.get("decoration"):
+        decorate(payload["options"], **payload["decoration"])
     figure.savefig(target, format=format_, **payload["options"])
+
+
+def decorate(
+    options: dict[str, Any],
+    axes: Any,  # noqa: ANN401 - matplotlib is untyped here
+    texts: tuple[str, str, str],
+    *,
+    legend_outside: bool,
+    pretty: bool,
+) -> None:
+    """Give a drawing what `pretty_plot_wrapper` promises; it costs as much as the drawing itself.
+
+    Args:
+        options: of savefig; those that make room for the legend are added.
+        axes: what was drawn on.
+        texts: x label, y label and title; empty ones are left alone.
+        legend_outside: to the right of the axes. There is a legend when something has a label.
+        pretty: set sizes and a grid.
+    """
+    legend = axes.get_legend()
+    if axes.get_legend_handles_labels()[0]:
+        place = {"loc": UPPER_LEFT, "bbox_to_anchor": (1, 1)} if legend_outside else {}
+        legend = axes.legend(prop={"size": LEGEND_SIZE}, **place)
+    for text, put in zip(texts, (axes.set_xlabel, axes.set_ylabel, axes.set_title), strict=True):
+        if text:
+            put(text)
+    if pretty:
+        axes.xaxis.label.set_fontsize(LABEL_SIZE)
+        axes.yaxis.label.set_fontsize(LABEL_SIZE)
+        axes.title.set_fontsize(TITLE_SIZE)
+        axes.tick_params(labelsize=TICK_SIZE)
+        axes.grid(visible=True)
+    if legend is not None:
+        options.setdefault("bbox_extra_artists", (legend,))
+        options.setdefault("bbox_inches", "tight")
 
 
 def encode_image(blob: BinaryIO, target: BinaryIO, request: dict[str, Any]) -> None:

@@ -84,9 +84,13 @@ def keep_resume_state(run: Run, custom_data: Mapping[str, Any], name: str, step:
     }
     if arrays and sum(int(value.nbytes) for value in arrays.values()) <= MAX_STATE_BYTES:
         state["arrays"] = pack_arrays(arrays)
-    content = pack(state)
-    if len(content) > 2 * MAX_STATE_BYTES:
-        content = pack({**state, "custom_data": {}, "arrays": b""})
+    try:
+        content = pack(state)
+        if len(content) > 2 * MAX_STATE_BYTES:
+            content = pack({**state, "custom_data": {}, "arrays": b""})
+    except UnicodeEncodeError as error:  # half of a surrogate pair
+        logger.warn(f"resume state not written: a key or text of the run is no text ({error.reason})")
+        return
     path = f"{RESUME_FOLDER}/{name}_{step}.state"
     folder = Path(run.opening["root"], run.opening["folders"][CHECKPOINT])
     try:

@@ -11,12 +11,13 @@ and rules of both: checkpoint_job.py). So the agent copies, and never unpickles.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 from rla_client.checkpoint_job import MAX_SLOTS, ArenaName, ArenaSource, BlobSource
 from rla_client.errors import RemoteProtocolError
@@ -101,27 +102,40 @@ def read_footer(path: str | os.PathLike[str]) -> dict[str, Any]:
         OSError: the file cannot be read.
     """
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        if size < FOOTER.size:
-            return {}
-        file.seek(size - FOOTER.size)
-        length, magic = FOOTER.unpack(file.read())
-        if magic != FOOTER_MAGIC or length > min(FOOTER_MAX_BYTES, size - FOOTER.size):
-            return {}
-        file.seek(size - FOOTER.size - length)
-        try:
-            note = json.loads(file.read(length))
-        except (ValueError, RecursionError):
-            return {}
+        return _footer(file)
+
+
+def _footer(file: BinaryIO) -> dict[str, Any]:
+    size = file.seek(0, os.SEEK_END)
+    if size < FOOTER.size:
+        return {}
+    file.seek(size - FOOTER.size)
+    length, magic = FOOTER.unpack(file.read())
+    if magic != FOOTER_MAGIC or length > min(FOOTER_MAX_BYTES, size - FOOTER.size):
+        return {}
+    file.seek(size - FOOTER.size - length)
+    try:
+        note = json.loads(file.read(length))
+    except (ValueError, RecursionError):
+        return {}
     return note if isinstance(note, dict) else {}
 
 
 def saved_order(path: str | os.PathLike[str]) -> tuple[str, int]:
     """Token and order of the save that a file holds; ("", -1) where there is none of ours."""
     try:
-        note = read_footer(path)
+        return _save_of(read_footer(path))
     except OSError:
         return "", -1
+
+
+def is_older(content: bytes, path: str | os.PathLike[str]) -> bool:
+    """Whether `content` is a snapshot, and the file that is there one of a later save."""
+    order = _save_of(_footer(io.BytesIO(content)))[1]
+    return 0 <= order < saved_order(path)[1]
+
+
+def _save_of(note: dict[str, Any]) -> tuple[str, int]:
     token, order = note.get("token"), note.get("order")
     if not isinstance(token, str) or not isinstance(order, int):
         return "", -1

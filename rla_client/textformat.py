@@ -120,6 +120,13 @@ def _value_cell(value: object) -> str:
 def _cell(text: str) -> str:
     if len(text) > MAX_CELL_CHARS:
         text = text[:CUT_CELL_CHARS] + "..."
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    """Text for one line of a terminal or log: control characters, line ends, stray bytes are escaped."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
+    )

@@ -179,10 +179,12 @@ class VideoRecorder:
         fields = {"shape": [self._count, *self._shape], "dtype": self._dtype, "fps": self._fps}
         outbox = self._place.outbox
         if self._blob is not None and outbox is not None:
-            blob = os.path.basename(self._blob)
-            self._blob = None  # the agent's from here on
-            outbox.job(media_jobs.JOB_VIDEO, media_jobs.job_fields(self._place) | fields | {"blob": blob})
-            return
+            job = media_jobs.job_fields(self._place) | fields | {"blob": os.path.basename(self._blob)}
+            blob, self._blob = self._blob, None  # the agent's from here on
+            if outbox.job(media_jobs.JOB_VIDEO, job):
+                return
+            self._blob = blob
+            media_jobs.warn_full(media_jobs.JOB_VIDEO)
         with open(os.dup(descriptor), "rb") as raw:
             media_jobs.encode_here(self._place, media_jobs.JOB_VIDEO, raw, fields)
 

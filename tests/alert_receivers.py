@@ -164,7 +164,8 @@ class _SmtpSession(socketserver.BaseRequestHandler):
 class HookServer(ThreadingHTTPServer):
     """An HTTP server.
 
-    `posts` are (path, headers, JSON) of what it answered with 2xx, `answers` what to say next.
+    `posts` are (path, headers, JSON) of what it answered with 2xx, `answers` what to say next, `says` the
+    text of a refusal.
     """
 
     daemon_threads = True
@@ -172,6 +173,7 @@ class HookServer(ThreadingHTTPServer):
     def __init__(self, port: int = 0, context: ssl.SSLContext | None = None) -> None:
         self.posts: list[tuple[str, dict[str, str], Any]] = []
         self.tries = 0
+        self.says = "no, thank you"
         self.answers: list[tuple[int, dict[str, str]]] = []
         super().__init__(("127.0.0.1", port), _HookRequest)
         if context is not None:
@@ -199,7 +201,7 @@ class _HookRequest(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(b"ok" if code == 200 else b"no, thank you")
+        self.wfile.write(b"ok" if code == 200 else self.server.says.encode())
 
     def do_GET(self) -> None:
         self.server.posts.append(("GET", dict(self.headers), None))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from rla_agent.ingest import Content, Event, ItemFile, Mark, Opening, Row, Text, parse
+from rla_client.config import AgentConfig
+from rla_client.outbox import Outbox
 from rla_client.places import Places
 from rla_client.protocol import TextTarget
 from rla_client.spool import segment_numbers, segment_path, stream_names
@@ -15,6 +18,21 @@ def stop_autostart(places: Places) -> None:
     """As after `rla-agent stop`: clients start no agent."""
     places.create()
     places.stopped_marker.touch(mode=0o600)
+
+
+def fill_spool(outbox: Outbox) -> Path:
+    """Make the spool as full as its limit says, by one file, and have the outbox see it.
+
+    Returns:
+        The file, which takes no space on the disk.
+    """
+    folder = outbox.stream_folder
+    assert folder is not None
+    ballast = folder / "ballast"
+    ballast.write_bytes(b"")
+    os.truncate(ballast, AgentConfig().spool_max_bytes + 1)
+    outbox._check_quota(count=True)
+    return ballast
 
 
 def contents(places: Places) -> list[Content]:

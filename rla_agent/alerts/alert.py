@@ -10,6 +10,7 @@ from typing import Any
 
 from rla_client.config_alerts import AlertRule
 from rla_client.layout import RunIndex
+from rla_client.textformat import printable
 
 ALERT_FORMAT = 1
 MAX_TITLE_CHARS = 200
@@ -161,8 +162,3 @@ def _run_lines(plain: Mapping[str, Any]) -> list[str]:
         when = datetime.fromtimestamp(plain["last_row"]).astimezone().isoformat(" ", "seconds")
         lines.append(f"last row {when}")
     return [*lines, f"folder: {plain['log_folder']}"]
-
-
-def printable(text: str) -> str:
-    """Text for a message: control characters and stray bytes are escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from email.message import EmailMessage
@@ -71,7 +72,16 @@ def body(kind: str, alerts: Sequence[Plain]) -> bytes:
             "text": text(alerts),
             "alerts": list(alerts),
         }
-    return json.dumps(shaped).encode()
+    return json.dumps(_finite(shaped), allow_nan=False).encode()
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 - plain data
+    """The same with NaN and infinities as text: JSON has none, and servers refuse the message."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    return [_finite(entry) for entry in value] if isinstance(value, list) else value
 
 
 def _escaped(words: str) -> str:

@@ -75,8 +75,8 @@ class Book:
         if now < self._next_look:
             return
         self._next_look = now + LOOK_AGAIN_S
-        for config in self.configs:
-            if _changed(config) != self._pages[config].changed:
+        for config, page in self._all_pages():
+            if _changed(config) != page.changed:
                 self._page(config)
 
     @property
@@ -88,7 +88,7 @@ class Book:
     @property
     def any_rules(self) -> bool:
         """Whether some configuration has a rule."""
-        return any(self._pages[config].alerts.rules for config in self.configs)
+        return any(page.alerts.rules for _, page in self._all_pages())
 
     def rules(self, config: str | None) -> Iterator[Rule]:
         """Rules for a run with this configuration, the agent's own first."""
@@ -128,7 +128,11 @@ class Book:
 
     def problems(self) -> dict[str, str]:
         """Config → why its alerts are not as the file says now."""
-        return {config: page.problem for config in self.configs if (page := self._pages[config]).problem}
+        return {config: page.problem for config, page in self._all_pages() if page.problem}
+
+    def _all_pages(self) -> list[tuple[str, Page]]:
+        with self._lock:
+            return list(self._pages.items())
 
     def _page(self, config: str) -> Page:
         with self._lock:
@@ -154,15 +158,26 @@ def _changed(config: str) -> int:
 def _read(config: str, former: Page | None) -> Page:
     """Read a file; with faults, or when it is gone, what it said before stays."""
     changed = _changed(config)
-    kept = Alerts() if former is None else former.alerts
+    kept, unsafe = (Alerts(), "") if former is None else (former.alerts, former.foreign)
     try:
         found = load_config(Path(config)).agent.alerts or Alerts()
         status = os.stat(config)
     except ConfigError as error:
-        return Page(kept, changed, "; ".join(error.faults) if kept.rules or changed != -1 else "", "")
+        return Page(kept, changed, "; ".join(error.faults) if kept.rules or changed != -1 else "", unsafe)
     except OSError:
-        return Page(kept, changed)
-    foreign = ""
-    if status.st_uid not in {os.geteuid(), 0} or status.st_mode & 0o002:
-        foreign = f"{config} can be written by others, so the agent runs no command that it names"
-    return Page(found, changed, "", foreign)
+        return Page(kept, changed, foreign=unsafe)
+    return Page(found, changed, "", _foreign(config, status))
+
+
+def _foreign(config: str, status: os.stat_result) -> str:
+    """Why a file may not name commands, empty when it may.
+
+    A group that may write counts as others, but for the one of this user alone, whose number is the user's.
+    """
+    by_group = status.st_mode & 0o020 and status.st_gid != os.geteuid()
+    if status.st_uid in {os.geteuid(), 0} and not status.st_mode & 0o002 and not by_group:
+        return ""
+    return (
+        f"{config} can be written by others, so the agent runs no command that it names; "
+        "make it yours, and: chmod go-w"
+    )

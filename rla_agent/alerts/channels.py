@@ -10,6 +10,7 @@ from __future__ import annotations
 import email.utils
 import http.client
 import os
+import re
 import select
 import signal
 import smtplib
@@ -26,15 +27,16 @@ from pathlib import Path
 from typing import Any
 
 from rla_agent.alerts import bodies
-from rla_agent.alerts.alert import printable
 from rla_client import __version__
 from rla_client.config_alerts import Channel
+from rla_client.textformat import printable
 
 MAX_SECRET_BYTES = 4096
 MAX_ANSWER_BYTES = 1000  # of what a server or a command said, for the error
 MAX_SHOWN_CHARS = 200
 PORTS = {"starttls": 587, "tls": 465, "none": 25}
 TOO_MANY = 429
+TOKEN_CHARS = 6  # of a part of an address; nobody guards a secret that is shorter
 POLL_S = 0.05
 
 
@@ -209,7 +211,7 @@ def _post(route: Route, alerts: Sequence[dict[str, Any]]) -> None:
     address = channel.url or secret_of(route, channel.url_env, channel.url_file)
     if not address.startswith(("http://", "https://")):
         raise SendError("the address of the webhook must begin with http:// or https://")
-    host = urllib.parse.urlsplit(address).hostname or "?"
+    host = _host_of(address)
     headers = {
         "Content-Type": "application/json",
         "User-Agent": f"rla-agent/{__version__}",
@@ -225,7 +227,8 @@ def _post(route: Route, alerts: Sequence[dict[str, Any]]) -> None:
     except urllib.error.HTTPError as error:
         with suppress(OSError, http.client.HTTPException):
             told = error.read(MAX_ANSWER_BYTES).decode("utf-8", "replace").strip()[:MAX_SHOWN_CHARS]
-            raise SendError(f"{host}: HTTP {error.code}: {told or error.reason}", _wait(error)) from None
+            said = _without_secrets(told or str(error.reason), address)
+            raise SendError(f"{host}: HTTP {error.code}: {said}", _wait(error)) from None
         raise SendError(f"{host}: HTTP {error.code}", _wait(error)) from None
     except urllib.error.URLError as error:
         if isinstance(error.reason, ssl.SSLError):
@@ -234,6 +237,30 @@ def _post(route: Route, alerts: Sequence[dict[str, Any]]) -> None:
         raise SendError(f"{host}: {reason}") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise SendError(f"{host}: {_reason(error)}") from None
+
+
+def _host_of(address: str) -> str:
+    """Host of a webhook's address; what urllib would say of a wrong one shows all of it.
+
+    Raises:
+        SendError: it is no address.
+    """
+    try:
+        parts = urllib.parse.urlsplit(address)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or not address.isascii() or not address.isprintable() or " " in address:
+        raise SendError("the address of the webhook is no URL: wrong host or port, or blanks in it")
+    return host
+
+
+def _without_secrets(said: str, address: str) -> str:
+    """An answer without the parts of the address that may be a token: some servers repeat it."""
+    for part in sorted(re.split(r"[/?&=:@#]", address.partition("://")[2]), key=len, reverse=True):
+        if len(part) >= TOKEN_CHARS:
+            said = said.replace(part, "…")
+    return said
 
 
 def _wait(error: urllib.error.HTTPError) -> float | None:

@@ -38,6 +38,7 @@ from rla_client.places import Places
 
 LOOK_S = 1.0
 SWEEP_S = 3600.0
+SWEEP_AFTER = 10_000  # events: a metric that flaps gives some hundred a second
 RETRY_FIRST_S = 2.0
 RETRY_MOST_S = 900.0
 GIVE_UP_S = 86400.0
@@ -141,7 +142,7 @@ class Desk(threading.Thread):
         self._runs(store, database, now)
         told = self._firings(store, database, now)
         self._machine(store, now)
-        if time.monotonic() >= self._next_sweep:
+        if time.monotonic() >= self._next_sweep or store.added >= SWEEP_AFTER:
             self._next_sweep = time.monotonic() + SWEEP_S
             store.sweep(now)
         return told
@@ -225,12 +226,10 @@ class Desk(threading.Thread):
         """Start a courier for each channel that has something due."""
         now = time.time()
         due: dict[tuple[str, str], list[Delivery]] = {}
-        for delivery in store.due(now, now + 2 * RETRY_MOST_S):
+        for delivery in store.due(now, now + 2 * RETRY_MOST_S, self._couriers):
             if not (fresh_only and delivery.tries):
                 due.setdefault((delivery.config, delivery.channel), []).append(delivery)
         for key, deliveries in due.items():
-            if key in self._couriers:
-                continue
             channel, refused = self._book.channel(*key)
             if channel is None:
                 numbers = [delivery.number for delivery in deliveries]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,7 @@ class AlertStore:
         Raises:
             sqlite3.Error: the file cannot be opened or is no database.
         """
+        self.added = 0  # events since the last sweep
         self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
@@ -112,6 +113,7 @@ class AlertStore:
         self._db.execute(
             "INSERT INTO alerts VALUES(?,?,?)", (key, now, json.dumps(alert.to_plain(held if hold else 0)))
         )
+        self.added += 1
         if hold and former:
             self._db.execute(
                 "UPDATE deliveries SET alert=? WHERE state=? AND tries=0 AND alert=?", (key, WAITING, former)
@@ -150,18 +152,21 @@ class AlertStore:
 
     # -- deliveries -----------------------------------------------------------------------------
 
-    def due(self, now: float, latest: float) -> list[Delivery]:
+    def due(self, now: float, latest: float, busy: Collection[tuple[str, str]] = ()) -> list[Delivery]:
         """Deliveries to try now, oldest first.
 
         Args:
             now: Unix seconds.
             latest: no delivery waits longer than until here (a clock that was set back).
+            busy: (config, channel) of those that send now; what waits for them holds up no others.
         """
+        marks = ",".join(["(?,?)"] * len(busy))
+        free = f" AND (d.config, d.channel) NOT IN (VALUES {marks})" if busy else ""
         rows = self._db.execute(
-            "SELECT d.id, d.config, d.channel, a.data, d.tries, d.made FROM deliveries d "
-            "JOIN alerts a ON a.key = d.alert WHERE d.state=? AND (d.next_at<=? OR d.next_at>?) "
-            "ORDER BY d.id LIMIT 500",
-            (WAITING, now, latest),
+            "SELECT d.id, d.config, d.channel, a.data, d.tries, d.made FROM deliveries d "  # noqa: S608 - marks
+            "JOIN alerts a ON a.key = d.alert WHERE d.state=? AND (d.next_at<=? OR d.next_at>?)"
+            f"{free} ORDER BY d.id LIMIT 500",
+            (WAITING, now, latest, *(name for key in busy for name in key)),
         )
         return [
             Delivery(n, config, channel, json.loads(data), t, made)
@@ -248,6 +253,7 @@ class AlertStore:
         )
         self._db.execute("DELETE FROM runs WHERE at<?", (now - KEPT_RUNS_S,))
         self._db.execute("DELETE FROM limits WHERE until<?", (now - KEPT_S,))
+        self.added = 0
 
     def close(self) -> None:
         """Close the connection."""

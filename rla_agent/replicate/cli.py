@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rla_agent.replicate import cli_master, fleet, registry, report, settings, transfer
+from rla_agent.replicate import cli_master, fleet, registry, report, settings, transfer, verifying
 from rla_agent.replicate.connect import resolve_login
 from rla_agent.replicate.following import follow
 from rla_agent.replicate.hints import Announcer
@@ -30,6 +30,7 @@ from rla_client.config import Config, RemoteSetting, load_config
 from rla_client.errors import RlaError
 from rla_client.layout import DEFAULT_LOG_TYPES
 from rla_client.places import find_places
+from rla_client.textformat import printable
 
 replicate_app = typer.Typer(help="Replication to the master node.", no_args_is_help=True)
 transfer_app = typer.Typer(help="Fetch from, send to and verify the master, by hand.", no_args_is_help=True)
@@ -279,7 +280,7 @@ def verify(
     except RlaError as error:
         raise _fail(error) from None
     for fault in faults:
-        typer.echo(f"{fault.what}: {report.printable(fault.path)}")
+        typer.echo(f"{fault.what}: {printable(fault.path)}")
     typer.echo(
         f"{count} file(s) looked at, {len(faults)} fault(s)"
         + ("; sent anew by the agent" if fix and faults else "")
@@ -296,8 +297,8 @@ def verify_database(
     sizes: bool = False,
     sample: float = 1.0,
     fix: bool = False,
-) -> tuple[int, list[transfer.Fault]]:
-    """`verify` for one database; see `transfer.verify_ledger`.
+) -> tuple[int, list[verifying.Fault]]:
+    """`verify` for one database; see `verifying.verify_ledger`.
 
     Raises:
         RlaError: the ledger knows nothing of this database, or the master cannot be reached.
@@ -313,11 +314,11 @@ def verify_database(
             raise RlaError(f"nothing of {data_root} was sent to {target.name} from here")
         session = target.open()
         try:
-            count, faults = transfer.verify_ledger(session, db, int(row[0]), sizes=sizes, sample=sample)
+            count, faults = verifying.verify_ledger(session, db, int(row[0]), sizes=sizes, sample=sample)
         finally:
             session.close()
         if fix and faults:
-            transfer.mend(db, faults)
+            verifying.mend(db, faults)
     except sqlite3.Error as error:
         raise RlaError(f"the ledger cannot be read: {error}") from error
     finally:
@@ -340,7 +341,7 @@ def _summary(verb: str, tally: transfer.Tally) -> None:
     if not (tally.files or tally.same or tally.failed):
         typer.echo("no item is selected; see --table, --index, --since, --until and --kind", err=True)
     for failed in tally.failed:
-        typer.echo(f"failed: {report.printable(failed)}", err=True)
+        typer.echo(f"failed: {printable(failed)}", err=True)
 
 
 class _Progress:
@@ -360,7 +361,7 @@ class _Progress:
         self._bars.stop()
 
     def _say(self, path: str, done: int, total: int) -> None:
-        name = report.printable(path.rpartition("/")[2])[-40:]
+        name = printable(path.rpartition("/")[2])[-40:]
         self._bars.update(self._task, description=name, completed=done, total=total)
 
 

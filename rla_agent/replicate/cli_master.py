@@ -1,7 +1,7 @@
 """`rla-agent transfer remove | lacks | trash | fetch`: deleting on the master, and getting pruned files back.
 
 `rla rm` calls the first two; they read the runs (`table/YYYY/MM/DD/name`) from the command line, or
-with `-` one a line from stdin.
+with `-` from stdin: one a line, or, for names with line breaks in them, with a NUL after each.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ import typer
 from rla_agent.replicate import master_trash, registry, settings
 from rla_agent.replicate.fetch_back import fetch_back
 from rla_agent.replicate.ledger import PRUNED, ledger_path
-from rla_agent.replicate.report import printable, size_text
+from rla_agent.replicate.report import size_text
 from rla_agent.replicate.scan import Scanner, Scope
 from rla_client.config import load_config
 from rla_client.errors import ArgumentError, RlaError
 from rla_client.layout import DEFAULT_LOG_TYPES
 from rla_client.places import find_places
 from rla_client.pruned import pruned_files
+from rla_client.textformat import printable
 
 DAY_S: Final = 86400.0
 ConfigOption = Annotated[Path, typer.Option("--config", help="the project's rla_config.yaml")]
@@ -56,7 +57,10 @@ def _fail(error: RlaError | OSError) -> typer.Exit:
 
 
 def _items(given: list[str]) -> list[str]:
-    words = [line.strip() for line in sys.stdin] if given == ["-"] else given
+    words = given
+    if given == ["-"]:
+        data = sys.stdin.buffer.read()
+        words = [os.fsdecode(word) for word in data.split(b"\0" if b"\0" in data else b"\n")]
     return [master_trash.check_item(word) for word in words if word]
 
 

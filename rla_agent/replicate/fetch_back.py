@@ -3,13 +3,15 @@
     python -m rla_agent.replicate.fetch_back  < {"state", "folder", "name", "config"}  > one line of JSON
 
 The note beside the file (`rla_client.pruned`) says which master has it, under which name, and its
-SHA-256. It is written under a temp name, hashed, given its old time, and only then takes its name;
-then the note goes. A fetch that was cut off goes on where it stopped. Two of the same file wait for
-each other. Nothing that the master says becomes a name, and no more than the noted size is read.
+SHA-256. It is written under a temp name, hashed, given its old time, and only then takes its name, if
+nothing else has it by then; then the note goes. A fetch that was cut off goes on where it stopped. Two of
+the same file wait for each other. Nothing that the master says becomes a name, and no more than the noted
+size is read.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -30,6 +32,7 @@ from rla_client.pruned import PrunedFile, drop_note, read_note
 
 PARTIAL_PREFIX: Final = ".rla-tmp-fetch-"
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_LINKS: Final = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}  # FAT, some FUSE
 _PARTIAL: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -116,12 +119,29 @@ def fetch_noted(session: Session, folder: str, note: PrunedFile) -> int:
             os.utime(descriptor, ns=(note.mtime_ns, note.mtime_ns))
             os.fchmod(descriptor, 0o644)
             os.fsync(descriptor)
-            os.rename(partial, note.name, src_dir_fd=place, dst_dir_fd=place)
+            if not _give_name(place, partial, note.name):
+                return 0  # somebody has written a file of that name meanwhile
             os.fsync(place)
     finally:
         os.close(place)
     drop_note(folder, note.name)
     return note.size
+
+
+def _give_name(place: int, partial: str, name: str) -> bool:
+    """Give the fetched file its name, unless something has it: that is newer, and the only copy of it."""
+    try:
+        os.link(partial, name, src_dir_fd=place, dst_dir_fd=place, follow_symlinks=False)
+    except FileExistsError:
+        os.unlink(partial, dir_fd=place)
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        os.rename(partial, name, src_dir_fd=place, dst_dir_fd=place)
+        return True
+    os.unlink(partial, dir_fd=place)
+    return True
 
 
 @contextmanager

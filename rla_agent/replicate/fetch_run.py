@@ -12,21 +12,22 @@ name when it is whole. Where the run's `SHA256SUMS` is there, the checkpoint is 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from rla_agent.replicate import registry, settings
-from rla_agent.replicate.scan import LIVE_STATES, MAX_RUN_JSON_BYTES
-from rla_agent.replicate.settle import SUMS_NAME
+from rla_agent.replicate.ours import NewerHereError
+from rla_agent.replicate.scan import MAX_RUN_JSON_BYTES, SILENT_S, heard_s_ago
+from rla_agent.replicate.sums import damaged
 from rla_agent.replicate.target import MissingError, RemoteStat, Session
-from rla_agent.replicate.transfer import READ_BYTES, Tally, fetch, item_files
+from rla_agent.replicate.transfer import Tally, fetch, item_files
 from rla_client.config import load_config
 from rla_client.errors import FetchError
 from rla_client.layout import ARCHIVE_TESTER, CHECKPOINT, HYPARAMETER, LOG, RunIndex, check_table_name
@@ -35,7 +36,6 @@ from rla_client.storage import write_atomic
 
 MAX_LOOKED_AT: Final = 20_000
 SEARCH_S: Final = 60.0
-SILENT_S: Final = 180.0  # a run that says `running` and was not heard of for so long is taken for dead
 RESUME_FOLDER: Final = b".resume"
 SHOWN_KINDS: Final = (LOG, HYPARAMETER)
 FINISHED: Final = "finished"
@@ -98,7 +98,8 @@ def _fetch(session: Session, question: Question) -> dict[str, Any]:
     folder = os.fsencode(f"{CHECKPOINT}/{item}/")
     _mark(question.root, item)
     for path, remote in _shown(session, item):
-        fetch(session, question.root, path, remote)
+        with suppress(NewerHereError):  # a note that somebody has written here
+            fetch(session, question.root, path, remote)
     for ending in (".state", ".marks.json"):
         path = folder + RESUME_FOLDER + f"/{question.series}_{step}{ending}".encode()
         beside = session.stat(path)
@@ -118,12 +119,11 @@ def _mark(root: str, item: str) -> None:
 
 
 def _refuse_live(run: dict[str, Any], question: Question) -> None:
-    updated = run.get("updated")
-    age = time.time() - updated if isinstance(updated, int | float) else SILENT_S
-    if run.get("state") in LIVE_STATES and age < SILENT_S:
+    age = heard_s_ago(run, time.time())
+    if age is not None:
         raise FetchError(
             f"the run {question.run_key!r} is still being written on {run.get('host')}, last heard of "
-            f"{max(0.0, age):.0f} s ago; end it there, or if that machine is gone: it counts as dead after "
+            f"{age:.0f} s ago; end it there, or if that machine is gone: it counts as dead after "
             f"{SILENT_S:.0f} s of silence"
         )
 
@@ -199,19 +199,9 @@ def _check_sum(root: str, item: str, name: bytes) -> None:
     Raises:
         FetchError: they differ; the file is removed.
     """
-    path = os.path.join(root, CHECKPOINT, item, os.fsdecode(name))
-    try:
-        sums = Path(root, LOG, item, os.fsdecode(SUMS_NAME)).read_bytes()
-    except FileNotFoundError:
-        return
-    ending = b"/" + os.fsencode(f"{CHECKPOINT}/{item}/") + name
-    wanted = {line[:64] for line in sums.splitlines() if line.endswith(ending)}
-    sha = hashlib.sha256()
-    with open(path, "rb") as file:
-        while data := file.read(READ_BYTES):
-            sha.update(data)
-    if wanted and sha.hexdigest().encode() not in wanted:
-        os.unlink(path)
+    path = f"{CHECKPOINT}/{item}/{os.fsdecode(name)}"
+    if damaged(root, item, [path]):
+        os.unlink(os.path.join(root, path))
         raise FetchError(
             f"{os.fsdecode(name)} on the master is not what its SHA256SUMS says; see: rla verify"
         )

@@ -13,8 +13,8 @@ import time
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
-from rla_agent.replicate.report import printable
 from rla_agent.replicate.target import MissingError, RemoteStat, Session, SmallFile
+from rla_client.textformat import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

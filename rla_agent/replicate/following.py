@@ -59,8 +59,7 @@ def grow(session: Session, folder: int, name: str, path: bytes, state: RemoteSta
             if not data:
                 raise TransientError("fetch", path, f"the master's file ends at {at} of {state.size} bytes")
             at += os.pwrite(descriptor, data, at)
-        if session.stat(path) == state:
-            os.utime(descriptor, (state.mtime_s, state.mtime_s))
+        os.utime(descriptor, (state.mtime_s, state.mtime_s))  # never later than the master's next version
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

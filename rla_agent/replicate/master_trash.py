@@ -26,13 +26,12 @@ from typing import Any, Final
 
 from rla_agent.replicate import tombstones
 from rla_agent.replicate.ledger import ledger_path
-from rla_agent.replicate.scan import LIVE_STATES, MAX_RUN_JSON_BYTES
+from rla_agent.replicate.scan import MAX_RUN_JSON_BYTES, heard_s_ago
 from rla_agent.replicate.target import MissingError, RemoteStat, Session, SmallFile, TargetError
 from rla_client.errors import ArgumentError, LiveRunError, RlaError
 from rla_client.layout import ARCHIVE_TESTER, DEFAULT_LOG_TYPES, LOG, RunIndex, check_relative
 
 TRASH: Final = b".rla/trash"
-SILENT_S: Final = 180.0  # a run that says `running` and was not heard of for so long is taken for dead
 MAX_ENTRY_BYTES: Final = 64 << 20
 MAX_DEPTH: Final = 64
 Move = tuple[bytes, bytes]
@@ -107,10 +106,7 @@ def _refuse_live(session: Session, item: str, now: float) -> None:
         run = json.loads(session.read(os.fsencode(f"{LOG}/{item}/run.json"), 0, MAX_RUN_JSON_BYTES))
     except (MissingError, ValueError, RecursionError):
         return
-    if not isinstance(run, dict) or run.get("state") not in LIVE_STATES:
-        return
-    updated = run.get("updated")
-    if isinstance(updated, int | float) and now - updated < SILENT_S:
+    if heard_s_ago(run, now) is not None:
         raise LiveRunError(f"{item} is being written on {run.get('host')}; stop it first")
 
 
@@ -181,7 +177,11 @@ def restore(session: Session, name: str) -> Entry:
         if session.stat(old) is not None:
             raise ArgumentError(f"{os.fsdecode(old)} is taken on the master; move it away first")
     _carry_out(session, [(new, old) for old, new in back.items()])
-    tombstones.take_tombstones(session, {_subject(old) for old, _ in entry.moves}, trash=name)
+    subjects = {_subject(old) for old, _ in entry.moves}
+    items = {os.fsdecode(subject).partition("/")[2] for subject in subjects}
+    tombstones.take_tombstones(
+        session, subjects, subjects_of(items), trash=name
+    )  # also of kinds without data
     if len(back) == len(there):
         _delete(session, base, 0)
     return entry

@@ -7,7 +7,8 @@ For each file, in this order:
 2. The ledger's row goes from `CLEAN` to `PRUNED`, in one statement that also asks whether the row
    still is of the file as it lies here. Whoever else prunes at the same time loses here.
 3. A note beside the file (`rla_client.pruned`) says where it is; durable.
-4. The master's file is looked at again, and the local one; both must be as in 1.
+4. The note must not show on the master: else its root is this very folder (NFS), and what is read there
+   is the only copy. The master's file is looked at again, and the local one; both must be as in 1.
 5. The file is unlinked, and the folder fsynced.
 
 Killed anywhere before 5, the file is here and the next rescan puts the row back; killed after it, note
@@ -32,13 +33,13 @@ from typing import Final
 from rla_agent.replicate.ledger import CLEAN, PRUNED, ledger_path
 from rla_agent.replicate.ledger_rows import Key, record_of
 from rla_agent.replicate.plan import Local
-from rla_agent.replicate.prune_plan import Candidate, Rules, choose, may_go, newest
-from rla_agent.replicate.scan import Scanner, Scope
+from rla_agent.replicate.prune_plan import Candidate, Rules, choose, first_to_go, may_go, newest
+from rla_agent.replicate.scan import Folder, Scanner, Scope
 from rla_agent.replicate.source import fingerprint
 from rla_agent.replicate.target import LinkError, RemoteStat, Session, TargetError
 from rla_client.errors import RlaError
 from rla_client.layout import CHECKPOINT
-from rla_client.pruned import MAX_NAME_BYTES, PrunedFile, drop_note, write_note
+from rla_client.pruned import MAX_NAME_BYTES, PrunedFile, drop_note, note_path, write_note
 
 SETTLED_S: Final = 120.0  # Linux writes what is dirty for 30 s
 UNKNOWN_REST_S: Final = 86400.0  # a run without run.json is taken for ended after so long without a row
@@ -101,11 +102,12 @@ class Pruner:
         path = ledger_path(state)
         if not path.exists():
             raise PruneError(f"nothing of {root} was replicated from here, so nothing can be pruned")
-        self._db = sqlite3.connect(path, isolation_level=None, timeout=LEDGER_WAIT_S)
-        self._db.execute("PRAGMA synchronous = FULL")  # durable before the file goes
-        row = self._db.execute(
-            "SELECT id FROM databases WHERE root = ? AND target = ?", (self._root, target)
-        ).fetchone()
+        with _ledger_errors():
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=LEDGER_WAIT_S)
+            self._db.execute("PRAGMA synchronous = FULL")  # durable before the file goes
+            row = self._db.execute(
+                "SELECT id FROM databases WHERE root = ? AND target = ?", (self._root, target)
+            ).fetchone()
         if row is None:
             self._db.close()
             raise PruneError(f"nothing of {root} was sent to {target} from here, so nothing can be pruned")
@@ -129,28 +131,34 @@ class Pruner:
         """
         scanner = Scanner(self._root, Scope(host="", kinds=rules.kinds))
         used = 0
-        candidates = []
-        for folder in scanner.everything():
-            used += sum(local.size for local in folder.files.values())
-            if not folder.files or not self._ended(scanner, folder.item, now):
-                continue
-            kept: set[str] = set()
-            if folder.kind == CHECKPOINT and folder.path == folder.item:
-                kept = newest(map(os.fsdecode, folder.files), rules.keep_newest)
-            rows = self._rows(folder.path, now - settled_s)
-            for name, candidate in rows.items():
-                text = os.fsdecode(name)
-                if (
-                    folder.files.get(name) == candidate.local
-                    and text not in kept
-                    and len(name) <= MAX_NAME_BYTES
-                    and may_go(folder.kind, text, candidate.local.size)
-                ):
-                    candidates.append(candidate)
+
+        def candidates() -> Iterator[Candidate]:
+            nonlocal used
+            for folder in scanner.everything():
+                used += sum(local.size for local in folder.files.values())
+                if folder.files and self._ended(scanner, folder.item, now):
+                    yield from self._of_folder(folder, rules, now - settled_s)
+
+        with _ledger_errors():
+            first = first_to_go(candidates(), rules)
         found = os.statvfs(self._root)
         free = found.f_bavail * found.f_frsize
-        chosen = choose(candidates, rules, now=now, used_bytes=used, free_bytes=free)
+        chosen = choose(first, rules, now=now, used_bytes=used, free_bytes=free)
         return Plan(tuple(chosen), used, free)
+
+    def _of_folder(self, folder: Folder, rules: Rules, sent_before: float) -> Iterator[Candidate]:
+        kept: set[str] = set()
+        if folder.kind == CHECKPOINT and folder.path == folder.item:
+            kept = newest(map(os.fsdecode, folder.files), rules.keep_newest)
+        for name, candidate in self._rows(folder.path, sent_before).items():
+            text = os.fsdecode(name)
+            if (
+                folder.files.get(name) == candidate.local
+                and text not in kept
+                and len(name) <= MAX_NAME_BYTES
+                and may_go(folder.kind, text, candidate.local.size)
+            ):
+                yield candidate
 
     def _ended(self, scanner: Scanner, item: bytes, now: float) -> bool:
         name = os.fsdecode(item.partition(b"/")[2])
@@ -190,11 +198,13 @@ class Pruner:
 
         Raises:
             LinkError: the master is away; what was not said to be done stays.
+            PruneError: the ledger cannot be written; the same.
         """
         for one in plan.chosen:
             path = os.fsdecode(one.path)
             try:
-                self._take(one, session, deep=deep)
+                with _ledger_errors():
+                    self._take(one, session, deep=deep)
             except LinkError:
                 raise
             except (StaysError, TargetError) as error:
@@ -215,6 +225,7 @@ class Pruner:
                 raise StaysError("it has changed, or somebody else prunes it")
             try:
                 self._note(one, sha)
+                _is_another_folder(session, one)
                 _on_master(session, one)
                 self._check_here(folder, name, one.local)
                 os.unlink(name, dir_fd=folder)
@@ -289,6 +300,14 @@ class Pruner:
             raise StaysError("it has changed here meanwhile")
 
 
+@contextmanager
+def _ledger_errors() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise PruneError(f"the ledger cannot be read or written: {error}; nothing more is pruned") from error
+
+
 def _key(one: Candidate) -> tuple[int, bytes]:
     return one.key.folder, one.key.name
 
@@ -299,6 +318,16 @@ def _on_master(session: Session, one: Candidate) -> None:
         raise StaysError("the master has lost it; see: rla verify --fix")
     if found != RemoteStat(one.local.size, one.record.remote_mtime_s):
         raise StaysError("the master's file is not as we left it; see: rla verify --fix")
+
+
+def _is_another_folder(session: Session, one: Candidate) -> None:
+    """Be sure that the master's root is not this data root (NFS, a link): its file would be the one here.
+
+    Notes never go to the master; the note that was just written shows there only if both are one.
+    """
+    folder, name = map(os.fsdecode, os.path.split(one.path))
+    if session.stat(os.fsencode(note_path(folder, name))) is not None:
+        raise StaysError("the master's root seems to be this very data root, so there is one copy only")
 
 
 def _read_back(session: Session, one: Candidate) -> bytes:
@@ -314,7 +343,7 @@ def _read_back(session: Session, one: Candidate) -> bytes:
 
 def prune_database(
     pruner: Pruner, open_session: Callable[[], Session], rules: Rules, now: float
-) -> list[Done]:
+) -> Iterator[Done]:
     """Plan and carry out; connects only when there is something to do.
 
     Args:
@@ -325,12 +354,13 @@ def prune_database(
 
     Raises:
         TargetError: the master cannot be reached.
+        PruneError: the ledger cannot be read or written.
     """
     plan = pruner.plan(rules, now)
     if not plan.chosen:
-        return []
+        return
     session = open_session()
     try:
-        return list(pruner.carry_out(plan, session))
+        yield from pruner.carry_out(plan, session)
     finally:
         session.close()

@@ -6,13 +6,14 @@ they are small. Of `checkpoint` only files that `load_checkpoint` can ask for, `
 what users put there under other names stays.
 
 A run that lives is left alone, and of each ended run the newest checkpoints of each name stay.
-Oldest first, checkpoints before other kinds.
+Oldest first, checkpoints before other kinds, `MAX_AT_ONCE` in one pass.
 """
 
 from __future__ import annotations
 
+import heapq
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +22,7 @@ from rla_agent.replicate.plan import Local, Record
 from rla_client.layout import CHECKPOINT, OTHER_RESULTS, TMP_DATA
 
 PRUNABLE: Final = (CHECKPOINT, OTHER_RESULTS, TMP_DATA)
+MAX_AT_ONCE: Final = 50_000  # files of one pass, 50 MB in memory; the next pass takes the next ones
 MIN_FILE_BYTES: Final = 4096  # a smaller one frees no more than its note takes
 _CHECKPOINT: Final = re.compile(r"(.+)[_-](-?[0-9]{1,19})\.pt", re.DOTALL)
 
@@ -83,8 +85,16 @@ def newest(names: Iterable[str], count: int) -> set[str]:
     return {name for found in series.values() for _, name in sorted(found)[-max(1, count) :]}
 
 
+def first_to_go(candidates: Iterable[Candidate], rules: Rules) -> list[Candidate]:
+    """The `MAX_AT_ONCE` of them that go before all others, in that order; of a million no more are held."""
+    order = {kind: place for place, kind in enumerate(rules.kinds)}
+    return heapq.nsmallest(
+        MAX_AT_ONCE, candidates, key=lambda one: (order[one.kind], one.local.mtime_ns, one.path)
+    )
+
+
 def choose(
-    candidates: Sequence[Candidate], rules: Rules, *, now: float, used_bytes: int, free_bytes: int
+    candidates: Iterable[Candidate], rules: Rules, *, now: float, used_bytes: int, free_bytes: int
 ) -> list[Candidate]:
     """The files that go, in the order in which they go.
 
@@ -95,10 +105,8 @@ def choose(
         used_bytes: what files of these kinds take here, also those that may not go.
         free_bytes: what the disk has free.
     """
-    order = {kind: place for place, kind in enumerate(rules.kinds)}
-    waiting = sorted(candidates, key=lambda one: (order[one.kind], one.local.mtime_ns, one.path))
     chosen = []
-    for one in waiting:
+    for one in first_to_go(candidates, rules):
         old = rules.older_than_s > 0 and now - one.local.mtime_ns / 1e9 > rules.older_than_s
         much = 0 < rules.max_bytes < used_bytes
         full = free_bytes < rules.free_bytes

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from rla_agent.replicate import registry
 from rla_agent.replicate.ledger import ledger_path
+from rla_client.textformat import printable
 
 LIVE_NAME: Final = "live"
 STALE_S: Final = 30.0  # an older snapshot is a dead worker's
@@ -199,8 +200,3 @@ def size_text(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
-
-
-def printable(text: str) -> str:
-    """Text for a terminal: control characters and stray bytes are escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

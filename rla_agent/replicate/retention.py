@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 FIRST_S: Final = 5.0  # after the start of the process
 EVERY_S: Final = 600.0
 DAY_S: Final = 86400.0
+MAX_WARNINGS: Final = 20  # of one pass: a master that lost its disk would fill the log
 _log = logging.getLogger("rla_agent.replicate")
 
 
@@ -87,14 +88,20 @@ class Retention:
 
     def _prune(self, one: Kept) -> None:
         pruner = Pruner(self._state, one.root, one.target.name)
+        gone = size = stays = 0
         try:
-            done = prune_database(pruner, one.target.open, rules_of(one.settings, one.root), time.time())
+            for entry in prune_database(
+                pruner, one.target.open, rules_of(one.settings, one.root), time.time()
+            ):
+                if not entry.stays:
+                    gone, size = gone + 1, size + entry.size
+                    continue
+                stays += 1
+                if stays <= MAX_WARNINGS:
+                    _log.warning("retention: %s stays: %s", entry.path, entry.stays)
         finally:
             pruner.close()
-        gone = [entry for entry in done if not entry.stays]
-        if gone:
-            size = sum(entry.size for entry in gone)
-            _log.info("retention of %s: %d file(s), %d bytes freed here", one.root, len(gone), size)
-        for entry in done:
-            if entry.stays:
-                _log.warning("retention: %s stays: %s", entry.path, entry.stays)
+            if gone:
+                _log.info("retention of %s: %d file(s), %d bytes freed here", one.root, gone, size)
+            if stays > MAX_WARNINGS:
+                _log.warning("retention of %s: %d more file(s) stay", one.root, stays - MAX_WARNINGS)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pathspec
 
 LIVE_STATES: Final = frozenset({"running", "stalled"})
+SILENT_S: Final = 180.0  # a run that says `running` and was not heard of for so long is taken for dead
 MAX_RUN_JSON_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 64  # of folders below an item
 _DATE_PARTS: Final = 4  # YYYY, MM, DD, name
@@ -257,6 +258,15 @@ class Scanner:
         if RunIndex.parse(os.fsdecode(b"/".join(inner[-_DATE_PARTS:]))) is None:
             return None
         return os.fsdecode(inner[0]), os.fsdecode(b"/".join(inner[1:]))
+
+
+def heard_s_ago(run: object, now: float) -> float | None:
+    """Seconds since a living run was heard of; None where run.json's content tells of no living one."""
+    if not isinstance(run, dict) or str(run.get("state")) not in LIVE_STATES:
+        return None
+    updated = run.get("updated")
+    age = now - updated if isinstance(updated, int | float) else SILENT_S
+    return max(0.0, age) if age < SILENT_S else None
 
 
 def _item_name(item: bytes) -> str:

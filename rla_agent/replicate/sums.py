@@ -42,10 +42,12 @@ def damaged(root: str, item: str, fetched: Iterable[str]) -> list[str]:
     for path in fetched:
         sha = known.get(path)
         local = Path(root, path)
-        if sha is None or local.is_symlink() or local.stat().st_mtime > made:
-            continue
-        if _sha256(local) != sha:
-            found.append(path)
+        try:
+            if sha is None or local.is_symlink() or local.stat().st_mtime > made or _sha256(local) == sha:
+                continue
+        except FileNotFoundError:
+            continue  # taken away again
+        found.append(path)
     return found
 
 

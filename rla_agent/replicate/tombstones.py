@@ -114,20 +114,30 @@ def leave_tombstones(session: Session, subjects: Iterable[bytes], about: dict[st
             raise result
 
 
-def take_tombstones(session: Session, subjects: Iterable[bytes], *, trash: str) -> None:
-    """Take tombstones away: those of these items, and all that came with one trash entry."""
-    gone = {tombstone_path(subject) for subject in subjects}
-    try:
-        present = session.listing(FOLDER)
-    except MissingError:
-        return
-    for name, _ in present:
-        path = FOLDER + b"/" + name
+def take_tombstones(
+    session: Session, subjects: Iterable[bytes], perhaps: Iterable[bytes], *, trash: str
+) -> None:
+    """Take tombstones away; others, of which there may be very many, are not looked at.
+
+    Args:
+        session: at the master.
+        subjects: whose tombstones go.
+        perhaps: whose tombstones go if they came with the trash entry `trash`.
+        trash: name of a trash entry.
+
+    Raises:
+        TargetError: the master refuses or is away.
+    """
+    gone = set(subjects)
+    for subject in gone:
+        session.remove(tombstone_path(subject))
+    for subject in set(perhaps) - gone:
+        path = tombstone_path(subject)
         try:
             about = json.loads(session.read(path, 0, MAX_TOMBSTONE_BYTES))
         except (MissingError, ValueError, RecursionError):
-            about = {}
-        if path in gone or (isinstance(about, dict) and about.get("trash") == trash):
+            continue
+        if isinstance(about, dict) and about.get("trash") == trash:
             session.remove(path)
 
 

@@ -1,11 +1,11 @@
-"""`push`, `pull` and `verify`: by hand, without a daemon, from any machine that may log in to the master.
+"""`pull`: by hand, without a daemon, from any machine that may log in to the master.
 
 *pull* never trusts what the master says: a name must be one safe path component, an item's path must
 parse, sizes are bounded by what was announced, and nothing is written through a link. A file goes
 to a temp name, its partial content is kept for the next try, and it takes its name once its size is
 the announced one and the master's file has not changed meanwhile; a log that grows there is continued
-here (`following`). What came of an ended run is checked against its `sums`. *push* is in `pushing`.
-*verify* compares the master with the ledger by size or by content.
+here (`following`). What is newer here, or of a run that this machine made, stays (`ours`). What came of an
+ended run is checked against its `sums`. *push* is in `pushing`, *verify* in `verifying`.
 """
 
 from __future__ import annotations
@@ -13,16 +13,14 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import os
-import random
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final
 
 from rla_agent.replicate.following import grow
-from rla_agent.replicate.ledger_rows import Key
+from rla_agent.replicate.ours import NewerHereError, Ours, size_and_time
 from rla_agent.replicate.plan import is_growing
 from rla_agent.replicate.sums import damaged
 from rla_agent.replicate.target import (
@@ -32,18 +30,9 @@ from rla_agent.replicate.target import (
     Session,
     TargetError,
     TransientError,
-    same,
 )
 from rla_client.errors import ArgumentError, UnsafeNameError
-from rla_client.layout import (
-    DEFAULT_LOG_TYPES,
-    RunIndex,
-    check_relative,
-    component_problem,
-)
-
-if TYPE_CHECKING:
-    import sqlite3
+from rla_client.layout import DEFAULT_LOG_TYPES, RunIndex, check_relative, component_problem
 
 PARTIAL_PREFIX: Final = ".rla-tmp-pull-"
 MAX_LISTED: Final = 10_000_000  # files that one pull may see
@@ -52,7 +41,6 @@ READ_BYTES: Final = 4 << 20
 _DATE: Final = re.compile(r"\d{4}(/\d{2}(/\d{2}(/\d{2}(-\d{2}(-\d{2}(-\d{1,6})?)?)?)?)?)?")
 _ITEM_PARTS: Final = 6  # kind, table, YYYY, MM, DD, name
 Say = Callable[[str, int, int], None]
-What = Literal["missing", "size", "content", "unreadable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,42 +95,21 @@ class Tally:
     failed: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One difference that `verify` found.
-
-    `untouched`: size and time are as we left them, so nobody has edited the file and it is damage.
-    """
-
-    path: str
-    what: What
-    key: Key | None = None
-    untouched: bool = False
-
-
 def remote_files(session: Session, selection: Selection, tally: Tally) -> Iterator[tuple[bytes, RemoteStat]]:
     """Files of the selected items on the master; unsafe names are left out and reported."""
     for kind in selection.kinds:
-        try:
-            yield from _walk(session, kind.encode(), selection, tally, inside=False)
-        except MissingError:
-            continue
+        yield from _walk(session, kind.encode(), selection, tally, inside=False)
 
 
 def item_files(session: Session, path: bytes, tally: Tally) -> Iterator[tuple[bytes, RemoteStat]]:
     """Files below one item's folder on the master; none where that is not there."""
-    try:
-        yield from _walk(session, path, Selection(), tally, inside=True)
-    except MissingError:
-        return
+    yield from _walk(session, path, Selection(), tally, inside=True)
 
 
 def _walk(
     session: Session, path: bytes, selection: Selection, tally: Tally, *, inside: bool
 ) -> Iterator[tuple[bytes, RemoteStat]]:
-    if path.count(b"/") > MAX_DEPTH:
-        return
-    for name, state in sorted(session.listing(path)):
+    for name, state in _listed(session, path, tally):
         if name.startswith(b".rla-tmp-"):
             continue
         problem = component_problem(os.fsdecode(name))
@@ -155,6 +122,22 @@ def _walk(
             yield from _walk(session, inner, selection, tally, inside=taken)
         elif state.kind == "file" and taken:
             yield inner, state
+
+
+def _listed(session: Session, path: bytes, tally: Tally) -> list[tuple[bytes, RemoteStat]]:
+    """A folder's entries; one that cannot be read costs only what is below it."""
+    if path.count(b"/") > MAX_DEPTH:
+        tally.failed.append(f"{os.fsdecode(path)}: more than {MAX_DEPTH} folders inside each other")
+        return []
+    try:
+        return sorted(session.listing(path), key=lambda entry: entry[0])
+    except MissingError:
+        return []  # no such kind there, or moved to the trash since its parent was listed
+    except LinkError:
+        raise
+    except TargetError as error:
+        tally.failed.append(str(error))
+        return []
 
 
 def _item_of(path: bytes) -> tuple[str, RunIndex] | None:
@@ -174,12 +157,17 @@ def chosen(path: bytes, selection: Selection) -> bool:
 
 
 def pull(session: Session, root: str, selection: Selection, say: Say = lambda *_: None) -> Tally:
-    """Fetch the selected items into the data root; what is there already (size, time) stays."""
+    """Fetch the selected items into the data root; what is there already (size, time) or is newer stays."""
     tally = Tally()
     new: dict[str, list[str]] = {}
-    for path, state in remote_files(session, selection, tally):
+    ours = Ours(root)
+    for count, (path, state) in enumerate(remote_files(session, selection, tally)):
+        if count >= MAX_LISTED:
+            tally.failed.append(f"the master has more than {MAX_LISTED} such files; select fewer")
+            break
+        item = _item_of_file(os.fsdecode(path))
         try:
-            fetched = fetch(session, root, path, state, say)
+            fetched = fetch(session, root, path, state, say, ours=item is not None and ours.made(item))
         except LinkError:
             raise
         except (TargetError, UnsafeNameError, OSError) as error:
@@ -188,8 +176,7 @@ def pull(session: Session, root: str, selection: Selection, say: Say = lambda *_
         tally.files += fetched
         tally.same += not fetched
         tally.bytes += state.size if fetched else 0
-        item = _item_of_file(os.fsdecode(path)) if fetched else None
-        if item is not None:
+        if fetched and item is not None:
             new.setdefault(item, []).append(os.fsdecode(path))
     tally.failed += [
         f"{path}: not what the run's SHA256SUMS says; on the machine that made it: rla verify --fix"
@@ -208,11 +195,20 @@ def _item_of_file(path: str) -> str | None:
     return None
 
 
-def fetch(session: Session, root: str, path: bytes, state: RemoteStat, say: Say = lambda *_: None) -> bool:
-    """Fetch one file; False when it is here already.
+def fetch(
+    session: Session,
+    root: str,
+    path: bytes,
+    state: RemoteStat,
+    say: Say = lambda *_: None,
+    *,
+    ours: bool = False,
+) -> bool:
+    """Fetch one file; False when it is here already. `ours`: the run was made here, so what is here is right.
 
     Raises:
         UnsafeNameError: the name would leave the data root.
+        NewerHereError: what is here was changed after the master's, or is `ours`; it stays.
         OSError: it cannot be written, or a link lies on the way.
         TransientError: the master's file changed meanwhile, or the link broke.
     """
@@ -220,11 +216,16 @@ def fetch(session: Session, root: str, path: bytes, state: RemoteStat, say: Say 
     parts = check_relative(text, what="the master's name")
     folder = _folder(root, parts[:-1])
     try:
-        if _is_here(folder, parts[-1], state):
+        found = size_and_time(folder, parts[-1])
+        if found == (state.size, state.mtime_s):
             return False
+        if found is not None and ours:
+            raise NewerHereError(path)
         growing = is_growing(parts[0], os.fsencode(parts[-1]))
         if growing and grow(session, folder, parts[-1], path, state):
             return True
+        if found is not None and found[1] > state.mtime_s:
+            raise NewerHereError(path)
         partial = _partial_name(path, None if growing else state)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(partial, flags, 0o644, dir_fd=folder)
@@ -286,92 +287,3 @@ def _folder(root: str, parts: tuple[str, ...]) -> int:
             os.close(folder)
         folder = inner
     return folder
-
-
-def _is_here(folder: int, name: str, state: RemoteStat) -> bool:
-    try:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return (found.st_size, int(found.st_mtime)) == (state.size, state.mtime_s)
-
-
-def verify_ledger(
-    session: Session, db: sqlite3.Connection, number: int, *, sizes: bool, sample: float = 1.0
-) -> tuple[int, list[Fault]]:
-    """Compare the master with what the ledger says is on it.
-
-    Args:
-        session: at the master.
-        db: the ledger, read-only is enough.
-        number: the database.
-        sizes: only presence and size.
-        sample: part of the files whose content is read, 0 to 1.
-
-    Returns:
-        Number of files looked at, and the faults.
-    """
-    rows = db.execute(
-        "SELECT f.folder, f.name, d.path, f.acked, f.remote_mtime, f.crc, f.sha256 FROM files f "
-        "JOIN folders d ON d.id = f.folder WHERE f.db = ? AND f.acked IS NOT NULL AND f.state IN (0, 3, 5)",
-        (number,),
-    )
-    count = 0
-    faults = []
-    for folder, name, path, size, mtime_s, crc, sha in rows:
-        count += 1
-        deep = not sizes and (sample >= 1 or random.random() < sample)  # noqa: S311 - a sample
-        full = path + b"/" + name
-        found = session.stat(full)
-        what = _compare(session, full, found, size, (crc, sha) if deep else None)
-        if what is not None:
-            untouched = same(found, RemoteStat(size, mtime_s))
-            faults.append(Fault(os.fsdecode(full), what, Key(folder, name), untouched))
-    return count, faults
-
-
-def _compare(
-    session: Session, path: bytes, found: RemoteStat | None, size: int, sums: tuple[int, bytes | None] | None
-) -> What | None:
-    if found is None:
-        return "missing"
-    if found.kind != "file" or found.size != size:
-        return "size"
-    if sums is None:
-        return None
-    sha, crc, at = hashlib.sha256(), 0, 0
-    while at < size:
-        data = session.read(path, at, min(READ_BYTES, size - at))
-        if not data:
-            return "unreadable"
-        sha.update(data)
-        crc = zlib.crc32(data, crc)
-        at += len(data)
-    same = crc == sums[0] and sums[1] in {None, sha.digest()}
-    return None if same else "content"
-
-
-def mend(db: sqlite3.Connection, faults: list[Fault]) -> int:
-    """Have the replicator send faulty files anew; returns how many are still here to be sent.
-
-    A damaged file that nobody has touched is replaced. Any other is moved aside by the sender
-    (`.kept-…`), for it may be somebody's work. No new link is made to a file of such content.
-    """
-    count = 0
-    for fault in faults:
-        if fault.key is None:
-            continue
-        key = (fault.key.folder, fault.key.name)
-        db.execute(
-            "DELETE FROM contents WHERE sha256 = (SELECT sha256 FROM files WHERE folder = ? AND name = ?)",
-            key,
-        )
-        left = "" if fault.untouched else "acked = NULL, ino = NULL, "
-        cursor = db.execute(
-            "UPDATE files SET state = 1, not_before = 0, tries = 0, prio = 1, crc = 0, "  # noqa: S608 - constants
-            f"sha256 = NULL, {left}generation = -1 WHERE folder = ? AND name = ? AND state = 0",
-            key,
-        )
-        count += cursor.rowcount
-    db.commit()
-    return count

@@ -33,6 +33,7 @@ from rla_agent.replicate.link import Confirmed, Link, Outcome
 from rla_agent.replicate.retention import Kept, Retention
 from rla_agent.replicate.scan import Scanner
 from rla_agent.replicate.watch import Watch
+from rla_agent.start_up import OneLine
 from rla_client.errors import AgentRunningError, RlaError
 
 if TYPE_CHECKING:
@@ -319,7 +320,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--parent", type=int, help="end when this process is gone")
     parser.add_argument("--host", default=socket.gethostname(), help="this machine's name in run.json")
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.basicConfig(level=logging.INFO)
+    for handler in logging.root.handlers:
+        handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s %(message)s"))
     try:
         worker = Worker(options.state, options.host)
     except RlaError as error:

@@ -172,7 +172,7 @@ def _slow_summary(values: dict[str, Any]) -> bytes:
 def _float32(value: float) -> bytes:
     try:
         return _FLOAT.pack(value)
-    except OverflowError:
+    except (OverflowError, struct.error):  # the second for a whole number beyond a double
         return _FLOAT.pack(float("inf") if value > 0 else float("-inf"))
 
 

@@ -195,10 +195,11 @@ class Catalogue:
                 progress(start, len(todo))
             rows = [self._row(*entry) for entry in batch]
             names = ", ".join((*_COLUMNS, "signature"))
-            with self._db:
+            places = ", ".join("?" * (len(_COLUMNS) + 1))
+            with self._db:  # no INSERT: a run that another process has seen removed must not come back
                 self._db.executemany(
-                    f"INSERT OR REPLACE INTO runs ({names}) VALUES ({', '.join('?' * (len(_COLUMNS) + 1))})",  # noqa: S608 - constants only
-                    rows,
+                    f"UPDATE runs SET ({names}) = ({places}) WHERE table_name = ? AND idx = ?",  # noqa: S608
+                    [(*row, row[0], row[1]) for row in rows],
                 )
 
     def _row(self, table: str, index: str, signature: str, kinds: str) -> tuple[object, ...]:

@@ -177,7 +177,7 @@ def restore_trash(data_root: Path, name: str) -> int:
         How many paths came back.
 
     Raises:
-        DatabaseError: no such entry, or something stands in the place of an item.
+        DatabaseError: no such entry, or something stands in the place of an item; nothing was moved.
     """
     folder = data_root / HIDDEN / "trash" / name
     entry = _read_entry(folder) if os.sep not in name else None
@@ -192,9 +192,18 @@ def restore_trash(data_root: Path, name: str) -> int:
         message = f"{len(taken)} paths are taken, such as {taken[0]}; move them away first"
         raise DatabaseError(message)
     write_entry(folder, float(entry["created"]), "restoring", back)
-    carry_out(data_root, back)
-    _delete_entry(data_root, name, back)
+    _finish_restore(data_root, folder, float(entry["created"]), back)
     return len(back)
+
+
+def _finish_restore(data_root: Path, folder: Path, created: float, back: Sequence[Move]) -> None:
+    """Move back what is not back yet; what finds its place taken by now stays, as an entry of its own."""
+    carry_out(data_root, back)
+    left = [(old, new) for new, old in back if os.path.lexists(data_root / new)]
+    if left:
+        write_entry(folder, created, "done", left)
+    else:
+        _delete_entry(data_root, folder.name, back)
 
 
 def empty_trash(data_root: Path, now: float, older_than_s: float = 0.0) -> int:
@@ -260,8 +269,7 @@ def _recover(data_root: Path, now: float) -> None:
             if entry_folder.parent.name == "trash":
                 write_entry(entry_folder, entry["created"], "done", moves)
         elif entry["state"] == "restoring":
-            carry_out(data_root, moves)
-            _delete_entry(data_root, entry_folder.name, moves)
+            _finish_restore(data_root, entry_folder, entry["created"], moves)
     for base in bases:
         for leftover in [*base.glob("copies/*"), *base.glob("trash/gone-*")]:
             shutil.rmtree(leftover, ignore_errors=True)

@@ -52,7 +52,7 @@ def make_app(command: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
         epilog="RUN is an index, a unique part of it, or @last. "
         "The database is --data-root, or RLA_DATA_ROOT, "
-        "or the one found here or upwards beside rla_config.yaml.",
+        "or the one found here, in data, or upwards beside rla_config.yaml.",
     )
     app.callback()(_group)
     wanted = [name for name, commands in COMMAND_MODULES.items() if command in commands]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rla_client.database.runs import Database
 
 CONFIG_NAME = "rla_config.yaml"
+DATA_FOLDER = "data"  # that of rla_client.starting, whose import takes too long for `rla`
 MANY = 300  # runs to read from which on a terminal is told how far it is
 _SEARCH_DEPTH = 2  # folders below the one with rla_config.yaml
 
@@ -109,7 +110,7 @@ def _progress(done: int, total: int) -> None:
 
 
 def find_data_root(start: Path) -> Path:
-    """The database in a folder, above it, or below the folder with rla_config.yaml above it.
+    """The database in a folder, above it, below the folder with rla_config.yaml above it, or in `data` here.
 
     Raises:
         DatabaseError: there is none, or several.
@@ -126,6 +127,8 @@ def find_data_root(start: Path) -> Path:
                 listing = "\n".join(f"  --data-root {path}" for path in found)
                 message = f"{folder} holds several databases, choose one:\n{listing}"
                 raise DatabaseError(message)
+    if is_data_root(start / DATA_FOLDER):  # of rla_client.init in a project without rla_config.yaml
+        return start / DATA_FOLDER
     message = (
         f"no database here: neither {start} nor a folder above it holds one; "
         "go to your project, or give --data-root FOLDER (the folder that holds log/)"

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 TERMINAL_LIMIT = 50  # rows of `ls` on a terminal; a pipe gets all
 LIGHT_COLUMNS = frozenset({"time", "run", "state", "step", "time-step", "took", "host", "table"})
 SHORT_NAMES = {"step": "time_step", "time-step": "time_step", "took": "duration"}
+CLOCKS = frozenset({"time-step", "timestamp"})  # columns of each row that say when, not what
 LIKELY_METRICS = ("return", "reward", "rew", "score", "success", "loss")
 
 
@@ -246,14 +247,15 @@ def _print_run(run: Run, metrics: list[str]) -> None:
     say(pairs_text(_about(run, clock())))
     for title, pairs in (
         ("hyper-parameters", record.hyper.flat()),
-        ("last values", {key: plain(value) for key, value in record.metrics.items() if key != "time-step"}),
+        ("last values", {key: plain(value) for key, value in record.metrics.items() if key not in CLOCKS}),
     ):
         if pairs:
             say(f"{title}\n{pairs_text(pairs)}")
     items = {}
     for item in run.items:
         size, count = item_bytes(item)
-        items[item.kind] = f"{bytes_text(size)} in {count} file(s)"
+        if count:
+            items[item.kind] = f"{bytes_text(size)} in {count} file(s)"
     say(f"items\n{pairs_text(items)}")
     checkpoints = run.checkpoints
     if checkpoints:
@@ -324,9 +326,7 @@ def _print_charts(run: Run, metrics: list[str]) -> None:
 
 
 def _likely_metric(names: Sequence[str]) -> list[str]:
-    candidates = [
-        name for name in names if name not in {"time-step", "timestamp"} and not name.startswith("time")
-    ]
+    candidates = [name for name in names if name not in CLOCKS and not name.startswith("time")]
     for word in LIKELY_METRICS:
         for name in candidates:
             if word in name.lower():

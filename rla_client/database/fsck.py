@@ -90,7 +90,7 @@ def _strays(data_root: Path, kind: str, table: str, day: str, now: float) -> Ite
     where = f"{kind}/{table}/{day}"
     for name in os.listdir(folder):
         if name.startswith(TEMP_PREFIX):
-            if now - os.lstat(folder / name).st_mtime > OLD_S:
+            if _is_old(folder / name, now):
                 yield Fault("temp-file", f"{where}/{name}", "left by a crash", table, mendable=True)
         elif name not in known and not name.startswith("."):
             hint = (
@@ -130,6 +130,14 @@ def _run_faults(data_root: Path, table: str, index: str, about: tuple[set[str], 
         yield from _missing_params(data_root, table, index, kinds)
 
 
+def _is_old(path: str | os.PathLike[str], now: float) -> bool:
+    """Whether nobody will finish a file; one that is gone by now has been finished."""
+    try:
+        return now - os.lstat(path).st_mtime > OLD_S
+    except FileNotFoundError:
+        return False
+
+
 def _relative(data_root: Path, path: str | os.PathLike[str]) -> str:
     return os.path.relpath(path, data_root)
 
@@ -154,7 +162,7 @@ def _folder_faults(data_root: Path, item: Item, now: float) -> Iterator[Fault]:
     for here, _, files in os.walk(folder):
         for name in files:
             path = os.path.join(here, name)
-            if name.startswith(TEMP_PREFIX) and now - os.lstat(path).st_mtime > OLD_S:
+            if name.startswith(TEMP_PREFIX) and _is_old(path, now):
                 where = _relative(data_root, path)
                 yield Fault("temp-file", where, "left by a crash", item.table, item.index, mendable=True)
     if any(name.startswith("parameter.") for name in names):

@@ -6,6 +6,7 @@ It is started as a process of its own (`rla-agent transfer …`), with the runs 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -55,7 +56,7 @@ def _config_for(data_root: Path) -> Path:
 
 def _transfer(
     name: str, data_root: Path, items: Sequence[Item], *words: str, capture: bool = False
-) -> subprocess.CompletedProcess[str]:
+) -> subprocess.CompletedProcess[bytes]:
     kinds = sorted({item.kind for item in items})
     runs = sorted({f"{item.table}/{item.index}" for item in items})
     command = [sys.executable, "-m", "rla_agent", "transfer", name, "-", "--data-root", str(data_root)]
@@ -64,9 +65,8 @@ def _transfer(
     sys.stdout.flush()
     return subprocess.run(
         [*command, *words],
-        input="\n".join(runs),
+        input=b"".join(os.fsencode(run) + b"\0" for run in runs),  # names may have blanks and line breaks
         stdout=subprocess.PIPE if capture else None,
         stderr=subprocess.PIPE if capture else None,
-        text=True,
         check=False,
     )

@@ -14,6 +14,7 @@ import typer
 from rla_client.database.cli_options import DataRoot, TableOption, open_database, say
 from rla_client.errors import LaunchError, RlaError
 
+RERUN_FOLDER = ("local", "rerun")  # in a database's folder; no kind of item, so nothing takes it for one
 Experiment = Annotated[
     str, typer.Argument(metavar="DIR_OR_RUN", help="Folder of the run, or index, a unique part of it, @last.")
 ]
@@ -61,7 +62,8 @@ def rerun(
         Path | None,
         typer.Argument(
             metavar="[DIR]",
-            help="A new folder for code and run; default: <run>-rerun, beside it or (items) here.",
+            help="A new folder for code and run; default: <run>-rerun, beside it or, for items, in "
+            "local/rerun of the database.",
         ),
     ] = None,
     table: TableOption = None,
@@ -73,8 +75,10 @@ def rerun(
     from rla_client.experiment.directories import claim_folder  # noqa: PLC0415
 
     log_dir = _log_dir(run, table, data_root)
-    # beside a plain run: data/local is no part of later archives; not among a database's items
-    base = log_dir.parent if ItemPlace.of(log_dir) is None else Path.cwd()
+    # beside a plain run: data/local is no part of later archives; not among a database's items, nor
+    # here, where the folder would be taken for code of the project
+    place = ItemPlace.of(log_dir)
+    base = log_dir.parent if place is None else Path(place.data_root, *RERUN_FOLDER)
     wanted = folder or base / f"{log_dir.name[:100]}-rerun"
     target = claim_folder(wanted, existing=folder is not None)
     compared = commands.rerun(log_dir, target)

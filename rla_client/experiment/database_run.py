@@ -3,7 +3,8 @@
 That happens when `task_table_name`, `data_root` or `rla_config` is given, or when an
 `rla_config.yaml` lies beside the launcher. An explicit `log_dir` asks for a plain folder. The
 table is `task_table_name`, else the experiment's prefix and name; the database is `data_root`,
-else the folder of rla_config.yaml.
+else where `rla_client.init` puts it: `$RLA_DATA_ROOT`, or `data` beside rla_config.yaml. A project
+has one database then, which `rla ls` finds, and what `rla init` ignores for git is all of it.
 
 Snapshots lie in checkpoint/, the code archive in code/, the rest in log/ of the item.
 """
@@ -26,6 +27,7 @@ from rla_client.layout import FOLDER_KINDS, LOG, RunIndex, item_path
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.recording import Row
 from rla_client.run import Run, make_opening, open_run
+from rla_client.starting import DATA_FOLDER, DATA_ROOT_VARIABLE
 
 ITEM_TEXT_NAME = "log.txt"  # an item's files keep RLA's names
 CONFIG_NAME = "rla_config.yaml"
@@ -58,9 +60,9 @@ def find_database(options: Options, function_name: str, launcher: Path | None) -
     else:
         config = found or {}
     base = config.absolute().parent if isinstance(config, Path) else folder
-    root = Path(os.path.abspath(options.data_root)) if options.data_root is not None else base
+    root = options.data_root or os.environ.get(DATA_ROOT_VARIABLE) or base / DATA_FOLDER
     table = options.task_table_name or f"{options.prefix}/{options.name or function_name}"
-    return DatabasePlan(table, root, config, base)
+    return DatabasePlan(table, Path(os.path.abspath(root)), config, base)
 
 
 def _find_config(folder: Path) -> Path | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 from rla_client import logger as rla_logger
@@ -29,6 +30,7 @@ from rla_client.experiment.dowel_outputs import (
     TextOutput,
     is_picture,
 )
+from rla_client.rare_warnings import warn_rarely
 
 __all__ = [
     "CsvOutput",
@@ -140,6 +142,7 @@ class DowelLogger:
         self._prefixes: list[str] = []
         self._pictures: dict[str, Any] = {}
         self._outputs: list[LogOutput] = []
+        self._warned: dict[str, float] = {}
         self.x_axis = DEFAULT_X_AXIS
 
     def log(self, data: object) -> None:
@@ -147,7 +150,7 @@ class DowelLogger:
         prefix = "".join(self._prefixes)
         for output in self._outputs:
             if isinstance(data, output.types_accepted):
-                output.record(data, prefix=prefix)
+                self._have(output, partial(output.record, data, prefix=prefix))
         if not isinstance(data, TabularInput):
             rla_logger.log(prefix + str(data))
             return
@@ -165,7 +168,7 @@ class DowelLogger:
         if self._pictures:
             self._send_pictures()
         for output in self._outputs:
-            output.dump(step)
+            self._have(output, partial(output.dump, step))
         return rla_logger.dump_tabular()
 
     def _send_pictures(self) -> None:
@@ -199,7 +202,7 @@ class DowelLogger:
         """Close and forget added outputs of a type. The experiment's own stay."""
         for output in [output for output in self._outputs if isinstance(output, output_type)]:
             self._outputs.remove(output)
-            output.close()
+            self._have(output, output.close)
 
     def remove_all(self) -> None:
         """Close and forget all added outputs. The experiment's own stay."""
@@ -214,7 +217,15 @@ class DowelLogger:
         """Have added outputs of a type write what they were given."""
         for output in self._outputs:
             if isinstance(output, output_type):
-                output.dump(step)
+                self._have(output, partial(output.dump, step))
+
+    def _have(self, output: LogOutput, write: Callable[[], None]) -> None:
+        """Write by an output of the user's; a disk that refuses does not end the training."""
+        try:
+            write()
+        except OSError as error:
+            name = type(output).__name__
+            warn_rarely(self._warned, name, "output %s lost what it was given: %s", name, error)
 
     @contextmanager
     def prefix(self, prefix: str) -> Iterator[None]:

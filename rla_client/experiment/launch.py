@@ -213,8 +213,9 @@ def read_launch(log_dir: Path) -> tuple[Launch, dict[str, Any]]:
         parameters = json.loads((log_dir / VARIANT_NAME).read_bytes())
         return Launch(**metadata["launch"]), dict(parameters)
     except (OSError, ValueError, KeyError, TypeError) as error:
+        fault = "" if isinstance(error, FileNotFoundError) else f" ({error!r})"
         message = (
-            f"{log_dir} has no launch record that wrap_experiment wrote ({error}). Other runs keep their "
+            f"{log_dir} has no launch record that wrap_experiment wrote{fault}. Other runs keep their "
             "code below code/ and go on with configure(run_id=…, resume='allow')"
         )
         raise LaunchError(message) from error

@@ -28,7 +28,7 @@ class Options:
         use_existing_dir: go on in the folder if it is there.
         x_axis: key of the row that is the time-step of curves.
         task_table_name: table of the database that the run becomes an item of.
-        data_root: the database.
+        data_root: the database; default `$RLA_DATA_ROOT`, else `data` beside the configuration.
         rla_config: path of rla_config.yaml, or its content.
     """
 

@@ -7,9 +7,9 @@ Like checkpoints (rla_client/checkpoint.py), of which it uses arenas and spool:
 *blob* (no slot that is large enough and free): a file in the stream's blob folder, then the JOB frame. A
     thread fsyncs it afterwards; an arena of the right size is made meanwhile, for the next one.
 
-`offer` refuses when no agent has been there yet or too much waits for it; then the snapshotter's own thread
-writes. Once the agent has taken snapshots of this stream, the next ones go the same way, also
-when it is away for a while: their order is that of the stream, and of the footers.
+`offer` refuses when no agent has been there yet, too much waits for it or the spool is full; then the
+snapshotter's own thread writes. Once the agent has taken snapshots of this stream, the next ones go the
+same way, also when it is away for a while: their order is that of the stream, and of the footers.
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 FRAME_BYTES = 256 << 10  # some 100 us to write; the agent holds a few of them in memory
 BACKLOG_MAX_BYTES = 512 << 20  # of blobs that wait for an agent; the rest of the spool is for rows
 BACKLOG_MAX = 64  # of blobs: an agent does about 100 jobs a second
-SLOT_WAIT_MAX_S = 0.25  # for a busy slot; in between, for as long as the last copy took
-SLOT_POLL_S = 0.0005
 
 _savers: weakref.WeakSet[SnapshotSaver] = weakref.WeakSet()
 
@@ -165,19 +163,20 @@ class SnapshotSaver:
     def _as_frame(self, pieces: Pieces, save: Save) -> bool:
         content = pieces.to_bytes()
         for name in save.names:
-            self.outbox.put(FrameKind.FILE, pack([self._kind, name, content]), time.time())
+            if not self.outbox.put(FrameKind.FILE, pack([self._kind, name, content]), time.time()):
+                return False
         self.outbox.push()
         self._note(_Sent(save, pieces.size, content=content), "frame")
         return True
 
     def _in_arena(self, pieces: Pieces, save: Save) -> bool:
         pool = self._current_pool()
-        if pool is None:
-            return False
+        if pool is None or (self.outbox.agent_alive() and not self.outbox.agent_alive(memory=True)):
+            return False  # the agent is outside of this container
         self._number += 1
         number = self._number
         try:
-            claimed = self._claim(pool, pieces.size, number)
+            claimed = pool.claim(pieces.size, number, patience_s=self._copy_s)
             if claimed is None:
                 return False
             arena, slot = claimed
@@ -190,23 +189,15 @@ class SnapshotSaver:
             pool.give_back(number)
             raise
         try:
-            self._send(save, ArenaSource(arena.name, slot, number, pieces.size, ()))
+            taken = self._send(save, ArenaSource(arena.name, slot, number, pieces.size, ()))
         except BaseException:
             pool.retire()  # Ctrl-C in the middle: the frame may be there or not, so the slot is not ours
             raise
+        if not taken:
+            pool.give_back(number)
+            return False
         self._note(_Sent(save, pieces.size, arena=arena, slot=slot, number=number), "arena")
         return True
-
-    def _claim(self, pool: ArenaPool, needed: int, number: int) -> tuple[Arena, int] | None:
-        """A slot, waiting for a busy one no longer than a copy takes."""
-        deadline = time.monotonic() + min(self._copy_s, SLOT_WAIT_MAX_S)
-        while True:
-            claimed = pool.claim(needed, number)
-            if claimed is not None or pool.current is None or pool.current.slot_bytes < needed:
-                return claimed
-            if time.monotonic() >= deadline:
-                return None
-            time.sleep(SLOT_POLL_S)
 
     def _as_blob(self, pieces: Pieces, save: Save) -> bool:
         blobs = self.outbox.blobs_folder
@@ -222,16 +213,19 @@ class SnapshotSaver:
             with suppress(OSError):
                 blob.unlink()
             return False
-        self._send(save, BlobSource(blob.name, pieces.size))
+        if not self._send(save, BlobSource(blob.name, pieces.size)):
+            with suppress(OSError):
+                blob.unlink()
+            return False
         self._note(_Sent(save, pieces.size, blob=blob), "blob")
         sync_later(blob)
         return True
 
     # -- small things -------------------------------------------------------------------------
 
-    def _send(self, save: Save, source: ArenaSource | BlobSource) -> None:
+    def _send(self, save: Save, source: ArenaSource | BlobSource) -> bool:
         job = SnapshotJob(save.token, save.order, self._kind, save.names, source)
-        self.outbox.job(JOB_KIND, job.encode())
+        return self.outbox.job(JOB_KIND, job.encode())
 
     def _note(self, sent: _Sent, way: str) -> None:
         self.ways[way] += 1

@@ -128,7 +128,6 @@ class Snapshotter:
         return None if outputs is None else outputs.snapshot_saver(self._folder)
 
     def _hand_to_thread(self, pieces: Pieces, save: Save, saver: SnapshotSaver | None) -> None:
-        self._start_thread()
         target = self._free.get()
         try:
             target.take(pieces)
@@ -136,6 +135,8 @@ class Snapshotter:
             self._free.put(target)
             raise
         self._orders.put(_Order(target, save, saver))
+        if not self._start_thread():
+            self._write_next()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until every snapshot taken is on disk; False when `timeout_s` went by before.
@@ -199,21 +200,29 @@ class Snapshotter:
         for _ in range(MAX_WAITING):
             self._free.put(CopyTarget())
 
-    def _start_thread(self) -> None:
+    def _start_thread(self) -> bool:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._write_orders, name="rla-snapshots", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._write_orders, name="rla-snapshots", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads, or the interpreter is going down
+                return False
+            self._thread = thread
+        return True
 
     def _write_orders(self) -> None:
         while True:
-            order = self._orders.get()
-            try:
-                self._write(order)
-            except Exception as error:  # noqa: BLE001 - top of the thread; training goes on
-                _log.warning("snapshot %s was not written: %s", self._folder / order.save.names[0], error)
-            finally:
-                self._free.put(order.target)
-                self._orders.task_done()
+            self._write_next()
+
+    def _write_next(self) -> None:
+        order = self._orders.get()
+        try:
+            self._write(order)
+        except Exception as error:  # noqa: BLE001 - top of the thread; training goes on
+            _log.warning("snapshot %s was not written: %s", self._folder / order.save.names[0], error)
+        finally:
+            self._free.put(order.target)
+            self._orders.task_done()
 
     def _write(self, order: _Order) -> None:
         if order.saver is not None:

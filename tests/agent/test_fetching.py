@@ -59,3 +59,15 @@ def test_only_so_many_at_a_time(desk: FetchDesk, tmp_path: Path) -> None:
     for number in range(3 * MAX_FETCHES):
         assert desk.ask({"folder": str(tmp_path), "name": f"{number}.pt"}) == {"fetch": "working"}
     assert len(desk._running) <= MAX_FETCHES
+
+
+def test_a_process_that_fails_badly_says_why(desk: FetchDesk, wait_until: Callable[..., Any]) -> None:
+    answers = []
+
+    def ended() -> bool:
+        answers.append(desk.ask({"resume": "no question"}))
+        return answers[-1]["fetch"] != "working"
+
+    wait_until(ended)
+    assert answers[-1]["fetch"] == "failed"
+    assert "AttributeError" in answers[-1]["error"]

@@ -11,6 +11,7 @@ from rla_agent import item_files
 from rla_agent.ingest import ItemFile
 from rla_agent.opening import StreamOpening
 from rla_client.protocol import FrameKind, encode_frame, pack
+from rla_client.snapshot_job import encode_footer
 
 
 @pytest.fixture
@@ -42,3 +43,20 @@ def test_of_several_contents_of_a_file_only_the_last_is_written(
         assert side.stream.new_files == []
     assert written == [("itr_1.pkl", b"3"), ("params.pkl", b"4"), ("itr_0.pkl", b"4")]
     assert (lone.root / "params.pkl").read_bytes() == b"4"
+
+
+def test_a_snapshot_takes_no_place_of_a_later_one(lone: LoneStream) -> None:
+    """The spool was full meanwhile, so the later one was written by the training itself."""
+
+    def content(order: int) -> bytes:
+        return b"pickle" + encode_footer({"token": "0" * 16, "order": order})
+
+    for name, there, expected in (("params.pkl", 7, 7), ("itr_1.pkl", 4, 5)):
+        (lone.root / name).write_bytes(content(there))
+        lone.writer.append(encode_frame(FrameKind.FILE, pack(["log", name, content(5)])), 0)
+        with Side(lone) as side:
+            side.read_all()
+            faults: dict[str, str] = {}
+            item_files.keep_new_files(side.stream, faults)
+        assert faults == {}
+        assert (lone.root / name).read_bytes() == content(expected)

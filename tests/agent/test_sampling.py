@@ -16,6 +16,7 @@ import pytest
 
 from rla_agent.opening import StreamOpening, check_opening
 from rla_agent.sampling import COLUMNS, Gpu, GpuReading, Sampler, open_nvml, read_gpus
+from rla_agent.sinks.tensorboard import whole_records
 
 
 def opening(root: Path, pid: int) -> StreamOpening:
@@ -77,6 +78,20 @@ def test_a_torn_line_is_overwritten_and_an_ended_process_gives_none(tmp_path: Pa
     process.communicate(b"\n")
     sampler.sample()
     assert len(pd.read_csv(csv)) == 2
+
+
+def test_what_follows_torn_events_can_be_read(tmp_path: Path) -> None:
+    """A power cut tears the last record, and no reader goes beyond it."""
+    run = opening(tmp_path, os.getpid())
+    for _ in range(2):
+        Sampler(lambda: [("stream", run)], 1.0).sample()
+    (path,) = (tmp_path / "log" / "tb" / "system").iterdir()
+    whole = path.read_bytes()
+    os.truncate(path, len(whole) - 5)
+    again = Sampler(lambda: [("stream", run)], 1.0)
+    for _ in range(2):
+        again.sample()
+    assert whole_records(path.read_bytes()) == path.stat().st_size > len(whole)
 
 
 def test_a_removed_item_is_not_made_again(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rla_agent import state
 from rla_agent.ingest import Position
-from rla_agent.state import AgentDatabase, Changes, JobRow, OutputRow, open_or_replace
+from rla_agent.state import AgentDatabase, Changes, FiringRow, JobRow, OutputRow, open_or_replace
 
 ROW = OutputRow("csv", "/x/progress.csv", 2, 99, Position(3, 4), {"rows": 5}, ".rla-tmp-1")
 
@@ -39,6 +40,27 @@ def test_a_failed_commit_stores_nothing_and_the_next_one_works(tmp_path: Path) -
             database.commit(Changes(outputs=[("s", ROW)], jobs=[bad]))
         assert not database.outputs_of("s")
         database.commit(Changes(outputs=[("s", ROW)]))
+        assert database.outputs_of("s") == {"csv": ROW}
+
+
+def test_firings_that_nobody_takes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alerts have ended, or a metric flaps: the positions go on, and agent.db does not grow."""
+    monkeypatch.setattr(state, "MAX_FIRINGS", 5)
+    with closing(AgentDatabase(tmp_path / "agent.db")) as database:
+        for number in range(3):
+            fired = [FiringRow("s", "run", number, offset, "rule", {}) for offset in range(3)]
+            database.commit(Changes(outputs=[("s", ROW)], firings=fired))
+        firings = database.firings()
+        assert [(one["number"], one["offset"]) for _, _, one in firings] == [
+            (0, 0),
+            (0, 1),
+            (0, 2),
+            (1, 0),
+            (1, 1),
+        ]
+        database.drop_firings([("s", 0, 0, "rule")])
+        database.commit(Changes(firings=[FiringRow("s", "run", 9, 9, "rule", {})]))
+        assert len(database.firings()) == 5
         assert database.outputs_of("s") == {"csv": ROW}
 
 

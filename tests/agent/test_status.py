@@ -156,6 +156,29 @@ def test_the_table_fits_and_is_not_fooled_by_markup() -> None:
     assert "not running" in text.getvalue()
 
 
+def test_80_columns_tell_runs_apart_and_say_why_they_ended() -> None:
+    why = (
+        "the process ended without closing the run: \nkilled, or left by os._exit, perhaps for want of memory"
+    )
+    ended = [
+        record(
+            name,
+            state=RunState.KILLED,
+            reason=why,
+            index=f"2026/11/21/09-30-01-000001_10.0.0.5_&seed={name}&lr=0.001",
+        )
+        for name in ("1", "2")
+    ]
+    for live in ([], [record("3", index="2026/11/21/09-30-01-000001_10.0.0.5_&seed=3&lr=0.001")]):
+        text = io.StringIO()
+        show_status(build_status(facts(), [volume(*ended, *live)]), Console(file=text, width=80))
+        shown = text.getvalue()
+        assert max(len(line) for line in shown.splitlines()) <= 80
+        assert all(f"09-30-01 t seed={name}" in shown for name in "12")
+        assert " ".join(shown.split()).count(" ".join(why.split())) == 2
+        assert ("rows/s" in shown) == bool(live)
+
+
 def test_units_for_people() -> None:
     assert [size(n) for n in (0, 1023, 1024, 3 << 30, 5 << 40)] == [
         "0 B",

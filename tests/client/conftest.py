@@ -24,7 +24,7 @@ from rla_client.outbox import Outbox
 from rla_client.places import Places
 from rla_client.protocol import FrameKind, iter_frames, unpack
 from rla_client.recorders import RecordingTarget, bind
-from rla_client.render import FigureUnpickler
+from rla_client.render import FigureUnpickler, decorate
 
 if TYPE_CHECKING:
     from rla_client.checkpoint import CheckpointSaver
@@ -64,11 +64,14 @@ class RecordingRun:
         return results
 
     def figure(self) -> Any:
-        """The only figure in the spool."""
+        """The only figure in the spool, decorated as the render process does it."""
         assert self.outbox.blobs_folder is not None
         ((_, fields),) = self.jobs
         with (self.outbox.blobs_folder / fields["blob"]).open("rb") as blob:
-            return FigureUnpickler(blob).load()
+            payload = FigureUnpickler(blob).load()
+        if payload["decoration"]:
+            decorate(payload["options"], **payload["decoration"])
+        return payload
 
 
 @pytest.fixture(name="run")

@@ -71,13 +71,15 @@ def test_tuples_sets_keys_and_registered_objects_come_back(tmp_path: Path) -> No
         "state": random.getstate(),
         "epochs": {1: 0.5, (2, "b"): [1], None: 2},
         "set": {1, 2},
+        "sets": {frozenset({1, 2}): 3, (frozenset({4}), 5): 6},
+        "nested": {frozenset({1}), frozenset({2})},
         "bytes": b"\x00\xff",
         "marked": {"__rla_array__": "mine"},
         "a/b": np.ones(1),
         "a": {"b": np.zeros(1)},
     }
     found = round_trip(custom, tmp_path)
-    for key in ("state", "epochs", "set", "bytes", "marked"):
+    for key in ("state", "epochs", "set", "sets", "nested", "bytes", "marked"):
         assert found[key] == custom[key], key
     random.setstate(found["state"])  # type: ignore[arg-type]
     assert (found["a/b"].tolist(), found["a"]["b"].tolist()) == ([1.0], [0.0])  # type: ignore[attr-defined, index]
@@ -96,11 +98,34 @@ def test_a_registered_pair_of_functions_keeps_objects(
     assert unknown[0] == 1.0, "who does not know the type gets its plain data"
 
 
+def test_a_registered_function_that_fails_leaves_the_plain_data(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A class whose constructor has changed since: the next save must not write None over its data."""
+    monkeypatch.setattr(custom_values, "_types", {})
+    register_custom_type(Range, lambda one: {"low": one.low}, lambda plain: Range(**plain), "range")
+    assert join_arrays(split_arrays([Range(1.0, 2.0)], {}, "x"), {}) == [{"low": 1.0}]
+    assert "from_plain failed: TypeError" in caplog.text
+
+
+def test_one_name_means_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(custom_values, "_types", {})
+    again = type("Range", (), {"__module__": Range.__module__})
+    other = type("Range", (), {"__module__": "elsewhere"})
+    register_custom_type(Range, vars, lambda plain: ("first", plain))
+    register_custom_type(again, vars, lambda plain: ("again", plain))
+    with pytest.raises(ArgumentError, match=r"elsewhere\.Range another name"):
+        register_custom_type(other, vars, lambda plain: ("other", plain))
+    register_custom_type(other, lambda _: 1, lambda plain: ("other", plain), "other")
+    values = [split_arrays(kind(), {}, "x") for kind in (again, other)]
+    assert join_arrays(values, {}) == [("again", {}), ("other", 1)]
+
+
 def test_what_contains_itself_is_refused_and_foreign_marks_harm_nothing() -> None:
     endless: list[Any] = []
     endless.append(endless)
     with pytest.raises(ArgumentError, match="contains itself"):
         split_arrays(endless, {}, "x")
-    for mark in ("array", "deque", "tuple", "set", "bytes", "items", "object"):
+    for mark in ("array", "deque", "tuple", "set", "frozenset", "bytes", "items", "object"):
         for content in (None, 5, [[[]]], {"a": 1}, "x"):
             join_arrays({f"__rla_{mark}__": content}, {})

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import random
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +92,17 @@ def test_a_file_that_names_anything_else_is_refused() -> None:
     for data in (buffer.getvalue(), b"", b"PK", pickle.dumps({"a": 1})):
         with pytest.raises(ValueError, match="file of arrays"):
             decode_arrays(data)
+
+
+def test_damage_anywhere_is_one_kind_of_error() -> None:
+    data = encode_arrays({"a": np.arange(5.0), "b": np.zeros((2, 3), "int32")})
+    chance = random.Random(1)
+    for _ in range(3000):
+        broken = bytearray(data)
+        for _ in range(chance.randint(1, 4)):
+            broken[chance.randrange(len(broken))] = chance.randrange(256)
+        with suppress(ValueError):
+            decode_arrays(bytes(broken))
 
 
 def test_custom_data_works_where_torch_is_not_installed(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from client.checkpoint_lab import (  # noqa: E402
     lock_held,
     work,
 )
+from spooled import fill_spool  # noqa: E402
 
 from rla_agent.sinks.checkpoint import (  # noqa: E402
     Outcome,
@@ -125,6 +126,23 @@ def test_a_spool_without_room_leaves_the_direct_way(
     assert saver.ways == {"arena": 0, "blob": 1, "direct": 3}
     assert [step for step, _ in list_checkpoints(folder)] == [2, 3]  # max_to_keep holds here too
     assert_is(load_file(folder / "checkpoint_3.pt"), 3)
+
+
+def test_a_full_spool_leaves_the_direct_way(
+    saver: CheckpointSaver, outbox: Outbox, places: Places, folder: Path
+) -> None:
+    """Nobody would do the job that does not fit; the run's own disk has room."""
+    ballast = fill_spool(outbox)
+    with lock_held(places):
+        saver.save(content(1), time_step=1)  # by an arena, were there room for its job
+    saver.save(content(2), time_step=2)
+    assert saver.ways == {"arena": 0, "blob": 0, "direct": 2}
+    assert_is(load_file(folder / "checkpoint_1.pt"), 1)
+    assert_is(saver.load()[1], 2)
+    assert list((ballast.parent / "blobs").iterdir()) == []
+    assert saver._pool is not None
+    assert saver._pool.current is not None
+    assert saver._pool.current.idle
 
 
 def test_a_full_disk_loses_the_checkpoint_and_says_so(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spooled import fill_spool
 
 from rla_agent.sinks.files import Outcome, parse_code, run_code
 from rla_client.code_backup import BackupPlan, BackupReport, back_up_code
@@ -248,6 +249,18 @@ def test_a_refusing_spool_means_copies_and_one_warning(tmp_path: Path, outbox: O
     report = back_up_code(BackupPlan(root), outbox, item, warnings.append)
 
     assert ((item / "a.py").exists(), report.files, len(warnings), jobs(outbox)) == (True, 1, 1, [])
+
+
+def test_a_full_spool_means_copies(tmp_path: Path, outbox: Outbox) -> None:
+    root, item = tmp_path / "project", tmp_path / "item"
+    put(root, "a.py")
+    item.mkdir()
+    ballast = fill_spool(outbox)
+
+    report = back_up_code(BackupPlan(root), outbox, item, lambda _text: None)
+
+    assert ((item / "a.py").exists(), report.files, jobs(outbox)) == (True, 1, [])
+    assert list((ballast.parent / "blobs").iterdir()) == []
 
 
 def test_a_thousand_files_cost_less_than_the_run_may_wait(tmp_path: Path, outbox: Outbox) -> None:

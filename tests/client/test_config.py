@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 import textwrap
@@ -188,6 +189,8 @@ def test_bytes_that_are_no_text_and_files_that_are_no_file(tmp_path: Path) -> No
     assert "is not YAML" in faults_of(path)[0]
     assert "cannot be read" in faults_of(tmp_path)[0]
     assert "rla init" in faults_of(tmp_path / "missing.yaml")[0]
+    os.mkfifo(tmp_path / "pipe.yaml")  # nobody writes into it: who reads must not wait
+    assert "it is no file" in faults_of(tmp_path / "pipe.yaml")[0]
 
 
 def test_merges_and_anchors_work(tmp_path: Path) -> None:

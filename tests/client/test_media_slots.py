@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from client.checkpoint_lab import lock_held
 from PIL import Image
+from spooled import fill_spool
 
 from rla_agent.sinks.files import Outcome
 from rla_agent.sinks.media import sweep_abandoned_slots, sweep_slots
@@ -91,6 +94,74 @@ def test_a_forked_child_does_not_use_its_parents_slots() -> None:
     assert os.waitstatus_to_exitcode(status) == 0
     assert slots.fill(1 << 20, lambda _memory: None) is not None
     assert sweep_slots(STREAM) == 1
+
+
+def test_a_child_leaves_the_slot_that_its_parent_is_making(monkeypatch: pytest.MonkeyPatch) -> None:
+    slots = media_slots.MediaSlots(STREAM)
+    at, forked = threading.Event(), threading.Event()
+    populate = media_slots._populate
+
+    def populate_later(*arguments: Any) -> None:
+        at.set()
+        forked.wait(10)
+        populate(*arguments)
+
+    monkeypatch.setattr(media_slots, "_populate", populate_later)
+    thread = slots.prepare(2 << 20)
+    assert thread is not None
+    assert at.wait(10)
+    child = os.fork()
+    if child == 0:
+        slots.fill(1 << 20, lambda _memory: None)
+        slots.release()
+        os._exit(0)
+    os.waitpid(child, 0)
+    forked.set()
+    thread.join(10)
+
+    name, _ = slots.fill(1 << 20, lambda _memory: None) or ("", 0)
+    assert os.path.exists(f"/dev/shm/{name}")
+    assert sweep_slots(STREAM) == 1
+
+
+def test_a_thread_that_is_about_to_start_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads of the training record: one prepares a slot just when the other looks for it."""
+    slots = media_slots.MediaSlots(STREAM)
+    found: list[object] = []
+
+    class Late(threading.Thread):
+        def start(self) -> None:
+            found.append(slots.fill(1 << 20, lambda _memory: None))
+            super().start()
+
+    monkeypatch.setattr(threading, "Thread", Late)
+    thread = slots.prepare(2 << 20)
+    assert thread is not None
+    thread.join(10)
+    assert found == [None]
+    assert sweep_slots(STREAM) == 1
+
+
+def test_a_full_spool_leaves_media_to_the_caller(
+    run: Any, places: Places, wait_until: Callable[..., Any]
+) -> None:
+    """No blob stays that nobody will read, and no slot busy that nobody will free."""
+    ballast = fill_spool(run.outbox)
+    with lock_held(places):
+        VideoRecorder.prepare(moving().shape)
+        slots = media_jobs._state.slots
+        assert slots is not None
+        wait_until(lambda: len(slots._slots) == 1)
+        VideoRecorder.save("a.gif", moving())
+        with VideoRecorder("b.gif") as video:
+            for frame in moving()[:3]:
+                video.add(frame)
+        recorders.ImgRecorder.save("c.png", moving()[0])
+    assert run.jobs == []
+    assert run.files == ["7-a.gif", "7-b.gif", "7-c.png"]
+    assert list((ballast.parent / "blobs").iterdir()) == []
+    assert all(slot.free for slot in slots._slots)
+    bind(None)  # gives them back
 
 
 def test_short_shared_memory_means_blobs() -> None:

@@ -151,6 +151,23 @@ def test_pretty_sizes_legend_and_labels(run: Any) -> None:
     assert axes.xaxis.get_gridlines()[0].get_visible()
 
 
+def test_a_decorated_figure_looks_as_if_the_caller_had_decorated_it(run: Any, tmp_path: Path) -> None:
+    wanted = {"pretty_plot": True, "legend_outside": True, "xlabel": "steps", "ylabel": "loss", "title": "A"}
+    MatplotlibRecorder.pretty_plot_wrapper("sent", curves, **wanted)
+    MatplotlibRecorder.pretty_plot_wrapper("here", curves, results_dir=tmp_path, **wanted)
+    assert [result.outcome for result in run.work()] == [Outcome.WRITTEN]
+    made, direct = Image.open(run.results / "7-sent.png"), Image.open(tmp_path / "7-here.png")
+    assert made.size == direct.size
+    assert made.tobytes() == direct.tobytes()
+
+    plt.figure()  # one that you go on looking at is decorated before your eyes
+    MatplotlibRecorder.pretty_plot_wrapper("yours", curves, **wanted)
+    assert plt.gca().get_legend() is not None
+    assert plt.gca().get_xlabel() == "steps"
+    run.work()
+    assert Image.open(run.results / "7-yours.png").tobytes() == direct.tobytes()
+
+
 def test_without_pretty_only_the_legend_is_ours(run: Any) -> None:
     MatplotlibRecorder.pretty_plot_wrapper("p", curves)
 

@@ -11,10 +11,20 @@ from __future__ import annotations
 
 import os
 import random
+import sys
+import time
 from pathlib import Path
+from typing import Any
+
+from crash.mutations import packed
+
+from rla_client.places import Places
+from rla_client.protocol import FrameKind, encode_frame
+from rla_client.spool import SegmentWriter, new_stream_name
 
 MARK = "rlaXhostile"
 MOST_NAMES = 640
+FOLDERS = ("log", "checkpoint", "results", "code")
 DEEP = ("a", "b", "c", "d", "e", "f", "g", "h")
 FAR = ("/", "/etc", "/tmp", "/dev/shm", "/var", "/root")
 PLAIN = (
@@ -95,3 +105,59 @@ class Sandbox:
                 plain = os.path.isfile(path) and not os.path.islink(path)
                 found[path] = (what.st_mode, Path(path).read_bytes() if plain else b"")
         return found
+
+
+def opening(root: Path, /, **changed: Any) -> dict[str, Any]:
+    found = os.stat(root)
+    return {
+        "run": new_stream_name(), "epoch": 1, "opened": time.time(), "root": str(root), "root_device": found.st_dev,
+        "root_inode": found.st_ino, "folders": {kind: f"{kind}/item" for kind in FOLDERS}, "names": {},
+        "sinks": ["csv", "json", "log", "tensorboard"], "table": "t", "index": "i", "primary": True, "label": "",
+        "pid": os.getpid(), "host": "h", "user": "u", "python": sys.executable, "client": "0", "config": None, "offline": False,
+        **changed,
+    }  # fmt: skip
+
+
+def write_frames(places: Places, fields: dict[str, Any], frames: list[bytes]) -> None:
+    """One closed stream."""
+    writer = SegmentWriter(
+        places.spool,
+        lambda number, rows: encode_frame(
+            FrameKind.OPEN, packed({**fields, "segment": number, "rows": rows, "lost": 0})
+        ),
+    )
+    for frame in frames:
+        writer.append(frame, 0)
+    writer.close()
+
+
+def frames_with(name: str) -> list[bytes]:
+    """Every frame that carries a name, with this one."""
+    image = {"format": "png", "cover": True, "blob": name, "shape": [1, 4, 4, 3], "dtype": "uint8"}
+    jobs: list[list[Any]] = [
+        ["image", {"name": name, **image}],
+        ["figure", {"name": name, "format": "png", "cover": True, "blob": "b"}],
+        ["video", {"name": name, **image, "format": "gif", "fps": 1.0}],
+        ["code", {"blob": name}],
+        [
+            "snapshot",
+            {
+                "v": 1,
+                "token": "0" * 16,
+                "order": 1,
+                "kind": "checkpoint",
+                "names": [name],
+                "blob": name,
+                "size": 1,
+            },
+        ],
+        ["checkpoint", {"name": name, "number": 3, "shm": name, "blob": name, "final_name": name, "keep": 5}],
+        [name, {}],
+    ]
+    return [
+        *(encode_frame(FrameKind.FILE, packed([kind, name, b"content"])) for kind in (*FOLDERS, name)),
+        *(encode_frame(FrameKind.JOB, packed(job)) for job in jobs),
+        encode_frame(FrameKind.MARK, packed([name, {}])),
+        encode_frame(FrameKind.ROW, packed([1, 1.5, {name: 1.0, "note": name}])),
+        encode_frame(FrameKind.TEXT, packed([3, name])),
+    ]

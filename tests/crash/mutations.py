@@ -140,7 +140,7 @@ def packed(value: Any) -> bytes:
         parts = b"".join(packed(key) + packed(part) for key, part in value.items())
         return msgpack.Packer().pack_map_header(len(value)) + parts
     if isinstance(value, str):
-        raw = value.encode("utf-8", "surrogateescape")
+        raw = value.encode("utf-8", "surrogatepass")
         return (bytes([0xA0 | len(raw)]) if len(raw) < 32 else b"\xdb" + len(raw).to_bytes(4, "big")) + raw
     data: bytes = msgpack.packb(value)
     return data

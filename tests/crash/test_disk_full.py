@@ -1,5 +1,6 @@
 """A full data root, a full state folder: the agent stays up, training goes on, everything arrives later."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 import contextlib
@@ -87,7 +88,7 @@ def check_times(path: Path) -> None:
     times = sorted(float(line) for line in path.read_text().splitlines())
     p50, p99, p999 = (times[int(len(times) * part)] for part in (0.5, 0.99, 0.999))
     print(
-        f"{len(times)} calls: p50 {p50 * 1e6:.0f} us, p99 {p99 * 1e6:.0f} us, p99.9 {p999 * 1e6:.0f} us, max {times[-1] * 1e3:.1f} ms"  # noqa: E501
+        f"{len(times)} calls: p50 {p50 * 1e6:.0f} us, p99 {p99 * 1e6:.0f} us, p99.9 {p999 * 1e6:.0f} us, max {times[-1] * 1e3:.1f} ms"
     )
     assert p99 <= CALL_P99_S
 
@@ -175,9 +176,50 @@ def test_full_state_folder(
     missing = sorted(set(range(one.told)) - set(seqs))
     lost = json.loads((one.folder / "run.json").read_text())["lost"]
     print(
-        f"{len(seqs)} rows, {len(missing)} missing, {lost} counted as lost; going on {seconds:.1f} s after space returned"  # noqa: E501
+        f"{len(seqs)} rows, {len(missing)} missing, {lost} counted as lost; going on {seconds:.1f} s after space returned"
     )
     assert seqs == sorted(set(seqs)), "rows are double or out of order"
     assert len(missing) <= lost <= len(missing) + len(missing) // 25 + 2  # lines of text count too
+    assert seconds <= RECOVERED_WITHIN_S
+    check_times(times)
+
+
+def test_both_full_at_once(
+    places: Places,
+    bare_agent: BareAgent,
+    trainer: Callable[..., Trainer],
+    small_disk: Callable[[Path, int], SmallDisk],
+    wait_until: Callable[..., object],
+    tmp_path: Path,
+) -> None:
+    """Calls go on returning, what is lost is counted, and all goes on by itself once there is space."""
+    state, data = small_disk(places.state, 48), small_disk(tmp_path / "disk", 6)
+    places.create()
+    places.stopped_marker.touch()
+    bare_agent.spawn()
+    times = tmp_path / "times"
+    one = trainer("disk", "--segment-bytes", "65536", "--times", str(times), *PACE)
+    csv = one.folder / "progress.csv"
+    wait_until(lambda: row_count(csv) > 200)
+    data.fill()
+    state.fill()
+    target = one.told + 4000
+    wait_until(lambda: one.told > target)
+    assert bare_agent.serves()
+    data.empty()
+    state.empty()
+    began, target = time.monotonic(), one.told
+    wait_until(lambda: any(seq >= target for seq in csv_seqs(csv)[-1:]), 30)
+    seconds = time.monotonic() - began
+    one.stop()
+    bare_agent.drain(wait_until)
+    seqs = csv_seqs(csv)
+    missing = len(set(range(one.told)) - set(seqs))
+    lost = json.loads((one.folder / "run.json").read_text())["lost"]
+    print(
+        f"{len(seqs)} rows, {missing} missing, {lost} counted as lost; going on {seconds:.1f} s after space returned"
+    )
+    assert seqs == sorted(set(seqs)), "rows are double or out of order"
+    assert missing <= lost <= missing + missing // 25 + 2  # lines of text count too
     assert seconds <= RECOVERED_WITHIN_S
     check_times(times)

@@ -1,7 +1,10 @@
 """A frozen agent, a jumping clock, SIGTERM, a second agent."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -9,11 +12,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+import pytest
 from crash.conftest import BareAgent
 from crash.oracle import Trainer, check_folder, csv_seqs
 
 PACE = ("--burst", "40", "--pause", "0.02", "--segment-bytes", "131072")
 DRAINED_WITHIN_S = 20.0
+FROZEN_S = 60.0
 REPLAYED_PER_S = 50_000
 
 
@@ -33,7 +39,78 @@ def test_agent_frozen_while_the_clock_jumps(
     one.stop()
     bare_agent.drain(wait_until)
     check_folder(one)
-    assert len(list((one.folder / "tb").glob("*/*"))) == 2
+    assert len(list((one.folder / "tb").glob("[!s]*/*"))) == 2
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_agent_and_trainer_frozen_for_a_minute_each(
+    bare_agent: BareAgent, trainer: Callable[..., Trainer], wait_until: Callable[..., object]
+) -> None:
+    bare_agent.spawn()
+    wait_until(bare_agent.serves)
+    one = trainer("run", "--jump-clock", "--worker", *PACE)
+    wait_until(lambda: one.told > 1000)
+    spent = []
+    for frozen in (bare_agent.process, one.process):
+        assert frozen is not None
+        frozen.send_signal(signal.SIGSTOP)
+        told, until = one.told, time.monotonic() + FROZEN_S
+        wait_until(lambda until=until: time.monotonic() > until, FROZEN_S + 10)
+        assert one.told > told + 1000 or frozen is one.process, "training stood still with the agent"
+        frozen.send_signal(signal.SIGCONT)
+        target, before = one.told + 1000, cpu_of(bare_agent)
+        wait_until(lambda target=target: one.told > target)
+        spent.append(cpu_of(bare_agent) - before)
+    assert bare_agent.serves()
+    one.stop()
+    bare_agent.drain(wait_until)
+    rows = check_folder(one)
+    assert len(list((one.folder / "tb").glob("[!s]*/*"))) == 2
+    print(
+        f"agent and trainer frozen {FROZEN_S:.0f} s each under a jumping clock: {rows} rows, each once, one event file a "
+        f"stream; the agent took {spent[0]:.1f} and {spent[1]:.1f} s of CPU to go on"
+    )
+
+
+def cpu_of(agent: BareAgent) -> float:
+    """Seconds of CPU that it has used."""
+    times = psutil.Process(agent.process.pid).cpu_times()  # type: ignore[union-attr]
+    return float(times.user + times.system)
+
+
+JUMPING = """
+import time
+real, calls = time.time, [0]
+
+def jumping():
+    calls[0] += 1
+    return real() + (-86400.0, 0.0, 86400.0)[calls[0] // 50 % 3]
+
+time.time = jumping
+"""
+
+
+def test_agent_whose_clock_jumps_a_day(
+    bare_agent: BareAgent, trainer: Callable[..., Trainer], wait_until: Callable[..., object], tmp_path: Path
+) -> None:
+    hook = tmp_path / "hook"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(JUMPING)
+    bare_agent.spawn("env", f"PYTHONPATH={hook}:{os.getcwd()}")
+    wait_until(bare_agent.serves)
+    one = trainer("run", "--worker", *PACE)
+    wait_until(lambda: one.told > 5000)
+    bare_agent.kill()
+    bare_agent.spawn("env", f"PYTHONPATH={hook}:{os.getcwd()}")
+    target = one.told + 5000
+    wait_until(lambda: one.told > target)
+    one.stop()
+    bare_agent.drain(wait_until)
+    rows = check_folder(one)
+    assert len(list((one.folder / "tb").glob("[!s]*/*"))) == 2
+    assert json.loads((one.folder / "run.json").read_text())["state"] == "finished"
+    print(f"an agent whose clock jumps by a day, killed once: {rows} rows, each once")
 
 
 def test_sigterm_takes_in_what_is_there(
@@ -87,7 +164,7 @@ def test_replay_is_fast(
     bare_agent.drain(wait_until, 60)
     seconds = time.monotonic() - began
     print(
-        f"60,000 rows of up to 6 keys replayed in {seconds:.2f} s after serving: {60_000 / seconds:,.0f} rows/s"  # noqa: E501
+        f"60,000 rows of up to 6 keys replayed in {seconds:.2f} s after serving: {60_000 / seconds:,.0f} rows/s"
     )
     assert path.is_dir()
     assert check_folder(one, ("csv", "tensorboard")) == 60_000

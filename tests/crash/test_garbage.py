@@ -14,8 +14,9 @@ import psutil
 import pytest
 import zmq
 from crash.conftest import BareAgent
+from crash.lone import LoneStream, Side
 from crash.mutations import frames
-from crash.oracle import Trainer, check_folder
+from crash.oracle import Trainer, check_folder, event_records
 
 from rla_agent.control import ask_status
 from rla_agent.ingest import parse
@@ -119,6 +120,7 @@ def feed(  # noqa: PLR0913, PLR0917 - fixtures and a count
         fed += FRAMES_A_STREAM
         most = max(most, watched.memory_info().rss)
         wait_until(lambda: len(stream_names(places.spool)) < 8, 120, what=f"progress; {agent.tail()}")
+    wait_until(lambda: honest.told >= 200, what="rows of the honest run")
     honest.stop()
     agent.drain(wait_until, 120)
     most = max(most, watched.memory_info().rss)
@@ -203,3 +205,16 @@ def test_no_frame_upsets_the_decoder(count: int, chance: random.Random) -> None:
         taken += len(batch.records)
     print(f"{count} mutated frames: {taken} were taken for records, {parked} pieces for a later version")
     assert taken > count // 20
+
+
+def test_a_number_beyond_every_float(tmp_path: Path) -> None:
+    """A whole number that no double holds is an infinity in the event file, and written out elsewhere."""
+    lone = LoneStream(tmp_path)
+    for value in (10**400, -(10**400), 1e300, 2**70):
+        lone.row({"huge": value})
+    with Side(lone) as side:
+        side.read_all()
+        assert side.commit()
+    assert str(10**400) in (lone.root / "progress.csv").read_text()
+    (events,) = (lone.root / "tb" / "events").iterdir()
+    assert len(event_records(events)) == 5

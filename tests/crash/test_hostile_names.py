@@ -17,24 +17,27 @@ from typing import Any
 
 import pytest
 from crash.conftest import BareAgent
-from crash.hostile import MARK, Sandbox, hostile_names, some
-from crash.mutations import packed
+from crash.hostile import FOLDERS, MARK, Sandbox, frames_with, hostile_names, opening, some, write_frames
+from crash.lone import LoneStream, Side
 from replication_lab import Node, Sshd, missing_sshd, tree, wait_until
 
+from rla_agent.item_files import keep_new_files
 from rla_agent.replicate import register
+from rla_agent.sinks.csv_table import TIME_STEP_KEY, TIMESTAMP_KEY
 from rla_agent.stream_reading import read_opening
 from rla_client.errors import RlaError
 from rla_client.places import Places
 from rla_client.protocol import FrameKind, encode_frame, pack
-from rla_client.spool import SegmentWriter, new_stream_name
+from rla_client.spool import stream_names
+from rla_client.storage import TEMP_PREFIX
 
 TRAINING = Path(__file__).with_name("hostile_training.py")
 QUICK = 30
 ALL = 10_000
 SECRETS = 40
+FILES_AT_ONCE = 5  # the agent takes them in while the other side stands still; so again and again
 SECRET = b"a secret that nobody may copy"
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
-FOLDERS = ("log", "checkpoint", "results", "code")
 
 
 @pytest.fixture
@@ -124,10 +127,14 @@ def check_one_run(told: dict[str, Any], names: list[str]) -> None:
         (row,) = csv.DictReader(file)
     (line,) = [json.loads(text) for text in (log / "progress.json").read_text().splitlines()]
     for number, name in enumerate(names):
+        if name in {TIME_STEP_KEY, TIMESTAMP_KEY}:  # columns of each row
+            continue
         assert float(row[storable(name)]) == number, name
         assert line[storable(name)] == number, name
     for name, what in told["checkpoint"].items():
         assert "refused" in str(what) or (checkpoints / f"{name}_0.pt").is_file(), name
+    states = {path.parent.name for path in checkpoints.parents[4].rglob("*.state")}
+    assert states <= {".resume"}, "a refused name was part of a path before"
     for use in ("image", "video"):
         for name, what in told[use].items():
             if "refused" in str(what):
@@ -138,63 +145,35 @@ def check_one_run(told: dict[str, Any], names: list[str]) -> None:
             assert path.is_file(), f"{use} {name!r}"
 
 
+def test_a_carriage_return_does_not_tear_a_row(tmp_path: Path) -> None:
+    lone = LoneStream(tmp_path)
+    values = ["a\rb", "\r", "a\r\nb", "plain"]
+    for value in values:
+        lone.row({"a\rkey": value})
+    with Side(lone) as side:
+        side.read_all()
+        assert side.commit()
+    with (lone.root / "progress.csv").open(newline="") as file:
+        assert [row["a\rkey"] for row in csv.DictReader(file)] == values
+
+
+def test_a_file_that_has_no_place_holds_nothing_up(tmp_path: Path) -> None:
+    """Where an output or a folder is; the agent would try for ever, and its stream never come to an end."""
+    lone = LoneStream(tmp_path)
+    lone.row({"v": 1})
+    for name in ("progress.csv", "log.txt", "run.json", "tb", "log.txt/x", "note.txt"):
+        lone.writer.append(encode_frame(FrameKind.FILE, pack(["log", name, b"content"])), 0)
+    with Side(lone) as side:
+        side.read_all()
+        keep_new_files(side.stream, side.faults)
+        assert side.commit()
+        assert not side.stream.new_files
+        assert sum("was not kept" in fault for fault in side.faults.values()) == 5
+    assert (lone.root / "note.txt").read_bytes() == b"content"
+    assert (lone.root / "progress.csv").read_text().count("\n") == 2
+
+
 # -- in frames, past every check of the client ---------------------------------------------------
-
-
-def opening(root: Path, /, **changed: Any) -> dict[str, Any]:
-    found = os.stat(root)
-    return {
-        "run": new_stream_name(), "epoch": 1, "opened": time.time(), "root": str(root), "root_device": found.st_dev,
-        "root_inode": found.st_ino, "folders": {kind: f"{kind}/item" for kind in FOLDERS}, "names": {},
-        "sinks": ["csv", "json", "log", "tensorboard"], "table": "t", "index": "i", "primary": True, "label": "",
-        "pid": os.getpid(), "host": "h", "user": "u", "python": sys.executable, "client": "0", "config": None, "offline": False,
-        **changed,
-    }  # fmt: skip
-
-
-def write_frames(places: Places, fields: dict[str, Any], frames: list[bytes]) -> None:
-    """One closed stream."""
-    writer = SegmentWriter(
-        places.spool,
-        lambda number, rows: encode_frame(
-            FrameKind.OPEN, packed({**fields, "segment": number, "rows": rows, "lost": 0})
-        ),
-    )
-    for frame in frames:
-        writer.append(frame, 0)
-    writer.close()
-
-
-def frames_with(name: str) -> list[bytes]:
-    """Every frame that carries a name, with this one."""
-    image = {"format": "png", "cover": True, "blob": name, "shape": [1, 4, 4, 3], "dtype": "uint8"}
-    jobs: list[list[Any]] = [
-        ["image", {"name": name, **image}],
-        ["figure", {"name": name, "format": "png", "cover": True, "blob": "b"}],
-        ["video", {"name": name, **image, "format": "gif", "fps": 1.0}],
-        ["code", {"blob": name}],
-        [
-            "snapshot",
-            {
-                "v": 1,
-                "token": "0" * 16,
-                "order": 1,
-                "kind": "checkpoint",
-                "names": [name],
-                "blob": name,
-                "size": 1,
-            },
-        ],
-        ["checkpoint", {"name": name, "number": 3, "shm": name, "blob": name, "final_name": name, "keep": 5}],
-        [name, {}],
-    ]
-    return [
-        *(encode_frame(FrameKind.FILE, packed([kind, name, b"content"])) for kind in (*FOLDERS, name)),
-        *(encode_frame(FrameKind.JOB, packed(job)) for job in jobs),
-        encode_frame(FrameKind.MARK, packed([name, {}])),
-        encode_frame(FrameKind.ROW, packed([1, 1.5, {name: 1.0, "note": name}])),
-        encode_frame(FrameKind.TEXT, packed([3, name])),
-    ]
 
 
 def kept_for_a_human(stream: Path, sandbox: Sandbox) -> bool:
@@ -203,6 +182,8 @@ def kept_for_a_human(stream: Path, sandbox: Sandbox) -> bool:
         opened, _ = read_opening(stream)
     except RlaError:
         return True
+    except FileNotFoundError:  # it went while we looked
+        return False
     return not Path(opened.root).is_relative_to(sandbox.root)
 
 
@@ -230,7 +211,7 @@ def test_names_in_frames(
             write_frames(places, opening(root, **changed), [row])
     bare_agent.spawn()
     wait_until(
-        lambda: all(kept_for_a_human(stream, sandbox) for stream in places.spool.iterdir()), 60 + len(names),
+        lambda: all(kept_for_a_human(places.spool / name, sandbox) for name in stream_names(places.spool)), 60 + len(names),
         what="each stream taken in or set aside",
     )  # fmt: skip
     assert bare_agent.serves()
@@ -290,17 +271,16 @@ def race(
     agent.spawn()
     wait_until(agent.serves)
     with Swapping(sub, sandbox.outside / "folder") as swapping:
-        write_frames(places, opening(sandbox.root), frames)
-        agent.drain(wait_until, 60 + files / 20)
+        for begin in range(0, files, FILES_AT_ONCE):
+            write_frames(places, opening(sandbox.root), frames[begin : begin + FILES_AT_ONCE])
+            agent.drain(wait_until, 60)
     assert sandbox.escaped() == []
     there = {path.name for path in (sandbox.root / "results" / "item").rglob("*") if path.is_file()}
-    assert all(f"{MARK}-{number}" in there for number in range(files)), (
-        "a file that was waited for did not come"
-    )
+    assert 0 < len(there) <= files, "those that met the link are refused, the others are kept"
     return len(there), swapping.swaps
 
 
-@pytest.mark.parametrize("files", [150, pytest.param(5000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("files", [40, pytest.param(600, marks=pytest.mark.soak)])
 @pytest.mark.timeout(900)
 def test_a_folder_that_is_swapped_for_a_link(
     files: int, sandbox: Sandbox, places: Places, bare_agent: BareAgent, wait_until: Callable[..., object]
@@ -326,7 +306,9 @@ def pair(sandbox: Sandbox, tmp_path: Path) -> Iterator[tuple[Node, Sshd]]:
 
 
 def put_named(folder: Path, name: str) -> bool:
-    """A file of this name, if a file system can hold it."""
+    """A file of this name, if a file system can hold it; names of our own temp files stay here."""
+    if name.startswith(TEMP_PREFIX):
+        return False
     raw = os.fsencode(name) if not any("\ud800" <= one <= "\udbff" for one in name) else b""
     try:
         with open(os.path.join(os.fsencode(folder), raw.replace(b"/", b"_")), "xb") as file:

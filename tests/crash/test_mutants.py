@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant("no lock", "rla_agent/lock.py", "fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, request)", "request", "tests/crash/test_freeze_and_stop.py"),
     Mutant("stale size on recovery", "rla_agent/output.py", "            os.ftruncate(descriptor, self.size)\n        elif", "            self.size = real\n        elif", HISTORY),
     Mutant("no directory fsync", "rla_client/storage.py", "    _fsync(path, os.O_DIRECTORY)", "    assert path", "tests/crash/test_fsync_error.py -k named"),
-    Mutant("writes not checked", "rla_agent/replicate/sftp.py", "            if results[number] is None:\n                results[number] = self._problem(reply, operation, files[number].path)", "            assert reply", "tests/agent/replicate/test_faults.py -k full_master"),
+    Mutant("writes not checked", "rla_agent/replicate/sftp.py", "            if results[number] is None:\n                results[number] = self._problem(reply, operation, files[number].path)", "            assert reply", "tests/crash/test_full_master.py"),
     Mutant("host key taken as it comes", "rla_agent/replicate/connect.py", "if any(entry == key for _, entry in known):", "if key:", "tests/agent/replicate/test_closed.py"),
     Mutant("raw names joined to paths", "rla_client/layout.py", 'if part in {".", ".."}:', 'if part == ".":', "tests/crash/test_hostile_names.py -k frames"),
     Mutant("only the oldest segment's base", "rla_agent/recovery.py", "for number in reversed(segment_numbers(stream.folder))", "for number in segment_numbers(stream.folder)[:1]", "tests/agent/test_recovery.py"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -74,6 +75,15 @@ def test_shapes(kind: str) -> None:
         assert set(shaped) == {"format", "subject", "text", "alerts"}
         assert shaped["alerts"][0]["run"]["state"] == "killed"
     assert "killed: cartpole" in json.dumps(shaped)
+
+
+@pytest.mark.parametrize("kind", ["webhook", "command"])
+def test_json_has_no_nan(kind: str) -> None:
+    shaped = json.loads(
+        bodies.body(kind, [killed(time_step=math.nan, rows=-math.inf)]), parse_constant=pytest.fail
+    )
+    run = shaped["alerts"][0]["run"]
+    assert (run["time_step"], run["rows"]) == ("nan", "-inf")
 
 
 def test_hostile_names_stay_text() -> None:

@@ -191,6 +191,23 @@ def test_an_error_of_the_server(hook: HookServer, folder: Path, code: int) -> No
     assert "t0ken" not in text
 
 
+def test_an_answer_that_repeats_the_address(hook: HookServer, folder: Path) -> None:
+    hook.answers.append((404, {}))
+    hook.says = "Cannot POST /hook/t0ken-s3cret?key=an0ther"
+    text = refused(post(hook.url + "/t0ken-s3cret?key=an0ther", folder))
+    assert "Cannot POST /hook/…?key=…" in text
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://h/s3cret x", "http://h:s3cret/", "http://[s3cret/", "http://h/s3cret\x7f", "http:///s3cret"],
+)
+def test_an_address_that_is_none_is_not_shown(folder: Path, address: str) -> None:
+    text = refused(post(address, folder))
+    assert "is no URL" in text
+    assert "s3cret" not in text
+
+
 def test_too_many_requests_say_when(hook: HookServer, folder: Path) -> None:
     hook.answers.append((429, {"Retry-After": "7"}))
     with pytest.raises(SendError) as caught:

@@ -108,14 +108,26 @@ def test_a_transaction_is_all_or_nothing(store: AlertStore) -> None:
     assert store.run_changed("r", "running@", 2.0)
 
 
+def test_what_waits_for_a_channel_that_hangs_holds_up_no_other(store: AlertStore) -> None:
+    for number in range(600):  # more than one look takes
+        store.add(alert(str(number)), "c", ["hangs"], 0, 1.0)
+    store.add(alert("last"), "c", ["fine"], 0, 1.0)
+    assert {d.channel for d in store.due(2.0, 1e9)} == {"hangs"}
+    assert [d.channel for d in store.due(2.0, 1e9, {("c", "hangs"): None})] == ["fine"]
+    many = [("c", str(number)) for number in range(3000)]
+    assert store.due(2.0, 1e9, [*many, ("c", "hangs"), ("c", "fine")]) == []
+
+
 def test_what_is_old_or_too_much_goes(store: AlertStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_EVENTS", 3)
     for number in range(10):
         store.add(alert(str(number)), "c", ["x"], 0, float(number))
     numbers = [d.number for d in store.due(20.0, 1e9)]
     store.done(numbers[:9], SENT, "", 20.0)
+    assert store.added == 10
     store.sweep(21.0)
     assert store.waiting() == 1
+    assert store.added == 0
     store.sweep(30.0 + KEPT_S)
     assert [d.alert["title"] for d in store.due(1e9, 2e9)] == ["title 9"], "what waits is kept"
     assert store.summary()[0]["sent"] == 0

@@ -132,3 +132,22 @@ def test_a_note_beside_a_file_says_nothing(folder: Path) -> None:
     (folder / NAME).unlink()
     (folder / ".rla-pruned" / f"{NAME}.json").write_text("{broken")
     assert read_note(folder, NAME) is None
+
+
+class WrittenMeanwhile(FolderSession):
+    """While it is fetched, a run writes a checkpoint of that name."""
+
+    here: Path
+
+    def read(self, path: bytes, offset: int, count: int) -> bytes:
+        self.here.write_bytes(b"new")
+        return super().read(path, offset, count)
+
+
+def test_a_file_written_meanwhile_is_not_replaced(master: Path, folder: Path) -> None:
+    session = WrittenMeanwhile(str(master))
+    session.here = folder / NAME
+    (note,) = pruned_files(folder)
+    assert fetch_noted(session, str(folder), note) == 0
+    assert (folder / NAME).read_bytes() == b"new"
+    assert [name for name in os.listdir(folder) if name.startswith(".rla-tmp")] == []

@@ -91,7 +91,7 @@ def test_a_checkpoint_that_is_not_what_the_sums_say(master: Path, tmp_path: Path
         ask(master, tmp_path / "data")
     assert not (tmp_path / "data" / path).exists()
     sums.write_text(f"{hashlib.sha256(b'10').hexdigest()}  {relative}\n")
-    os.utime(sums, (1e9, 1e9))  # later; a copy is known by size and second
+    os.utime(sums, (2e9, 2e9))  # later; a copy is known by size and second
     assert ask(master, tmp_path / "data")["time_step"] == 10
 
 
@@ -102,3 +102,14 @@ def test_names_that_the_master_makes_up_stay_there(master: Path, tmp_path: Path)
     ask(master, tmp_path / "data")
     here = tmp_path / "data" / "log" / TABLE / NEWER
     assert sorted(os.listdir(here)) == [FETCHED_MARK, "progress.csv", "run.json"]
+
+
+def test_what_was_written_into_the_copy_here_stays(master: Path, tmp_path: Path) -> None:
+    write(master, NEWER, "killed", (10,))
+    (master / "log" / TABLE / NEWER / "note.json").write_text("old")
+    os.utime(master / "log" / TABLE / NEWER / "note.json", (1e9, 1e9))
+    ask(master, tmp_path / "data")
+    here = tmp_path / "data" / "log" / TABLE / NEWER / "note.json"
+    here.write_text("written here")
+    assert ask(master, tmp_path / "data")["time_step"] == 10
+    assert here.read_text() == "written here"

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ from rla_agent.replicate.fetch_back import fetch_noted
 from rla_agent.replicate.folder import FolderSession
 from rla_agent.replicate.hints import Announcer
 from rla_agent.replicate.ledger import PRUNED
-from rla_agent.replicate.prune import Pruner
+from rla_agent.replicate.prune import PruneError, Pruner
+from rla_agent.replicate.prune_note import is_pruned
 from rla_agent.replicate.prune_plan import Rules
 from rla_client.config import load_config
 from rla_client.database.fsck import find_faults
@@ -207,6 +208,63 @@ def test_a_master_that_loses_the_file_between_check_and_removal(
     assert {path.name for path in here.glob("*.pt")} == {f"checkpoint_{step}.pt" for step in STEPS}
     assert pruned_files(here) == []
     assert len(pruner.plan(OLD, time.time()).chosen) == 2  # the ledger's rows are as before
+
+
+def test_a_master_whose_root_is_the_data_root(make_node: Callable[..., Node], tmp_path: Path) -> None:
+    """Shared storage (or a link): what is read "on the master" is the file here, and the only copy."""
+    shared = tmp_path / "shared"
+    node = make_node({"file_transfer_protocol": "folder", "remote_data_root": str(shared)})
+    shared.symlink_to(node.root)
+    folder = fill(node)
+    names = {f"checkpoint_{step}.pt".encode() for step in STEPS}
+
+    def taken_over() -> bool:
+        if not replication_status(node.state)["targets"]:
+            return False
+        with closing(sqlite3.connect(node.state / "replicate" / "ledger.db", timeout=10)) as db:
+            found = db.execute("SELECT name FROM files WHERE state = 0").fetchall()
+        return names <= {name for (name,) in found}
+
+    node.start()
+    wait_until(taken_over, 20, "checkpoints that are thought to be there")
+    node.stop()
+    make_settled(node)
+    for words in ((), ("--sizes",)):
+        done = prune(node, "--older-than", "1s", "--apply", *words)
+        assert done.returncode == 1
+        assert "one copy only" in done.stderr
+        assert {path.name.encode() for path in folder.glob("*.pt")} == names
+        assert pruned_files(folder) == []
+        assert not (folder / PRUNED_FOLDER).exists()
+
+
+def test_a_ledger_that_somebody_holds(pruner: Pruner, sent: Node, master: Sshd) -> None:
+    plan = pruner.plan(OLD, time.time())
+    pruner._db.execute("PRAGMA busy_timeout = 50")
+    with closing(sqlite3.connect(sent.state / "replicate" / "ledger.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(PruneError, match="database is locked"):
+            list(pruner.carry_out(plan, FolderSession(str(master.root))))
+    here = sent.root / "checkpoint" / ITEM
+    assert {path.name for path in here.glob("*.pt")} == {f"checkpoint_{step}.pt" for step in STEPS}
+    (sent.state / "replicate" / "ledger.db").write_bytes(b"not a database at all" * 100)
+    for leftover in ("ledger.db-wal", "ledger.db-shm"):
+        (sent.state / "replicate" / leftover).unlink(missing_ok=True)
+    done = prune(sent, "--older-than", "1s", "--apply")
+    assert done.returncode == 2
+    assert "error: the ledger cannot be read or written" in done.stderr
+
+
+def test_a_damaged_note_still_keeps_the_masters_copy(tmp_path: Path) -> None:
+    root, path = os.fsencode(tmp_path), f"checkpoint/{ITEM}/checkpoint_10.pt".encode()
+    note = tmp_path / "checkpoint" / ITEM / PRUNED_FOLDER / "checkpoint_10.pt.json"
+    assert not is_pruned(root, path)
+    note.parent.mkdir(parents=True)
+    assert not is_pruned(root, path)
+    note.write_bytes(b"")
+    assert is_pruned(root, path)
+    (note.parent.parent / "checkpoint_10.pt").write_bytes(b"back")
+    assert not is_pruned(root, path)
 
 
 class Rewriting(FolderSession):

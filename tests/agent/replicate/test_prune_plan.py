@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import pytest
+
+from rla_agent.replicate import prune_plan
 from rla_agent.replicate.ledger_rows import Key
 from rla_agent.replicate.plan import Local, Record
 from rla_agent.replicate.prune_plan import Candidate, Rules, choose, may_go, newest
@@ -59,3 +62,12 @@ def test_without_a_limit_nothing_goes() -> None:
     found = [candidate("a_1.pt", 10, 900)]
     assert Rules().empty
     assert choose(found, Rules(), now=NOW, used_bytes=10, free_bytes=0) == []
+
+
+def test_one_pass_takes_the_oldest_and_no_more_than_it_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prune_plan, "MAX_AT_ONCE", 2)
+    found = (candidate(f"a_{age}.pt", 10, age) for age in (150, 300, 200, 400))
+    assert names(choose(found, Rules(older_than_s=100), now=NOW, used_bytes=40, free_bytes=0)) == [
+        "a_400.pt",
+        "a_300.pt",
+    ]

@@ -29,6 +29,17 @@ from rla_client.layout import DEFAULT_LOG_TYPES, FOLDER_KINDS
 OTHER = "task/2026/11/21/09-30-01-000002_10.0.0.5_&lr=0.002"
 
 
+REMOVE = """
+import sys
+from pathlib import Path
+from rla_client.database.master_side import remove_on_master
+from rla_client.database.tree import run_items
+root, config, item = sys.argv[1:]
+table, _, index = item.partition("/")
+remove_on_master(Path(root), run_items(Path(root), table, index), Path(config))
+"""
+
+
 def rla(node: Node, *words: str) -> subprocess.CompletedProcess[str]:
     code = "from rla_client.database.cli import main; main()"
     return _run(node, [sys.executable, "-c", code, *words])
@@ -208,6 +219,24 @@ def test_rm_says_what_the_master_lacks(sent: Node, master: Sshd) -> None:
     assert of_item(tree(master.root))  # without --master nothing happens there
 
 
+def test_a_name_that_ends_with_a_blank(sent: Node, master: Sshd) -> None:
+    """What is removed there is what is removed here; a name with a line break is refused, not cut in two."""
+    beginning = "task/2026/11/21/09-30-03-000001_10.0.0.5_&note=a"
+    for item in (beginning, beginning + " ", beginning + "\nb"):
+        sent.run(item, "finished")
+    looked_at_everything(sent, master)
+    for item in (beginning, beginning + " "):
+        wait_until((master.root / "log" / item / "run.json").exists, 20, "the run on the master")
+    assert _remove_on_master(sent, beginning + " ").returncode == 0
+    assert not (master.root / "log" / (beginning + " ")).exists()
+    assert _remove_on_master(sent, beginning + "\nb").returncode != 0
+    assert (master.root / "log" / beginning / "run.json").exists()
+
+
+def _remove_on_master(node: Node, item: str) -> subprocess.CompletedProcess[str]:
+    return _run(node, [sys.executable, "-c", REMOVE, str(node.root), str(node.config), item])
+
+
 def test_without_the_master_nothing_is_removed_here(sent: Node, master: Sshd) -> None:
     master.stop()
     before = of_item(tree(sent.root))
@@ -227,3 +256,30 @@ def test_bury_takes_one_archive_of_a_day(sent: Node) -> None:
             ).fetchall()
         )
     assert rows == {f"{Path(ITEM).name}.json".encode(): 4, f"{Path(OTHER).name}.json".encode(): 0}
+
+
+class Counting(FolderSession):
+    """Counts what is asked of the master."""
+
+    calls = 0
+
+    def read(self, path: bytes, offset: int, count: int) -> bytes:
+        self.calls += 1
+        return super().read(path, offset, count)
+
+
+def test_a_restore_does_not_read_the_tombstones_of_all_years(tmp_path: Path) -> None:
+    (tmp_path / "log" / ITEM).mkdir(parents=True)
+    session = Counting(str(tmp_path))
+    others = [f"log/task/2026/11/20/09-30-01-{number:06}_x_&".encode() for number in range(200)]
+    tombstones.leave_tombstones(session, others, {"trash": "other"})
+    earlier = f"code/{ITEM}".encode()
+    tombstones.leave_tombstones(session, [earlier], {"trash": "other"})
+    entry = master_trash.move_to_trash(session, [ITEM], DEFAULT_LOG_TYPES, {}, 2000.0)
+    session.calls = 0
+    master_trash.restore(session, entry.name)
+    assert session.calls < 20
+    assert not tombstones.is_buried(session, f"log/{ITEM}".encode())
+    assert not tombstones.is_buried(session, f"results/{ITEM}".encode())  # it had none, and was buried too
+    assert tombstones.is_buried(session, earlier)  # by another removal
+    assert all(tombstones.is_buried(session, subject) for subject in others)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import json
 import os
 import random
+import shutil
+import socket
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from rla_agent.replicate.cli import verify_database
 from rla_agent.replicate.folder import FolderSession
 from rla_agent.replicate.pushing import push
 from rla_agent.replicate.sums import parse
-from rla_agent.replicate.target import FullError, LinkError, RemoteStat, TransientError, Upload
+from rla_agent.replicate.target import DeniedError, FullError, LinkError, RemoteStat, TransientError, Upload
 from rla_agent.replicate.transfer import Selection, Tally, fetch, pull
 from rla_client.config import load_config
 from rla_client.errors import ArgumentError, UnsafeNameError
@@ -309,3 +312,71 @@ def test_a_damaged_ledger_is_set_aside(tmp_path: Path) -> None:
     db = sqlite3.connect(path)
     assert db.execute("SELECT value FROM meta WHERE name = 'x'").fetchone() == (1,)
     db.close()
+
+
+def test_what_is_newer_here_or_of_a_run_of_this_machine_stays(tmp_path: Path) -> None:
+    """A pull into the data root of the machine that writes the run: the master's copy lags behind."""
+    remote, local = tmp_path / "master", tmp_path / "data"
+    for root, host in ((remote, "x"), (local, socket.gethostname())):
+        for item in (ITEM, OTHER):
+            folder = root / "log" / item
+            folder.mkdir(parents=True)
+            (folder / "progress.csv").write_text("a\n1\n" if root == remote else "a\n1\n2\n")
+        (root / "log" / ITEM / "run.json").write_text(json.dumps({"host": host, "state": "running"}))
+        (root / "log" / OTHER / "run.json").write_text(json.dumps({"host": "x", "state": "killed"}))
+    later, earlier = (2e9, 2e9), (1e9, 1e9)
+    os.utime(remote / "log" / ITEM / "progress.csv", later)  # its clock is ahead
+    os.utime(remote / "log" / ITEM / "run.json", later)
+    os.utime(remote / "log" / OTHER / "progress.csv", earlier)
+    os.utime(remote / "log" / OTHER / "run.json", later)
+    (remote / "log" / ITEM / "lost.json").write_text("lost here")
+    before = tree(local)
+    tally = pull(FolderSession(str(remote)), str(local), Selection())
+    assert len(tally.failed) == 3
+    assert all("it stays" in line for line in tally.failed)
+    lost, run = f"log/{ITEM}/lost.json", f"log/{OTHER}/run.json"
+    assert {**tree(local), run: ""} == {**before, run: "", lost: tree(remote)[lost]}
+
+
+def test_a_copy_that_has_grown_follows_also_when_the_masters_is_cut(tmp_path: Path) -> None:
+    """Whatever came in while it was fetched, the copy is never taken for newer than the master's."""
+    remote, local = tmp_path / "master", tmp_path / "laptop"
+    there = remote / "log" / ITEM / "progress.csv"
+    there.parent.mkdir(parents=True)
+    there.write_text("a\n1\n")
+    pull(FolderSession(str(remote)), str(local), Selection())
+
+    class Busy(FolderSession):
+        def read(self, path: bytes, offset: int, count: int) -> bytes:
+            with there.open("a") as file:
+                file.write("9\n")
+            os.utime(there, (1e9 + there.stat().st_size,) * 2)
+            return super().read(path, offset, count)
+
+    there.write_text("a\n1\n2\n")
+    os.utime(there, (1e9, 1e9))
+    assert pull(Busy(str(remote)), str(local), Selection()).files == 1
+    there.write_text("a\n1\n")
+    os.utime(there, (1e9 + 500, 1e9 + 500))
+    assert pull(FolderSession(str(remote)), str(local), Selection()).failed == []
+    assert (local / "log" / ITEM / "progress.csv").read_text() == "a\n1\n"
+
+
+class Changing(FolderSession):
+    """A master on which one table is moved away, and one may not be read, while it is listed."""
+
+    def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
+        if path == b"log/a":
+            shutil.rmtree(os.path.join(self._root, path))
+        if path == b"log/b":
+            raise DeniedError("list", path, "permission denied")
+        return super().listing(path)
+
+
+def test_a_table_that_is_moved_away_or_closed_costs_no_other(tmp_path: Path) -> None:
+    for table in ("a", "b", "c"):
+        folder = tmp_path / "master" / "log" / table / ITEM.partition("/")[2]
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text("{}")
+    tally = pull(Changing(str(tmp_path / "master")), str(tmp_path / "laptop"), Selection())
+    assert (tally.files, tally.failed) == (1, ["list log/b: permission denied"])

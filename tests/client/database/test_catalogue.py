@@ -139,3 +139,24 @@ def test_a_catalogue_that_cannot_be_written_is_kept_in_memory(
     with Catalogue(root, Path("/proc/nowhere")) as catalogue:
         catalogue.refresh(time.time_ns())
         assert catalogue.count() == 1
+
+
+def test_a_run_that_another_process_found_removed_does_not_come_back(
+    root: Path, make_run: Callable[..., str], tmp_path: Path
+) -> None:
+    """Two look at once: one has listed a run and reads it, while the other sees that it is gone."""
+    index, other = make_run(number=1), make_run(number=2)
+    later = time.time_ns() + 10 * RACY_NS
+    folder = tmp_path / "state"
+    with Catalogue(root, folder) as first, Catalogue(root, folder) as second:
+        first.refresh_names(later)
+
+        def meanwhile(*_: int) -> None:
+            for kind in ("log", "code", "checkpoint", "hyperparameter", "results", "tmp_data"):
+                shutil.rmtree(root / kind / "task" / index)
+            (root / "archive_tester" / "task" / f"{index}.json").unlink()
+            second.refresh(later)
+
+        first.refresh(later, meanwhile)
+        first.refresh(later)
+        assert [record.index for record in first.records()] == [other]

@@ -22,6 +22,7 @@ from rla_client.database.changes import (
     move_to_trash,
     restore_trash,
     trash_entries,
+    write_entry,
 )
 from rla_client.database.tree import run_items
 from rla_client.errors import DatabaseError, LiveRunError
@@ -65,6 +66,34 @@ def test_restoring_never_overwrites(root: Path, make_run: Callable[..., str]) ->
         restore_trash(root, name)
     with changing(root, 1001.0), pytest.raises(DatabaseError, match="no entry"):
         restore_trash(root, "../x")
+
+
+def test_what_cannot_go_back_any_more_stays_in_the_trash(root: Path, make_run: Callable[..., str]) -> None:
+    """A restore was killed at its first rename, and a run wrote at the old place before the next command."""
+    index = make_run()
+    before = tree(root)
+    with changing(root, 1000.0):
+        name = move_to_trash(root, run_items(root, "task", index), 1000.0)
+    folder = root / ".rla" / "trash" / name
+    entry = json.loads((folder / "entry.json").read_text())
+    back = [(new, old) for old, new in entry["moves"]]
+    write_entry(folder, 1000.0, "restoring", back)
+    taken = root / "log" / "task" / index
+    taken.mkdir(parents=True)
+    (taken / "late.txt").write_text("late")
+    with changing(root, 1001.0):
+        pass
+    (left,) = trash_entries(root)
+    assert (left.name, [old for old, _ in left.moves]) == (name, [f"log/task/{index}"])
+    assert tree(root) == {
+        **{path: data for path, data in before.items() if not path.startswith("log/")},
+        f"log/task/{index}/late.txt": b"late",
+    }
+    taken.rename(root / "away")
+    with changing(root, 1002.0):
+        restore_trash(root, name)
+    assert {path: data for path, data in tree(root).items() if not path.startswith("away")} == before
+    assert trash_entries(root) == []
 
 
 def test_the_trash_is_emptied_after_its_days(root: Path, make_run: Callable[..., str]) -> None:

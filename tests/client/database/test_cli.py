@@ -16,9 +16,11 @@ from pathlib import Path
 
 import pytest
 import typer
+from spooled import stop_autostart
 
 from rla_client.database.cli import COMMAND_MODULES
 from rla_client.database.terminal import text_width
+from rla_client.places import find_places
 
 MakeRun = Callable[..., str]
 
@@ -74,6 +76,14 @@ def test_ls_sorts_filters_and_chooses_columns(root: Path, make_run: MakeRun) -> 
     assert "no runs" in rla("ls", "-d", str(root), "-w", "lr == 77").stdout
 
 
+def test_the_database_of_a_project_without_config_is_found(tmp_path: Path) -> None:
+    program = "import rla_client; rla_client.init('task', config={'lr': 0.5}, track=['lr'])"
+    stop_autostart(find_places())  # the run's own files are enough
+    assert "no database here" in rla("ls", cwd=tmp_path).stderr
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    assert "lr" in rla("ls", cwd=tmp_path).stdout
+
+
 def test_the_database_is_found_beside_the_config(tmp_path: Path, root: Path, make_run: MakeRun) -> None:
     make_run()
     (tmp_path / "rla_config.yaml").write_text("")
@@ -108,6 +118,8 @@ def test_show_tells_everything_in_time(root: Path, make_run: MakeRun) -> None:
         assert piece in text
     assert "\x1b" not in text
     assert "\u202e" not in text
+    assert "timestamp" not in text
+    assert " in 0 file(s)" not in text
     assert max(map(len, text.splitlines())) <= 80
     facts = json.loads(rla("show", "-d", str(root), "--json").stdout)
     assert facts["metrics"]["return"] == 49.5

@@ -170,3 +170,17 @@ def test_a_live_run_is_left_alone(root: Path, make_run: Callable[..., str]) -> N
 
 def test_the_originals_data_has_no_faults_that_could_be_mended_wrongly(legacy: Path) -> None:
     assert [fault for fault in find_faults(legacy, NOW) if fault.mendable] == []
+
+
+def test_temp_files_that_come_and_go_while_it_looks(root: Path, make_run: Callable[..., str]) -> None:
+    """On the master the replicator puts files in place all the time, also those of ended runs."""
+    day = root / "archive_tester" / "task" / make_run().rpartition("/")[0]
+    loop = "import os, sys\nwhile True:\n open(sys.argv[1], 'w').close()\n os.unlink(sys.argv[1])"
+    writer = subprocess.Popen([sys.executable, "-c", loop, str(day / ".rla-tmp-x")])
+    try:
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            assert find_faults(root, NOW) == []
+    finally:
+        writer.kill()
+        writer.wait()

@@ -123,3 +123,17 @@ def test_tables_leave_pictures_out() -> None:
     assert table.as_primitive_dict == {"a": 1}
     assert "| a " in str(table)
     assert "h" not in str(table)
+
+
+def test_a_full_disk_under_an_added_output_does_not_end_the_training(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for output in (dowel.TextOutput("/dev/full"), dowel.TextOutput("fine.txt", with_timestamp=False)):
+        logger.add_output(output)
+    try:
+        logger.log("one")
+        logger.log("two")
+    finally:
+        logger.remove_all()
+    assert Path("fine.txt").read_text() == "one\ntwo\n"
+    assert caplog.text.count("output TextOutput lost what it was given") == 1

@@ -264,16 +264,24 @@ def test_an_item_of_a_database_is_resumed_and_repeated_by_its_index(tmp_path: Pa
     path = launchers.write(project, "prefix='task', snapshot_mode='last'", calls="search(epoch_s=0.03)")
     (project / "rla_config.yaml").write_text("BACKUP_CONFIG:\n  backup_code_dir: [launcher.py]\n")
     kill_at(path, 5)
-    (log,) = (entry.parent for entry in (project / "log" / "task" / "search").rglob("variant.json"))
-    resumed = rla("resume", "@last", "--data-root", ".", cwd=project)
+    (log,) = (entry.parent for entry in (project / "data" / "log" / "task" / "search").rglob("variant.json"))
+    resumed = rla("resume", "@last", cwd=project)
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     settle(log)
     assert launchers.rows(log) == uninterrupted(tmp_path)["rows"]
-    assert len(list((project / "log" / "task" / "search").rglob("variant.json"))) == 1
+    assert len(list((project / "data" / "log" / "task" / "search").rglob("variant.json"))) == 1
     repeated = rla("rerun", str(log), str(tmp_path / "again"), cwd=project)
     assert repeated.returncode == 0, repeated.stdout + repeated.stderr
     assert "equal: 12 rows" in repeated.stdout
-    restored = rla("restore-code", "@last", str(tmp_path / "code"), "--data-root", ".", cwd=project)
+    default = rla("rerun", "@last", cwd=project)
+    assert f"{project}/data/local/rerun/{log.name}-rerun" in default.stdout, default.stdout + default.stderr
+    assert {entry.name for entry in project.iterdir()} <= {
+        "launcher.py",
+        "rla_config.yaml",
+        "data",
+        "__pycache__",
+    }
+    restored = rla("restore-code", "@last", str(tmp_path / "code"), cwd=project)
     assert restored.returncode == 0, restored.stderr
     assert (tmp_path / "code" / "launcher.py").read_bytes() == path.read_bytes()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,11 +15,13 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
+from spooled import fill_spool
 
 from rla_client.experiment import Snapshotter, wrap_experiment
 from rla_client.experiment.outputs import current_outputs
 from rla_client.experiment.settle import settle
 from rla_client.experiment.snapshot_codec import Pieces
+from rla_client.places import Places
 from rla_client.snapshot_job import read_footer
 
 KILLED = """
@@ -145,6 +148,51 @@ def test_without_an_agent_the_thread_writes_and_what_comes_later_wins(
 
     experiment()
     assert read_footer("alone/params.pkl")["itr"] == 1
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_a_full_spool_leaves_it_to_the_thread(agent: Any, size: int) -> None:
+    """Also when the agent comes back to older ones that wait in the spool."""
+
+    @wrap_experiment(log_dir="full", archive_launch_repo=False)
+    def experiment(ctxt: Any) -> None:
+        shots = Snapshotter(ctxt.snapshot_dir, "last", 1)
+        shots.save_itr_params(0, {"w": np.zeros(size)})
+        assert shots.wait(20)
+        outbox = current_outputs().snapshot_saver(Path(ctxt.snapshot_dir)).outbox
+        agent.send_signal(signal.SIGSTOP)
+        shots.save_itr_params(1, {"w": np.ones(size)})
+        ballast = fill_spool(outbox)
+        patch = pytest.MonkeyPatch()
+        patch.setattr("rla_client.experiment.snapshotter.AGENT_WAIT_S", 0.05)
+        shots.save_itr_params(2, {"w": np.full(size, 2.0)})
+        shots.wait(10)
+        assert read_footer(Path(ctxt.snapshot_dir, "params.pkl"))["itr"] == 2
+        ballast.unlink()
+        agent.send_signal(signal.SIGCONT)
+        patch.undo()
+
+    experiment()
+    assert read_footer("full/params.pkl")["itr"] == 2
+    with open("full/params.pkl", "rb") as file:
+        assert cloudpickle.load(file)["w"].tolist() == [2.0] * size
+
+
+def test_an_agent_that_sees_no_shared_memory_of_ours_gets_blobs(agent: Any, places: Places) -> None:
+    @wrap_experiment(log_dir="apart", archive_launch_repo=False)
+    def experiment(ctxt: Any) -> None:
+        shots = Snapshotter(ctxt.snapshot_dir, "last", 1)
+        saver = current_outputs().snapshot_saver(Path(ctxt.snapshot_dir))
+        for itr in range(3):
+            shots.save_itr_params(itr, {"w": np.full(100_000, float(itr))})
+            saver._pool.wait_prepared(10)
+            if itr == 0:
+                lock = json.loads(places.lock.read_text())
+                places.lock.write_text(json.dumps({**lock, "shm": lock["shm"] + 1}))
+        assert saver.ways == {"frame": 0, "arena": 0, "blob": 3}
+        assert shots.load()["w"].tolist() == [2.0] * 100_000
+
+    experiment()
 
 
 def test_snapshots_elsewhere_do_not_go_through_the_agent(agent: Any, tmp_path: Path) -> None:

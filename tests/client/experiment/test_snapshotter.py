@@ -140,3 +140,20 @@ def test_nothing_is_visible_before_it_is_whole(tmp_path: Path) -> None:
     reader.join()
     assert set(seen) <= {200_000}
     assert os.listdir(tmp_path) == ["params.pkl"]
+
+
+def test_without_threads_the_caller_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine has no more, or the interpreter is going down (Python 3.12 then starts none)."""
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    shots = Snapshotter(tmp_path, "all", 1)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for itr in range(3):
+        shots.save_itr_params(itr, {"itr": itr})
+    assert shots.wait(0)
+    monkeypatch.undo()
+    shots.save_itr_params(3, {"itr": 3})
+    assert shots.wait(10)
+    assert [shots.load(itr=itr)["itr"] for itr in range(4)] == [0, 1, 2, 3]

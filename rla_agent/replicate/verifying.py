@@ -1,0 +1,126 @@
+"""`verify`: the master compared with what the ledger says is on it, by size or by content."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from rla_agent.replicate.ledger_rows import Key
+from rla_agent.replicate.target import RemoteStat, Session, same
+from rla_agent.replicate.transfer import READ_BYTES
+
+if TYPE_CHECKING:
+    import sqlite3
+
+VERIFY_ROWS: Final = 1000  # of the ledger, in memory at a time
+What = Literal["missing", "size", "content", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One difference that `verify` found.
+
+    `untouched`: size and time are as we left them, so nobody has edited the file and it is damage.
+    """
+
+    path: str
+    what: What
+    key: Key | None = None
+    untouched: bool = False
+
+
+def verify_ledger(
+    session: Session, db: sqlite3.Connection, number: int, *, sizes: bool, sample: float = 1.0
+) -> tuple[int, list[Fault]]:
+    """Compare the master with what the ledger says is on it.
+
+    Args:
+        session: at the master.
+        db: the ledger, read-only is enough.
+        number: the database.
+        sizes: only presence and size.
+        sample: part of the files whose content is read, 0 to 1.
+
+    Returns:
+        Number of files looked at, and the faults.
+    """
+    count = 0
+    faults = []
+    for folder, name, path, size, mtime_s, crc, sha in _sent_files(db, number):
+        count += 1
+        deep = not sizes and (sample >= 1 or random.random() < sample)  # noqa: S311 - a sample
+        full = path + b"/" + name
+        found = session.stat(full)
+        what = _compare(session, full, found, size, (crc, sha) if deep else None)
+        if what is not None:
+            untouched = same(found, RemoteStat(size, mtime_s))
+            faults.append(Fault(os.fsdecode(full), what, Key(folder, name), untouched))
+    return count, faults
+
+
+def _sent_files(db: sqlite3.Connection, number: int) -> Iterator[tuple[Any, ...]]:
+    """Rows of what is on the master; some at a time, for the log of a ledger that is read for hours grows."""
+    last: tuple[int, bytes] = (-1, b"")
+    while True:
+        rows = db.execute(
+            "SELECT f.folder, f.name, d.path, f.acked, f.remote_mtime, f.crc, f.sha256 FROM files f "
+            "JOIN folders d ON d.id = f.folder WHERE (f.folder, f.name) > (?, ?) AND f.db = ? "
+            "AND f.acked IS NOT NULL AND f.state IN (0, 3, 5) ORDER BY f.folder, f.name LIMIT ?",
+            (*last, number, VERIFY_ROWS),
+        ).fetchall()
+        yield from rows
+        if len(rows) < VERIFY_ROWS:
+            return
+        last = rows[-1][:2]
+
+
+def _compare(
+    session: Session, path: bytes, found: RemoteStat | None, size: int, sums: tuple[int, bytes | None] | None
+) -> What | None:
+    if found is None:
+        return "missing"
+    if found.kind != "file" or found.size != size:
+        return "size"
+    if sums is None:
+        return None
+    sha, crc, at = hashlib.sha256(), 0, 0
+    while at < size:
+        data = session.read(path, at, min(READ_BYTES, size - at))
+        if not data:
+            return "unreadable"
+        sha.update(data)
+        crc = zlib.crc32(data, crc)
+        at += len(data)
+    same = crc == sums[0] and sums[1] in {None, sha.digest()}
+    return None if same else "content"
+
+
+def mend(db: sqlite3.Connection, faults: list[Fault]) -> int:
+    """Have the replicator send faulty files anew; returns how many are still here to be sent.
+
+    A damaged file that nobody has touched is replaced. Any other is moved aside by the sender
+    (`.kept-…`), for it may be somebody's work. No new link is made to a file of such content.
+    """
+    count = 0
+    for fault in faults:
+        if fault.key is None:
+            continue
+        key = (fault.key.folder, fault.key.name)
+        db.execute(
+            "DELETE FROM contents WHERE sha256 = (SELECT sha256 FROM files WHERE folder = ? AND name = ?)",
+            key,
+        )
+        left = "" if fault.untouched else "acked = NULL, ino = NULL, "
+        cursor = db.execute(
+            "UPDATE files SET state = 1, not_before = 0, tries = 0, prio = 1, crc = 0, "  # noqa: S608 - constants
+            f"sha256 = NULL, {left}generation = -1 WHERE folder = ? AND name = ? AND state = 0",
+            key,
+        )
+        count += cursor.rowcount
+    db.commit()
+    return count

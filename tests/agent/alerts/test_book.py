@@ -1,0 +1,82 @@
+"""Configurations with alerts: what a file that others can write may not do."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rla_agent.alerts import book as book_module
+from rla_agent.alerts.book import LOOK_AGAIN_S, Book
+
+TEXT = """AGENT:
+  alerts:
+    channels: {run: {kind: command, command: [touch, ran]}}
+    rules: [{when: failed, send: run}]
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "rla_config.yaml"
+    path.write_text(TEXT)
+    path.chmod(0o600)
+    return path
+
+
+def refused(book: Book, config: Path) -> str:
+    channel, why = book.channel(str(config), "run")
+    assert channel is not None
+    return why
+
+
+def test_faults_and_absence_do_not_make_a_foreign_command_ours(config: Path) -> None:
+    """What a file of others said before stays theirs, until a whole file of ours is there."""
+    config.chmod(0o666)
+    book = Book(None)
+    assert "can be written by others" in refused(book, config)
+    config.write_text(TEXT + "  : : [")
+    book.look(now := 100.0)
+    assert "is not YAML" in book.problems()[str(config)]
+    assert "can be written by others" in refused(book, config)
+    config.unlink()
+    book.look(now := now + LOOK_AGAIN_S)
+    assert "can be written by others" in refused(book, config)
+    config.write_text(TEXT)
+    config.chmod(0o600)
+    book.look(now + LOOK_AGAIN_S)
+    assert refused(book, config) == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file to any group")
+@pytest.mark.parametrize(("group", "mode", "ours"), [(0, 0o664, True), (7, 0o664, False), (7, 0o644, True)])
+def test_a_group_that_may_write_counts_as_others(config: Path, group: int, mode: int, ours: bool) -> None:
+    os.chown(config, -1, group)
+    config.chmod(mode)
+    assert (refused(Book(None), config) == "") is ours
+
+
+def test_more_configurations_than_are_kept(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A volume thread names others while the desk looks; the agent's own is never forgotten."""
+    monkeypatch.setattr(book_module, "MAX_CONFIGS", 2)
+    book = Book(config)
+    paths = [tmp_path / f"{number}.yaml" for number in range(4)]
+    for path in paths:
+        path.write_text(TEXT)
+        book.page(str(path))
+    assert book.configs == [str(config), str(paths[-1])]
+    looked = book_module._changed
+
+    def name_others(path: str) -> int:
+        monkeypatch.setattr(book_module, "_changed", looked)
+        for other in paths[:-1]:
+            book.page(str(other))
+        return looked(path) + 1
+
+    monkeypatch.setattr(book_module, "_changed", name_others)
+    book.look(100.0)
+    assert book.any_rules
+    assert book.problems() == {}

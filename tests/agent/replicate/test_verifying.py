@@ -1,0 +1,67 @@
+"""Comparing the master with a ledger that is written meanwhile."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import zlib
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from replication_lab import ITEM
+
+from rla_agent.replicate import verifying
+from rla_agent.replicate.folder import FolderSession
+from rla_agent.replicate.ledger import Ledger
+from rla_agent.replicate.ledger_rows import Key
+from rla_agent.replicate.plan import Local, Record
+from rla_agent.replicate.target import RemoteStat
+from rla_agent.replicate.verifying import verify_ledger
+
+FILES = 10
+
+
+class Checkpointing(FolderSession):
+    """At each file, the ledger's log is to be written back, as the replicator does by and by."""
+
+    ledger: Path
+    held: int = 0
+
+    def stat(self, path: bytes) -> RemoteStat | None:
+        with closing(sqlite3.connect(self.ledger, isolation_level=None)) as db:
+            db.execute("INSERT OR REPLACE INTO meta VALUES('mark', ?)", (os.urandom(8),))
+            busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self.held += busy
+        return super().stat(path)
+
+
+def test_the_ledgers_log_does_not_grow_while_it_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifying, "VERIFY_ROWS", 3)
+    master, path = tmp_path / "master", tmp_path / "ledger.db"
+    ledger = Ledger(path)
+    number = ledger.database(b"/data", "folder")
+    for kind in ("log", "results"):
+        folder = f"{kind}/{ITEM}"
+        (master / folder).mkdir(parents=True)
+        key = ledger.folder(number, folder.encode(), kind, folder.encode())
+        for count in range(FILES):
+            name = f"{count}.txt"
+            (master / folder / name).write_text(name)
+            ledger.mark(Key(key, name.encode()), number, 1, 1, 0.0)
+            size, crc = len(name), zlib.crc32(name.encode())
+            record = Record(Local(1, size, 1, 1), 0, size, crc, 0, 0, None, 1)
+            ledger.sent(Key(key, name.encode()), record, 0.0)
+    ledger.close()
+    (master / "log" / ITEM / "7.txt").write_text("8.txt")
+    session = Checkpointing(str(master))
+    session.ledger = path
+    with closing(sqlite3.connect(path)) as db:
+        count, faults = verify_ledger(session, db, number, sizes=False)
+    assert (count, [(fault.path, fault.what) for fault in faults]) == (
+        2 * FILES,
+        [(f"log/{ITEM}/7.txt", "content")],
+    )
+    assert session.held == 0

@@ -1,0 +1,34 @@
+"""Folders of a run that stores nothing."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from rla_client.errors import ArgumentError
+from rla_client.nowhere import Nowhere
+
+
+def test_a_forked_process_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    nowhere = Nowhere("table", "info", "noip")
+    assert list(tmp_path.iterdir()) == []
+    folder = nowhere.log_dir()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if nowhere.log_dir() != folder else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert nowhere.log_dir() == folder
+    assert Path(folder).is_dir()
+
+
+def test_without_a_folder_for_temporary_files_it_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(ArgumentError, match="set TMPDIR"):
+        Nowhere("table", "info", "noip").log_dir()

@@ -1,0 +1,49 @@
+"""The master is full while small files are sent in batches: nothing that is not whole has a final name."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from replication_lab import Node, Sshd, items_only, missing_sshd, random_bytes, same_trees, tree, wait_until
+
+from rla_agent.replicate import register, replication_status
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root"),
+    pytest.mark.skipif(bool(missing_sshd), reason=missing_sshd or "sshd is there"),
+]
+FILES, FILE_BYTES = 300, 20_000
+
+
+def test_small_files_on_a_full_master(tmp_path: Path) -> None:
+    master = Sshd(tmp_path / "sshd")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "rla-test", str(master.root)], check=True)
+    node = Node(tmp_path / "node", master.start().remote())
+    try:
+        register(node.state, node.root, node.config)
+        for number in range(FILES):
+            (node.item("results") / f"{number}.bin").write_bytes(random_bytes(FILE_BYTES, number))
+        node.run()
+        node.start()
+
+        def full() -> bool:
+            targets = replication_status(node.state)["targets"]
+            return bool(targets) and "full" in targets[0].get("reason", "")
+
+        def check() -> None:
+            here = items_only(tree(node.root))
+            there = items_only(tree(master.root, (".rla-tmp",)))
+            assert there.items() <= here.items(), "a file that is not whole has a final name"
+
+        wait_until(full, 30, "status saying that the master is full")
+        check()
+        subprocess.run(["mount", "-o", "remount,size=60m", str(master.root)], check=True)
+        wait_until(lambda: same_trees(node, master.root), 60, "the master's tree being equal")
+    finally:
+        node.kill()
+        master.stop()
+        subprocess.run(["umount", "-l", str(master.root)], check=True)
