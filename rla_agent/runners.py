@@ -18,7 +18,7 @@ from rla_agent.sinks.checkpoint import Outcome as Checkpointed
 from rla_agent.sinks.checkpoint import release, retain, run_checkpoint
 from rla_agent.sinks.figure import RENDER_JOBS, parse_figure, run_figure
 from rla_agent.sinks.files import Outcome, parse_code, run_code
-from rla_agent.sinks.snapshot import release_snapshot, run_snapshot
+from rla_agent.sinks.snapshot import run_snapshot
 from rla_agent.stream import MARKS_FIELD
 from rla_agent.stream_reading import CHECKPOINT_JOB
 from rla_client.checkpoint_job import JOB_KIND as CHECKPOINT_KIND
@@ -94,13 +94,13 @@ def snapshot(fields: dict[str, Any], context: JobContext) -> None:
     try:
         folder = _item_folder(context, job.kind)
     except RlaError:
-        release_snapshot(job, context.blobs)
+        release(job, context.blobs)
         raise
     try:
         result = run_snapshot(job, context.blobs, folder)
     except OSError as error:
         raise RetryLaterError(str(error)) from error
-    release_snapshot(job, context.blobs)
+    release(job, context.blobs)
     if not result.durable and result.outcome is not Checkpointed.SUPERSEDED:
         _log.warning("snapshot %s: %s: %s", folder / job.names[0], result.outcome.value, result.reason)
 

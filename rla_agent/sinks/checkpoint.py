@@ -50,6 +50,7 @@ from rla_client.checkpoint_job import (
     stream_key,
 )
 from rla_client.checkpoint_retention import list_saved, read_stamp, remove_superseded
+from rla_client.snapshot_job import SnapshotJob
 from rla_client.storage import TEMP_PREFIX, fsync_folder
 
 PIECE_BYTES = 4 << 20  # read, checksummed and written at a time
@@ -127,8 +128,8 @@ def run_checkpoint(job: CheckpointJob, blobs: Path, final: Path) -> CheckpointRe
     return CheckpointResult(Outcome.WRITTEN, size=size)
 
 
-def release(job: CheckpointJob, blobs: Path) -> None:
-    """Give the job's slot back or remove its blob. Call it after `run_checkpoint`, again if unsure."""
+def release(job: CheckpointJob | SnapshotJob, blobs: Path) -> None:
+    """Give the job's slot back or remove its blob. Call it when the job has run, again if unsure."""
     source = job.source
     if isinstance(source, BlobSource):
         with suppress(OSError):

@@ -6,7 +6,7 @@
 2. The bytes go to a temp file named after the job (a replay starts it afresh), then fsync.
 3. Each name left gets the file by rename, the last by the temp file itself, those before by a
    second link; then fsync of the folder. From here on the snapshot is durable.
-4. `release_snapshot`: the slot becomes FREE, or the blob is removed.
+4. `checkpoint.release`: the slot becomes FREE, or the blob is removed.
 
 Slots and blobs are read by the rules of checkpoint.py. Nothing here unpickles.
 """
@@ -30,11 +30,8 @@ from rla_agent.sinks.checkpoint import (
 )
 from rla_client.checkpoint_job import (
     ARENA_DATA_OFFSET,
-    SLOT_FREE,
-    SLOT_HEADER,
     ArenaSource,
     BlobSource,
-    slot_header_offset,
 )
 from rla_client.snapshot_job import SnapshotJob, saved_order
 from rla_client.storage import TEMP_PREFIX, fsync_folder
@@ -78,25 +75,6 @@ def run_snapshot(job: SnapshotJob, blobs: Path, folder: Path) -> CheckpointResul
             temp.unlink()
     fsync_folder(folder)
     return CheckpointResult(Outcome.WRITTEN, size=size)
-
-
-def release_snapshot(job: SnapshotJob, blobs: Path) -> None:
-    """Give the job's slot back or remove its blob. Call it after `run_snapshot`, again if unsure."""
-    source = job.source
-    if isinstance(source, BlobSource):
-        with suppress(OSError):
-            (blobs / source.blob).unlink()
-        return
-    try:
-        descriptor = _open_arena(source, blobs, os.O_RDWR)
-    except _SourceError:
-        return
-    try:
-        with suppress(_SourceError):
-            _check_slot(descriptor, source)
-            os.pwrite(descriptor, SLOT_HEADER.pack(SLOT_FREE, source.number), slot_header_offset(source.slot))
-    finally:
-        os.close(descriptor)
 
 
 def _names_left(job: SnapshotJob, folder: Path) -> tuple[list[str], Outcome]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rla_agent.sinks.checkpoint import Outcome
-from rla_agent.sinks.snapshot import release_snapshot, run_snapshot
+from rla_agent.sinks.checkpoint import Outcome, release
+from rla_agent.sinks.snapshot import run_snapshot
 from rla_client.arena import Arena, create_arena
 from rla_client.checkpoint_job import SLOT_BUSY, SLOT_FREE, ArenaSource, BlobSource
 from rla_client.snapshot_job import SnapshotJob, encode_footer, saved_order
@@ -65,8 +65,8 @@ def test_done_once_and_a_replay_changes_nothing(desk: Desk, way: str) -> None:
     assert desk.orders() == {"itr_5.pkl": 5, "params.pkl": 5}
     inode = (desk.folder / "params.pkl").stat().st_ino
     assert desk.run(job) is Outcome.ALREADY
-    release_snapshot(job, desk.blobs)
-    release_snapshot(job, desk.blobs)
+    release(job, desk.blobs)
+    release(job, desk.blobs)
     assert desk.run(job) is Outcome.ALREADY
     assert (desk.folder / "params.pkl").stat().st_ino == inode
     assert desk.arena.header(0)[0] == SLOT_FREE
