@@ -27,6 +27,8 @@ START_INTERVAL_S = 60.0
 FLUSH_ASK_AGAIN_S = 0.25
 LOOK_INTERVAL_S = 1.0  # at where the agent serves, while it does not take what is sent
 SEND_QUEUE_MESSAGES = 64
+REFUSED_PAUSE_S = 0.010  # a refused send costs 2.3 us; at most a hundred a second
+PENDING_MAX_BYTES = 1 << 20  # of a message; beyond, the agent reads the file, which is as fast
 
 _inherited: list[object] = []  # sockets of the parent: never closed, never collected, in the child
 

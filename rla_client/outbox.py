@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.autostart import agent_alive, memory_apart
 from rla_client.errors import PlaceError, SpoolError
-from rla_client.messenger import Messenger
+from rla_client.messenger import PENDING_MAX_BYTES, REFUSED_PAUSE_S, Messenger
 from rla_client.places import Places
 from rla_client.protocol import FrameKind, encode_frame, pack
 from rla_client.quota import Quota
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from rla_client.config import AgentConfig
 
 SEND_INTERVAL_S = 0.005  # ten or more rows share a message at high rates
-REFUSED_PAUSE_S = 0.010  # a refused send costs 2.3 us; at most a hundred a second
-PENDING_MAX_BYTES = 1 << 20  # beyond, the agent reads the file, which is as fast
 WAITING_MAX_BYTES = 16 << 20  # what a training process may hold while its spool cannot be written
 RETRY_S = 0.05  # between attempts to write to a spool that refused
 FULL_RECHECK_S = 1.0
@@ -109,8 +107,6 @@ class Outbox:
         self._full: str | None = None
         self._blocked = True  # take the slow way: no writer, something waits, or spool full
         self._closed = False
-
-    # -- records ------------------------------------------------------------------------------
 
     def put(self, kind: int, payload: bytes, now: float, is_row: int = 0) -> bool:
         """Append one frame. Returns with the frame in the page cache, or waiting, or counted.
@@ -208,8 +204,6 @@ class Outbox:
     def agent_alive(self, *, memory: bool = False) -> bool:
         """Whether an agent serves this machine now; with `memory`, one that sees our /dev/shm."""
         return agent_alive(self._places) and not (memory and memory_apart(self._places))
-
-    # -- the slow way -------------------------------------------------------------------------
 
     def _put_slowly(self, frame: bytes, is_row: int) -> bool:
         if self._closed or self._dropping:
@@ -325,8 +319,6 @@ class Outbox:
                 self._writer.append(mark, 0)
                 self._reported_lost = lost
 
-    # -- messages -----------------------------------------------------------------------------
-
     def _forget_pending(self) -> None:
         self._pending = bytearray()
         writer = self._writer
@@ -387,8 +379,6 @@ class Outbox:
         if gone:
             warn_rarely(self._warned, "gone", "the spool folder %s is gone, and its rows", writer.folder)
         return gone
-
-    # -- fork ---------------------------------------------------------------------------------
 
     def after_fork_in_child(self) -> None:
         """Forget the parent's stream without touching it."""

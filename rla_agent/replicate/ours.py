@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import socket
 
+from rla_agent.replicate import registry
 from rla_agent.replicate.scan import Scanner, Scope
 from rla_agent.replicate.target import TargetError
+from rla_client.places import find_places
 
 
 class NewerHereError(TargetError):
@@ -26,15 +28,22 @@ class NewerHereError(TargetError):
 
 
 class Ours:
-    """Which items of a data root were made on this machine; remembers the last, for they come in groups."""
+    """Which items of a data root were made here: it is sent from this machine, and their runs are of it.
+
+    Remembers the last one, for files come in groups.
+    """
 
     def __init__(self, root: str) -> None:
+        known = {os.path.realpath(entry.data_root) for entry in registry.entries(find_places().state)}
+        self._sent_from_here = os.path.realpath(root) in known  # else it is a copy, whoever made the runs
         self._scanner = Scanner(os.fsencode(root), Scope(host=""))
         self._host = socket.gethostname()
         self._last: tuple[str, bool] = ("", False)
 
     def made(self, item: str) -> bool:
         """Whether run.json here says so; False of an item that is not here."""
+        if not self._sent_from_here:
+            return False
         if self._last[0] != item:
             run = self._scanner.run(item)
             self._last = item, run is not None and run.host == self._host

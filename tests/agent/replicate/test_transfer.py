@@ -13,7 +13,7 @@ import pytest
 from faulty_link import Proxy
 from replication_lab import ITEM, Node, Sshd, items_only, random_bytes, same_trees, tree, wait_until
 
-from rla_agent.replicate import replication_status, settings, transfer
+from rla_agent.replicate import register, replication_status, settings, transfer
 from rla_agent.replicate.cli import verify_database
 from rla_agent.replicate.folder import FolderSession
 from rla_agent.replicate.pushing import push
@@ -314,9 +314,13 @@ def test_a_damaged_ledger_is_set_aside(tmp_path: Path) -> None:
     db.close()
 
 
-def test_what_is_newer_here_or_of_a_run_of_this_machine_stays(tmp_path: Path) -> None:
+def test_what_is_newer_here_or_of_a_run_of_this_machine_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A pull into the data root of the machine that writes the run: the master's copy lags behind."""
     remote, local = tmp_path / "master", tmp_path / "data"
+    monkeypatch.setenv("RLA_STATE_DIR", str(tmp_path / "state"))
+    register(tmp_path / "state", local, tmp_path / "rla_config.yaml")
     for root, host in ((remote, "x"), (local, socket.gethostname())):
         for item in (ITEM, OTHER):
             folder = root / "log" / item
@@ -336,6 +340,10 @@ def test_what_is_newer_here_or_of_a_run_of_this_machine_stays(tmp_path: Path) ->
     assert all("it stays" in line for line in tally.failed)
     lost, run = f"log/{ITEM}/lost.json", f"log/{OTHER}/run.json"
     assert {**tree(local), run: ""} == {**before, run: "", lost: tree(remote)[lost]}
+    copied = tmp_path / "copied"  # of the same runs, but nothing is sent from it: it follows the master
+    shutil.copytree(local, copied)
+    pull(FolderSession(str(remote)), str(copied), Selection())
+    assert (copied / "log" / ITEM / "progress.csv").read_text() == "a\n1\n"
 
 
 def test_a_copy_that_has_grown_follows_also_when_the_masters_is_cut(tmp_path: Path) -> None:
