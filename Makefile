@@ -7,8 +7,8 @@ DEMO := demo_data
 DEMO_ENV := RLA_STATE_DIR=$(CURDIR)/$(DEMO)/state
 TIMESTEPS ?= 150000
 PYTEST_ARGS ?=
-# with `loadfile`, xdist waits for ever after it replaced a crashed worker: end the run there instead
-PARALLEL := -n 2 --dist loadfile --max-worker-restart 0
+# three, as tests mostly wait. With `loadfile`, xdist hangs after it replaced a crashed worker: end there
+PARALLEL := -n 3 --dist loadfile --max-worker-restart 0
 
 .PHONY: help venv demo test test-wheel check bench soak mutants clean
 .DEFAULT_GOAL := help

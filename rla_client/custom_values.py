@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -39,8 +38,6 @@ MARK = "__rla_"  # a user's key that begins so is kept by ITEMS_KEY
 MAX_DEPTH = 100  # what contains itself ends here
 _PLAIN = (type(None), bool, int, float, str)
 _MARKED: dict[type, str] = {tuple: TUPLE_KEY, set: SET_KEY, frozenset: FROZEN_KEY}
-
-_log = logging.getLogger("rla_client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +198,9 @@ def _join_object(value: dict[str, Any], arrays: Mapping[str, Any]) -> Any:  # no
     try:
         return known[-1].from_plain(plain)
     except Exception as error:  # noqa: BLE001 - the user's function; nothing it was to read may be lost
-        _log.warning(
+        import logging  # noqa: PLC0415 - not at import of the package
+
+        logging.getLogger("rla_client").warning(
             "custom data of type %s stays plain data, its from_plain failed: %s: %s",
             known[-1].name, type(error).__name__, error,
         )  # fmt: skip
