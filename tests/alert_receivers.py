@@ -1,4 +1,6 @@
-"""Where alerts arrive in tests: a real SMTP server and a real HTTP server on loopback, and their key.
+"""Alerts in tests: a training process they are about, and where they arrive.
+
+These are a real SMTP server and a real HTTP server on loopback, and their key.
 
 Both note what they accepted. `SmtpServer` speaks EHLO, STARTTLS, AUTH PLAIN and LOGIN, MAIL, RCPT, DATA;
 `hang` makes it accept connections and say nothing, `refuse` answers a command with a code.
@@ -12,6 +14,8 @@ import socket
 import socketserver
 import ssl
 import subprocess
+import sys
+import textwrap
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +25,8 @@ from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:
@@ -231,3 +237,99 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+# -- what alerts are about ---------------------------------------------------------------------
+
+TRAINING = """
+import sys
+from rla_client import exp_manager, logger, time_step_holder
+exp_manager.configure("table", rla_config=sys.argv[1], data_root=sys.argv[2])
+exp_manager.set_hyper_param(seed=3)
+exp_manager.add_record_param(["seed"])
+exp_manager.log_files_gen()
+logger.record_tabular("a", 1.0)
+logger.dump_tabular()
+print("up", flush=True)
+for number, line in enumerate(sys.stdin, 1):
+    word = line.strip()
+    if word == "raise":
+        raise ValueError("it went wrong")
+    if word == "flush":
+        print("flushed", logger.flush(20), flush=True)
+        continue
+    time_step_holder.set_time(number)
+    logger.record_tabular("a", float(word))
+    logger.dump_tabular()
+    print("row", flush=True)
+"""
+
+
+class Training:
+    """A training process that is told what to do."""
+
+    def __init__(self, config: Path, root: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", TRAINING, str(config), str(root)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.hear("up")
+
+    def hear(self, word: str) -> str:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(word):
+                return line
+        _, errors = self.process.communicate()
+        pytest.fail(f"the training process ended: {errors}")
+
+    def say(self, *words: object) -> None:
+        assert self.process.stdin is not None
+        for word in words:
+            self.process.stdin.write(f"{word}\n")
+            self.process.stdin.flush()
+            if word != "raise":
+                self.hear("flushed" if word == "flush" else "row")
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(30)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def write_config(folder: Path, rules: str, channels: str) -> Path:
+    """An rla_config.yaml with these rules and channels."""
+    folder.mkdir(exist_ok=True)
+    lines = [
+        "LOG_USED: [csv]",
+        "AGENT:",
+        "  commit_interval_s: 0.1",
+        "  stall_s: 2",
+        "  alerts:",
+        "    channels:",
+    ]
+    text = (
+        "\n".join(lines)
+        + "\n"
+        + textwrap.indent(textwrap.dedent(channels).strip(), "      ")
+        + "\n    rules:\n"
+    )
+    path = folder / "rla_config.yaml"
+    path.write_text(text + textwrap.indent(textwrap.dedent(rules).strip(), "      ") + "\n")
+    return path
+
+
+def hooked(folder: Path, rules: str, url: str) -> Path:
+    return write_config(folder, rules, f"chat: {{kind: webhook, url: '{url}', timeout_s: 20}}")
+
+
+def events(hook: HookServer) -> list[str]:
+    return [alert["event"] for body in hook.bodies for alert in body["alerts"]]
+
+
+def sent(agent: Any) -> int:
+    return sum(entry["sent"] for entry in agent.status()["alerts"]["channels"])

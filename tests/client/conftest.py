@@ -24,6 +24,7 @@ from rla_client.outbox import Outbox
 from rla_client.places import Places
 from rla_client.protocol import FrameKind, iter_frames, unpack
 from rla_client.recorders import RecordingTarget, bind
+from rla_client.recording import SINKS
 from rla_client.render import FigureUnpickler, decorate
 
 if TYPE_CHECKING:
@@ -150,3 +151,26 @@ def fresh_manager(places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     exp_manager.__dict__.update(vars(ExpManager()))
     time_step_holder.set_time(0)
     os.environ.pop("RLA_RUN", None)
+
+
+@pytest.fixture
+def plain_logger(places: Places, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The logger as after import; no agent is started."""
+    stop_autostart(places)
+    for name in ("OPENAI_LOGDIR", "OPENAI_LOG_FORMAT"):
+        monkeypatch.delenv(name, raising=False)
+    time_step_holder.set_time(0)
+    logging.getLogger("rla_client").disabled = True
+    yield
+    logging.getLogger("rla_client").disabled = False
+    logger.reset()
+    logger.get_current().forget_pending()
+    time_step_holder.set_time(0)
+    os.environ.pop("RLA_RUN", None)
+
+
+@pytest.fixture
+def log_folder(plain_logger: None, tmp_path: Path) -> Path:
+    """The logger writes here, to all outputs."""
+    logger.configure(tmp_path / "logs", SINKS)
+    return tmp_path / "logs"

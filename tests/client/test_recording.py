@@ -1,4 +1,4 @@
-"""The logger object: its edges. The API as users call it is in test_logger.py."""
+"""The logger object: its edges. The API as users call it is in test_logger_rows.py and _outputs."""
 
 from __future__ import annotations
 

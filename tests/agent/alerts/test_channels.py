@@ -48,12 +48,6 @@ def smtp(pair: tuple[Path, Path]) -> Iterator[SmtpServer]:
         yield server
 
 
-@pytest.fixture
-def hook() -> Iterator[HookServer]:
-    with serving(HookServer()) as server:
-        yield server
-
-
 def mail(receiver: SmtpServer, folder: Path, **more: Any) -> Route:
     login = {"username": "me", "credentials_file": "secret", "ca_file": "ca.pem"} if receiver.password else {}
     settings = {"to": ("you@example.org", "us@example.org"), "sender": "rla@example.org", "timeout_s": 10.0}

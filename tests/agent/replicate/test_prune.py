@@ -13,13 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 from replication_lab import ITEM, Node, Sshd, free_port, random_bytes, tree, wait_same, wait_until
 
-from rla_agent import prune_command
 from rla_agent.replicate import replication_status
 from rla_agent.replicate.cli import verify_database
 from rla_agent.replicate.fetch_back import fetch_noted
@@ -27,7 +24,6 @@ from rla_agent.replicate.folder import FolderSession
 from rla_agent.replicate.hints import Announcer
 from rla_agent.replicate.ledger import PRUNED
 from rla_agent.replicate.prune import PruneError, Pruner
-from rla_agent.replicate.prune_note import is_pruned
 from rla_agent.replicate.prune_plan import Rules
 from rla_client.config import load_config
 from rla_client.database.fsck import find_faults
@@ -255,18 +251,6 @@ def test_a_ledger_that_somebody_holds(pruner: Pruner, sent: Node, master: Sshd) 
     assert "error: the ledger cannot be read or written" in done.stderr
 
 
-def test_a_damaged_note_still_keeps_the_masters_copy(tmp_path: Path) -> None:
-    root, path = os.fsencode(tmp_path), f"checkpoint/{ITEM}/checkpoint_10.pt".encode()
-    note = tmp_path / "checkpoint" / ITEM / PRUNED_FOLDER / "checkpoint_10.pt.json"
-    assert not is_pruned(root, path)
-    note.parent.mkdir(parents=True)
-    assert not is_pruned(root, path)
-    note.write_bytes(b"")
-    assert is_pruned(root, path)
-    (note.parent.parent / "checkpoint_10.pt").write_bytes(b"back")
-    assert not is_pruned(root, path)
-
-
 class Rewriting(FolderSession):
     """While it is read on the master, the file is written anew here."""
 
@@ -364,42 +348,8 @@ def test_results_when_named_and_more_kept_when_asked(sent: Node) -> None:
     assert "in 3 file(s)" in shown.stdout  # one checkpoint, two figures
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ({}, "no database is replicated"),
-        ({"older_than": "1d", "kind": ["log"]}, "never pruned"),
-        ({"older_than": "soon"}, "is no age"),
-        ({"free": "much"}, "is no size"),
-        ({"free": "1G", "data_root": Path("/tmp")}, "/tmp is not replicated"),
-    ],
-)
-def test_the_words_of_the_command(
-    words: dict[str, Any],
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("RLA_STATE_DIR", str(tmp_path / "state"))
-    with pytest.raises(typer.Exit):
-        prune_command.prune(**words)
-    assert says in capsys.readouterr().err
-
-
 def test_without_a_limit_it_asks_for_one(node: Node) -> None:
     assert "say what may go" in prune(node).stderr
-
-
-def test_ages_and_sizes() -> None:
-    assert [prune_command.seconds_of(text) for text in ("", "90s", "12h", "1.5d")] == [0, 90, 43200, 129600]
-    assert [prune_command.bytes_of(text, "") for text in ("", "7", "2K", "1.5GiB", "3 tb")] == [
-        0,
-        7,
-        2048,
-        3 << 29,
-        3 << 40,
-    ]
 
 
 @pytest.mark.soak

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
 import sys
 import time
 import types
@@ -148,3 +149,26 @@ def write_old_pickle(protocol: int = 2, **state: object) -> bytes:
     finally:
         for name in modules:
             del sys.modules[name]
+
+
+@pytest.fixture
+def rla() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run `rla WORDS` in a process of its own."""
+    return run_rla
+
+
+def run_rla(
+    *words: str, cwd: Path | None = None, columns: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **({"COLUMNS": str(columns)} if columns else {})}
+    environment.setdefault("PYTHONPATH", str(TESTS))
+    command = [sys.executable, "-m", "rla_client.database.cli", *words]
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )

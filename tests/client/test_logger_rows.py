@@ -1,53 +1,28 @@
-"""The logger's API, up to what it hands to the spool."""
+"""The logger's API, up to what it hands to the spool: values, and the rows they become."""
 
 from __future__ import annotations
 
-import logging
 import math
-import os
-import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from spooled import events, openings, rows, stop_autostart, text_of, values
+from spooled import rows, text_of, values
 
 from rla_client import logger, time_step_holder
-from rla_client.errors import ArgumentError, NotConfiguredError
+from rla_client.errors import ArgumentError
 from rla_client.places import Places
 from rla_client.protocol import TextTarget
 
-ALL_SINKS = ("stdout", "log", "csv", "json", "tensorboard")
-
-
-@pytest.fixture(autouse=True)
-def _plain(places: Places, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    stop_autostart(places)
-    for name in ("OPENAI_LOGDIR", "OPENAI_LOG_FORMAT"):
-        monkeypatch.delenv(name, raising=False)
-    time_step_holder.set_time(0)
-    logging.getLogger("rla_client").disabled = True
-    yield
-    logging.getLogger("rla_client").disabled = False
-    logger.reset()
-    logger.get_current().forget_pending()
-    time_step_holder.set_time(0)
-    os.environ.pop("RLA_RUN", None)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    logger.configure(tmp_path / "logs", ALL_SINKS)
-    return tmp_path / "logs"
+pytestmark = pytest.mark.usefixtures("plain_logger")
 
 
 # -- values ------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("log_folder")
 def test_a_dump_returns_the_row_with_clock_and_time_and_clears(places: Places) -> None:
     logger.set_time(7)
     logger.record_tabular("a/x", 1)
@@ -65,13 +40,13 @@ def test_a_dump_returns_the_row_with_clock_and_time_and_clears(places: Places) -
     assert written.values == {"a/x": 1, "a/y": 2.5}
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("log_folder")
 def test_an_empty_dump_writes_nothing(places: Places) -> None:
     assert logger.dumpkvs() == {}
     assert rows(places) == []
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("log_folder")
 def test_the_last_value_of_a_key_counts_as_it_was_at_the_call(places: Places) -> None:
     array = np.array([1.0, 2.0])
     logger.record_tabular("a", 1)
@@ -82,7 +57,7 @@ def test_the_last_value_of_a_key_counts_as_it_was_at_the_call(places: Places) ->
     assert values(places) == [{"a": 2, "array": [1.0, 2.0]}]
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("log_folder")
 def test_numbers_of_every_kind(places: Places) -> None:
     torch = pytest.importorskip("torch")
     given: dict[str, Any] = {
@@ -109,7 +84,7 @@ def test_numbers_of_every_kind(places: Places) -> None:
     assert [type(row[key]) for key in ("np32", "npint", "npbool", "torchint")] == [float, int, bool, int]
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("log_folder")
 def test_text_is_kept_and_warned_about_once_a_key(places: Places) -> None:
     for _ in range(3):
         logger.record_tabular("phase", "warm-up")
@@ -121,7 +96,7 @@ def test_text_is_kept_and_warned_about_once_a_key(places: Places) -> None:
     assert "TensorBoard" in warnings
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("log_folder")
 def test_keys_and_texts_that_cannot_be_encoded_harm_nothing(places: Places) -> None:
     logger.record_tabular("bad\udc80key", 1)
     logger.record_tabular("text", "bad\udc80")
@@ -134,7 +109,7 @@ def test_keys_and_texts_that_cannot_be_encoded_harm_nothing(places: Places) -> N
     assert second == {"next": 1}
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("log_folder")
 def test_a_row_of_too_many_keys_is_refused_and_the_next_one_works(places: Places) -> None:
     for number in range(65537):
         logger.record_tabular(f"k{number}", number)
@@ -145,7 +120,7 @@ def test_a_row_of_too_many_keys_is_refused_and_the_next_one_works(places: Places
     assert values(places) == [{"a": 1}]
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("log_folder")
 def test_dicts_pairs_and_prefixes(places: Places) -> None:
     logger.logkvs({"x": 1, "y": 2}, prefix="eval/", exclude="csv")
     logger.log_key_value(["a", "b"], [3, 4], "pre/")
@@ -155,7 +130,7 @@ def test_dicts_pairs_and_prefixes(places: Places) -> None:
     assert row.excluded == {"eval/x": ["csv"], "eval/y": ["csv"]}
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("log_folder")
 def test_means_are_of_the_values_since_the_last_dump(places: Places) -> None:
     for value in (1, 2, np.float32(6)):
         logger.logkv_mean("m", value)
@@ -167,7 +142,7 @@ def test_means_are_of_the_values_since_the_last_dump(places: Places) -> None:
         logger.logkv_mean("m", "text")
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("log_folder")
 def test_moving_average_is_silent_until_the_window_is_full(places: Places) -> None:
     for value in (1, 2, 3, 7):
         logger.ma_record_tabular("ma", value, 3)
@@ -176,7 +151,7 @@ def test_moving_average_is_silent_until_the_window_is_full(places: Places) -> No
     assert [row.get("ma") for row in values(places)] == [None, None, 2.0, 4.0]
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("log_folder")
 def test_ignore_nan_leaves_nan_out_of_the_window(places: Places) -> None:
     for value in (1.0, math.nan, 3.0):
         logger.ma_record_tabular("kept", value, 2, ignore_nan=True)
@@ -195,7 +170,7 @@ def test_moving_average_refuses_what_it_cannot_mean() -> None:
         logger.ma_record_tabular("ma", "x", 3)
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("log_folder")
 def test_freq_lets_a_key_pass_every_n_time_steps(places: Places) -> None:
     for step in range(8):
         logger.set_time(step)
@@ -219,7 +194,7 @@ def test_a_new_experiment_remembers_nothing_of_the_former(places: Places, tmp_pa
     assert logger.get_current().level == logger.INFO
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("log_folder")
 def test_exclude_holds_for_that_record_only(places: Places) -> None:
     logger.record_tabular("a", 1, exclude=("csv", "tensorboard"))
     logger.record_tabular("b", 1, exclude="log")
@@ -237,7 +212,7 @@ def test_exclude_names_outputs() -> None:
         logger.record_tabular("a", 1, exclude="cvs")
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("log_folder")
 def test_excluded_from_stdout_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     logger.record_tabular("shown", 1)
@@ -246,161 +221,6 @@ def test_excluded_from_stdout_is_not_printed(capsys: pytest.CaptureFixture[str])
     printed = capsys.readouterr().out
     assert "| shown " in printed
     assert "hidden" not in printed
-
-
-# -- text --------------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("folder")
-def test_levels_gate_stdout_and_log_and_nothing_else(
-    places: Places, capsys: pytest.CaptureFixture[str]
-) -> None:
-    capsys.readouterr()
-    logger.set_time(4)
-    logger.set_level(logger.ERROR)
-    logger.debug("d")
-    logger.info("i", 1)
-    logger.warn("careful", 2)
-    logger.error("e")
-    logger.backup("kept")
-    logger.set_level(logger.DISABLED)
-    logger.error("e2")
-    assert capsys.readouterr().out == "e\n[BACKUP] 4 : kept\n"
-    assert text_of(places).splitlines()[-2:] == ["e", "[BACKUP] 4 : kept"]
-    assert text_of(places, TextTarget.WARN) == "[WARN] 4 : careful 2\ne\ne2\n"
-    assert text_of(places, TextTarget.BACKUP) == "[BACKUP] 4 : kept\n"
-
-
-@pytest.mark.usefixtures("folder")
-def test_log_joins_with_spaces_and_survives_a_bad_str(places: Places) -> None:
-    class Bad:
-        def __str__(self) -> str:
-            raise RuntimeError("no")
-
-    logger.log("a", 1, 2.5, Bad(), "ü\udc80")
-    assert text_of(places).splitlines()[-1] == "a 1 2.5 <Bad: str() failed: RuntimeError('no')> ü\\udc80"
-
-
-def test_level_constants() -> None:
-    found = [logger.DEBUG, logger.INFO, logger.WARN, logger.ERROR, logger.DISABLED, logger.BACKUP]
-    assert found == [10, 20, 30, 40, 50, 60]
-
-
-@pytest.mark.usefixtures("folder")
-def test_a_closed_pipe_or_no_stdout_never_raises(monkeypatch: pytest.MonkeyPatch, places: Places) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    with open(writing, "w") as pipe:
-        monkeypatch.setattr(sys, "stdout", pipe)
-        logger.log("to nobody")
-        logger.record_tabular("a", 1)
-        logger.dump_tabular()
-        monkeypatch.setattr(sys, "stdout", None)
-        logger.log("nowhere")
-        with pytest.raises(BrokenPipeError):
-            pipe.flush()
-        monkeypatch.undo()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), writing)
-    assert values(places) == [{"a": 1}]
-
-
-def test_before_any_configuration_everything_prints_and_nothing_is_written(
-    places: Places, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert logger.get_dir() is None
-    logger.record_tabular("a", 1)
-    logger.warn("w")
-    assert "a" in logger.dump_tabular()
-    assert logger.flush(0.1) is True
-    assert "| a " in capsys.readouterr().out
-    assert openings(places) == []
-
-
-# -- configuration -----------------------------------------------------------------------------
-
-
-def test_configure_takes_defaults_from_the_environment(
-    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("OPENAI_LOGDIR", str(tmp_path / "env"))
-    monkeypatch.setenv("OPENAI_LOG_FORMAT", "csv,json")
-    logger.configure()
-    assert logger.get_dir() == str(tmp_path / "env")
-    assert (tmp_path / "env").is_dir()
-    assert openings(places)[0]["sinks"] == ["csv", "json"]
-    logger.record_tabular("a", 1)
-    logger.dump_tabular()
-    assert "| a " not in capsys.readouterr().out, "stdout is not among the outputs"
-
-
-def test_configure_without_anything_uses_a_temporary_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, places: Places
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    logger.configure()
-    assert Path(str(logger.get_dir())).parent == tmp_path
-    assert openings(places)[0]["sinks"] == ["csv", "log"]
-
-
-def test_configure_says_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"unknown output 'tb'.*tensorboard"):
-        logger.configure(tmp_path, ("tb",))
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ArgumentError, match="cannot make the log folder"):
-        logger.configure(tmp_path / "file" / "below", ("csv",))
-
-
-def test_suffix_and_file_names(places: Places, tmp_path: Path) -> None:
-    logger.configure(tmp_path, ("csv", "log"), log_suffix="_eval", file_names={"log": "debug.log"})
-    names = openings(places)[0]["names"]
-    assert names["csv"] == "progress_eval.csv"
-    assert names["log"] == "debug.log"
-    with pytest.raises(ArgumentError, match="leave its folder"):
-        logger.configure(tmp_path, ("csv",), file_names={"csv": "../x.csv"})
-
-
-def test_callback_sees_each_dump(tmp_path: Path) -> None:
-    seen: list[dict[str, Any]] = []
-    logger.configure(tmp_path, ("csv",), log_callback_fn=seen.append)
-    logger.record_tabular("a", 1)
-    row = logger.dump_tabular()
-    logger.dump_tabular()
-    assert seen == [row]
-    assert seen[0] is not row
-
-
-def test_scoped_configure_brings_the_former_logger_back(places: Places, tmp_path: Path, folder: Path) -> None:
-    with logger.scoped_configure(tmp_path / "inner", ("csv",)):
-        assert logger.get_dir() == str(tmp_path / "inner")
-        logger.record_tabular("inner", 1)
-        logger.dump_tabular()
-    assert logger.get_dir() == str(folder)
-    with pytest.raises(RuntimeError), logger.scoped_configure(tmp_path / "failed", ("csv",)):
-        raise RuntimeError("training broke")
-    assert logger.get_dir() == str(folder)
-    logger.record_tabular("outer", 1)
-    logger.dump_tabular()
-    assert {"outer": 1} in values(places)
-
-
-def test_reset_goes_back_to_printing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert logger.get_dir() == str(folder)
-    capsys.readouterr()
-    logger.reset()
-    assert logger.get_dir() is None
-    assert capsys.readouterr().out == ""
-
-
-def test_disabled_makes_no_file(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLA_MODE", "disabled")
-    logger.configure(tmp_path / "none", ALL_SINKS)
-    logger.record_tabular("a", 1)
-    assert logger.dump_tabular()["a"] == 1
-    logger.log("text")
-    logger.get_current()
-    assert logger.flush(1) is True
-    assert not (tmp_path / "none").exists()
-    assert openings(places) == []
 
 
 # -- MPI ---------------------------------------------------------------------------------------
@@ -460,16 +280,16 @@ def test_values_are_averaged_over_ranks_by_their_counts(places: Places, tmp_path
     assert values(places)[1] == {"only": 1}
 
 
-# -- clock, profiling, TensorBoard -------------------------------------------------------------
+# -- clock, profiling --------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("log_folder")
 def test_the_clock() -> None:
     logger.set_time(np.int64(3))
     assert logger.timestep() == logger.get_time() == time_step_holder.get_time() == 3
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("log_folder")
 def test_profile_adds_seconds(places: Places) -> None:
     with logger.ProfileKV("io"):
         pass
@@ -486,7 +306,7 @@ def test_profile_adds_seconds(places: Places) -> None:
     assert all(value >= 0 for value in row.values())
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("log_folder")
 def test_time_tracker_is_kept_out_of_the_csv(places: Places) -> None:
     with logger.open_time_tracker("roll"):
         pass
@@ -498,45 +318,10 @@ def test_time_tracker_is_kept_out_of_the_csv(places: Places) -> None:
     assert all("csv" in row.excluded[key] for key in row.values if key.startswith("time_used/"))
 
 
-@pytest.mark.usefixtures("folder")
-def test_a_summary_becomes_an_event_and_its_scalars_rows(places: Places) -> None:
-    from tensorboardX.proto.event_pb2 import Event
-    from tensorboardX.proto.summary_pb2 import Summary
-
-    logger.set_time(9)
-    summary = Summary(value=[Summary.Value(tag="tf/loss", simple_value=0.5)])
-    logger.log_from_tf_summary(summary)
-    logger.log_from_tf_summary(summary.SerializeToString())
-    logger.dump_tabular()
-    assert values(places) == [{"tf/loss": 0.5}]
-    sent = [Event.FromString(data) for data in events(places)]
-    assert [(event.step, event.summary.value[0].tag) for event in sent] == [(9, "tf/loss")] * 2
-    with pytest.raises(ArgumentError):
-        logger.log_from_tf_summary(b"\xff\xff\xff")
-
-
-def test_the_writer_needs_tensorboard_among_the_outputs(tmp_path: Path) -> None:
-    logger.configure(tmp_path, ("csv",))
-    with pytest.raises(ArgumentError, match="LOG_USED"):
-        logger.get_tbx_writer()
-
-
-@pytest.mark.usefixtures("folder")
-def test_the_writer_is_one_and_uses_the_clock(places: Places) -> None:
-    from tensorboardX.proto.event_pb2 import Event
-
-    logger.set_time(12)
-    writer = logger.get_tbx_writer()
-    assert logger.get_tbx_writer() is writer
-    writer.add_scalar("by/hand", 1.5)
-    sent = [Event.FromString(data) for data in events(places)]
-    assert [e.step for e in sent if e.summary.value and e.summary.value[0].tag == "by/hand"] == [12]
-
-
 # -- threads -----------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("log_folder")
 def test_rows_of_two_threads_are_whole(places: Places) -> None:
     logger.set_level(logger.DISABLED)
     logger.get_current().sinks = frozenset({"csv"})
@@ -554,16 +339,3 @@ def test_rows_of_two_threads_are_whole(places: Places) -> None:
     for name in ("a", "b"):
         seen = [row[name] for row in values(places) if name in row]
         assert seen == list(range(500)), f"{name}: each value once, in order"
-
-
-def test_names_that_readers_are_loaded_for() -> None:
-    assert callable(logger.read_csv)
-    assert callable(logger.read_json)
-    assert callable(logger.read_tb)
-    with pytest.raises(AttributeError):
-        _ = logger.no_such_name
-
-
-def test_errors_are_also_builtins() -> None:
-    assert issubclass(ArgumentError, ValueError)
-    assert issubclass(NotConfiguredError, RuntimeError)

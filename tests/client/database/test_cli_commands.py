@@ -1,3 +1,5 @@
+"""`rla` where it does something: compare, tag, remove, archive, plot, export; and its help."""
+
 from __future__ import annotations
 
 import csv
@@ -5,148 +7,24 @@ import importlib
 import io
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import typer
-from spooled import stop_autostart
 
 from rla_client.database.cli import COMMAND_MODULES
 from rla_client.database.terminal import text_width
-from rla_client.places import find_places
 
 MakeRun = Callable[..., str]
+Rla = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def rla(*words: str, cwd: Path | None = None, columns: int | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **({"COLUMNS": str(columns)} if columns else {})}
-    environment.setdefault("PYTHONPATH", str(Path(__file__).resolve().parents[3]))
-    command = [sys.executable, "-m", "rla_client.database.cli", *words]
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-
-
-def test_ls_in_a_pipe_has_no_colours_and_fits(root: Path, make_run: MakeRun) -> None:
-    for number in range(3):
-        make_run(number=number, info=f"&lr=0.1&env=a name that is long&seed={number}&more=1&and_more=2")
-    done = rla("ls", "-d", str(root))
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[0].split()[:4] == ["run", "state", "step", "took"]
-    assert lines[1].split()[:4] == ["2026/11/21/09-30-00-123456", "finished", "9", "1m00s"]
-    assert max(map(len, lines)) <= 80
-    assert "\x1b" not in done.stdout
-    narrow = rla("ls", "-d", str(root), columns=40)
-    assert max(map(len, narrow.stdout.splitlines())) <= 40
-    assert "2026/11/21/09-30-00-123456" in narrow.stdout
-
-
-def test_ls_json_and_csv(root: Path, make_run: MakeRun) -> None:
-    index = make_run(info="&lr=0.1", params={"lr": 0.1})
-    (row,) = json.loads(rla("ls", "-d", str(root), "--json").stdout)
-    assert (row["run"], row["lr"], row["step"], row["table"]) == (index, 0.1, 9, "task")
-    (cells,) = csv.DictReader(io.StringIO(rla("ls", "-d", str(root), "--csv").stdout))
-    assert cells["run"] == index
-
-
-def test_ls_sorts_filters_and_chooses_columns(root: Path, make_run: MakeRun) -> None:
-    for number, lr in enumerate([0.5, 0.1, 0.3]):
-        make_run(number=number, params={"lr": lr}, rows=number + 1)
-    done = rla("ls", "task", "-d", str(root), "-c", "lr,step,return", "--sort", "-lr", "-w", "lr > 0.2")
-    assert [line.split() for line in done.stdout.splitlines()] == [
-        ["lr", "step", "return"],
-        ["0.5", "0", "0"],
-        ["0.3", "2", "1"],
-    ]
-    assert len(rla("ls", "-d", str(root), "-n", "2").stdout.splitlines()) == 3
-    assert "no runs" in rla("ls", "-d", str(root), "-w", "lr == 77").stdout
-
-
-def test_the_database_of_a_project_without_config_is_found(tmp_path: Path) -> None:
-    program = "import rla_client; rla_client.init('task', config={'lr': 0.5}, track=['lr'])"
-    stop_autostart(find_places())  # the run's own files are enough
-    assert "no database here" in rla("ls", cwd=tmp_path).stderr
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True, timeout=60)
-    assert "lr" in rla("ls", cwd=tmp_path).stdout
-
-
-def test_the_database_is_found_beside_the_config(tmp_path: Path, root: Path, make_run: MakeRun) -> None:
-    make_run()
-    (tmp_path / "rla_config.yaml").write_text("")
-    deep = tmp_path / "src" / "deep"
-    deep.mkdir(parents=True)
-    assert "09-30-00" in rla("ls", cwd=deep).stdout
-    assert "09-30-00" in rla("ls", cwd=root / "log").stdout
-    lost = rla("ls", cwd=Path("/"))
-    assert lost.returncode == 1
-    assert "--data-root" in lost.stderr
-    assert "Traceback" not in lost.stderr
-
-
-def test_show_tells_everything_in_time(root: Path, make_run: MakeRun) -> None:
-    make_run(params={"lr": 0.1, "evil": "\x1b[31mred\u202e"}, rows=100)
-    rla("show", "-d", str(root))
-    times = []
-    for _ in range(3):
-        begin = time.perf_counter()
-        done = rla("show", "-d", str(root))
-        times.append(time.perf_counter() - begin)
-    text = done.stdout
-    for piece in (
-        "finished",
-        "time-step  99",
-        "hyper-parameters",
-        "return",
-        "checkpoint_100.pt",
-        "█",
-        "49.5",
-    ):
-        assert piece in text
-    assert "\x1b" not in text
-    assert "\u202e" not in text
-    assert "timestamp" not in text
-    assert " in 0 file(s)" not in text
-    assert max(map(len, text.splitlines())) <= 80
-    facts = json.loads(rla("show", "-d", str(root), "--json").stdout)
-    assert facts["metrics"]["return"] == 49.5
-    assert min(times) < 5  # the budget of 0.3 s is the benchmark's
-
-
-def test_show_and_ls_import_no_pandas(root: Path, make_run: MakeRun) -> None:
-    make_run()
-    for command in ("ls", "show"):
-        script = (
-            "import sys; from rla_client.database.cli import main\n"
-            f"sys.argv = ['rla', {command!r}, '-d', {str(root)!r}]\n"
-            "try:\n    main()\nexcept SystemExit:\n    pass\n"
-            "heavy = {'pandas', 'numpy', 'matplotlib', 'torch', 'pydantic', 'zmq'} & set(sys.modules)\n"
-            "print(sorted(heavy), file=sys.stderr)"
-        )
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
-        done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True
-        )
-        heavy = done.stderr.strip().splitlines()[-1]
-        assert "pydantic" not in heavy
-        assert "pandas" not in heavy
-        assert "matplotlib" not in heavy
-
-
-def test_diff_compare_tail_tag_note(root: Path, make_run: MakeRun) -> None:
+def test_diff_compare_tail_tag_note(rla: Rla, root: Path, make_run: MakeRun) -> None:
     make_run(number=1, params={"lr": 0.1, "same": 1})
     make_run(number=2, params={"lr": 0.2, "same": 1})
     text = rla("diff", "09-30-01", "09-30-02", "-d", str(root)).stdout
@@ -176,7 +54,7 @@ def test_diff_compare_tail_tag_note(root: Path, make_run: MakeRun) -> None:
     assert rla("tag", "@last", "no blanks please", "-d", str(root)).returncode == 1
 
 
-def test_rm_asks_refuses_live_runs_and_can_be_undone(root: Path, make_run: MakeRun) -> None:
+def test_rm_asks_refuses_live_runs_and_can_be_undone(rla: Rla, root: Path, make_run: MakeRun) -> None:
     index = make_run(number=1)
     make_run(number=2, state="running")
     folder = root / "log" / "task" / index
@@ -202,7 +80,7 @@ def test_rm_asks_refuses_live_runs_and_can_be_undone(root: Path, make_run: MakeR
     assert "empty" in rla("trash", "-d", str(root)).stdout
 
 
-def test_archive_and_migrate(root: Path, make_run: MakeRun) -> None:
+def test_archive_and_migrate(rla: Rla, root: Path, make_run: MakeRun) -> None:
     make_run()
     assert "copied 7 item(s) to arc/" in rla("archive", "@last", "-y", "-d", str(root)).stdout
     assert "7 were there already" in rla("archive", "@last", "-y", "-d", str(root)).stdout
@@ -215,7 +93,7 @@ def test_archive_and_migrate(root: Path, make_run: MakeRun) -> None:
     assert rla("migrate", "../x", "-t", "task", "-y", "-d", str(root)).returncode == 1
 
 
-def test_plot_export_tb(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
+def test_plot_export_tb(rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path) -> None:
     for number in range(4):
         make_run(number=number, params={"lr": 0.1 * (1 + number % 2)})
     for name in ("a.png", "b.pdf", "c.svg"):
@@ -282,29 +160,6 @@ def test_tensorboard_serves_the_chosen_runs_and_ends_with_us(
     assert list(tmp_path.glob("rla-tb-*")) == []
 
 
-def test_a_closed_pipe_is_no_error(root: Path, make_run: MakeRun) -> None:
-    for number in range(60):
-        make_run(number=number, kinds=("log",), rows=1)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
-    line = f"{sys.executable} -m rla_client.database.cli ls --json -d '{root}' | head -1"
-    done = subprocess.run(line, shell=True, capture_output=True, text=True, env=environment, check=True)
-    assert done.stdout == "[\n"
-    assert done.stderr == ""
-
-
-def test_on_a_terminal_states_have_colours(root: Path, make_run: MakeRun) -> None:
-    make_run()
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3]), "TERM": "xterm"}
-    environment.pop("NO_COLOR", None)
-    master, slave = pty.openpty()
-    command = [sys.executable, "-m", "rla_client.database.cli", "ls", "-d", str(root)]
-    with subprocess.Popen(command, stdout=slave, stderr=slave, stdin=slave, env=environment) as process:
-        process.wait(30)
-    os.close(slave)
-    assert b"\x1b[36mfinished\x1b[0m" in os.read(master, 65536)
-    os.close(master)
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -328,7 +183,7 @@ def test_on_a_terminal_states_have_colours(root: Path, make_run: MakeRun) -> Non
         "import",
     ],
 )
-def test_help_reads_well(command: str) -> None:
+def test_help_reads_well(rla: Rla, command: str) -> None:
     done = rla(*([command] if command else []), "--help")
     assert done.returncode == 0
     assert max(map(len, done.stdout.splitlines())) <= 80
@@ -348,38 +203,9 @@ def test_each_module_is_asked_for_by_its_commands() -> None:
         assert made == set(commands), name
 
 
-def test_the_table_as_argument_or_option(root: Path, make_run: MakeRun) -> None:
-    make_run(number=1, table="one")
-    make_run(number=2, table="two")
-    for words in (("ls", "two"), ("ls", "-t", "two"), ("ls", "two", "--table", "two")):
-        assert [row["table"] for row in json.loads(rla(*words, "--json", "-d", str(root)).stdout)] == ["two"]
-    assert "one table at a time" in rla("ls", "one", "-t", "two", "-d", str(root)).stderr
-
-
-def test_lists_are_shown_as_words_and_parameters_are_no_code(root: Path, make_run: MakeRun) -> None:
-    indices = [make_run(number=number) for number in range(2)]
-    for number, index in enumerate(indices):
-        folder = root / "code" / "task" / index
-        (folder / "train.py").write_text("same = 1\n")
-        (folder / "parameter.yaml").write_text(f"lr: {number}\n")
-    rla("tag", "@last", "best", "two", "-d", str(root))
-    lines = rla("ls", "-c", "tags,step", "-d", str(root)).stdout.splitlines()
-    assert [line.split() for line in lines] == [["tags", "step"], ["-", "9"], ["best", "two", "9"]]
-    assert "code: equal" in rla("diff", "09-30-00", "09-30-01", "-d", str(root)).stdout
-
-
-def test_a_column_that_no_run_has_is_named(root: Path, make_run: MakeRun) -> None:
-    make_run(params={"net": {"size": 3}})
-    for words in (("-c", "run,nope"), ("-s", "-nope"), ("-w", "nope > 3")):
-        done = rla("ls", *words, "-d", str(root))
-        assert done.returncode == 1
-        assert "no run has 'nope'; known names: duration, host" in done.stderr
-        assert "net.size" in done.stderr
-    assert "{'size': 3}" in rla("ls", "-c", "net", "-s", "net.size", "-d", str(root)).stdout
-    assert rla("ls", "-n", "-3", "-d", str(root)).returncode == 2
-
-
-def test_wrong_values_are_told_apart_from_right_ones(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
+def test_wrong_values_are_told_apart_from_right_ones(
+    rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path
+) -> None:
     make_run()
     for words in (("ls", "-n", "x"), ("plot", "return", "--smooth", "x"), ("import", "csv", "/nowhere")):
         done = rla(*words, "-d", str(root))
@@ -392,19 +218,6 @@ def test_wrong_values_are_told_apart_from_right_ones(root: Path, make_run: MakeR
     assert rla("show", "-m", "return", "-m", "time-step", "-d", str(root)).stdout.count("│") == 16
 
 
-def test_of_several_databases_the_one_below_is_meant(tmp_path: Path) -> None:
-    (tmp_path / "rla_config.yaml").write_text("")
-    for name in ("a", "b/inner"):
-        folder = (
-            tmp_path / name / "log" / f"table {name[0]}" / "2026" / "11" / "21" / "09-30-00-123456_noip_&"
-        )
-        folder.mkdir(parents=True)
-    assert "table b" in rla("ls", "-c", "table", cwd=tmp_path / "b").stdout
-    several = rla("ls", cwd=tmp_path)
-    assert several.returncode == 1
-    assert "--data-root" in several.stderr
-
-
 HOSTILE = [
     ("&info=with spaces and = signs&lr=0.1", True),
     ("&name=" + "ü\u7535\u8def" * 20, False),
@@ -415,7 +228,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("info", "spaces"), HOSTILE)
 def test_names_that_are_not_easy_go_through_every_command(
-    root: Path, make_run: MakeRun, tmp_path: Path, info: str, spaces: bool
+    rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path, info: str, spaces: bool
 ) -> None:
     index = make_run(info=info, table="a table/ü", spaces=spaces)
     assert 30 < len(index.rsplit("/", 1)[1]) <= 230
@@ -444,7 +257,9 @@ def test_names_that_are_not_easy_go_through_every_command(
     assert archived == set(before)
 
 
-def test_parquet_holds_the_runs_and_the_curves(root: Path, make_run: MakeRun, tmp_path: Path) -> None:
+def test_parquet_holds_the_runs_and_the_curves(
+    rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path
+) -> None:
     pytest.importorskip("pyarrow", reason="parquet needs pyarrow")
     import pandas as pd
 

@@ -1,284 +1,29 @@
-"""Each finding of `rla-agent doctor`: damage made, finding seen, mend applied, finding gone."""
+"""Each finding of `rla-agent doctor`: damage made, finding seen, mend applied, finding gone.
+
+Here those about the running agent, limits, units, the environment and alerts; and the command itself.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import resource
-import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rla_agent.doctor import Finding, Surroundings, examine, report
-from rla_agent.state import AgentDatabase
+from rla_agent.doctor import Finding, Surroundings
 from rla_agent.unit_files import install_user_unit
-from rla_client.places import Places, network_file_system
+from rla_client.places import Places
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "doctor.md"
-TRAINING = """
-import sys, time
-from rla_client import exp_manager, logger
-exp_manager.configure("table", rla_config={"LOG_USED": ["csv"]}, data_root=sys.argv[1], code_root=sys.argv[1])
-exp_manager.log_files_gen()
-logger.record_tabular("a", 1)
-logger.dump_tabular()
-print("up", flush=True)
-sys.stdin.readline()
-"""
-
-
-@pytest.fixture
-def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty machine, so that findings about this one do not come in between; no unit of this user."""
-    found = tmp_path / "system"
-    (found / "etc/systemd").mkdir(parents=True)
-    (found / "var/lib/systemd/linger").mkdir(parents=True)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.chdir(tmp_path)
-    return found
-
-
-@pytest.fixture
-def look(places: Places, system: Path) -> Callable[..., dict[str, Finding]]:
-    del places
-
-    def findings(**changes: Any) -> dict[str, Finding]:
-        around = Surroundings.here(None, system)
-        return {finding.name: finding for finding in examine(replace(around, **changes))}
-
-    return findings
-
-
-def mend(finding: Finding) -> None:
-    """Do what the finding says; only where it is a command of the shell."""
-    done = subprocess.run(["sh", "-c", finding.mend], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (finding, done)
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[str]]]:
-    (tmp_path / "data").mkdir()
-    made: list[subprocess.Popen[str]] = []
-
-    def start() -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", TRAINING, str(tmp_path / "data")]
-        made.append(
-            subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            )
-        )
-        assert "up\n" in iter(made[-1].stdout.readline, "")
-        return made[-1]
-
-    yield start
-    for process in made:
-        process.kill()
-        process.communicate()
-
-
-def test_nothing_to_find(look: Callable[..., dict[str, Finding]]) -> None:
-    assert look() == {}
-    assert report([]) == "everything is as it should be"
-
-
-def test_config(look: Callable[..., dict[str, Finding]], tmp_path: Path) -> None:
-    (tmp_path / "rla_config.yaml").write_text("AGENT:\n  colour: red\n")
-    found = look()["config"]
-    assert (found.level, "line 2: AGENT.colour" in found.what) == ("fault", True)
-    (tmp_path / "rla_config.yaml").write_text("AGENT:\n  stall_s: 5\n")
-    assert "config" not in look()
-
-
-@pytest.mark.parametrize("kind", ["state", "runtime"])
-def test_folder_open_to_others(look: Callable[..., dict[str, Finding]], places: Places, kind: str) -> None:
-    (places.state if kind == "state" else places.runtime).chmod(0o755)
-    found = look()[f"{kind}-permissions"]
-    assert "755" in found.what
-    mend(found)
-    assert look() == {}
-
-
-def test_state_is_a_file(look: Callable[..., dict[str, Finding]], places: Places) -> None:
-    shutil.rmtree(places.state)
-    places.state.write_text("")
-    mend(look()["state-permissions"])
-    assert "state-permissions" not in look()
-    places.create()
-
-
-@pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files away")
-def test_files_of_somebody_else(look: Callable[..., dict[str, Finding]], places: Places) -> None:
-    places.log.write_text("")
-    os.chown(places.log, 12345, 12345)
-    found = look()["state-owner"]
-    assert str(places.log) in found.what
-    subprocess.run(shlex.split(found.mend)[1:], check=True)  # without sudo
-    assert look() == {}
-
-
-@pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to mount")
-def test_state_in_memory_and_full(places: Places, tmp_path: Path) -> None:
-    """A small tmpfs, in a mount namespace of its own: volatile, then full."""
-    mount = f"mount -t tmpfs -o size=4m,mode=700 none {places.state}"
-    command = f"{mount} && {{0}} {sys.executable} -m rla_agent doctor --json"
-    for before, expected in (
-        ("", {"state-volatile"}),
-        (f"head -c 4M /dev/zero > {places.state}/ballast;", {"state-volatile", "state-space"}),
-    ):
-        done = subprocess.run(
-            ["unshare", "-m", "sh", "-c", command.format(before)],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-        )
-        names = {finding["name"] for finding in json.loads(done.stdout)["findings"]}
-        assert expected <= names, done
-    assert network_file_system(places.state) is None
-
-
-def test_network_file_system(
-    look: Callable[..., dict[str, Finding]], monkeypatch: pytest.MonkeyPatch, places: Places
-) -> None:
-    from rla_client import places as module
-
-    here = module.file_system_type(places.state)
-    monkeypatch.setitem(module.NETWORK_FILE_SYSTEMS, here, "NFS")  # the table alone says what is a network
-    assert look()["state-network"].level == "fault"
-    monkeypatch.delitem(module.NETWORK_FILE_SYSTEMS, here)
-    assert "state-network" not in look()
-
-
-def test_a_missing_state_folder_below_somebody_elses(
-    look: Callable[..., dict[str, Finding]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("RLA_STATE_DIR", str(tmp_path / "file" / "state"))
-    assert "RLA_STATE_DIR" in look()["state-permissions"].mend
-    monkeypatch.setenv("RLA_STATE_DIR", str(tmp_path / "mine"))
-    assert "state-permissions" not in look()
-
-
-def test_socket_path_too_long(
-    look: Callable[..., dict[str, Finding]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("RLA_RUNTIME_DIR", str(tmp_path / ("x" * 110)))
-    assert "RLA_RUNTIME_DIR" in look()["socket-path"].mend
-    monkeypatch.setenv("RLA_RUNTIME_DIR", "/tmp/rla-short")
-    assert "socket-path" not in look()
-
-
-def test_socket_deleted_under_a_living_agent(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
-    assert look() == {}
-    agent.places.control_socket.unlink()
-    assert look()["socket-missing"].mend == "rla-agent restart"
-    agent.restart()
-    assert look() == {}
-
-
-def test_agent_that_hangs(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
-    agent.send_signal(signal.SIGSTOP)
-    found = look()["agent-silent"]
-    assert f"kill -9 {agent.pid}" in found.mend
-    agent.restart()
-    assert look() == {}
-
-
-def test_stopped_and_waiting(
-    places: Places,
-    look: Callable[..., dict[str, Finding]],
-    client: Callable[[], subprocess.Popen[str]],
-    new_agent: Any,
-) -> None:
-    places.stopped_marker.touch()
-    process = client()
-    assert set(look()) == {"stopped"}, "a living stream waits for nobody"
-    process.communicate("\n")
-    assert set(look()) == {"stopped", "spool-waiting"}
-    new_agent().start()
-    end = time.monotonic() + 10
-    while look() and time.monotonic() < end:
-        time.sleep(0.05)
-    assert look() == {}
-
-
-def test_spool_damaged_and_full(
-    places: Places, look: Callable[..., dict[str, Finding]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    stream = places.spool / "0123456789abcdef-1-00000000"
-    stream.mkdir()
-    (stream / "000001.seg").write_bytes(bytes(14 << 20))
-    (tmp_path / "rla_config.yaml").write_text("AGENT:\n  spool_max_bytes: 16777216\n")
-    found = look()
-    assert {"spool-damaged", "spool-full"} <= set(found)
-    mend(found["spool-damaged"])
-    assert look() == {}
-
-
-def test_database(places: Places, look: Callable[..., dict[str, Finding]], new_agent: Any) -> None:
-    AgentDatabase(places.database).close()
-    assert look() == {}
-    with places.database.open("r+b") as file:
-        file.write(b"not a database at all" * 100)
-    assert look()["database"].mend.startswith("rla-agent restart")
-    new_agent().start()
-    found = look()
-    assert set(found) == {"database-aside"}
-    subprocess.run(found["database-aside"].mend.partition("; then: ")[2], shell=True, check=True)
-    assert look() == {}
-
-
-def test_data_root(
-    agent: Any,
-    look: Callable[..., dict[str, Finding]],
-    client: Callable[[], subprocess.Popen[str]],
-    tmp_path: Path,
-    wait_until: Callable[..., Any],
-) -> None:
-    client()
-    wait_until(lambda: agent.status()["runs"])
-    os.rename(tmp_path / "data", tmp_path / "away")
-    assert "root-missing" in look()
-    os.rename(tmp_path / "away", tmp_path / "data")
-    assert "root-missing" not in look()
-
-
-@pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to mount")
-@pytest.mark.parametrize(
-    ("options", "names"),
-    [("ro,size=200m", {"root-permissions"}), ("size=4m", {"root-space"}), ("size=200m", set())],
-)
-def test_data_root_full_or_read_only(tmp_path: Path, options: str, names: set[str]) -> None:
-    script = (
-        "import sys\nfrom rla_agent.doctor_places import check_roots, Surroundings\n"
-        "from rla_client.places import find_places\n"
-        "around = Surroundings(find_places(), status={'runs': [{'root': sys.argv[1], 'live': True}]})\n"
-        "print(*(finding.name for finding in check_roots(around)))"
-    )
-    command = f'mount -t tmpfs -o {options} none {tmp_path} && {sys.executable} -c "$0" {tmp_path}'
-    environment = {**os.environ, "PYTHONPATH": str(DOCUMENT.parents[1])}
-    done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", command, script],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-    )
-    assert set(done.stdout.split()) == names, done
 
 
 def test_problems_of_the_agent(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
@@ -353,7 +98,9 @@ def test_shared_memory(places: Places, tmp_path: Path) -> None:
     del places
 
 
-def test_clock(look: Callable[..., dict[str, Finding]], places: Places) -> None:
+def test_clock(
+    mend: Callable[[Finding], None], look: Callable[..., dict[str, Finding]], places: Places
+) -> None:
     places.log.write_text("")
     os.utime(places.log, (time.time() + 3600, time.time() + 3600))
     found = look()["clock"]
@@ -473,7 +220,9 @@ def test_ssh_agent_of_the_service(
     assert look() == {}
 
 
-def test_credentials_file(look: Callable[..., dict[str, Finding]], tmp_path: Path) -> None:
+def test_credentials_file(
+    mend: Callable[[Finding], None], look: Callable[..., dict[str, Finding]], tmp_path: Path
+) -> None:
     (tmp_path / "rla_config.yaml").write_text(
         "SEND_LOG_FILE: true\nREMOTE_SETTING:\n  ftp_server: master\n  credentials_file: secret\n"
     )
@@ -488,7 +237,11 @@ def test_credentials_file(look: Callable[..., dict[str, Finding]], tmp_path: Pat
 
 
 def test_alert_channels(
-    agent: Any, look: Callable[..., dict[str, Finding]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mend: Callable[[Finding], None],
+    agent: Any,
+    look: Callable[..., dict[str, Finding]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     channels = "{mail: {kind: email, to: a@b, server: s, username: u, credentials_file: pw}}"
     config = tmp_path / "rla_config.yaml"
@@ -505,7 +258,9 @@ def test_alert_channels(
     assert look() == {}
 
 
-def test_alert_commands(look: Callable[..., dict[str, Finding]], tmp_path: Path) -> None:
+def test_alert_commands(
+    mend: Callable[[Finding], None], look: Callable[..., dict[str, Finding]], tmp_path: Path
+) -> None:
     config = tmp_path / "rla_config.yaml"
     config.write_text("AGENT: {alerts: {channels: {run: {kind: command, command: [./tell]}}}}\n")
     config.chmod(0o646)
@@ -555,7 +310,7 @@ def test_every_finding_is_documented_and_tested() -> None:
         for n in names
         if n not in {"version-state", "version-runtime", "msgpack-permissions", "torch-permissions"}
     } == documented
-    tests = Path(__file__).read_text()
+    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_doctor_*.py"))
     assert not {
         name for name in documented if f'"{name}"' not in tests and name.partition("-")[2] != "permissions"
     }

@@ -1,0 +1,36 @@
+"""Training processes, and a server their alerts arrive at."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from alert_receivers import HookServer, Training, serving
+
+from rla_client.places import Places
+
+
+@pytest.fixture
+def train(tmp_path: Path, places: Places) -> Iterator[Callable[[Path], Training]]:
+    made: list[Training] = []
+
+    def start(config: Path) -> Training:
+        made.append(Training(config, tmp_path / "data"))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.process.kill()
+        one.process.wait()
+        for pipe in (one.process.stdin, one.process.stdout, one.process.stderr):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+@pytest.fixture
+def hook() -> Iterator[HookServer]:
+    with serving(HookServer()) as server:
+        yield server

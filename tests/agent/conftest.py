@@ -1,0 +1,47 @@
+"""What tests of `rla-agent doctor` share."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rla_agent.doctor import Finding, Surroundings, examine
+from rla_client.places import Places
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty machine, so that findings about this one do not come in between; no unit of this user."""
+    found = tmp_path / "system"
+    (found / "etc/systemd").mkdir(parents=True)
+    (found / "var/lib/systemd/linger").mkdir(parents=True)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    return found
+
+
+@pytest.fixture
+def look(places: Places, system: Path) -> Callable[..., dict[str, Finding]]:
+    del places
+
+    def findings(**changes: Any) -> dict[str, Finding]:
+        around = Surroundings.here(None, system)
+        return {finding.name: finding for finding in examine(replace(around, **changes))}
+
+    return findings
+
+
+@pytest.fixture
+def mend() -> Callable[[Finding], None]:
+    """Do what the finding says; only where it is a command of the shell."""
+
+    def run(finding: Finding) -> None:
+        done = subprocess.run(["sh", "-c", finding.mend], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (finding, done)
+
+    return run
