@@ -246,7 +246,8 @@ class Database(Looking):
             self.ledger.retry_at(key, now, failed=True)
         elif isinstance(error, FullError):
             self.ledger.retry_at(key, now, failed=False, reason=str(error))
-            self.health = self.health.failed(now, random.random(), error.why, error.hint)  # noqa: S311
+            if self.health.may_try(now):  # what was under way when the disk was found full is one failure
+                self.health = self.health.failed(now, random.random(), error.why, error.hint)  # noqa: S311
         else:
             self._try_later(job, error, now)
 

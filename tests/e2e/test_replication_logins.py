@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import secrets
 import shutil
@@ -17,6 +18,8 @@ from replicated_project import Project
 from replication_lab import Sshd, missing_sshd, tree
 
 from rla_client.places import Places
+
+NOT_RUNNING = 3  # exit code of `rla-agent status`
 
 pytestmark = pytest.mark.skipif(bool(missing_sshd), reason=missing_sshd or "sshd is there")
 needs_root = pytest.mark.skipif(
@@ -55,8 +58,12 @@ class Around:
     new_agent: Callable[..., Any]
 
     def target(self) -> dict[str, Any]:
-        """The only target of the agent that serves these places."""
-        targets: list[dict[str, Any]] = self.new_agent().status()["replication"]["targets"]
+        """The only target of the agent that serves here; nothing while it is still being autostarted."""
+        done = self.new_agent().command("status", "--json")
+        if done.returncode == NOT_RUNNING:
+            return {}
+        assert done.returncode == 0, done.stderr
+        targets: list[dict[str, Any]] = json.loads(done.stdout)["replication"]["targets"]
         return targets[0] if targets else {}
 
     def arrive(self, project: Project) -> None:
