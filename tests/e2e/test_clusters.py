@@ -152,9 +152,6 @@ def run_file(root: Path) -> dict[str, Any]:
     return found
 
 
-# -- Slurm --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["term then kill", "kill"])
 def test_a_requeued_job_goes_on(
     submit: Callable[..., Job], tmp_path: Path, wait_until: Callable[..., Any], kind: str
@@ -242,9 +239,6 @@ def test_two_jobs_that_share_an_agent(
     assert of_second()["state"] == "finished"
     assert stream_names(places.spool) == []
     assert paths
-
-
-# -- containers ---------------------------------------------------------------------------------
 
 
 def container(folder: Path, inside: str, *writable: Path) -> list[str]:
@@ -336,9 +330,6 @@ def test_a_container_with_an_agent_of_its_own(
     del places
 
 
-# -- many runs on one machine -------------------------------------------------------------------
-
-
 def test_many_runs_with_few_files(
     places: Places, tmp_path: Path, new_agent: Callable[..., Any], wait_until: Callable[..., Any]
 ) -> None:
@@ -362,9 +353,6 @@ def test_many_runs_with_few_files(
     assert len(tables) == 24
     assert {len(path.read_text().splitlines()) for path in tables} == {STEPS + 1}
     assert agent.status()["open_files"] <= 16
-
-
-# -- homes on NFS -------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace to say that a disk is NFS")
