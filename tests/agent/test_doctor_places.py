@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -176,6 +175,7 @@ def test_stopped_and_waiting(
     look: Callable[..., dict[str, Finding]],
     client: Callable[[], subprocess.Popen[str]],
     new_agent: Any,
+    wait_until: Callable[..., Any],
 ) -> None:
     places.stopped_marker.touch()
     process = client()
@@ -183,10 +183,7 @@ def test_stopped_and_waiting(
     process.communicate("\n")
     assert set(look()) == {"stopped", "spool-waiting"}
     new_agent().start()
-    end = time.monotonic() + 10
-    while look() and time.monotonic() < end:
-        time.sleep(0.05)
-    assert look() == {}
+    wait_until(lambda: look() == {}, what="no finding left")
 
 
 def test_spool_damaged_and_full(

@@ -26,14 +26,13 @@ from rla_client.places import Places
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "doctor.md"
 
 
-def test_problems_of_the_agent(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
+def test_problems_of_the_agent(
+    agent: Any, look: Callable[..., dict[str, Finding]], wait_until: Callable[..., Any]
+) -> None:
     stream = agent.places.spool / "0123456789abcdef-1-00000000"
     stream.mkdir()
     (stream / "000001.seg").write_bytes(b"junk" * 25)
-    end = time.monotonic() + 5
-    while "agent-problem" not in look() and time.monotonic() < end:
-        time.sleep(0.05)
-    assert {"agent-problem", "spool-damaged"} <= set(look())
+    wait_until(lambda: {"agent-problem", "spool-damaged"} <= set(look()), what="both findings")
     shutil.rmtree(stream)
 
 
