@@ -21,9 +21,9 @@ venv: $(STAMP)  ## the virtual environment with everything the other targets nee
 $(STAMP): pyproject.toml
 	@echo "making $(VENV): PyTorch, gymnasium and the rest, a minute or two"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet -e '.[dev,plot,media]'
+	$(BIN)/python -m pip install -qq --upgrade pip
+	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install -qq torch==2.13.0
+	$(BIN)/python -m pip install -qq -e '.[dev,plot,media]'
 	touch $(STAMP)
 
 demo: $(STAMP)  ## train a small PPO, then show status, tree and learning curve
@@ -44,7 +44,7 @@ test: $(STAMP)  ## all quick tests
 test-wheel: $(STAMP)  ## the same tests against the built wheel instead of this folder
 	rm -rf build/wheel build/installed build/run
 	$(BIN)/python -m build --wheel --outdir build/wheel .
-	$(BIN)/python -m pip install --quiet --no-deps --target build/installed build/wheel/*.whl
+	$(BIN)/python -m pip install -qq --no-deps --target build/installed build/wheel/*.whl
 	mkdir -p build/run && cp -r tests examples rla_config.yaml pyproject.toml build/run/
 	cd build/run && PYTHONPATH=$(CURDIR)/build/installed $(CURDIR)/$(BIN)/pytest $(PARALLEL) $(PYTEST_ARGS)
 

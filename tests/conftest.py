@@ -21,6 +21,8 @@ import pytest
 
 from rla_client.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 
+pytest_plugins = ["progress"]
+
 # started in the background of a script, we would inherit an ignored Ctrl-C, and so would our children
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
