@@ -35,8 +35,9 @@ from rla_agent.run_registry import RunRegistry
 from rla_agent.sampling import Sampler
 from rla_agent.service import Notifier
 from rla_agent.spool_watch import SpoolWatch
+from rla_agent.sqlite_file import open_or_replace
 from rla_agent.start_up import raise_file_limit, set_up_logging, spare_collections, sweep_half_made
-from rla_agent.state import AgentDatabase, open_or_replace
+from rla_agent.state import AgentDatabase
 from rla_agent.status import ENDED_SHOWN, Facts, RateMeter, build_status
 from rla_agent.stream_reading import holds_nothing, read_opening
 from rla_agent.stream_removal import remove_stream
@@ -354,7 +355,7 @@ def serve_once(
     sweep_half_made(places.spool)
     sweep_memory(places)
     try:
-        database, broken = open_or_replace(places.database)
+        database, broken = open_or_replace(places.database, AgentDatabase)
     except (sqlite3.Error, OSError) as error:
         _log.error("cannot open %s: %s", places.database, error)
         return EXIT_FAILED, False

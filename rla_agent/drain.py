@@ -25,7 +25,8 @@ import zmq
 from rla_agent.ingest import Position
 from rla_agent.lock import AgentLock, read_holder
 from rla_agent.opening import StreamOpening, open_folder
-from rla_agent.state import open_or_replace
+from rla_agent.sqlite_file import open_or_replace
+from rla_agent.state import AgentDatabase
 from rla_agent.stream import Stream
 from rla_agent.stream_reading import read_opening
 from rla_agent.volume import Volume
@@ -130,7 +131,7 @@ def take_in(
     result = Drained()
     try:
         names = [name for name in stream_names(spool) if _prepare(spool / name, roots, result)]
-        database, _broken = open_or_replace(places.database)
+        database, _broken = open_or_replace(places.database, AgentDatabase)
         with closing(database):
             targets = {name: spool_end(spool / name) or Position(0, 0) for name in names}
             _drain_volume(_Drain(places, settings, roots, targets), spool, names, result, patience_s)

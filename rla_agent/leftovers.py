@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from rla_agent.runners import STORE_FOLDER
-from rla_agent.sinks.checkpoint import sweep_arenas
 from rla_agent.sinks.files import sweep_objects
+from rla_agent.sinks.job_source import sweep_arenas
 from rla_agent.sinks.media import sweep_abandoned_slots, sweep_slots
 from rla_client.places import Places
 from rla_client.spool import stream_names

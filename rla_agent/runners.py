@@ -14,10 +14,11 @@ from typing import Any
 
 from rla_agent.jobs import JobContext, JobKind, RetryLaterError
 from rla_agent.opening import open_folder
-from rla_agent.sinks.checkpoint import Outcome as Checkpointed
-from rla_agent.sinks.checkpoint import release, retain, run_checkpoint
+from rla_agent.sinks.checkpoint import retain, run_checkpoint
 from rla_agent.sinks.figure import RENDER_JOBS, parse_figure, run_figure
 from rla_agent.sinks.files import Outcome, parse_code, run_code
+from rla_agent.sinks.job_source import Outcome as Checkpointed
+from rla_agent.sinks.job_source import release
 from rla_agent.sinks.snapshot import run_snapshot
 from rla_agent.stream import MARKS_FIELD
 from rla_agent.stream_reading import CHECKPOINT_JOB

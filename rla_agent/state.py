@@ -15,14 +15,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rla_agent.ingest import Position
+from rla_agent.sqlite_file import BUSY_TIMEOUT_S, transaction
 
-BUSY_TIMEOUT_S = 60.0
 WAL_PAGES = 1000  # SQLite's own checkpoint size; the WAL is written that far once
 KEPT_RUNS = 1000  # finished runs that `status` remembers
 MAX_FIRINGS = 20_000  # that alerts have not taken; beyond, a metric flaps or alerts have ended
@@ -121,14 +120,9 @@ class AgentDatabase:
             sqlite3.Error: there is no room for it now.
         """
         page = b"\0" * 3500
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            self._db.executemany("INSERT INTO filler VALUES(?)", ((page,) for _ in range(WAL_PAGES + 24)))
-            self._db.execute("DELETE FROM filler")
-            self._db.execute("COMMIT")
-        except BaseException:
-            self._roll_back()
-            raise
+        with transaction(self._db) as db:
+            db.executemany("INSERT INTO filler VALUES(?)", ((page,) for _ in range(WAL_PAGES + 24)))
+            db.execute("DELETE FROM filler")
 
     def commit(self, changes: Changes) -> None:
         """Store all changes durably.
@@ -138,9 +132,7 @@ class AgentDatabase:
         """
         if not changes:
             return
-        db = self._db
-        db.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(self._db) as db:
             db.executemany(
                 "INSERT OR REPLACE INTO outputs(stream,name,path,generation,size,number,offset,state,intent)"
                 " VALUES(?,?,?,?,?,?,?,?,?)",
@@ -171,14 +163,6 @@ class AgentDatabase:
             db.executemany("INSERT OR REPLACE INTO done VALUES(?,?)", changes.done)
             db.executemany("DELETE FROM outputs WHERE stream=?", ((s,) for s in changes.forgotten))
             db.executemany("DELETE FROM done WHERE stream=?", ((s,) for s in changes.forgotten))
-            db.execute("COMMIT")
-        except BaseException:
-            self._roll_back()
-            raise
-
-    def _roll_back(self) -> None:
-        if self._db.in_transaction:  # after some errors SQLite has done it
-            self._db.execute("ROLLBACK")
 
     def outputs_of(self, stream: str) -> dict[str, OutputRow]:
         """Durable outputs of a stream by name."""
@@ -235,15 +219,8 @@ class AgentDatabase:
 
     def drop_firings(self, told: Iterable[tuple[str, int, int, str]]) -> None:
         """Forget firings by stream, number, offset and rule."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            self._db.executemany(
-                "DELETE FROM firings WHERE stream=? AND number=? AND offset=? AND rule=?", told
-            )
-            self._db.execute("COMMIT")
-        except BaseException:
-            self._roll_back()
-            raise
+        with transaction(self._db) as db:
+            db.executemany("DELETE FROM firings WHERE stream=? AND number=? AND offset=? AND rule=?", told)
 
     def drop_old_runs(self) -> None:
         """Forget ended runs beyond KEPT_RUNS."""
@@ -256,26 +233,3 @@ class AgentDatabase:
     def close(self) -> None:
         """Close the connection."""
         self._db.close()
-
-
-def open_or_replace(path: Path) -> tuple[AgentDatabase, str | None]:
-    """Open agent.db; a file that is no database is put aside and a new one begun.
-
-    Returns:
-        The database, and where the broken file went, None if it was sound. Outputs are then
-        aligned from the spool's own base files.
-    """
-    try:
-        with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as probe:
-            (found,) = probe.execute("PRAGMA quick_check(1)").fetchone()
-            if found != "ok":
-                raise sqlite3.DatabaseError(found)  # noqa: TRY301 - one way to put it aside
-        return AgentDatabase(path), None
-    except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):
-            raise
-        aside = path.with_name(f"{path.name}.broken")
-        path.replace(aside)
-        for ending in ("-wal", "-shm"):
-            path.with_name(path.name + ending).unlink(missing_ok=True)
-        return AgentDatabase(path), str(aside)

@@ -20,23 +20,21 @@ one copy. A forked child starts with no arena; its saves go to its own stream.
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import logging
 import math
-import os
 import secrets
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rla_client.arena import FIRST_SLOT_BYTES, Arena, ArenaPool
+from rla_client.arena import FIRST_SLOT_BYTES
+from rla_client.arena_saver import ArenaSaver, Slot
 from rla_client.checkpoint_fallback import (
     NotWrittenError,
     has_room,
@@ -49,7 +47,6 @@ from rla_client.checkpoint_job import (
     JOB_KIND,
     MAX_METRICS,
     MAX_TEXT,
-    SLOT_BUSY,
     ArenaSource,
     BlobSource,
     CheckpointJob,
@@ -69,7 +66,6 @@ BACKLOG_MAX_BYTES = 512 << 20  # of blobs that wait for an agent; the rest of th
 WARN_INTERVAL_S = 60.0
 
 _log = logging.getLogger("rla_client")
-_savers: weakref.WeakSet[CheckpointSaver] = weakref.WeakSet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +75,18 @@ class _Pending:
     stamp: Stamp
     blob: Path | None = None
     size: int = 0
-    arena: Arena | None = None
+    slot: Slot | None = None
     source: ArenaSource | None = None
 
     @property
     def arrived(self) -> bool:
         """True once the agent has done with it."""
-        if self.arena is not None and self.source is not None:
-            return self.arena.closed or self.arena.header(self.source.slot) != (SLOT_BUSY, self.source.number)
+        if self.slot is not None:
+            return self.slot.arrived
         return self.blob is not None and not self.blob.exists()
 
 
-class CheckpointSaver:
+class CheckpointSaver(ArenaSaver):
     """Saves and loads the checkpoints of one run.
 
     Args:
@@ -109,23 +105,17 @@ class CheckpointSaver:
             )
         self.lost = 0
         self.ways = {"arena": 0, "blob": 0, "direct": 0}
-        self._outbox = outbox
         self._folder = Path(checkpoint_dir)
         self._retention = Retention(max_to_keep=max_to_keep)
         self._run = run
-        self._number = 0
         self._last_order = 0
-        self._copy_s = 0.0
         self._warned = -math.inf
         self._problem = ""
-        self._reset()
-        _savers.add(self)
+        super().__init__(outbox)
         self._prepare(FIRST_SLOT_BYTES)
 
     def _reset(self) -> None:
-        self._lock = threading.RLock()
-        self._inside: int | None = None
-        self._pool: ArenaPool | None = None
+        super()._reset()
         self._pending: list[_Pending] = []
 
     def keep_best(self, metric: str, mode: Literal["min", "max"] = "min", k: int = 1) -> None:
@@ -202,71 +192,34 @@ class CheckpointSaver:
         step, path = find_checkpoint(self._folder, name, index)
         return step, load_file(path, trust=True, map_location=map_location)
 
-    def close(self) -> None:
-        """Give shared memory back. What the agent has not read yet, it reads and then removes."""
-        with self._lock:
-            if self._pool is not None:
-                self._pool.close()
-                self._pool = None
-
     # -- the fast way -------------------------------------------------------------------------
 
     def _save_to_arena(self, content: object, stamp: Stamp) -> int | None:
         """Copy into a slot. None when done, else the bytes that a slot would have needed (0: unknown)."""
-        pool = self._current_pool()
-        if pool is None or not self._outbox.agent_alive(memory=True):
+        if not self._outbox.agent_alive(memory=True):
             return 0
         captured = capture(content)
-        sizes = captured.sizes
-        offsets, needed = storage_offsets(len(captured.skeleton), sizes)
-        self._number += 1
-        number = self._number
-        try:
-            claimed = pool.claim(needed, number, patience_s=self._copy_s)
-            if claimed is None:
-                return needed
-            arena, slot = claimed
-            started = time.perf_counter()
-            self._fill(arena, slot, captured, offsets)
-            self._copy_s = time.perf_counter() - started
-            source = ArenaSource(arena.name, slot, number, len(captured.skeleton), tuple(sizes))
-        except BaseException:
-            pool.give_back(number)
-            raise
-        try:
-            taken = self._send(CheckpointJob(stamp, source, self._retention, sys.byteorder))
-        except BaseException:
-            pool.retire()  # Ctrl-C in the middle: the frame may be there or not, so the slot is not ours
-            raise
-        if not taken:
-            pool.give_back(number)
-            return 0
-        self._note(_Pending(stamp, arena=arena, source=source), "arena")
+        offsets, needed = storage_offsets(len(captured.skeleton), captured.sizes)
+        sent = self._send_in_slot(
+            needed,
+            lambda slot: self._fill(slot, captured, offsets),
+            lambda source: self._send(CheckpointJob(stamp, source, self._retention, sys.byteorder)),
+        )
+        if sent is None:
+            return needed
+        slot, source = sent
+        self._note(_Pending(stamp, slot=slot, source=source), "arena")
         return None
 
     @staticmethod
-    def _fill(arena: Arena, slot: int, captured: Captured, offsets: list[int]) -> None:
-        base = arena.slot_address(slot)
+    def _fill(slot: Slot, captured: Captured, offsets: list[int]) -> ArenaSource:
+        base = slot.address
         if captured.on_device:
-            pin_memory(arena)
-        ctypes.memmove(base, captured.skeleton, len(captured.skeleton))
+            pin_memory(slot.arena)
+        skeleton = len(captured.skeleton)
+        ctypes.memmove(base, captured.skeleton, skeleton)
         copy_storages(captured.storages, [base + offset for offset in offsets])
-
-    def _current_pool(self) -> ArenaPool | None:
-        folder = self._outbox.stream_folder
-        if folder is None:
-            return None
-        if self._pool is None or self._pool.stream_folder != folder:
-            if self._pool is not None:
-                self._pool.close()
-            self._pool = ArenaPool(folder)
-        return self._pool
-
-    def _prepare(self, nbytes: int) -> None:
-        with self._lock:
-            pool = self._current_pool()
-            if pool is not None:
-                pool.prepare(nbytes)
+        return ArenaSource(slot.arena.name, slot.index, slot.number, skeleton, tuple(captured.sizes))
 
     # -- files --------------------------------------------------------------------------------
 
@@ -344,10 +297,10 @@ class CheckpointSaver:
 
     @staticmethod
     def _load_late(entry: _Pending, map_location: object) -> Any:  # noqa: ANN401
-        if entry.arena is None or entry.source is None:
+        if entry.slot is None or entry.source is None:
             assert entry.blob is not None
             return load_file(entry.blob, trust=True, map_location=map_location)
-        base = entry.arena.slot_address(entry.source.slot)
+        base = entry.slot.address
         offsets, _ = storage_offsets(entry.source.skeleton_bytes, entry.source.sizes)
         skeleton = ctypes.string_at(base, entry.source.skeleton_bytes)
         return restore(skeleton, lambda key: base + offsets[key], map_location)
@@ -366,26 +319,6 @@ class CheckpointSaver:
                 self._problem,
             )
 
-    def after_fork_in_child(self) -> None:
-        """Forget the parent's arenas and saves without touching them."""
-        if self._pool is not None:
-            self._pool.forget_in_child()
-        self._reset()
-
 
 def _is_positive(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _after_fork_in_child() -> None:
-    for saver in list(_savers):
-        saver.after_fork_in_child()
-
-
-def _at_exit() -> None:
-    for saver in list(_savers):
-        saver.close()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
-atexit.register(_at_exit)

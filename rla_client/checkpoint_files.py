@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.errors import NoCheckpointError, UntrustedCheckpointError
-from rla_client.pruned import pruned_files
+from rla_client.pruned import noted_names
 from rla_client.tensor_table import torch_module, torch_names
 
 SAFE_TORCH = (2, 10)  # weights_only=True could be made to run code before (two CVEs)
@@ -39,13 +39,14 @@ def list_checkpoints(
     """
     pattern = re.compile(rf"{re.escape(name)}([_-])(-?[0-9]{{1,19}})\.pt", re.DOTALL)
     found: dict[int, tuple[str, Path]] = {}
+    noted = noted_names(folder) if pruned else []
     try:
-        entries = sorted(entry.name for entry in folder.iterdir())
-        if pruned:
-            entries = sorted({*entries, *(note.name for note in pruned_files(folder))})
+        entries = {entry.name for entry in folder.iterdir()}
     except (FileNotFoundError, NotADirectoryError):
         return []
-    for entry in entries:
+    if pruned:  # before and after: a file may come back, or go, while we look
+        entries.update(noted, noted_names(folder))
+    for entry in sorted(entries):
         match = pattern.fullmatch(entry)
         if match is not None:
             step = int(match[2])

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rla_client.storage import fsync_folder, write_atomic
+from rla_client.storage import TEMP_PREFIX, fsync_folder, write_atomic
 
 PRUNED_FOLDER = ".rla-pruned"
 FETCHED_MARK = ".rla-fetched"  # in the log folder of a run that was fetched to be gone on with
@@ -98,14 +98,19 @@ def read_note(folder: str | os.PathLike[str], name: str) -> PrunedFile | None:
     return note if note.name == name else None
 
 
-def pruned_files(folder: str | os.PathLike[str]) -> list[PrunedFile]:
-    """Files of a folder that are on the master alone, by name; [] without any."""
+def noted_names(folder: str | os.PathLike[str]) -> list[str]:
+    """Names with a note in a folder, sorted; also of a file that is about to go or came back just now."""
     try:
         entries = sorted(os.listdir(Path(folder, PRUNED_FOLDER)))
     except (FileNotFoundError, NotADirectoryError):
         return []
     names = [entry.removesuffix(NOTE_ENDING) for entry in entries if entry.endswith(NOTE_ENDING)]
-    notes = [read_note(folder, name) for name in names if not name.startswith(".rla-tmp-")]
+    return [name for name in names if not name.startswith(TEMP_PREFIX)]
+
+
+def pruned_files(folder: str | os.PathLike[str]) -> list[PrunedFile]:
+    """Files of a folder that are on the master alone, by name; [] without any."""
+    notes = [read_note(folder, name) for name in noted_names(folder)]
     return [note for note in notes if note is not None]
 
 

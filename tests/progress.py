@@ -65,6 +65,7 @@ class Progress:
         self._reporter.write(f"\n{text}\n", flush=True)
 
 
+@pytest.hookimpl(trylast=True)  # the reporter is there by then
 def pytest_configure(config: pytest.Config) -> None:
     """Register the plugin in the process that owns the terminal: xdist's workers have no reporter."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")

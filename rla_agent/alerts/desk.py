@@ -30,8 +30,9 @@ from rla_agent.alerts.alert import Alert, of_machine, of_metric, of_run
 from rla_agent.alerts.book import Book, Rule
 from rla_agent.alerts.channels import Route, SendError, send
 from rla_agent.alerts.machine import REARM, Disks, Replica
-from rla_agent.alerts.store import GIVEN_UP, SENT, AlertStore, Delivery, open_store
+from rla_agent.alerts.store import GIVEN_UP, SENT, AlertStore, Delivery
 from rla_agent.opening import StreamOpening
+from rla_agent.sqlite_file import open_or_replace
 from rla_agent.state import AgentDatabase
 from rla_client.config_alerts import METRICS
 from rla_client.places import Places
@@ -102,7 +103,7 @@ class Desk(threading.Thread):
     def run(self) -> None:
         """Serve until stopped; a fault here costs alerts and nothing else."""
         try:
-            store, broken = open_store(alerts_path(self._places))
+            store, broken = open_or_replace(alerts_path(self._places), AlertStore)
             if broken:
                 _log.error("alerts.db was damaged and is now %s", broken)
             with closing(store), closing(AgentDatabase(self._places.database)) as database:

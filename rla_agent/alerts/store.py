@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rla_agent.alerts.alert import Alert
+from rla_agent.sqlite_file import BUSY_TIMEOUT_S, transaction
 
-BUSY_TIMEOUT_S = 20.0
 KEPT_S = 7 * 86400.0  # of events, for `alerts show` and against telling them twice
 KEPT_RUNS_S = 60 * 86400.0
 MAX_EVENTS = 20_000
@@ -69,17 +69,9 @@ class AlertStore:
         self._db.execute("PRAGMA cache_size=-256")  # KiB
         self._db.executescript(_SCHEMA)
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[object]:
         """Everything inside, or nothing."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
+        return transaction(self._db)
 
     # -- events ---------------------------------------------------------------------------------
 
@@ -258,28 +250,3 @@ class AlertStore:
     def close(self) -> None:
         """Close the connection."""
         self._db.close()
-
-
-def open_store(path: Path) -> tuple[AlertStore, str]:
-    """Open alerts.db; a file that is no database is put aside and a new one begun.
-
-    Returns:
-        The store, and where the broken file went, empty if it was sound.
-
-    Raises:
-        sqlite3.OperationalError: it cannot be opened or written now.
-    """
-    try:
-        with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as probe:
-            (found,) = probe.execute("PRAGMA quick_check(1)").fetchone()
-            if found != "ok":
-                raise sqlite3.DatabaseError(found)  # noqa: TRY301 - one way to put it aside
-        return AlertStore(path), ""
-    except sqlite3.OperationalError:
-        raise
-    except sqlite3.DatabaseError:
-        aside = path.with_name(f"{path.name}.broken")
-        path.replace(aside)
-        for ending in ("-wal", "-shm"):
-            path.with_name(path.name + ending).unlink(missing_ok=True)
-        return AlertStore(path), str(aside)

@@ -6,8 +6,8 @@ the SHA-256 of each file. A process of its own, which outlives this one, then tu
 one of the two is there and readable; `restore` takes either.
 
 What goes in: files that git tracks (submodules too) and files that it does not ignore. What
-stays out: files of 8 MiB and more, folders of experiments, and data roots. Without a repository: the
-launcher itself.
+stays out: files of 8 MiB and more, data roots and, unless git tracks them, folders of experiments,
+virtual environments and caches such as __pycache__. Without a repository: the launcher itself.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rla_client.code_files import NEVER_FOLDERS, VENV_MARKS
 from rla_client.errors import LaunchError
 from rla_client.experiment.launch import METADATA_NAME, VARIANT_NAME, Repository, git
 from rla_client.storage import atomic_file, write_atomic
@@ -143,11 +144,11 @@ def _repository_files(root: Path, outside: tuple[Path, ...]) -> Iterator[str]:
     tracked = _names(git(root, "ls-files", "-z", "--cached", "--recurse-submodules"))
     others = _names(git(root, "ls-files", "-z", "--others", "--exclude-standard"))
     left_out = [os.path.relpath(path, root) + "/" for path in outside if path != root]
-    experiments: dict[str, bool] = {}
+    known: dict[str, bool] = {}
     for name in sorted({*tracked, *others}):
         if any(name.startswith(folder) for folder in left_out):
             continue
-        if name not in tracked and _in_experiment(root, os.path.dirname(name), experiments):
+        if name not in tracked and _in_no_code(root, os.path.dirname(name), known):
             continue
         yield name
 
@@ -156,13 +157,18 @@ def _names(output: bytes | None) -> set[str]:
     return {os.fsdecode(name) for name in (output or b"").split(b"\0") if name}
 
 
-def _in_experiment(root: Path, folder: str, known: dict[str, bool]) -> bool:
+def _in_no_code(root: Path, folder: str, known: dict[str, bool]) -> bool:
+    """Whether a folder is, or is in, one of an experiment, a virtual environment or a cache (__pycache__)."""
     if folder in {"", "."}:
         return False
     if folder not in known:
         here = root / folder
-        own = (here / VARIANT_NAME).exists() and (here / METADATA_NAME).exists()
-        known[folder] = own or _in_experiment(root, os.path.dirname(folder), known)
+        own = (
+            here.name in NEVER_FOLDERS
+            or any((here / mark).exists() for mark in VENV_MARKS)
+            or ((here / VARIANT_NAME).exists() and (here / METADATA_NAME).exists())
+        )
+        known[folder] = own or _in_no_code(root, os.path.dirname(folder), known)
     return known[folder]
 
 

@@ -14,20 +14,17 @@ same way, also when it is away for a while: their order is that of the stream, a
 
 from __future__ import annotations
 
-import atexit
 import ctypes
-import os
 import threading
 import time
-import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rla_client.arena import Arena, ArenaPool
+from rla_client.arena_saver import ArenaSaver, Slot
 from rla_client.checkpoint_fallback import has_room, sync_later
-from rla_client.checkpoint_job import SLOT_BUSY, ArenaSource, BlobSource
+from rla_client.checkpoint_job import ArenaSource, BlobSource
 from rla_client.experiment.snapshot_codec import Pieces
 from rla_client.protocol import FrameKind, pack
 from rla_client.snapshot_job import JOB_KIND, SnapshotJob
@@ -39,8 +36,6 @@ if TYPE_CHECKING:
 FRAME_BYTES = 256 << 10  # some 100 us to write; the agent holds a few of them in memory
 BACKLOG_MAX_BYTES = 512 << 20  # of blobs that wait for an agent; the rest of the spool is for rows
 BACKLOG_MAX = 64  # of blobs: an agent does about 100 jobs a second
-
-_savers: weakref.WeakSet[SnapshotSaver] = weakref.WeakSet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,30 +55,28 @@ class _Sent:
     size: int
     content: bytes | None = None
     blob: Path | None = None
-    arena: Arena | None = None
-    slot: int = 0
-    number: int = 0
+    slot: Slot | None = None
 
     @property
     def arrived(self) -> bool:
         """True once the agent has done with it; a frame's content does not say."""
-        if self.arena is not None:
-            return self.arena.closed or self.arena.header(self.slot) != (SLOT_BUSY, self.number)
+        if self.slot is not None:
+            return self.slot.arrived
         return self.blob is not None and not self.blob.exists()
 
     def read(self) -> bytes | None:
         """The file's content, while it is still here."""
         if self.content is not None or self.arrived:
             return self.content
-        if self.arena is not None:
-            return ctypes.string_at(self.arena.slot_address(self.slot), self.size)
+        if self.slot is not None:
+            return ctypes.string_at(self.slot.address, self.size)
         assert self.blob is not None
         with suppress(OSError):
             return self.blob.read_bytes()
         return None
 
 
-class SnapshotSaver:
+class SnapshotSaver(ArenaSaver):
     """Hands snapshots of one run to the agent.
 
     Args:
@@ -93,17 +86,11 @@ class SnapshotSaver:
 
     def __init__(self, outbox: Outbox, kind: str) -> None:
         self.ways = {"frame": 0, "arena": 0, "blob": 0}
-        self.outbox = outbox
         self._kind = kind
-        self._number = 0
-        self._copy_s = 0.0
-        self._reset()
-        _savers.add(self)
+        super().__init__(outbox)
 
     def _reset(self) -> None:
-        self._lock = threading.RLock()
-        self._inside: int | None = None
-        self._pool: ArenaPool | None = None
+        super()._reset()
         self._waiting: list[_Sent] = []
         self._last: _Sent | None = None
 
@@ -124,7 +111,7 @@ class SnapshotSaver:
         with self._lock:
             self._inside = threading.get_ident()
             try:
-                if not self.used and not self.outbox.agent_alive():
+                if not self.used and not self._outbox.agent_alive():
                     return False
                 self._waiting = [sent for sent in self._waiting if not sent.arrived]
                 if pieces.size <= FRAME_BYTES:
@@ -141,7 +128,7 @@ class SnapshotSaver:
         """Whether all that was taken over is in its files within `timeout_s`."""
         if not self.used:
             return True
-        return self.outbox.flush(timeout_s)
+        return self._outbox.flush(timeout_s)
 
     def late(self, name: str | None) -> bytes | None:
         """Content of the last snapshot, if it is called `name` (None: in any case) and still here."""
@@ -151,56 +138,37 @@ class SnapshotSaver:
                 return None
             return last.read()
 
-    def close(self) -> None:
-        """Give shared memory back. What the agent has not read yet, it reads and then removes."""
-        with self._lock:
-            if self._pool is not None:
-                self._pool.close()
-                self._pool = None
-
     # -- the three ways -----------------------------------------------------------------------
 
     def _as_frame(self, pieces: Pieces, save: Save) -> bool:
         content = pieces.to_bytes()
         for name in save.names:
-            if not self.outbox.put(FrameKind.FILE, pack([self._kind, name, content]), time.time()):
+            if not self._outbox.put(FrameKind.FILE, pack([self._kind, name, content]), time.time()):
                 return False
-        self.outbox.push()
+        self._outbox.push()
         self._note(_Sent(save, pieces.size, content=content), "frame")
         return True
 
     def _in_arena(self, pieces: Pieces, save: Save) -> bool:
-        pool = self._current_pool()
-        if pool is None or (self.outbox.agent_alive() and not self.outbox.agent_alive(memory=True)):
+        if self._outbox.agent_alive() and not self._outbox.agent_alive(memory=True):
             return False  # the agent is outside of this container
-        self._number += 1
-        number = self._number
-        try:
-            claimed = pool.claim(pieces.size, number, patience_s=self._copy_s)
-            if claimed is None:
-                return False
-            arena, slot = claimed
-            started = time.perf_counter()
-            if pieces.on_device:
-                pin_memory(arena)
-            pieces.copy_to(arena.slot_address(slot))
-            self._copy_s = time.perf_counter() - started
-        except BaseException:
-            pool.give_back(number)
-            raise
-        try:
-            taken = self._send(save, ArenaSource(arena.name, slot, number, pieces.size, ()))
-        except BaseException:
-            pool.retire()  # Ctrl-C in the middle: the frame may be there or not, so the slot is not ours
-            raise
-        if not taken:
-            pool.give_back(number)
+        sent = self._send_in_slot(
+            pieces.size, lambda slot: self._fill(slot, pieces), lambda source: self._send(save, source)
+        )
+        if sent is None:
             return False
-        self._note(_Sent(save, pieces.size, arena=arena, slot=slot, number=number), "arena")
+        self._note(_Sent(save, pieces.size, slot=sent[0]), "arena")
         return True
 
+    @staticmethod
+    def _fill(slot: Slot, pieces: Pieces) -> ArenaSource:
+        if pieces.on_device:
+            pin_memory(slot.arena)
+        pieces.copy_to(slot.address)
+        return ArenaSource(slot.arena.name, slot.index, slot.number, pieces.size, ())
+
     def _as_blob(self, pieces: Pieces, save: Save) -> bool:
-        blobs = self.outbox.blobs_folder
+        blobs = self._outbox.blobs_folder
         waiting = [sent.size for sent in self._waiting if sent.blob is not None]
         full = len(waiting) >= BACKLOG_MAX or sum(waiting) >= BACKLOG_MAX_BYTES
         if blobs is None or full or not has_room(blobs):
@@ -225,45 +193,10 @@ class SnapshotSaver:
 
     def _send(self, save: Save, source: ArenaSource | BlobSource) -> bool:
         job = SnapshotJob(save.token, save.order, self._kind, save.names, source)
-        return self.outbox.job(JOB_KIND, job.encode())
+        return self._outbox.job(JOB_KIND, job.encode())
 
     def _note(self, sent: _Sent, way: str) -> None:
         self.ways[way] += 1
         self._last = sent
         if sent.content is None:
             self._waiting.append(sent)
-
-    def _current_pool(self) -> ArenaPool | None:
-        folder = self.outbox.stream_folder
-        if folder is None:
-            return None
-        if self._pool is None or self._pool.stream_folder != folder:
-            if self._pool is not None:
-                self._pool.close()
-            self._pool = ArenaPool(folder)
-        return self._pool
-
-    def _prepare(self, nbytes: int) -> None:
-        pool = self._current_pool()
-        if pool is not None:
-            pool.prepare(nbytes)
-
-    def after_fork_in_child(self) -> None:
-        """Forget the parent's arenas and snapshots without touching them."""
-        if self._pool is not None:
-            self._pool.forget_in_child()
-        self._reset()
-
-
-def _after_fork_in_child() -> None:
-    for saver in list(_savers):
-        saver.after_fork_in_child()
-
-
-def _at_exit() -> None:
-    for saver in list(_savers):
-        saver.close()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
-atexit.register(_at_exit)

@@ -10,7 +10,8 @@ import pytest
 
 from rla_agent import state
 from rla_agent.ingest import Position
-from rla_agent.state import AgentDatabase, Changes, FiringRow, JobRow, OutputRow, open_or_replace
+from rla_agent.sqlite_file import open_or_replace
+from rla_agent.state import AgentDatabase, Changes, FiringRow, JobRow, OutputRow
 
 ROW = OutputRow("csv", "/x/progress.csv", 2, 99, Position(3, 4), {"rows": 5}, ".rla-tmp-1")
 
@@ -84,7 +85,7 @@ def test_a_damaged_file_is_put_aside(tmp_path: Path, damage: str) -> None:
     else:
         content[8 * 4096 : 8 * 4096 + 8] = b"\x0d\xff\xff\xff\xff\xff\xff\xff"
     path.write_bytes(content)
-    database, aside = open_or_replace(path)
+    database, aside = open_or_replace(path, AgentDatabase)
     with closing(database):
         assert aside == str(tmp_path / "agent.db.broken")
         assert Path(aside).read_bytes() == content
@@ -96,7 +97,7 @@ def test_a_sound_file_stays(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     with closing(AgentDatabase(path)) as database:
         database.commit(Changes(outputs=[("s", ROW)]))
-    database, aside = open_or_replace(path)
+    database, aside = open_or_replace(path, AgentDatabase)
     with closing(database):
-        assert aside is None
+        assert not aside
         assert database.outputs_of("s") == {"csv": ROW}

@@ -24,7 +24,8 @@ from typing import Any
 
 import torch
 
-from rla_agent.sinks.checkpoint import release, run_checkpoint
+from rla_agent.sinks.checkpoint import run_checkpoint
+from rla_agent.sinks.job_source import release
 from rla_client.checkpoint import CheckpointSaver
 from rla_client.checkpoint_job import CheckpointJob
 from rla_client.config import AgentConfig

@@ -14,13 +14,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rla_agent.sinks.checkpoint import (  # noqa: E402
-    CheckpointResult,
-    release,
-    retain,
-    run_checkpoint,
-    sweep_arenas,
-)
+from rla_agent.sinks.checkpoint import retain, run_checkpoint  # noqa: E402
+from rla_agent.sinks.job_source import JobResult, release, sweep_arenas  # noqa: E402
 from rla_client.checkpoint_job import ARENA_FOLDER, JOB_KIND, CheckpointJob, spool_key  # noqa: E402
 from rla_client.places import Places  # noqa: E402
 from rla_client.protocol import FrameKind, iter_frames, unpack  # noqa: E402
@@ -53,7 +48,7 @@ def jobs_of(places: Places) -> list[tuple[CheckpointJob, Path]]:
     return found
 
 
-def work(places: Places, folder: Path) -> list[CheckpointResult]:
+def work(places: Places, folder: Path) -> list[JobResult]:
     """What the agent does with each job, from the first one on."""
     results = []
     for job, blobs in jobs_of(places):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent.sinks.checkpoint import sweep_arenas
+from rla_agent.sinks.job_source import sweep_arenas
 from rla_client import arena as arena_module
 from rla_client.arena import ArenaPool, create_arena, memory_room
 from rla_client.checkpoint_job import (

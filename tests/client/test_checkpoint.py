@@ -21,9 +21,7 @@ from client.checkpoint_lab import (  # noqa: E402
 )
 from spooled import fill_spool  # noqa: E402
 
-from rla_agent.sinks.checkpoint import (  # noqa: E402
-    Outcome,
-)
+from rla_agent.sinks.job_source import Outcome  # noqa: E402
 from rla_client import arena as arena_module  # noqa: E402
 from rla_client import checkpoint as checkpoint_module  # noqa: E402
 from rla_client import checkpoint_fallback as fallback_module  # noqa: E402

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from client.checkpoint_lab import lock_held
+from forked import in_forked_child
 from PIL import Image
 from spooled import fill_spool
 
@@ -86,12 +87,7 @@ def test_a_forked_child_does_not_use_its_parents_slots() -> None:
     thread = slots.prepare(2 << 20)
     assert thread is not None
     thread.join(10)
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if slots.fill(1 << 20, lambda _memory: None) is None else 1)
-    _, status = os.waitpid(child, 0)
-
-    assert os.waitstatus_to_exitcode(status) == 0
+    assert in_forked_child(lambda: slots.fill(1 << 20, lambda _memory: None) is None)
     assert slots.fill(1 << 20, lambda _memory: None) is not None
     assert sweep_slots(STREAM) == 1
 
@@ -110,12 +106,13 @@ def test_a_child_leaves_the_slot_that_its_parent_is_making(monkeypatch: pytest.M
     thread = slots.prepare(2 << 20)
     assert thread is not None
     assert at.wait(10)
-    child = os.fork()
-    if child == 0:
+
+    def fill_and_release() -> bool:
         slots.fill(1 << 20, lambda _memory: None)
         slots.release()
-        os._exit(0)
-    os.waitpid(child, 0)
+        return True
+
+    assert in_forked_child(fill_and_release)
     forked.set()
     thread.join(10)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
 import pytest
+from forked import in_forked_child
 
 from rla_client.errors import ArgumentError
 from rla_client.nowhere import Nowhere
@@ -17,11 +17,7 @@ def test_a_forked_process_has_its_own(tmp_path: Path, monkeypatch: pytest.Monkey
     nowhere = Nowhere("table", "info", "noip")
     assert list(tmp_path.iterdir()) == []
     folder = nowhere.log_dir()
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if nowhere.log_dir() != folder else 1)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+    assert in_forked_child(lambda: nowhere.log_dir() != folder)
     assert nowhere.log_dir() == folder
     assert Path(folder).is_dir()
 

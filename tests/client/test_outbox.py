@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from forked import in_forked_child
 
 import rla_client.outbox as outbox_module
 from rla_agent.ingest import Close, Mark, Row, parse
@@ -201,11 +202,12 @@ def test_pending_bytes_are_those_of_the_segment_or_not_sent(
 def test_records_of_a_forked_child_are_its_own(new_outbox: Callable[..., Outbox]) -> None:
     outbox = new_outbox()
     put(outbox, 0)
-    child = os.fork()
-    if child == 0:
+
+    def log_in_child() -> bool:
         put(outbox, 1)
-        os._exit(0 if rows(outbox) == [1] else 1)
-    assert os.waitpid(child, 0)[1] == 0
+        return rows(outbox) == [1]
+
+    assert in_forked_child(log_in_child)
     put(outbox, 2)
     assert rows(outbox) == [0, 2]
 

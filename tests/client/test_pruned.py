@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from datetime import datetime
 from pathlib import Path
 
@@ -48,6 +49,29 @@ def test_notes_are_read_as_they_were_written_and_taken_away(folder: Path) -> Non
     drop_note(folder, "checkpoint_20.pt")
     assert not note_path(folder, "x").parent.exists()
     assert pruned_files(folder / "not there") == []
+
+
+def test_a_checkpoint_that_goes_and_comes_back_is_always_listed(folder: Path) -> None:
+    path = folder / "checkpoint_10.pt"
+    path.write_bytes(b"x")
+    over = threading.Event()
+
+    def prune_and_fetch() -> None:
+        while not over.wait(0.001):
+            write_note(folder, note(10))
+            path.unlink()
+            over.wait(0.002)  # longer than one look
+            path.write_bytes(b"x")
+            drop_note(folder, path.name)
+
+    thread = threading.Thread(target=prune_and_fetch)
+    thread.start()
+    try:
+        seen = [list_checkpoints(folder, pruned=True) for _ in range(3000)]
+    finally:
+        over.set()
+        thread.join()
+    assert [found for found in seen if found != [(10, path)]] == []
 
 
 @pytest.mark.usefixtures("places")

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from rla_agent.sinks.checkpoint import Outcome, run_checkpoint  # noqa: E402
+from rla_agent.sinks.checkpoint import run_checkpoint  # noqa: E402
+from rla_agent.sinks.job_source import Outcome  # noqa: E402
 from rla_client.arena import Arena, create_arena  # noqa: E402
 from rla_client.checkpoint_files import load_file, restore  # noqa: E402
 from rla_client.checkpoint_job import (  # noqa: E402

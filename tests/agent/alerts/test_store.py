@@ -9,7 +9,8 @@ import pytest
 
 from rla_agent.alerts import store as module
 from rla_agent.alerts.alert import Alert
-from rla_agent.alerts.store import GIVEN_UP, KEPT_S, MAX_WAITING, SENT, AlertStore, open_store
+from rla_agent.alerts.store import GIVEN_UP, KEPT_S, MAX_WAITING, SENT, AlertStore
+from rla_agent.sqlite_file import open_or_replace
 
 
 def alert(key: str, when: str = "nan", run: str = "run") -> Alert:
@@ -137,9 +138,9 @@ def test_what_is_old_or_too_much_goes(store: AlertStore, monkeypatch: pytest.Mon
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     path = tmp_path / "alerts.db"
     path.write_bytes(b"x" * 9000)
-    found, aside = open_store(path)
+    found, aside = open_or_replace(path, AlertStore)
     found.close()
     assert Path(aside).read_bytes() == b"x" * 9000
-    found, aside = open_store(path)
+    found, aside = open_or_replace(path, AlertStore)
     found.close()
     assert aside == ""

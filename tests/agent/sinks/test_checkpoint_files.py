@@ -16,7 +16,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from rla_agent.sinks.checkpoint import Outcome, release, retain
+from rla_agent.sinks.checkpoint import retain
+from rla_agent.sinks.job_source import Outcome, release
 from rla_agent.sinks.torch_zip import TorchZip
 from rla_client.checkpoint_job import (
     ALIGNMENT,
@@ -105,7 +106,8 @@ def test_an_older_save_never_takes_the_name_of_a_newer_one(desk: Any) -> None:
 WORKER = """
 import sys, msgpack
 from pathlib import Path
-from rla_agent.sinks.checkpoint import release, retain, run_checkpoint
+from rla_agent.sinks.checkpoint import retain, run_checkpoint
+from rla_agent.sinks.job_source import release
 from rla_client.checkpoint_job import CheckpointJob
 blobs, folder = map(Path, sys.argv[1:])
 jobs = [CheckpointJob.decode(fields) for fields in msgpack.unpackb(sys.stdin.buffer.read())]

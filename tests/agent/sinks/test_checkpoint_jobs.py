@@ -15,7 +15,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from rla_agent.sinks.checkpoint import Outcome
+from rla_agent.sinks.job_source import Outcome
 from rla_client.arena import create_arena
 from rla_client.checkpoint_job import (
     ARENA_FOLDER,

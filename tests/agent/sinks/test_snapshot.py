@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rla_agent.sinks.checkpoint import Outcome, release
+from rla_agent.sinks.job_source import Outcome, release
 from rla_agent.sinks.snapshot import run_snapshot
 from rla_client.arena import Arena, create_arena
 from rla_client.checkpoint_job import SLOT_BUSY, SLOT_FREE, ArenaSource, BlobSource

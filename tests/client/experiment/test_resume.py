@@ -206,6 +206,9 @@ def test_code_comes_back_and_a_rerun_repeats_the_curve(tmp_path: Path) -> None:
     path = launchers.write(project, calls="import helper\nsearch(epochs=helper.EPOCHS)")
     (project / "helper.py").write_text("EPOCHS = 4\n")
     (project / "run.sh").write_text("#!/bin/sh\n")
+    for name in ("__pycache__/helper.cpython-311.pyc", "env/pyvenv.cfg", "env/lib/six.py"):
+        (project / name).parent.mkdir()
+        (project / name).write_text("no code of the experiment\n")
     (project / "run.sh").chmod(0o755)
     subprocess.run(["git", "init", "-q"], cwd=project, check=True)
     launchers.run(path)

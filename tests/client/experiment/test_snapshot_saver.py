@@ -159,7 +159,7 @@ def test_a_full_spool_leaves_it_to_the_thread(agent: Any, size: int) -> None:
         shots = Snapshotter(ctxt.snapshot_dir, "last", 1)
         shots.save_itr_params(0, {"w": np.zeros(size)})
         assert shots.wait(20)
-        outbox = current_outputs().snapshot_saver(Path(ctxt.snapshot_dir)).outbox
+        outbox = current_outputs().snapshot_saver(Path(ctxt.snapshot_dir))._outbox
         agent.send_signal(signal.SIGSTOP)
         shots.save_itr_params(1, {"w": np.ones(size)})
         ballast = fill_spool(outbox)

@@ -1,0 +1,59 @@
+"""What the agent's SQLite files have in common: a transaction, and what becomes of a broken file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+BUSY_TIMEOUT_S = 60.0
+
+Store = TypeVar("Store")
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Everything inside, or nothing; for a connection in autocommit mode (`isolation_level=None`).
+
+    Raises:
+        sqlite3.Error: nothing was stored.
+    """
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield db
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # after some errors SQLite has rolled back itself
+            db.execute("ROLLBACK")
+        raise
+
+
+def open_or_replace(path: Path, opened: Callable[[Path], Store]) -> tuple[Store, str]:
+    """Open a store; a file that is no sound database is put aside and a new one begun.
+
+    Args:
+        path: the database file.
+        opened: opens a store on it, creating its tables.
+
+    Returns:
+        The store, and where the broken file went, empty if it was sound.
+
+    Raises:
+        sqlite3.OperationalError: it cannot be opened or written now.
+    """
+    try:
+        with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as probe:
+            (found,) = probe.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise sqlite3.DatabaseError(found)  # noqa: TRY301 - one way to put it aside
+        return opened(path), ""
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError:
+        aside = path.with_name(f"{path.name}.broken")
+        path.replace(aside)
+        for ending in ("-wal", "-shm"):
+            path.with_name(path.name + ending).unlink(missing_ok=True)
+        return opened(path), str(aside)
