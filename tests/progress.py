@@ -14,6 +14,7 @@ import pytest
 
 PROGRESS_VARIABLE = "RLA_TEST_PROGRESS"
 EACH_S = 60.0
+SHOWN = 120  # characters of a test's name
 
 
 class Progress:
@@ -56,7 +57,7 @@ class Progress:
         while not self._over.wait(EACH_S):
             now = time.monotonic()
             with self._lock:
-                under_way = [f"{nodeid} ({now - since:.0f} s)" for nodeid, since in self._started.items()]
+                under_way = [f"{name[:SHOWN]} ({now - since:.0f} s)" for name, since in self._started.items()]
                 ended = self._ended
             told = ", ".join(under_way) or "none"
             self._write(f"{(now - self._begin) / 60:.0f} min: {ended} tests ended; under way: {told}")
