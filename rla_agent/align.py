@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from rla_agent.sinks.csv_table import offset_of_row
-from rla_agent.sinks.tensorboard import whole_records
+from rla_agent.sinks.csv_table import CsvEncoder, offset_of_row, record_ends
+from rla_agent.sinks.encoder import Encoder
+from rla_agent.sinks.jsonl import JsonEncoder
+from rla_agent.sinks.tensorboard import EventEncoder, whole_records
 
 CHUNK_BYTES = 1 << 20
 
@@ -22,6 +27,80 @@ def end_of_records(descriptor: int, size: int, *, events: bool) -> int:
     return whole_records(content) if events else content.rfind(b"\n") + 1
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What of a file that somebody else put there can be gone on from.
+
+    Attributes:
+        size: bytes of it that are whole records, but for `ending`.
+        ending: what the last of them lacks: editors leave out the last newline.
+        state: of an encoder that goes on behind them.
+    """
+
+    size: int
+    ending: bytes
+    state: dict[str, Any]
+
+
+def whole_part(descriptor: int, encoder: Encoder) -> Whole:
+    """Where an output may go on in a file that is not as it left it; size 0 when nowhere."""
+    content = b"".join(read_chunks(descriptor, os.fstat(descriptor).st_size))
+    if isinstance(encoder, EventEncoder):
+        return Whole(whole_records(content), b"", {})
+    ending = b"" if content.endswith(b"\n") else b"\n"
+    if isinstance(encoder, CsvEncoder):
+        return _whole_table(content, ending)
+    if isinstance(encoder, JsonEncoder):
+        last = content.rfind(b"\n") + 1
+        if ending and not _is_json(content[last:]):
+            content, ending = content[:last], b""
+        return Whole(len(content), ending, {"rows": content.count(b"\n") + len(ending)})
+    return Whole(len(content), ending, {})
+
+
+def _whole_table(content: bytes, ending: bytes) -> Whole:
+    ends = record_ends(content + ending)
+    columns = _cells(content[: ends[0]]) if ends else []
+    if ending and ends and ends[-1] > len(content):
+        last = content[ends[-2] :] if len(ends) > 1 else content
+        if len(_cells(last)) == len(columns):
+            return Whole(len(content), ending, {"rows": len(ends) - 1, "columns": columns})
+        ends.pop()
+    return Whole(ends[-1] if ends else 0, b"", {"rows": max(0, len(ends) - 1), "columns": columns})
+
+
+def _cells(record: bytes) -> list[str]:
+    return next(csv.reader(io.StringIO(record.decode("utf-8", "replace"), newline="")), [])
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def put_aside(folder: int, name: str) -> None:
+    """Rename a file in an open folder, unless empty, to `<stem>.old-N<ending>` with the first free N."""
+    try:
+        if os.stat(name, dir_fd=folder, follow_symlinks=False).st_size == 0:
+            return
+    except FileNotFoundError:
+        return
+    stem, ending = os.path.splitext(name)
+    number = 1
+    while True:
+        aside = f"{stem}.old-{number}{ending}"
+        try:
+            os.stat(aside, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            break
+        number += 1
+    os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+    os.fsync(folder)
+
+
 def other_columns(descriptor: int, columns: Sequence[str]) -> list[str]:
     """A CSV's own columns where they are `columns` before or after a widening; else empty."""
     found = read_header(descriptor)
@@ -29,26 +108,43 @@ def other_columns(descriptor: int, columns: Sequence[str]) -> list[str]:
     return found if both and found != columns and found[:both] == columns[:both] else []
 
 
-def size_of_rows(descriptor: int, rows: int) -> int:
-    """Bytes of a CSV's header and first `rows` rows; fewer when it ends before."""
-    return offset_of_row(read_chunks(descriptor, os.fstat(descriptor).st_size), rows)
+def size_by_header(descriptor: int, encoder: CsvEncoder) -> int | None:
+    """Bytes of a CSV's header and the rows of its encoder, which takes over the header.
+
+    Returns:
+        None where the header is the encoder's.
+    """
+    columns = other_columns(descriptor, encoder.columns)
+    if not columns:
+        return None
+    encoder.set_columns(columns)
+    return offset_of_row(read_chunks(descriptor, os.fstat(descriptor).st_size), encoder.rows)
 
 
-def copy_durably(source: int, size: int, name: str, folder: int) -> None:
-    """Copy the first `size` bytes of an open file to a new one in an open folder, and sync that.
+def replace_durably(source: int, size: int, name: str, temp: str, folder: int) -> None:
+    """Replace a file in an open folder by a copy of the first `size` bytes of an open one, durably.
+
+    Args:
+        source: descriptor of what is copied.
+        size: bytes of it.
+        name: of the file that is replaced.
+        temp: of the copy until then.
+        folder: descriptor of their folder.
 
     Raises:
-        OSError: it could not be done; no file is left.
+        OSError: it could not be done.
     """
-    new = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)
+    new = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)
     try:
         with open(new, "wb") as file:
             file.writelines(read_chunks(source, size))
             file.flush()
             os.fsync(file.fileno())
     except OSError:
-        os.unlink(name, dir_fd=folder)
+        os.unlink(temp, dir_fd=folder)
         raise
+    os.rename(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
+    os.fsync(folder)
 
 
 def read_header(descriptor: int) -> list[str]:
@@ -58,8 +154,7 @@ def read_header(descriptor: int) -> list[str]:
     while not length and tried < whole:
         tried = min(whole, tried * 4 or CHUNK_BYTES)
         length = offset_of_row(read_chunks(descriptor, tried), 0)
-    text = os.pread(descriptor, length, 0).decode("utf-8", "replace")
-    return next(csv.reader(io.StringIO(text, newline="")), [])
+    return _cells(os.pread(descriptor, length, 0))
 
 
 def read_chunks(descriptor: int, size: int) -> Iterator[bytes]:

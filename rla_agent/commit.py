@@ -15,12 +15,12 @@ import os
 import sqlite3
 from collections.abc import Iterable
 from concurrent.futures import Executor
-from contextlib import suppress
 
 from rla_agent.gone_on import EPOCH, RUN_FILE, newer_than, read_run_file
 from rla_agent.open_files import OpenFiles
 from rla_agent.opening import ItemGoneError, open_folder
 from rla_agent.output import Output
+from rla_agent.recovery import renew_base
 from rla_agent.runs import RunRecord
 from rla_agent.state import AgentDatabase, Changes
 from rla_agent.stream import Stream
@@ -40,19 +40,18 @@ class Committer:
     def __init__(self, database: AgentDatabase, files: OpenFiles, executor: Executor) -> None:
         self._database = database
         self._files = files
-        self._executor = executor
+        self._executor = executor  # for nothing else: a commit must not queue behind long work
         self._written: dict[str, tuple[RunRecord, float]] = {}
         self.unwritten: set[str] = set()
 
-    def commit(self, streams: list[Stream], changes: Changes, faults: dict[str, str]) -> bool:
-        """Make the present state of all dirty streams durable.
+    def commit(self, dirty: list[Stream], changes: Changes, faults: dict[str, str]) -> bool:
+        """Make the present state of dirty streams, none of them parked, durable.
 
         Returns:
             False when the transaction failed (a full state disk); everything stays dirty.
         """
-        dirty = [stream for stream in streams if stream.dirty and not stream.parked]
         self._sync([(stream, output) for stream in dirty for output in stream.outputs if output.dirty])
-        stored = {stream: [o for o in stream.outputs if o.storable] for stream in dirty}
+        stored = {stream: self._storable(stream) for stream in dirty}
         for stream, outputs in stored.items():
             if not stream.new_files:
                 changes.outputs.append((stream.name, stream.control_row()))
@@ -67,45 +66,69 @@ class Committer:
             if not stream.new_files:
                 stream.durable = stream.position
             for output in outputs:
-                output.durable = output.position
+                output.stored()
             stream.dirty = len(outputs) < len(stream.outputs) or bool(stream.new_files)
             stream.new_jobs = []
             self._free_segments(stream)
         return True
 
-    def _sync(self, work: list[tuple[Stream, Output]]) -> None:
-        if len(work) <= PARALLEL_SYNCS:
-            for stream, output in work:
-                self._sync_one(stream, output)
-            return
-        most = max(1, self._files.limit // 2)  # opened here, so that no thread closes another's
-        for begin in range(0, len(work), most):
-            some = work[begin : begin + most]
-            for _, output in some:
-                with suppress(OSError, ItemGoneError):
-                    self._files.descriptor(output, output.open_file)
-            list(self._executor.map(lambda pair: self._sync_one(*pair), some))
-
-    def _sync_one(self, stream: Stream, output: Output) -> None:
-        if output.rewriting or output.intent or not (output.ready or output.suspect):
-            return
+    def _storable(self, stream: Stream) -> list[Output]:
+        """Outputs whose state is durable in their files, and no lie where agent.db is lost later."""
+        outputs = [output for output in stream.outputs if output.storable]
+        moved = [output for output in outputs if output.moved]
         try:
-            if output.suspect:
-                self._rebuild(stream, output)
-                return
+            if moved:
+                renew_base(stream, moved)
+        except OSError as error:
+            _log.warning("outputs that somebody replaced wait: %s: %s", stream.folder, error)
+            return [output for output in outputs if not output.moved]
+        return outputs
+
+    def _sync(self, work: list[tuple[Stream, Output]]) -> None:
+        most = max(1, self._files.limit // 2)  # so that opening one closes none of those before it
+        for begin in range(0, len(work), most):
+            opened = [
+                (stream, output, descriptor)
+                for stream, output in work[begin : begin + most]
+                if (descriptor := self._opened(stream, output)) is not None
+            ]
+            parallel = len(opened) > PARALLEL_SYNCS
+            syncs = self._executor.map if parallel else map  # the threads touch nothing but descriptors
+            errors = list(syncs(_try_sync, [descriptor for _, _, descriptor in opened]))
+            for (stream, output, _), error in zip(opened, errors, strict=True):
+                if error is None:
+                    output.dirty = False
+                else:
+                    self._go_back(stream, output, error)
+
+    def _opened(self, stream: Stream, output: Output) -> int | None:
+        """Descriptor of a file that is to be synced now; one that was put in its place is taken over."""
+        if output.rewriting or output.intent:
+            return None
+        if output.suspect:
+            self._rebuild(stream, output)
+            return None
+        if not output.ready:
+            return None
+        try:
             if output.replaced(self._files):
                 output.adopt_replacement(self._files)
             if output.ready:
-                output.sync(self._files)
-                output.dirty = False
+                return self._files.descriptor(output, output.open_file)
         except ItemGoneError:
             stream.removed = True
         except FileNotFoundError:
             output.begin_again(self._files)
         except OSError as error:
-            _log.error("sync failed, going back to what is durable: %s: %s", output.path, error)
-            output.suspect = True
-            self._rebuild(stream, output)
+            self._go_back(stream, output, error)
+        return None
+
+    def _go_back(self, stream: Stream, output: Output, error: OSError) -> None:
+        """After a failed sync: the descriptor must not be trusted again, nor what was written through it."""
+        _log.error("sync failed, going back to what is durable: %s: %s", output.path, error)
+        self._files.close(output)
+        output.suspect = True
+        self._rebuild(stream, output)
 
     def _rebuild(self, stream: Stream, output: Output) -> None:
         """Go back to the last commit in a new file; tried again at the next commit if that fails."""
@@ -159,6 +182,14 @@ class Committer:
         """Nothing more is to be written of a run that ended and has no stream left."""
         self._written.pop(run, None)
         self.unwritten.discard(run)
+
+
+def _try_sync(descriptor: int) -> OSError | None:
+    try:
+        os.fdatasync(descriptor)
+    except OSError as error:
+        return error
+    return None
 
 
 def write_run_file(record: RunRecord, now: float) -> bool:

@@ -18,62 +18,18 @@ import io
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from rla_agent.align import read_chunks, read_header
+from rla_agent.continuation import Continuation
 from rla_agent.opening import StreamOpening, open_folder
 from rla_agent.output import Output
 from rla_agent.sinks.csv_table import CsvEncoder, record_ends
 from rla_agent.sinks.jsonl import JsonEncoder
 from rla_agent.sinks.tensorboard import EventEncoder, whole_records
-from rla_client.errors import RemoteProtocolError
-from rla_client.layout import check_relative
 from rla_client.storage import write_atomic
 
 _EVENT_FILE = re.compile(r"^events\.out\.tfevents\.(\d+)\.")
-
-
-@dataclass(frozen=True, slots=True)
-class Continuation:
-    """How much of the earlier files counts.
-
-    Attributes:
-        rows: of progress.csv and progress.json; None keeps all, unless `time_step` cuts.
-        time_step: without `rows`, keep rows up to this time-step.
-        event_file: the event file to cut; None cuts none.
-        event_size: to how many bytes.
-        abandoned: folder below the log folder for what is cut off.
-    """
-
-    rows: int | None
-    time_step: float | None
-    event_file: str | None
-    event_size: int
-    abandoned: str
-
-
-def continuation_of(opening: StreamOpening) -> Continuation | None:
-    """What an opening frame says about earlier files, None for a run of its own.
-
-    Raises:
-        RemoteProtocolError: it is not what a client writes.
-    """
-    raw = opening.raw.get("continues")
-    if raw is None:
-        return None
-    try:
-        rows, step, event = raw.get("rows"), raw.get("time_step"), raw.get("event_file")
-        return Continuation(
-            None if rows is None else int(rows),
-            None if step is None else float(step),
-            None if event is None else check_relative(str(event))[0],
-            int(raw.get("event_size", 0)),
-            check_relative(str(raw.get("abandoned", "abandoned-1")))[0],
-        )
-    except (TypeError, ValueError, AttributeError) as error:
-        message = f"continuation is not what a client writes: {error}"
-        raise RemoteProtocolError(message) from error
 
 
 def continue_outputs(opening: StreamOpening, outputs: list[Output], plan: Continuation) -> None:

@@ -4,9 +4,11 @@ The main thread is the ingest thread: it receives messages, finds new streams in
 both to one `Volume` thread per file system, and answers commands. It never touches a data root.
 
 Order of shutdown on SIGTERM or SIGINT: no new streams; each volume takes in what the spool holds,
-commits and ends (DRAIN_S at most); sockets close; the lock goes last. A second signal ends the
-process at once; nothing is lost by that. An agent that ends for want of work looks at the spool once
-more after it let go of the lock: a client that came meanwhile had seen the lock and started none.
+commits and ends (DRAIN_S at most); jobs that run may end within JOBS_S of that; sockets close. What
+still writes then is ended with the process, and the lock goes with it: two agents must not do one job
+at a time. A second signal ends the process at once; nothing is lost by that. An agent that ends for
+want of work looks at the spool once more after it let go of the lock: a client that came meanwhile had
+seen the lock and started none.
 
 An agent that systemd starts takes over from one that a client started: it lets that one drain.
 """
@@ -22,11 +24,12 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rla_agent.alerts import Alerting
+from rla_agent.config_reader import ConfigReader, agent_settings
 from rla_agent.leftovers import sweep_memory
 from rla_agent.lock import AgentLock, take_lock
 from rla_agent.opening import StreamOpening
@@ -36,23 +39,29 @@ from rla_agent.sampling import Sampler
 from rla_agent.service import Notifier
 from rla_agent.spool_watch import SpoolWatch
 from rla_agent.sqlite_file import open_or_replace
-from rla_agent.start_up import raise_file_limit, set_up_logging, spare_collections, sweep_half_made
+from rla_agent.start_up import (
+    end_process,
+    raise_file_limit,
+    set_up_logging,
+    spare_collections,
+    sweep_half_made,
+)
 from rla_agent.state import AgentDatabase
 from rla_agent.status import ENDED_SHOWN, Facts, RateMeter, build_status
-from rla_agent.stream_reading import holds_nothing, read_opening
-from rla_agent.stream_removal import remove_stream
+from rla_agent.unreadable import Unreadable
 from rla_agent.volume import Volume
-from rla_agent.volume_items import Adopt, Data, Flush, Stop
+from rla_agent.volume_items import Adopt, Data, Flush, stop_volumes
 from rla_agent.wire import Wire
-from rla_client.config import AgentConfig, load_config
-from rla_client.errors import AgentRunningError, ConfigError, PlaceError, RlaError
+from rla_client.config import AgentConfig
+from rla_client.errors import AgentRunningError, ConfigError, PlaceError
 from rla_client.places import Places, find_places
 from rla_client.protocol import MessageKind
-from rla_client.spool import STREAM_NAME, spool_bytes, stream_names
+from rla_client.spool import spool_bytes, stream_names
 
 SCAN_S = 0.25  # how often the spool is looked at for new streams
 SAMPLE_S = 1.0  # of the runs' row counts, for rows/s
 DRAIN_S = 20.0
+JOBS_S = 5.0  # some GB of a checkpoint; a job that is cut off is done again by the next agent
 ALERT_STOP_S, LEAST_ALERT_S = 5.0, 0.5  # to send what was never tried; the rest is kept
 REPLICATOR_STOP_S = 3.0  # what it sends is in its ledger; it goes on with the next start
 MOST_MESSAGES = 2000  # per wake-up, then timers are looked at
@@ -86,12 +95,13 @@ class Daemon:
         self.started = time.time()
         self._idle_exit_s = settings.idle_exit_s if idle_exit else 0.0
         self._wire = Wire(places)
-        self._replication = Replication(places)
-        self._alerting = Alerting(places, config, self._live_openings, self.started)
+        self._configs = ConfigReader()
+        self._replication = Replication(places, self._configs)
+        self._alerting = Alerting(places, config, self._live_openings, self.started, self._configs)
         self._sampler = Sampler(self._live_streams, settings.sample_interval_s)
         self._volumes: dict[int, Volume] = {}
         self._route: dict[str, Volume] = {}
-        self._unreadable: dict[str, str] = {}
+        self._unreadable = Unreadable(places.spool)
         self._next_scan = 0.0
         self._spool_watch = SpoolWatch(places.spool)
         self._busy_at = time.monotonic()
@@ -102,6 +112,7 @@ class Daemon:
         """Serve until a signal, idleness or a fault; returns the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # `rla-agent run` blocks them, and a mask is inherited
         self._scan()
         self._notifier.ready()
         if self.settings.sample_interval_s > 0:
@@ -143,29 +154,16 @@ class Daemon:
         now = time.monotonic()
         self._next_scan = now + SCAN_S
         for name in self._spool_watch.names(now):
-            if name not in self._route and self._adopt(name) is None:
+            if name not in self._route and self._adopt(name) is None and name not in self._unreadable:
                 self._spool_watch.look_again()
 
     def _adopt(self, name: str) -> Volume | None:
-        if not STREAM_NAME.match(name):
+        opening = self._unreadable.read(name, time.monotonic())
+        if opening is None:
             return None
-        folder = self.places.spool / name
-        try:
-            opening, _ = read_opening(folder)
-        except FileNotFoundError:
-            return None
-        except (RlaError, OSError) as error:
-            if name not in self._unreadable and holds_nothing(folder):
-                _log.warning("stream %s holds nothing: power was cut before its first sync; removed", name)
-                with suppress(OSError):
-                    remove_stream(folder)
-                return None
-            self._unreadable[name] = str(error)
-            return None
-        self._unreadable.pop(name, None)
         volume = self._volume(opening.root_device)
         self._route[name] = volume
-        volume.put(Adopt(name, folder))
+        volume.put(Adopt(name, self.places.spool / name))
         return volume
 
     def _volume(self, device: int) -> Volume:
@@ -220,7 +218,7 @@ class Daemon:
             if volume is None:
                 answer(name not in self._unreadable)  # unknown: taken in long ago
             else:
-                volume.put(Flush(name, number, offset, bool(header.get("m")), answer))
+                volume.put(Flush(peer, name, number, offset, bool(header.get("m")), answer))
 
     def _answerer(self, peer: bytes, stream: str) -> Callable[[bool], None]:
         def answer(done: bool) -> None:
@@ -244,8 +242,8 @@ class Daemon:
 
     def _sample(self, now: float) -> None:
         self._next_sample = now + SAMPLE_S
-        for name in [name for name in self._unreadable if not (self.places.spool / name).exists()]:
-            del self._unreadable[name]
+        self._unreadable.forget_gone()
+        self._configs.retry()
         self._rates.sample(now, self._rows())
         if self._notifier.status_due(now):
             runs = sum(len(volume.runs) for volume in self._volumes.values())
@@ -277,7 +275,7 @@ class Daemon:
         )
         status = build_status(facts, [volume.snapshot() for volume in volumes])
         status["alerts"] = self._alerting.snapshot()
-        status["problems"] += status["alerts"].pop("problems")
+        status["problems"] += status["alerts"].pop("problems") + self._configs.problems()
         return status
 
     def _ended_runs(self) -> tuple[dict[str, Any], ...]:
@@ -291,18 +289,22 @@ class Daemon:
         self._stopping = True
         self._notifier.stopping()
         deadline = time.monotonic() + DRAIN_S
-        for volume in self._volumes.values():
-            volume.put(Stop(deadline))
-        for volume in self._volumes.values():
-            volume.join(max(0.0, deadline + 1.0 - time.monotonic()))
+        stop_volumes(self._volumes.values(), deadline, JOBS_S)
         self._sampler.stop()
         self._alerting.stop(max(LEAST_ALERT_S, min(ALERT_STOP_S, deadline - time.monotonic())))
         self._replication.stop(REPLICATOR_STOP_S)
         self._wire.close()
 
+    @property
+    def writing(self) -> bool:
+        """Whether a thread may still write into data roots; after `serve` it ends with the process."""
+        return any(volume.is_alive() for volume in self._volumes.values())
+
 
 def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) -> int:
     """Run an agent for the places of this environment until it is told to stop.
+
+    Where threads still write in the end, the lock stays taken: the caller ends the process then.
 
     Returns:
         Exit code; messages for the user go to stderr.
@@ -313,7 +315,7 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
     try:
         places.create()
         set_up_logging(places, to_console=to_console)
-        settings = load_config(config_path).agent if config_path else AgentConfig()
+        settings = agent_settings(config_path)
         lock = take_lock(places, notifier.kind)
     except ConfigError as error:
         _log.error("%s", error)
@@ -327,10 +329,10 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
     raise_file_limit()
     spare_collections()
     while True:
-        try:
-            code, idled = serve_once(places, settings, notifier, idle_exit=idle_exit, config=config_path)
-        finally:
-            lock.release()
+        code, idled, writing = serve_once(places, settings, notifier, idle_exit=idle_exit, config=config_path)
+        if writing:
+            return code
+        lock.release()
         if not idled or not stream_names(places.spool):
             return code
         try:
@@ -346,11 +348,11 @@ def serve_once(
     *,
     idle_exit: bool,
     config: Path | None = None,
-) -> tuple[int, bool]:
+) -> tuple[int, bool, bool]:
     """Serve until the end; the caller holds the lock.
 
     Returns:
-        Exit code, and whether it ended for want of work.
+        Exit code, whether it ended for want of work, and whether threads still write.
     """
     sweep_half_made(places.spool)
     sweep_memory(places)
@@ -358,7 +360,7 @@ def serve_once(
         database, broken = open_or_replace(places.database, AgentDatabase)
     except (sqlite3.Error, OSError) as error:
         _log.error("cannot open %s: %s", places.database, error)
-        return EXIT_FAILED, False
+        return EXIT_FAILED, False, False
     if broken:
         _log.error("agent.db was damaged and is now %s; positions come from the spool", broken)
     with closing(database):
@@ -369,13 +371,14 @@ def serve_once(
             _log.warning("agent.db cannot be written now: %s; rows stay in the spool", error)
         daemon = Daemon(places, settings, database, notifier, idle_exit=idle_exit, config=config)
         try:
-            return daemon.serve(), daemon.idled
+            code = daemon.serve()
         except sqlite3.Error as error:
             _log.error("agent.db failed: %s; the agent ends, rows stay in the spool", error)
-            return EXIT_FAILED, False
+            code = EXIT_FAILED
+        return code, daemon.idled, daemon.writing
 
 
-def main() -> int:
+def main() -> NoReturn:
     """Entry of the agent process itself; `rla-agent start` is what people call."""
     parser = argparse.ArgumentParser(prog="rla_agent.daemon")
     parser.add_argument("--config", type=Path, help="rla_config.yaml whose AGENT section is used")
@@ -384,8 +387,13 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.background:
         os.chdir("/")
-    return run_agent(arguments.config, idle_exit=arguments.idle_exit, to_console=not arguments.background)
+    code = EXIT_FAILED
+    try:
+        code = run_agent(arguments.config, idle_exit=arguments.idle_exit, to_console=not arguments.background)
+    except Exception:  # noqa: BLE001 - the top of the main thread
+        _log.exception("the agent failed; it replays on the next start")
+    end_process(code)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

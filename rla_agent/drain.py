@@ -81,11 +81,13 @@ class Drained:
         taken: streams that are durable in their final files and left the spool.
         live: streams of processes that still write; all that was there is durable.
         left: stream → why it is still there.
+        broken: where a damaged agent.db was put, empty if it was sound.
     """
 
     taken: list[str] = field(default_factory=list)
     live: list[str] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
+    broken: str = ""
 
 
 def spool_places(folder: Path) -> tuple[Places, Path]:
@@ -131,7 +133,7 @@ def take_in(
     result = Drained()
     try:
         names = [name for name in stream_names(spool) if _prepare(spool / name, roots, result)]
-        database, _broken = open_or_replace(places.database, AgentDatabase)
+        database, result.broken = open_or_replace(places.database, AgentDatabase)
         with closing(database):
             targets = {name: spool_end(spool / name) or Position(0, 0) for name in names}
             _drain_volume(_Drain(places, settings, roots, targets), spool, names, result, patience_s)

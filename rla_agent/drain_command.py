@@ -80,6 +80,8 @@ def _wait(places: Places) -> tuple[list[str], int]:
 
 def _told(folder: Path, result: Drained) -> tuple[list[str], int]:
     lines = [f"{folder}: {len(result.taken)} streams taken in"]
+    if result.broken:
+        lines.insert(0, f"agent.db was damaged and is now {result.broken}; positions came from the spool")
     if result.live:
         lines.append(f"{len(result.live)} streams are still being written; durable up to now")
     lines += [f"left: {name}: {why}" for name, why in sorted(result.left.items())]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 
 from rla_agent.jobs import JobDesk
 from rla_agent.state import AgentDatabase
 from rla_agent.stream import Stream
 from rla_agent.volume_items import Flush
+
+GONE_S = 10.0  # a client that still waits has asked again long before
+KEPT_ENDED = 10_000  # names of streams that were taken in to their end
 
 
 class FlushDesk:
@@ -16,18 +20,25 @@ class FlushDesk:
     def __init__(self, database: AgentDatabase, jobs: JobDesk) -> None:
         self._database = database
         self._jobs = jobs
-        self._waiting: list[Flush] = []
+        self._waiting: dict[tuple[bytes, str], tuple[Flush, float]] = {}
+        self._ended: dict[str, None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, flush: Flush) -> None:
         """Answer this one when its time has come."""
-        self._waiting.append(flush)
+        self._waiting[flush.peer, flush.stream] = flush, time.monotonic()
 
     def awaits(self, stream: str) -> bool:
         """Whether somebody waits for a stream."""
-        return any(flush.stream == stream for flush in self._waiting)
+        return any(name == stream for _, name in self._waiting)
+
+    def ended(self, stream: str) -> None:
+        """A stream was taken in to its end and is no more."""
+        self._ended[stream] = None
+        if len(self._ended) > KEPT_ENDED:
+            del self._ended[next(iter(self._ended))]
 
     def answer(self, streams: Mapping[str, Stream], coming: Callable[[str], bool]) -> None:
         """Answer what can be answered after a commit.
@@ -36,15 +47,18 @@ class FlushDesk:
             streams: those that are taken in now.
             coming: whether a stream that is not among them will be.
         """
-        self._waiting = [
-            flush for flush in self._waiting if not self._answered(flush, streams.get(flush.stream), coming)
-        ]
+        since = time.monotonic() - GONE_S
+        self._waiting = {
+            key: (flush, asked)
+            for key, (flush, asked) in self._waiting.items()
+            if asked > since and not self._answered(flush, streams.get(flush.stream), coming)
+        }
 
     def _answered(self, flush: Flush, stream: Stream | None, coming: Callable[[str], bool]) -> bool:
         if stream is None and coming(flush.stream):
             return False
         if stream is None:
-            flush.answer(self._database.is_done(flush.stream))
+            flush.answer(flush.stream in self._ended or self._database.is_done(flush.stream))
         elif stream.removed or stream.parked:
             flush.answer(False)
         elif self._durable(stream, flush):

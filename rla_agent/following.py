@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from typing import Any
 
+from rla_agent.opening import MAX_TIME_S
 from rla_agent.runs import RunEvent, RunRecord
 from rla_agent.stream import Stream
 
@@ -19,6 +20,7 @@ _log = logging.getLogger("rla_agent.following")
 def new_run_record(stream: Stream) -> RunRecord:
     """The record of a run that nobody knows yet."""
     opening = stream.opening
+    began, ran_s = _earlier(opening.raw.get("continues"))
     return RunRecord(
         run=opening.run,
         root=opening.root,
@@ -28,7 +30,9 @@ def new_run_record(stream: Stream) -> RunRecord:
         host=opening.host,
         user=opening.user,
         pid=opening.pid,
-        opened=opening.opened,
+        opened=opening.opened if began is None else began,
+        reopened=None if began is None else opening.opened,
+        ran_before_s=ran_s,
         client=opening.client,
         config=opening.config,
         launch=str(opening.raw.get("launch", "")),
@@ -39,6 +43,17 @@ def new_run_record(stream: Stream) -> RunRecord:
         },
         streams=(stream.name,),
     )
+
+
+def _earlier(raw: object) -> tuple[float | None, float]:
+    """When a run began that this agent does not know (any more), and how long it ran, as its client says."""
+    if not isinstance(raw, dict):
+        return None, 0.0
+    began, ran_s = (
+        value if isinstance(value, int | float) and abs(value) < MAX_TIME_S else None
+        for value in (raw.get("began"), raw.get("ran_s"))
+    )
+    return began, max(ran_s or 0.0, 0.0)
 
 
 def _parent(raw: object) -> dict[str, Any] | None:
@@ -71,14 +86,20 @@ def follow(  # noqa: PLR0911 - one return for each way a run can stand
         if stream.parked or stream.position < stream.end():
             return record  # its last word may still come
         return record.after(RunEvent.WRITER_GONE, now, "the process ended without closing the run")
-    quiet_since = max(record.last_row or 0.0, record.opened)
+    quiet_since = max(record.last_row or 0.0, record.reopened or record.opened)
     if now - quiet_since > stall_s:
         return record.after(RunEvent.SILENT, now, f"no row for {stall_s:g} s")
     return record
 
 
 def _counted(stream: Stream, record: RunRecord) -> RunRecord:
-    """The record with the rows and marks taken in since the last call."""
+    """The record with the rows and marks taken in since the last call.
+
+    Not while a file, or a data root that is away, holds the stream up: its position is not stored then, and a
+    restart counts again.
+    """
+    if stream.new_files or stream.root_away:
+        return record
     if stream.new_rows and stream.last is not None:
         if stream.opening.primary:
             record = record.rows_seen(stream.new_rows, stream.last.step, stream.last.timestamp)

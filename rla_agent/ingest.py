@@ -174,10 +174,10 @@ def parse(data: bytes, number: int, start: int, *, final: bool) -> Batch:
                     continue
         else:
             waits = FRAME_MAGIC.startswith(data[at : at + 2])
+        if waits and not final:
+            break  # what lies inside may look like a frame, and be the content of this one
         after = find_frame(data, at + 1)
         if after == size and not final:
-            if waits:
-                break
             after = _next_begin(data, at + 1)
         damaged += after - at
         at = after

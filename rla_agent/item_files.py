@@ -1,22 +1,38 @@
-"""Small whole files of an item that come as records: parameters, notes, environment, small snapshots."""
+"""Small whole files of an item that come as records: parameters, notes, environment, small snapshots.
+
+A file is durable before its stream's position passes it, so one that cannot be written holds up what comes
+after it. Only what is no fault of this file may do that for long: a full or broken disk, an agent out of
+descriptors, a data root that is away. Where a folder is gone or a name taken, the file is given up at once;
+where writing is forbidden, after REFUSED_S. What is given up stands in the log and, as long as its stream is
+here, among the problems of `status`.
+"""
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from contextlib import suppress
 
 from rla_agent.gone_on import RUN_FILE
 from rla_agent.ingest import ItemFile
-from rla_agent.opening import StreamOpening, open_folder
+from rla_agent.opening import StreamOpening, open_folder, same_root
 from rla_agent.stream import Stream
 from rla_client.errors import RlaError, UnsafeNameError
 from rla_client.layout import check_relative
 from rla_client.snapshot_job import is_older
 from rla_client.storage import write_atomic
 
-# a folder or a link is where the file would go: one name must not hold up its stream for ever
-NEVER = frozenset((errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL))
+REFUSED_S = 60.0  # rows wait meanwhile; whoever mends a mount or the rights of a folder is done by then
+MOST_FAULTS = 20  # of one stream that are shown; the log has all
+# a folder or a link is where the file would go, or its folder is not there
+NEVER = frozenset((
+    errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.ENOENT,
+))  # fmt: skip
+# these say nothing of the file: all that the agent writes has to wait
+WAITS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+
+_log = logging.getLogger("rla_agent.item_files")
 
 
 def keep_item_file(opening: StreamOpening, file: ItemFile) -> None:
@@ -63,10 +79,15 @@ def _check_not_own(stream: Stream, file: ItemFile) -> None:
         raise UnsafeNameError(message)
 
 
-def keep_new_files(stream: Stream, faults: dict[str, str]) -> None:
+def keep_new_files(stream: Stream, faults: dict[str, str], now: float) -> None:
     """Write the files that a stream brought, in order; one that cannot be written yet waits.
 
     Of several contents of one file only the last is written.
+
+    Args:
+        stream: `new_files` holds what waits.
+        faults: what `status` shows, by `<stream>/<file>`.
+        now: monotonic.
     """
     newest = {(file.kind, file.path): file for file in stream.new_files}
     while stream.new_files and not stream.removed:
@@ -79,13 +100,42 @@ def keep_new_files(stream: Stream, faults: dict[str, str]) -> None:
             _check_not_own(stream, file)
             keep_item_file(stream.opening, file)
         except OSError as error:
-            if error.errno not in NEVER:
+            if _may_pass(stream, error, now):
                 faults[fault] = f"{file.path} is not kept yet: {error}"
                 return
-            faults[fault] = f"{file.path} was not kept: {error.strerror}"
+            _give_up(stream, file, error.strerror or str(error), faults)
         except (RlaError, KeyError) as error:
-            faults[fault] = f"{file.path} was not kept: {error}"
+            _give_up(stream, file, str(error), faults)
         else:
             faults.pop(fault, None)
+        stream.refused_since = None
         del stream.new_files[0]
     stream.new_files.clear()
+
+
+def _may_pass(stream: Stream, error: OSError, now: float) -> bool:
+    """Whether a file is to be tried again."""
+    if error.errno in WAITS:
+        return True
+    if error.errno in NEVER:  # unless all of the data root is away
+        return error.errno == errno.ENOENT and not same_root(stream.opening)
+    if stream.refused_since is None:
+        stream.refused_since = now
+    if now - stream.refused_since < REFUSED_S:
+        return True
+    rows_wait_too = not os.access(stream.opening.log_folder, os.W_OK)
+    return error.errno == errno.EROFS and rows_wait_too
+
+
+def _give_up(stream: Stream, file: ItemFile, why: str, faults: dict[str, str]) -> None:
+    fault = f"{stream.name}/{file.path}"
+    message = f"{file.path} was not kept: {why}"
+    _log.warning("%s: %s", stream.opening.log_folder, message)
+    if fault in faults or sum(key.startswith(f"{stream.name}/") for key in faults) < MOST_FAULTS:
+        faults[fault] = message
+
+
+def drop_faults(faults: dict[str, str], stream: str) -> None:
+    """Forget what was wrong with a stream that is no more, and with its files."""
+    for key in [key for key in faults if key == stream or key.startswith(f"{stream}/")]:
+        del faults[key]

@@ -5,7 +5,15 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from contextlib import suppress
+from typing import Protocol
+
+
+class FileOwner(Hashable, Protocol):
+    """Whose file it is."""
+
+    def close_failed(self) -> None:
+        """Closing it told of bytes that could not be written: NFS says so only then."""
+        ...
 
 
 class OpenFiles:
@@ -13,12 +21,12 @@ class OpenFiles:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._open: OrderedDict[Hashable, int] = OrderedDict()
+        self._open: OrderedDict[FileOwner, int] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def descriptor(self, owner: Hashable, open_file: Callable[[], int]) -> int:
+    def descriptor(self, owner: FileOwner, open_file: Callable[[], int]) -> int:
         """The open descriptor of an owner's file, opened now if there is none.
 
         Args:
@@ -35,16 +43,21 @@ class OpenFiles:
         opened = open_file()
         self._open[owner] = opened
         while len(self._open) > self.limit:
-            _, oldest = self._open.popitem(last=False)
-            os.close(oldest)
+            self.close(next(iter(self._open)))
         return opened
 
-    def close(self, owner: Hashable) -> None:
-        """Close the owner's descriptor if there is one."""
+    def known(self, owner: FileOwner) -> int | None:
+        """The open descriptor of an owner's file, if there is one."""
+        return self._open.get(owner)
+
+    def close(self, owner: FileOwner) -> None:
+        """Close the owner's descriptor if there is one; what that tells is the owner's."""
         found = self._open.pop(owner, None)
         if found is not None:
-            with suppress(OSError):
+            try:
                 os.close(found)
+            except OSError:
+                owner.close_failed()
 
     def close_all(self) -> None:
         """Close everything."""

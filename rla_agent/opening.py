@@ -6,15 +6,20 @@ and every file is opened component by component from the data root without follo
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rla_agent.continuation import Continuation, check_continuation
 from rla_client.errors import ArgumentError, RemoteProtocolError
 from rla_client.layout import check_relative
 
 SINKS = ("csv", "json", "log", "tensorboard")
+MAX_TIME_S = 1 << 37  # the year 6325: every date library takes it
+MAX_PID = 1 << 31
+MAX_WHOLE = 1 << 64  # inodes and device numbers have 64 bits
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -48,6 +53,7 @@ class StreamOpening:
     offline: bool
     rows: int
     lost: int
+    continues: Continuation | None
     raw: dict[str, Any]
 
     @property
@@ -80,11 +86,11 @@ def check_opening(fields: dict[str, Any]) -> StreamOpening:
         config = fields.get("config")
         return StreamOpening(
             run=_name(fields["run"]),
-            epoch=int(fields["epoch"]),
-            opened=float(fields["opened"]),
+            epoch=_whole(fields["epoch"]),
+            opened=_moment(fields["opened"]),
             root=root,
-            root_device=int(fields["root_device"]),
-            root_inode=int(fields["root_inode"]),
+            root_device=_whole(fields["root_device"]),
+            root_inode=_whole(fields["root_inode"]),
             folders=folders,
             sinks=frozenset(name for name in fields["sinks"] if name in SINKS),
             names=names,
@@ -92,20 +98,37 @@ def check_opening(fields: dict[str, Any]) -> StreamOpening:
             index=str(fields.get("index", "")),
             primary=bool(fields["primary"]),
             label=label,
-            pid=int(fields["pid"]),
+            pid=_whole(fields["pid"], MAX_PID),
             host=str(fields["host"]),
             user=str(fields["user"]),
             python=str(fields["python"]),
             client=str(fields["client"]),
             config=None if config is None else str(config),
             offline=bool(fields.get("offline", False)),
-            rows=int(fields["rows"]),
-            lost=int(fields["lost"]),
+            rows=_whole(fields["rows"]),
+            lost=_whole(fields["lost"]),
+            continues=check_continuation(fields.get("continues")),
             raw=fields,
         )
-    except (KeyError, TypeError, ValueError, AttributeError, ArgumentError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, ArgumentError) as error:
         message = f"opening frame is not what a client writes: {error!r}"
         raise RemoteProtocolError(message) from error
+
+
+def _whole(raw: Any, limit: int = MAX_WHOLE) -> int:  # noqa: ANN401 - foreign data
+    number = int(raw)
+    if 0 <= number < limit:
+        return number
+    message = f"{number!r:.40} is not from 0 to {limit - 1}"
+    raise ValueError(message)
+
+
+def _moment(raw: Any) -> float:  # noqa: ANN401 - foreign data
+    moment = float(raw)
+    if math.isfinite(moment) and 0 <= moment < MAX_TIME_S:
+        return moment
+    message = f"{moment!r} is no moment in Unix seconds"
+    raise ValueError(message)
 
 
 def _folder(path: object) -> str:
@@ -165,6 +188,31 @@ def open_folder(root: str, relative: str, *, create: bool = False) -> int:
     return descriptor
 
 
+def open_below(root: str, item: str, folder: str, *, create: bool = False) -> int:
+    """Descriptor of a folder of an item; what is missing may be made only below the item's own.
+
+    Args:
+        root: absolute.
+        item: the item's folder, relative to `root`; empty: the same as `folder`.
+        folder: that or one below it, relative to `root`.
+        create: make the components that are missing.
+
+    Raises:
+        ItemGoneError: the item's folder is not there.
+        OSError: anything else.
+    """
+    try:
+        descriptor = open_folder(root, item or folder)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ItemGoneError(os.path.join(root, item or folder)) from error
+    if folder == (item or folder):
+        return descriptor
+    try:  # from the open folder: nothing can be made in one that is deleted right now
+        return open_folder(f"/proc/self/fd/{descriptor}", os.path.relpath(folder, item), create=create)
+    finally:
+        os.close(descriptor)
+
+
 def same_root(opening: StreamOpening) -> bool:
     """Whether the data root that this agent sees is the one that the client meant.
 
@@ -180,6 +228,15 @@ def same_root(opening: StreamOpening) -> bool:
     if found.st_dev == opening.root_device:
         return True
     return opening.opened < boot_time() and os.path.isdir(opening.log_folder)
+
+
+def item_is_there(opening: StreamOpening) -> bool:
+    """Whether the data root is the one that is meant, and the item's log folder is in it."""
+    try:
+        os.close(open_folder(opening.root, opening.folders["log"]))
+    except OSError:
+        return False
+    return same_root(opening)
 
 
 def boot_time() -> float:

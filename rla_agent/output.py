@@ -4,6 +4,11 @@
 by pwrite, so a replay after a crash overwrites with the same bytes. When a write fails, the file
 is cut back to `size`, the encoder goes back too, and the records are read from the spool again
 later. The file is always opened from the data root without following links.
+
+A user may remove the file or put another in its place. What is there then is never cut: the output goes on
+behind its last whole record, under its header. Such an output is `moved`: agent.db and the stream's base
+file still tell of the old file, and after a kill would take rows of the new one for the old one's. So it
+takes no records until both know better.
 """
 
 from __future__ import annotations
@@ -16,10 +21,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from rla_agent.align import copy_durably, end_of_records, other_columns, size_of_rows
+from rla_agent.align import end_of_records, put_aside, replace_durably, size_by_header, whole_part
 from rla_agent.ingest import Batch, Position
 from rla_agent.open_files import OpenFiles
-from rla_agent.opening import ItemGoneError, open_folder
+from rla_agent.opening import ItemGoneError, open_below
 from rla_agent.sinks.csv_table import CsvEncoder
 from rla_agent.sinks.encoder import Encoder
 from rla_agent.sinks.tensorboard import EventEncoder
@@ -49,10 +54,12 @@ class Output:
         rewriting: a rewrite is under way in another thread.
         error: why the last write failed, empty when it did not.
         ready: the file is there and `size` bytes long at least.
+        moved: the file is another than agent.db and the base file know.
         suspect: a sync failed; nothing since `durable` can be trusted, nor can this file.
         intent: a finished temp file that agent.db names as the content, not renamed yet.
         anchor: state at recovery, for a rebuild before the first commit.
         bases: segment number → state at its start, for aligning without agent.db.
+        item: the item's log folder, relative to `root`, where `folder` lies below it.
     """
 
     name: str
@@ -73,10 +80,12 @@ class Output:
     error: str = ""
     retry_at: float = 0.0
     ready: bool = False
+    moved: bool = False
     suspect: bool = False
     intent: str = ""
     anchor: OutputRow | None = None
     bases: dict[int, dict[str, Any]] = field(default_factory=dict)
+    item: str = ""
 
     @property
     def path(self) -> str:
@@ -86,7 +95,7 @@ class Output:
     @property
     def blocked(self) -> bool:
         """Whether no records may be given to it now."""
-        waits = self.widening or self.rewriting or self.suspect or not self.ready
+        waits = self.widening or self.rewriting or self.moved or self.suspect or not self.ready
         return waits or self.error != "" or self.intent != ""
 
     @property
@@ -103,10 +112,7 @@ class Output:
             ItemGoneError: the item's folder is not there.
             OSError: anything else.
         """
-        try:
-            folder = open_folder(self.root, self.folder, create=create)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise ItemGoneError(self.path) from error
+        folder = open_below(self.root, self.item, self.folder, create=create)
         try:
             flags = _FLAGS | os.O_CREAT if create else _FLAGS
             descriptor = os.open(self.file_name, flags, 0o644, dir_fd=folder)
@@ -128,13 +134,45 @@ class Output:
         os.close(self.open_file(create=True))
         descriptor = files.descriptor(self, self.open_file)
         real = os.fstat(descriptor).st_size
-        if real > self.size:
+        if self.moved and real > 0:
+            self._go_on_behind(descriptor, files)
+        elif real > self.size:
             os.ftruncate(descriptor, self.size)
         elif real < self.size:
             self._align_short(descriptor)
         if self.size == 0:
-            self._write(descriptor, self.encoder.head())
+            self._write(files.descriptor(self, self.open_file), self.encoder.head())
         self.dirty = self.ready = True
+
+    def _go_on_behind(self, descriptor: int, files: OpenFiles) -> None:
+        """Go on behind the last whole record of a file that is not ours; without one it is put aside."""
+        found = whole_part(descriptor, self.encoder)
+        if found.size == 0:
+            files.close(self)
+            self.put_aside()
+            os.close(self.open_file(create=True))
+            return
+        os.ftruncate(descriptor, found.size)
+        self.encoder.restore(found.state)
+        self.size = found.size
+        try:
+            self._write(descriptor, found.ending)
+        except OSError:
+            self.size = 0  # nothing is known of it: looked at again
+            raise
+
+    def put_aside(self) -> None:
+        """Give the file another name, if it is there and not empty.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: it cannot be renamed.
+        """
+        folder = open_below(self.root, self.item, self.folder, create=True)
+        try:
+            put_aside(folder, self.file_name)
+        finally:
+            os.close(folder)
 
     def _align_short(self, descriptor: int) -> None:
         """The file lost bytes that were durable: go on after its last whole record."""
@@ -203,12 +241,17 @@ class Output:
         would find a new one in a folder that was empty.
         """
         files.close(self)
+        self._start_over()
+        self.fail(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+
+    def _start_over(self) -> None:
+        """Whatever is known of the file is of another one."""
         self.encoder = self.new_encoder()
         self.bases.clear()
         self.size = 0
         self.generation += 1
-        self.ready = False
-        self.fail(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+        self.ready = self.widening = False
+        self.moved = self.dirty = True
 
     def fail(self, error: OSError) -> None:
         """Note that the output cannot be written now."""
@@ -224,20 +267,6 @@ class Output:
 
     # -- durability -----------------------------------------------------------------------------
 
-    def sync(self, files: OpenFiles) -> None:
-        """Make the first `size` bytes durable.
-
-        Raises:
-            ItemGoneError: the item's folder is not there.
-            OSError: fdatasync failed; the descriptor is closed and must not be trusted again.
-        """
-        descriptor = files.descriptor(self, self.open_file)
-        try:
-            os.fdatasync(descriptor)
-        except OSError:
-            files.close(self)
-            raise
-
     def replaced(self, files: OpenFiles) -> bool:
         """Whether somebody put another file under our name, or removed it."""
         descriptor = files.descriptor(self, self.open_file)
@@ -251,16 +280,22 @@ class Output:
         return (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino)
 
     def adopt_replacement(self, files: OpenFiles) -> None:
-        """Go on at the end of the file that now bears our name."""
-        files.close(self)
-        if not os.path.isdir(os.path.dirname(self.path)):
-            raise ItemGoneError(self.path)
-        if not os.path.lexists(self.path):
+        """Go on at the end of the file that now bears our name, if there is one.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: the file cannot be opened.
+        """
+        try:
+            os.close(self.open_file())
+        except FileNotFoundError:
             self.begin_again(files)
             return
-        self.size = os.fstat(files.descriptor(self, self.open_file)).st_size
-        self.generation += 1
-        self.dirty = True
+        self._start_over()
+        try:
+            self.begin(files)
+        except OSError as error:  # tried again
+            self.fail(error)
 
     def rebuild(self, files: OpenFiles, committed: OutputRow, temp: str) -> None:
         """After a failed sync: copy what was durable into a new file and go back to that point.
@@ -270,22 +305,26 @@ class Output:
             OSError: that failed too; the output stays `suspect`.
         """
         files.close(self)
-        folder = open_folder(self.root, self.folder)
+        self.suspect = True
         try:
-            old = os.open(self.file_name, _FLAGS, dir_fd=folder)
+            old = self.open_file()
+        except FileNotFoundError:  # removed meanwhile: the rows since then go into a fresh one
+            self.restore_row(committed)
+            self.suspect = False
+            self.begin_again(files)
+            return
+        try:
+            folder = open_below(self.root, self.item, self.folder)
             try:
-                copy_durably(old, committed.size, temp, folder)
+                replace_durably(old, committed.size, self.file_name, temp, folder)
             finally:
-                os.close(old)
-            os.rename(temp, self.file_name, src_dir_fd=folder, dst_dir_fd=folder)
-            os.fsync(folder)
+                os.close(folder)
         finally:
-            os.close(folder)
+            os.close(old)
         self.restore_row(committed)
         self.generation += 1
         self.suspect = False
-        if self.size == 0:
-            self.begin(files)
+        self.begin(files)
 
     # -- state ----------------------------------------------------------------------------------
 
@@ -305,8 +344,17 @@ class Output:
         self.encoder = self.new_encoder()
         self.encoder.restore(row.state)
         self.bases = {int(number): base for number, base in row.state.get("bases", {}).items()}
-        self.widening = False
+        self.widening = self.moved = False
         self.dirty = True
+
+    def stored(self) -> None:
+        """A commit holds the present state; so does the base file if the file was moved."""
+        self.durable = self.position
+        self.moved = False
+
+    def close_failed(self) -> None:
+        """Closing the file told of bytes that could not be written, as NFS does."""
+        self.suspect = self.suspect or self.dirty
 
     def note_segment(self, number: int) -> None:
         """Remember the state at the start of segment `number`."""
@@ -315,13 +363,13 @@ class Output:
     def base(self) -> dict[str, Any]:
         """Plain data from which `restore_base` aligns the file without agent.db."""
         return {"file": self.file_name, "size": self.size, "generation": self.generation,
-                "state": self.encoder.state()}  # fmt: skip
+                "state": self.encoder.state(), "position": list(self.position)}  # fmt: skip
 
     def restore_base(self, base: dict[str, Any], number: int) -> None:
-        """Align with the file as it was at the start of segment `number`."""
+        """Align with the file as it was at the start of segment `number`, or where the base says."""
         self.generation = int(base["generation"]) + 1
         self.size = int(base["size"])
-        self.position = Position(number, 0)
+        self.position = Position(*base.get("position", (number, 0)))
         self.encoder = self.new_encoder()
         self.encoder.restore(base["state"])
         self.align_columns()
@@ -339,9 +387,7 @@ class Output:
         except (OSError, ItemGoneError):
             return
         try:
-            columns = other_columns(descriptor, encoder.columns)
-            if columns:
-                self.size = size_of_rows(descriptor, encoder.rows)
-                encoder.set_columns(columns)
+            size = size_by_header(descriptor, encoder)
+            self.size = self.size if size is None else size
         finally:
             os.close(descriptor)

@@ -36,7 +36,7 @@ def make_outputs(opening: StreamOpening, stream: str) -> list[Output]:
         _text(TextTarget.BACKUP, tables=False),
     )
     return [
-        Output(name, opening.root, folder, file_name, maker, maker())
+        Output(name, opening.root, folder, file_name, maker, maker(), item=log)
         for name, (folder, file_name, maker) in makers.items()
     ]
 

@@ -6,6 +6,7 @@ One path for a new stream, a restart and a lost agent.db:
 * it does not, or only knows segments that are gone, but the spool has base files: cut to the
   sizes in the newest, and replay the segments from there on;
 * the run went on elsewhere: files of its own beside it (gone_on.py);
+* the data root was away under a live stream: what is not durable in the outputs is replayed, all else stays;
 * neither: a new stream. Files of an earlier run in a plain folder are put aside, and the base of
   segment 1 is written, so that a crash from here on finds one.
 
@@ -20,18 +21,19 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from rla_agent.continuing import continuation_of, continue_outputs
+from rla_agent.continuing import continue_outputs
 from rla_agent.gone_on import step_aside
 from rla_agent.ingest import Close, Position
 from rla_agent.intents import take_name
 from rla_agent.open_files import OpenFiles
-from rla_agent.opening import ItemGoneError, fsync_up, open_folder
+from rla_agent.opening import ItemGoneError, fsync_up, item_is_there, open_folder
 from rla_agent.output import Output
+from rla_agent.output_set import make_outputs
 from rla_agent.state import AgentDatabase, OutputRow
 from rla_agent.stream import CONTROL, Stream
 from rla_agent.temp_files import sweep_temp_files
 from rla_client.spool import base_path, segment_numbers, segment_path
-from rla_client.storage import fsync_file, fsync_folder
+from rla_client.storage import fsync_file, fsync_folder, write_atomic
 
 
 def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
@@ -39,11 +41,18 @@ def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
 
     Sets `stream.removed` when the item's folder is gone; an output that cannot be opened now is
     marked as failed and tried again later.
+
+    Raises:
+        OSError: it cannot be done now.
     """
     rows = database.outputs_of(stream.name)
+    live = all(output.anchor is not None for output in stream.outputs), stream.aside
     try:
         _check_item(stream)
-        if step_aside(stream):
+        aside = step_aside(stream)
+        if live == (True, aside):
+            _go_back(stream, rows)
+        elif aside:
             _beside(stream, rows)
         elif CONTROL in rows and min(row.position.number for row in rows.values()) >= stream.first_segment:
             _from_rows(stream, rows)
@@ -58,9 +67,10 @@ def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
                 raise
             except OSError as error:
                 output.fail(error)
-        for folder in stream.opening.folders.values():
-            fsync_up(stream.opening.root, folder)
-    except (ItemGoneError, FileNotFoundError, NotADirectoryError):
+        _sync_folders(stream)
+    except (ItemGoneError, FileNotFoundError, NotADirectoryError) as error:
+        if isinstance(error, NotADirectoryError) and item_is_there(stream.opening):
+            raise
         stream.removed = True
         if CONTROL in rows:
             _restore_control(stream, rows[CONTROL])
@@ -77,17 +87,41 @@ def _check_item(stream: Stream) -> None:
     os.close(open_folder(stream.opening.root, stream.opening.folders["log"]))
 
 
+def _sync_folders(stream: Stream) -> None:
+    """Make the item's folders durable; only that of its rows has to be there."""
+    for kind, folder in stream.opening.folders.items():
+        try:
+            fsync_up(stream.opening.root, folder)
+        except (FileNotFoundError, NotADirectoryError):
+            if kind == "log":
+                raise
+
+
 def _from_rows(stream: Stream, rows: dict[str, OutputRow]) -> None:
     _restore_control(stream, rows[CONTROL])
     for output in stream.outputs:
         row = rows.get(output.name)
-        if row is None:
-            continue
-        output.file_name = os.path.basename(row.path)
-        if row.intent:  # the rename that a commit announced
-            take_name(output, row.intent)
-        output.restore_row(row)
-        output.align_columns()
+        if row is not None:
+            _restore(output, row)
+
+
+def _restore(output: Output, row: OutputRow) -> None:
+    output.file_name = os.path.basename(row.path)
+    if row.intent:  # the rename that a commit announced
+        take_name(output, row.intent)
+    output.restore_row(row)
+    output.align_columns()
+
+
+def _go_back(stream: Stream, rows: dict[str, OutputRow]) -> None:
+    """Go back with the outputs alone: rows and jobs that the stream has counted are not counted again."""
+    anchors = {output.name: output.anchor for output in stream.outputs}
+    stream.outputs = make_outputs(stream.opening, stream.name)  # rewrites under way are of the former ones
+    for output in stream.outputs:
+        row = rows.get(output.name) or anchors[output.name]
+        if row is not None:
+            _restore(output, row)
+    stream.dirty = True
 
 
 def _beside(stream: Stream, rows: dict[str, OutputRow]) -> None:
@@ -96,7 +130,7 @@ def _beside(stream: Stream, rows: dict[str, OutputRow]) -> None:
     if CONTROL in rows and stored and stored <= {output.path for output in stream.outputs}:
         _from_rows(stream, rows)
         return
-    stream.position = Position(stream.first_segment, 0)
+    stream.position = Position(min(segment_numbers(stream.folder), default=stream.first_segment), 0)
     for output in stream.outputs:
         output.position = stream.position
 
@@ -136,44 +170,29 @@ def _newest_base(stream: Stream) -> tuple[int, dict[str, Any] | None]:
     return 0, None
 
 
+def renew_base(stream: Stream, outputs: list[Output]) -> None:
+    """Have the newest base say of some outputs what they are now.
+
+    Raises:
+        OSError: it could not be made durable.
+    """
+    number, base = _newest_base(stream)
+    if base is not None:
+        base["outputs"].update({output.name: output.base() for output in outputs})
+        write_atomic(base_path(stream.folder, number), json.dumps(base).encode(), mode=0o600)
+
+
 def _begin_new(stream: Stream, number: int) -> None:
     """A stream that nobody has seen: what lies there already is not ours, unless it goes on in it."""
-    plan = continuation_of(stream.opening)
+    plan = stream.opening.continues
     if plan is not None:
         continue_outputs(stream.opening, stream.outputs, plan)
         stream.rows = max((output.encoder.rows for output in stream.outputs), default=0)
     for output in stream.outputs:
         if plan is None:
-            put_aside(output)
+            output.put_aside()
         output.position = stream.position
     fsync_file(segment_path(stream.folder, number))  # with the opening frame, or the stream would be nobody's
     stream.write_base(number)
     fsync_folder(stream.folder)
     fsync_folder(stream.folder.parent)
-
-
-def put_aside(output: Output) -> None:
-    """Rename a non-empty file of an earlier run to `<stem>.old-N<ending>`."""
-    try:
-        folder = open_folder(output.root, output.folder, create=True)
-    except NotADirectoryError as error:
-        raise ItemGoneError(output.path) from error
-    try:
-        try:
-            if os.stat(output.file_name, dir_fd=folder, follow_symlinks=False).st_size == 0:
-                return
-        except FileNotFoundError:
-            return
-        stem, ending = os.path.splitext(output.file_name)
-        number = 1
-        while True:
-            aside = f"{stem}.old-{number}{ending}"
-            try:
-                os.stat(aside, dir_fd=folder, follow_symlinks=False)
-            except FileNotFoundError:
-                break
-            number += 1
-        os.rename(output.file_name, aside, src_dir_fd=folder, dst_dir_fd=folder)
-        os.fsync(folder)
-    finally:
-        os.close(folder)

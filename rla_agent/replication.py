@@ -7,23 +7,22 @@ while there is a database to replicate, so that an agent without a master costs 
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
+from rla_agent.config_reader import ConfigReader, Reading
 from rla_agent.fetching import FetchDesk
 from rla_agent.opening import StreamOpening
 from rla_agent.replicate import Announcer, ReplicatorProcess, register
 from rla_agent.replicate.arrived import arrived
 from rla_agent.replicate.registry import entries
 from rla_agent.stream import Stream
-from rla_client.config import load_config
-from rla_client.errors import ConfigError
 from rla_client.places import Places
 
+MAX_UNDECIDED = 1000  # runs whose configuration cannot be read yet
 MAX_ASKED = 16  # questions about items that wait for their turn
 LOOK_INTERVAL_S = 2.0  # at the list of databases, which `rla-agent replicate add` changes
 
@@ -33,12 +32,13 @@ _log = logging.getLogger("rla_agent.replication")
 class Replication:
     """What the agent does for replication."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, reader: ConfigReader) -> None:
         self._places = places
+        self._reader = reader
         self._announcer = Announcer(places.state)
         self._process = ReplicatorProcess(places.state, places.runtime)
         self._lock = threading.Lock()
-        self._configs: dict[str, tuple[int, bool]] = {}
+        self._undecided: deque[StreamOpening] = deque(maxlen=MAX_UNDECIDED)
         self._next_look = 0.0
         self._wanted = False
         self._opened: set[str] = set()  # runs whose first commit is to come
@@ -50,15 +50,20 @@ class Replication:
         """Have the run's database replicated if its configuration says so."""
         if not opening.primary or not opening.table or opening.config is None or opening.offline:
             return
-        if not self._sends(opening.config):
-            return
+        found = self._reader.reading(opening.config)
+        if found is None:
+            self._undecided.append(opening)
+        elif _sends(opening.config, found):
+            self._register(opening, opening.config)
+
+    def _register(self, opening: StreamOpening, config: str) -> None:
         master = bool(opening.raw.get("master"))
         with self._lock:
             try:
                 register(
                     self._places.state,
                     opening.root,
-                    opening.config,
+                    config,
                     f"{opening.table}/{opening.index}",
                     is_master_node=master,
                 )
@@ -67,18 +72,16 @@ class Replication:
             self._opened.add(opening.log_folder)
         self._wanted = True
 
-    def _sends(self, config: str) -> bool:
-        """SEND_LOG_FILE of a configuration file; read again when the file changes."""
-        try:
-            changed = os.stat(config).st_mtime_ns
-            known = self._configs.get(config)
-            if known is None or known[0] != changed:
-                known = (changed, load_config(Path(config)).send_log_file)
-                self._configs[config] = known
-        except (OSError, ConfigError) as error:
-            _log.warning("cannot read %s, its runs are not replicated: %s", config, error)
-            return False
-        return known[1]
+    def _decide_late(self) -> None:
+        """Runs whose configuration could not be read when they were opened, and can be now."""
+        for _ in range(len(self._undecided)):
+            opening = self._undecided.popleft()
+            config = opening.config or ""
+            found = self._reader.known(config)
+            if found is None:
+                self._undecided.append(opening)
+            elif _sends(config, found):
+                self._register(opening, config)
 
     def committed(self, streams: Iterable[Stream]) -> None:
         """Outputs of these streams have been committed."""
@@ -135,6 +138,7 @@ class Replication:
         """Start the worker when there is work for it, and again when it died."""
         if now >= self._next_look:
             self._next_look = now + LOOK_INTERVAL_S
+            self._decide_late()
             self._wanted = bool(entries(self._places.state))
         if self._wanted:
             self._process.poll(now)
@@ -145,3 +149,11 @@ class Replication:
         self.fetches.stop()
         self._process.stop(timeout)
         self._announcer.close()
+
+
+def _sends(config: str, found: Reading) -> bool:
+    """SEND_LOG_FILE of a configuration."""
+    if found.config is None:
+        _log.warning("cannot read %s, its runs are not replicated: %s", config, "; ".join(found.faults))
+        return False
+    return found.config.send_log_file

@@ -33,7 +33,7 @@ class RunRegistry:
             saved = database.run(opening.run)
             known = RunRecord.from_plain(saved) if saved else new_run_record(stream)
         if opening.primary and not known.live and stream.name not in known.streams:
-            known = replace(known.after(RunEvent.REOPENED, now), pid=opening.pid, rows=stream.rows)
+            known = replace(known.gone_on(opening.opened, now), pid=opening.pid, rows=stream.rows)
         if opening.primary:
             known = replace(known, extra={**known.extra, EPOCH: opening.epoch})
         elif stream.aside:

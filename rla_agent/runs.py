@@ -61,7 +61,11 @@ TRANSITIONS: dict[tuple[RunState, RunEvent], RunState] = {
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What is known of one run. Times are Unix seconds."""
+    """What is known of one run. Times are Unix seconds.
+
+    A run that ended and was resumed in place is one run: `opened` is when it began, `reopened` when its
+    newest process did, and `ran_before_s` how long the earlier ones ran.
+    """
 
     run: str
     root: str
@@ -83,6 +87,8 @@ class RunRecord:
     time_step: float | None = None
     rows: int = 0
     lost: int = 0
+    reopened: float | None = None
+    ran_before_s: float = 0.0
     damaged: int = 0  # bytes of the spool that held no record
     streams: tuple[str, ...] = ()
     parent: dict[str, Any] | None = None
@@ -110,6 +116,15 @@ class RunRecord:
         ended = state in _ENDED
         return replace(self, state=state, reason=reason, closed=now if ended else None)
 
+    def gone_on(self, opened: float, now: float) -> RunRecord:
+        """The record once a later stream, opened then, goes on with a run that ended."""
+        end = self.closed if self.state in {RunState.FINISHED, RunState.FAILED} else None
+        last = end or self.last_row or self.closed  # a death is noticed late where no agent ran
+        begun = self.opened if self.reopened is None else self.reopened
+        ran = max(last - begun, 0.0) if last is not None else 0.0
+        again = self.after(RunEvent.REOPENED, now)
+        return replace(again, reopened=opened, ran_before_s=self.ran_before_s + ran)
+
     def with_stream(self, stream: str) -> RunRecord:
         """One more writer process."""
         return self if stream in self.streams else replace(self, streams=(*self.streams, stream))
@@ -129,6 +144,8 @@ class RunRecord:
             "exit_code": self.exit_code,
             "signal": self.signal,
             "opened": self.opened,
+            "reopened": self.reopened,
+            "ran_before_s": self.ran_before_s,
             "last_row": self.last_row,
             "closed": self.closed,
             "time_step": self.time_step,
@@ -169,6 +186,8 @@ class RunRecord:
             time_step=plain["time_step"],
             rows=plain["rows"],
             lost=plain["lost"],
+            reopened=plain.get("reopened"),
+            ran_before_s=plain.get("ran_before_s", 0.0),
             damaged=plain.get("damaged_bytes", 0),
             streams=tuple(plain["streams"]),
             config=plain.get("config"),

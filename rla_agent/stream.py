@@ -88,6 +88,7 @@ class Stream:
         self.new_rows = 0
         self.new_jobs: list[JobRow] = []
         self.new_files: list[ItemFile] = []
+        self.refused_since: float | None = None  # the first of them; monotonic
         self.marks: list[Mark] = []
         self.replicate_now = False  # asked for since the last commit
         self.watch: Watch | None = None  # metric rules of alerts
@@ -220,7 +221,7 @@ class Stream:
 
     def _pass_over_lost(self, output: Output) -> None:
         """After a power cut the spool may end before a durable position: what lagged there never comes."""
-        if not self.writer_gone:
+        if not self.writer_gone or self._reader.fault:
             return
         number, offset = output.position
         lost = self.position.offset - (offset if number == self.position.number else 0)
@@ -278,11 +279,14 @@ class Stream:
         if self.parked or self.lagging:
             return False
         number, offset = self.position
-        if segment_path(self.folder, number + 1).exists():
-            return False
-        with suppress(OSError):
+        try:
+            if segment_path(self.folder, number + 1).exists():
+                return False
             return segment_path(self.folder, number).stat().st_size <= offset
-        return True
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False  # what cannot be looked at may hold rows
 
     def end(self) -> Position:
         """Where the stream ends now: what is there at a stop and is taken in before it."""
@@ -315,6 +319,8 @@ class Stream:
         state: dict[str, Any] = {"rows": self.rows, "closed": closed, "damaged": self.damaged}
         if self.watch is not None:
             state["watch"] = self.watch.state()
+        elif self.watch_state:
+            state["watch"] = self.watch_state  # its rules could not be read yet
         if self.bases:
             state["bases"] = {str(number): base for number, base in self.bases.items()}
         return OutputRow(CONTROL, "", 0, 0, self.position, state)
@@ -322,6 +328,8 @@ class Stream:
     def freeable(self) -> list[int]:
         """Segments that every durable position has passed; the next one's base must be written first."""
         low = self.all_durable.number
+        if not all(low in output.bases or output.storable for output in self.outputs):
+            return []  # what a base would say of it now is not durable
         return [number for number in segment_numbers(self.folder) if number < low]
 
     def write_base(self, number: int) -> None:
@@ -353,5 +361,5 @@ class Stream:
             "parked": self.parked,
             "rows": self.rows,
             "damaged_bytes": self.damaged,
-            "errors": [output.error for output in self.outputs if output.error],
+            "errors": [error for error in (self._reader.fault, *(o.error for o in self.outputs)) if error],
         }

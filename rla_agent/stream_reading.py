@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
-from rla_agent.ingest import Batch, Job, Opening, decode, parse
+from rla_agent.ingest import Batch, Content, Job, Opening, decode, parse
 from rla_agent.opening import StreamOpening, check_opening
 from rla_client.errors import RemoteProtocolError, SpoolError, UnknownVersionError
 from rla_client.protocol import (
@@ -15,7 +14,6 @@ from rla_client.protocol import (
     MAX_FRAME_BYTES,
     SEGMENT_MAX_BYTES,
     Frame,
-    FrameKind,
     find_frame,
     frame_at,
 )
@@ -31,20 +29,33 @@ class SegmentReader:
 
     Attributes:
         unknown: why a frame cannot be read by this release, empty while there was none.
+        fault: why the last read failed (an error of the disk, no descriptor left); empty when it did not.
     """
 
     def __init__(self, folder: Path) -> None:
         self.unknown = ""
+        self.fault = ""
         self._folder = folder
 
     def read(self, number: int, offset: int, *, ended: bool) -> tuple[Batch | None, bool]:
         """A batch at a position, or None at the end of the segment; and whether more may follow.
+
+        Where the segment cannot be read, `fault` says why, and nothing follows until a later call succeeds.
 
         Args:
             number: segment.
             offset: in it.
             ended: no bytes will follow those that are there.
         """
+        try:
+            found = self._read(number, offset, ended=ended)
+        except OSError as error:
+            self.fault = f"segment {number} cannot be read, tried again: {error}; its rows stay in the spool"
+            return None, False
+        self.fault = ""
+        return found
+
+    def _read(self, number: int, offset: int, *, ended: bool) -> tuple[Batch | None, bool]:
         sealed = segment_path(self._folder, number + 1).exists()
         final = sealed or ended
         limit = READ_BYTES
@@ -108,20 +119,33 @@ def read_opening(folder: Path) -> tuple[StreamOpening, int]:
     Raises:
         SpoolError: no segment has a readable opening frame.
         UnknownVersionError: it is of a later release.
+        OSError: a segment cannot be read.
     """
     numbers = segment_numbers(folder)
+    why = ""
     for number in numbers:
-        for size in (READ_BYTES, MAX_FRAME_BYTES + FRAME_HEADER_BYTES):
-            data = read_at(segment_path(folder, number), 0, size)
-            for frame in valid_frames(data):
-                content = decode(frame.kind, frame.payload) if frame.kind == FrameKind.OPEN else None
-                if isinstance(content, Opening):
-                    with suppress(RemoteProtocolError):
-                        return check_opening(content.fields), numbers[0]
-            if len(data) < size:
-                break
-    message = f"{folder} has no readable opening frame"
+        try:
+            content = _first_content(segment_path(folder, number))
+            if isinstance(content, Opening):
+                return check_opening(content.fields), numbers[0]
+        except UnknownVersionError:
+            raise
+        except RemoteProtocolError as error:
+            why = why or f": {error}"
+    message = f"{folder} has no readable opening frame{why}"
     raise SpoolError(message)
+
+
+def _first_content(path: Path) -> Content | None:
+    """What the first whole frame of a segment says: every segment begins with its opening frame."""
+    for size in (READ_BYTES, MAX_FRAME_BYTES + FRAME_HEADER_BYTES):
+        data = read_at(path, 0, size)
+        frame = next(valid_frames(data), None)
+        if frame is not None:
+            return decode(frame.kind, frame.payload)
+        if len(data) < size:
+            break
+    return None
 
 
 def holds_nothing(folder: Path) -> bool:

@@ -5,8 +5,8 @@ go on. The thread's loop: take what the ingest thread put into the queue, look a
 each TICK_S (new bytes, lock, end), commit each `commit_interval_s` or when a flush asks. Sleeping
 streams are looked at each LOCK_LOOK_S only, and while all sleep the thread does; a message wakes it.
 
-The queue is bounded by bytes: beyond QUEUE_MAX_BYTES message bodies are dropped, because the
-bytes are in the spool anyway.
+The queue is bounded: beyond QUEUE_MAX_BYTES or QUEUE_MAX_ITEMS messages are dropped, because their bytes
+are in the spool and each stream is looked at from time to time anyway.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
+from rla_agent.adopting import NotYetError, align_outputs, must_wait, open_stream, root_is_back
 from rla_agent.commit import Committer
 from rla_agent.flush_desk import FlushDesk
 from rla_agent.ingest import Position
-from rla_agent.item_files import keep_new_files
+from rla_agent.item_files import drop_faults, keep_new_files
 from rla_agent.jobs import JobDesk
 from rla_agent.leftovers import sweep_after
 from rla_agent.open_files import OpenFiles
-from rla_agent.opening import ItemGoneError, StreamOpening, same_root, why_late, why_parked
-from rla_agent.recovery import recover, sweep_leftovers
+from rla_agent.opening import ItemGoneError, StreamOpening
+from rla_agent.recovery import sweep_leftovers
 from rla_agent.replication import Replication
+from rla_agent.root_away import waits_for_root
 from rla_agent.run_registry import RunRegistry
 from rla_agent.runners import KINDS
 from rla_agent.runs import RunRecord
@@ -39,7 +42,6 @@ from rla_agent.stream_removal import remove_stream, was_forgotten
 from rla_agent.volume_items import Adopt, Data, Flush, JobsDone, Stop
 from rla_agent.widening import Widener
 from rla_client.config import AgentConfig
-from rla_client.errors import SpoolError, UnknownVersionError
 from rla_client.places import Places
 from rla_client.spool import writer_alive
 
@@ -47,6 +49,7 @@ TICK_S = 0.25
 LOCK_LOOK_S = 1.0  # between looks at sleeping streams and their locks, and at all runs
 ASLEEP_S = 5.0  # without a message, then a quiet stream is looked at only each LOCK_LOOK_S
 QUEUE_MAX_BYTES = 16 << 20
+QUEUE_MAX_ITEMS = 20_000  # some 10 MiB of messages without a body
 TURN_S = 0.1  # what one stream may take before the others and a commit
 DRAIN_POLL_S = 0.01
 
@@ -81,6 +84,7 @@ class Volume(threading.Thread):
         self._on_done = on_done
         self._replication = replication
         self._adjust = adjust
+        self.through = threading.Event()  # nothing more is taken in; jobs may still run
         self._queue: queue.SimpleQueue[Data | Flush | Adopt | JobsDone | Stop] = queue.SimpleQueue()
         self.files = OpenFiles(settings.open_files_max)
         self._late: dict[str, Adopt] = {}  # could not be taken in yet: a full disk
@@ -88,11 +92,13 @@ class Volume(threading.Thread):
         self._waiting_streams: dict[str, Adopt] = {}
         self._stopping: Stop | None = None
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix=f"{name}-work")
+        self._syncers = ThreadPoolExecutor(max_workers=4, thread_name_prefix=f"{name}-sync")
         self._rewriters = ThreadPoolExecutor(max_workers=2, thread_name_prefix=f"{name}-rewrite")
         self._next_commit = self._next_tick = 0.0
         self._next_lock_look = 0.0
         self._next_full_commit = 0.0
         self._all_asleep = False
+        self._first = 0  # of the streams, whose turn is next
 
     @property
     def runs(self) -> dict[str, RunRecord]:
@@ -109,8 +115,8 @@ class Volume(threading.Thread):
     def put(self, item: Data | Flush | Adopt | Stop) -> None:
         """Queue something. Never blocks."""
         if isinstance(item, Data):
-            if self.queued_bytes > QUEUE_MAX_BYTES:
-                item = Data(item.stream, item.number, item.offset, b"")
+            if self.queued_bytes > QUEUE_MAX_BYTES or self._queue.qsize() > QUEUE_MAX_ITEMS:
+                return
             self._bytes_in += len(item.body)
         self._queue.put(item)
 
@@ -119,14 +125,8 @@ class Volume(threading.Thread):
     def run(self) -> None:
         """Serve until stopped; a fault that is ours stops the agent, which is started again."""
         try:
-            self._database = AgentDatabase(self._places.database)
-            self._widener = Widener(self._rewriters, self._database)
-            self._jobs = JobDesk(self._pool, self._places, KINDS, lambda: self._queue.put(JobsDone()))
-            self._flushes = FlushDesk(self._database, self._jobs)
-            self._committer = Committer(self._database, self.files, self._pool)
-            while not self._finished():
-                self._turn()
-            self.commit()
+            with closing(AgentDatabase(self._places.database)) as self._database:
+                self._serve()
         except sqlite3.Error as error:
             _log.error("agent.db failed: %s; the agent stops, rows stay in the spool", error)
             self._on_failure()
@@ -134,9 +134,20 @@ class Volume(threading.Thread):
             _log.exception("volume thread failed; the agent stops and replays on the next start")
             self._on_failure()
         finally:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._rewriters.shutdown(wait=False, cancel_futures=True)
             self.files.close_all()
+            self.through.set()
+            for wait in (False, True):  # this thread lives as long as theirs: the lock is held till then
+                for pool in (self._pool, self._rewriters, self._syncers):
+                    pool.shutdown(wait=wait, cancel_futures=True)
+
+    def _serve(self) -> None:
+        self._widener = Widener(self._rewriters, self._database)
+        self._jobs = JobDesk(self._pool, self._places, KINDS, lambda: self._queue.put(JobsDone()))
+        self._flushes = FlushDesk(self._database, self._jobs)
+        self._committer = Committer(self._database, self.files, self._syncers)
+        while not self._finished():
+            self._turn()
+        self.commit()
 
     def _turn(self) -> None:
         now = time.monotonic()
@@ -203,29 +214,23 @@ class Volume(threading.Thread):
     def _adopt(self, item: Adopt) -> None:
         if item.stream in self.streams:
             return
+        waits = False
         try:
-            stream = Stream(item.stream, item.folder, self._adjust)
-        except FileNotFoundError:
-            return
-        except (SpoolError, UnknownVersionError, OSError) as error:
+            stream = open_stream(item, self._adjust)
+            if stream is not None and not (waits := must_wait(stream, self.streams.values())):
+                align_outputs(stream, self._database, self.files)
+        except NotYetError as error:
+            self._late[item.stream] = item
             self.faults[item.stream] = str(error)
-            _log.error("stream not taken in: %s", error)
             return
-        if self._must_wait(stream):
+        self._late.pop(item.stream, None)
+        drop_faults(self.faults, item.stream)
+        if stream is None:
+            self._on_done(item.stream)
+            return
+        if waits:
             self._waiting_streams[item.stream] = item
             return
-        try:
-            if same_root(stream.opening):
-                recover(stream, self._database, self.files)
-            else:
-                stream.root_away = True
-                stream.parked = why_parked(stream.opening.root)
-        except OSError as error:
-            self._late[item.stream] = item
-            self.faults[item.stream] = why_late(stream.opening, error)
-            return
-        self.faults.pop(item.stream, None)
-        self._late.pop(item.stream, None)
         self._targets.setdefault(item.stream, Position(0, 0))
         self._registry.opened(stream, self._database, time.time())
         if self._replication is not None:
@@ -238,14 +243,6 @@ class Volume(threading.Thread):
         if self._jobs.collect():
             self._next_commit = 0.0  # their rows go, and what waits behind them starts
 
-    def _must_wait(self, stream: Stream) -> bool:
-        """Whether an earlier stream of the same run has still to be taken in to its end."""
-        opening = stream.opening
-        return "continues" in opening.raw and any(
-            other.opening.run == opening.run and other.opening.primary and other.opening.epoch < opening.epoch
-            for other in self.streams.values()
-        )
-
     # -- streams --------------------------------------------------------------------------------
 
     def _look_at_all(self) -> bool:
@@ -257,7 +254,12 @@ class Volume(threading.Thread):
         if thorough:
             self._next_lock_look = now + LOCK_LOOK_S
         all_asleep = not self._late
-        for stream in list(self.streams.values()):
+        streams = list(self.streams.values())
+        first, self._first = self._first % max(1, len(streams)), 0
+        for count, stream in enumerate(streams[first:] + streams[:first], start=1):
+            if busy and time.monotonic() >= self._next_commit:
+                self._first, all_asleep = first + count - 1, False  # the others after this commit
+                break
             sleeps = now - stream.last_bytes > ASLEEP_S
             if stream.asleep and not thorough and sleeps:
                 continue
@@ -271,7 +273,11 @@ class Volume(threading.Thread):
 
     def _look(self, stream: Stream | None) -> bool:
         """Take in what a stream has, up to a bound; True when there is more."""
-        if stream is None or (stream.parked and not (was_forgotten(stream) or self._root_is_back(stream))):
+        if stream is None:
+            return False
+        if stream.parked and not (
+            was_forgotten(stream) or root_is_back(stream, self._database, self.files, self.faults)
+        ):
             return False
         if not stream.writer_gone and not writer_alive(stream.folder):
             stream.writer_gone = True  # before reading: what is there now is all there will be
@@ -281,28 +287,16 @@ class Volume(threading.Thread):
         while more and (more := stream.read_more(self.files)) and time.monotonic() < until:
             pass
         self._serve_outputs(stream)
-        keep_new_files(stream, self.faults)
+        if waits_for_root(stream, self.files):
+            return False
+        keep_new_files(stream, self.faults, time.monotonic())
         if stream.removed and stream.outputs:
             for output in stream.outputs:
-                self.files.close(output)
+                self._widener.forget(output, self.files)
             stream.outputs = []
             stream.dirty = True
             _log.warning("item removed: %s; its further rows are dropped", stream.opening.log_folder)
         return (more and not stream.new_files) or any(not output.blocked for output in stream.lagging)
-
-    def _root_is_back(self, stream: Stream) -> bool:
-        """Take in a stream whose data root was away and is there now."""
-        if not stream.root_away or not same_root(stream.opening):
-            return False
-        try:
-            recover(stream, self._database, self.files)
-        except OSError as error:
-            self.faults[stream.name] = why_late(stream.opening, error)
-            return False
-        self.faults.pop(stream.name, None)
-        stream.parked = ""
-        stream.root_away = False
-        return True
 
     def _serve_outputs(self, stream: Stream) -> None:
         now = time.monotonic()
@@ -330,7 +324,11 @@ class Volume(threading.Thread):
         began = time.monotonic()
         wall = time.time()
         changes = Changes()
-        dirty = [stream for stream in self.streams.values() if stream.dirty]
+        dirty = [
+            stream
+            for stream in self.streams.values()
+            if stream.dirty and not (waits_for_root(stream, self.files) or stream.parked)
+        ]
         everything = began >= self._next_full_commit or self._stopping is not None
         if everything:
             self._next_full_commit = began + LOCK_LOOK_S
@@ -373,7 +371,9 @@ class Volume(threading.Thread):
                     continue
             for output in stream.outputs:
                 self.files.close(output)
-            self.faults.pop(stream.name, None)
+            drop_faults(self.faults, stream.name)
+            self._targets.pop(stream.name, None)
+            self._flushes.ended(stream.name)
             del self.streams[stream.name]
             self._on_done(stream.name)
             if self._replication is not None:

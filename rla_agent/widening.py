@@ -54,6 +54,11 @@ class Widener:
             if hurry and output in self._running:
                 self._finish(stream, output, files)
 
+    def forget(self, output: Output, files: OpenFiles) -> None:
+        """Nobody waits for an output's file or its rewrite any more."""
+        self._running.pop(output, None)
+        files.close(output)
+
     def _start(self, stream: Stream, output: Output, files: OpenFiles) -> None:
         encoder = output.encoder
         if not isinstance(encoder, CsvEncoder):
@@ -62,6 +67,8 @@ class Widener:
         for records in stream.pending_records(output):
             columns += new_columns(columns, records)
         files.close(output)
+        if output.suspect:
+            return
         output.rewriting = True
         added = len(columns) - len(encoder.columns)
         self._running[output] = self._executor.submit(
@@ -72,9 +79,15 @@ class Widener:
         future = self._running.pop(output)
         try:
             done = future.result()
-        except (ItemGoneError, FileNotFoundError):
+        except ItemGoneError:
             output.rewriting = False
-            stream.removed = not os.path.isdir(os.path.dirname(output.path))
+            stream.removed = True
+            return
+        except FileNotFoundError:
+            output.rewriting = False
+            if not os.path.lexists(output.path):
+                output.begin_again(files)
+                stream.dirty = True
             return
         except OSError as error:
             output.rewriting = False
@@ -111,7 +124,11 @@ def rewrite(output: Output, columns: list[str], added: int, size: int, temp: str
     """
     began = time.monotonic()
     old = output.open_file()
-    folder = open_folder(output.root, output.folder)
+    try:
+        folder = open_folder(output.root, output.folder)
+    except OSError:
+        os.close(old)
+        raise
     try:
         new = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)
         try:

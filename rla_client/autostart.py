@@ -82,6 +82,18 @@ def shared_memory_device() -> int | None:
         return None
 
 
+def load_imports() -> None:
+    """Import what `start_agent` needs, so that a fork never meets a thread in the middle of that.
+
+    The child would wait for ever for a module that only the parent's thread goes on to load.
+    """
+    import logging  # noqa: F401, PLC0415 - not at import of the package
+    import shutil  # noqa: F401, PLC0415
+    import subprocess  # noqa: F401, PLC0415
+
+    import rla_client.config  # noqa: F401, PLC0415
+
+
 def start_agent(places: Places, config_path: Path | None = None) -> bool:
     """Start an agent for `places` without waiting for it to be ready.
 

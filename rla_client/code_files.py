@@ -2,8 +2,10 @@
 
 `select_files` reads nothing but folders. Left out, whatever the rules say: data roots (those
 given, and folders that look like one), version control folders, virtual environments, caches,
-and whatever is no regular file. Links to folders are not followed unless BACKUP_CONFIG names
-them. Rules are git's: each file of rules is anchored at its own folder.
+TensorBoard's event files, what `rla plot` and `rla export` wrote (`written_files`), and whatever
+is no regular file. Other pictures and tables stay: a program may need them. Links to folders are
+not followed unless BACKUP_CONFIG names them. Rules are git's: each file of rules is anchored at
+its own folder.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rla_client.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES
+from rla_client.written_files import is_written, read_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,10 +31,11 @@ NEVER_FOLDERS = frozenset({
     ".git", ".hg", ".svn", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".nox",
     ".ipynb_checkpoints", "node_modules", ".venv",
 })  # fmt: skip
+EVENT_FILE_MARK = ".tfevents."  # in the name of each event file, so TensorBoard finds them
 VENV_MARKS = frozenset({"pyvenv.cfg", "conda-meta"})
 DATA_ROOT_MARKS = frozenset({"log", "archive_tester"})  # kinds that no project has side by side
 
-DATABASE_FOLDERS = frozenset({*DEFAULT_LOG_TYPES, ARCHIVED_TABLE})
+DATABASE_FOLDERS = frozenset({*DEFAULT_LOG_TYPES, ARCHIVED_TABLE, ".rla"})  # the last: the trash
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,24 @@ def select_files(plan: BackupPlan, report: BackupReport) -> list[tuple[str, str]
             chosen.setdefault(script.name, str(script))
         else:
             report.notes.append(f"run_file {script} is not there")
-    return _without_secrets(chosen, plan, report)
+    return _without_secrets(_without_results(chosen, plan, root), plan, report)
+
+
+def _without_results(chosen: dict[str, str], plan: BackupPlan, root: Path) -> dict[str, str]:
+    """All but what `rla` itself wrote, and event files; a file that the plan names stays."""
+    written = read_written(plan.data_roots)
+    named = {str(_entry_path(root, entry)) for entry in (*plan.code_dirs, *plan.run_files)}
+
+    def result(path: str) -> bool:
+        if path in named:
+            return False
+        if EVENT_FILE_MARK in os.path.basename(path):
+            return True
+        real = os.path.realpath(path) if os.path.basename(path) in names else path
+        return real in written and is_written(real, written[real])
+
+    names = {os.path.basename(path) for path in written}
+    return {name: path for name, path in chosen.items() if not result(path)}
 
 
 def _without_secrets(chosen: dict[str, str], plan: BackupPlan, report: BackupReport) -> list[tuple[str, str]]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from rla_client import logger
 from rla_client.config import Config
-from rla_client.errors import FetchError
+from rla_client.errors import FetchError, StillWrittenError
 from rla_client.fetching import ask_agent, fetch_timeout_s
 from rla_client.item import Item
 from rla_client.layout import CHECKPOINT, RunIndex
@@ -65,8 +65,8 @@ def find_elsewhere(
             on with it, counts then.
 
     Raises:
-        FetchError: with `must`, the master or the agent is away; in any case, where the run is still
-            being written.
+        StillWrittenError: the run is still being written on another machine.
+        FetchError: with `must`, the master or the agent is away.
     """
     remote = config.remote_setting
     named = remote.ftp_server or remote.file_transfer_protocol == "folder"
@@ -85,8 +85,10 @@ def find_elsewhere(
     what = f"whether the master has an unfinished run {run_key!r} of table {table!r} cannot be told"
     try:
         answer = ask_agent({"resume": question}, what, fetch_timeout_s(), autostart=config.agent.autostart)
+    except StillWrittenError:
+        raise  # also with `allow`: two processes would write one run
     except FetchError as error:
-        if must or "still being written" in str(error):
+        if must:
             raise
         then = (
             "A new run begins; resume='must' would have ended here instead"

@@ -16,6 +16,13 @@ class ArgumentError(RlaError, ValueError):
     """A call got an argument that cannot be meant. Nothing was done."""
 
 
+class UnknownParameterError(ArgumentError, KeyError):
+    """A hyper-parameter is not set under this name."""
+
+    def __str__(self) -> str:
+        return ValueError.__str__(self)  # KeyError's puts quotes around the message
+
+
 class NotConfiguredError(RlaError, RuntimeError):
     """A call needs `exp_manager.configure(...)` or `log_files_gen()` first."""
 
@@ -125,6 +132,10 @@ class NoCheckpointError(RlaError, FileNotFoundError):
 
 class FetchError(RlaError, OSError):
     """A file that is on the master alone could not be brought here; it is still there."""
+
+
+class StillWrittenError(FetchError):
+    """The run that should be gone on with is being written on another machine."""
 
 
 class UntrustedCheckpointError(RlaError, ValueError):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
 from rla_client.clock import TimeStepHolder, time_step_holder
-from rla_client.errors import ArgumentError, NotConfiguredError
+from rla_client.errors import ArgumentError, NotConfiguredError, UnknownParameterError
 from rla_client.layout import LOG_NAME_FORMAT_VERSION, check_table_name, make_info
 from rla_client.recording import Row
 
@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from rla_client.config import Config
 
 RUN_ID_VARIABLE, RESUME_VARIABLE = "RLA_RUN_ID", "RLA_RESUME"
+NEAR = 0.5  # of a name's letters may be wrong for it to be offered
+MOST_LISTED = 30  # names in one message
 RESUME_MODES = ("never", "allow", "must")
+_EXPECTED = {
+    "task_table_name": "the name of a task table",
+    "rla_config": "the path of your rla_config.yaml, or a dict of its shape; `rla init` writes one",
+    "data_root": "the folder that the runs go into",
+}
 _ALIASES = {"task_name": "task_table_name", "private_config_path": "rla_config", "log_root": "data_root"}
 
 
@@ -98,10 +105,14 @@ class ExperimentSetup:
         _take_older_names(given, older_names)
         missing = [name for name, value in given.items() if value is None]
         if missing:
-            message = f"configure() needs {', '.join(missing)}"
+            what = "; ".join(f"{name} is {_EXPECTED[name]}" for name in missing)
+            message = f"configure() needs {', '.join(missing)}: {what}"
             raise ArgumentError(message)
         source: Any = given["rla_config"]
         root: Any = given["data_root"]
+        if not isinstance(source, (str, os.PathLike, Mapping)):
+            message = f"rla_config must be {_EXPECTED['rla_config']}, not {source!r:.100}"
+            raise ArgumentError(message)
         if isinstance(source, Mapping) and code_root is None:
             message = "with rla_config as a dict, configure() needs code_root: the root of your code"
             raise ArgumentError(message)
@@ -162,8 +173,8 @@ class ExperimentSetup:
             keys: names; a dotted one reaches into nested dicts.
 
         Raises:
-            KeyError: a name without dot that is not set. An unknown dotted one is reported and
-                skipped, as in RLA.
+            UnknownParameterError: a name without dot that is not set (also a KeyError). An unknown
+                dotted one is reported and skipped, as in RLA.
             ArgumentError: one text instead of a list of names.
         """
         if isinstance(keys, str):
@@ -179,9 +190,7 @@ class ExperimentSetup:
                 except (KeyError, TypeError, AttributeError):
                     logger.warn(f"hyper-parameter {key} is not set, so the run's index leaves it out")
             else:
-                known = ", ".join(sorted(map(str, self.hyper_param))) or "none"
-                message = f"hyper-parameter {key!r} is not set; there are: {known}"
-                raise KeyError(message)
+                raise UnknownParameterError(_unknown(key, self.hyper_param))
         self._tracked += found
 
     def clear_record_param(self) -> None:
@@ -232,6 +241,19 @@ def _raw_config(source: object) -> dict[str, Any]:
 
     content = yaml.safe_load(Path(os.fspath(source)).read_text(encoding="utf-8"))  # type: ignore[call-overload]
     return content if isinstance(content, dict) else {}
+
+
+def _unknown(key: object, hyper_param: Mapping[str, Any]) -> str:
+    import difflib  # noqa: PLC0415 - for the message only
+
+    names = sorted(map(str, hyper_param))
+    near = difflib.get_close_matches(str(key), names, cutoff=NEAR)
+    meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    listed = ", ".join(names[:MOST_LISTED]) + (", …" if len(names) > MOST_LISTED else "")
+    return (
+        f"add_record_param: hyper-parameter {key!r} is not set; {meant}"
+        f"There are: {listed or 'none; call set_hyper_param(...) first'}"
+    )
 
 
 def _reach(hyper_param: Mapping[str, Any], dotted: str) -> object:

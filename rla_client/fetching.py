@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.autostart import agent_alive, start_agent
-from rla_client.errors import ArgumentError, FetchError
+from rla_client.errors import ArgumentError, FetchError, StillWrittenError
 from rla_client.places import Places, find_places
 
 TIMEOUT_VARIABLE = "RLA_FETCH_TIMEOUT_S"
@@ -70,6 +70,7 @@ def ask_agent(
         The process's answer.
 
     Raises:
+        StillWrittenError: the run that was asked for is being written elsewhere.
         FetchError: see `bring_back`.
     """
     from rla_client.replication import ask  # noqa: PLC0415 - ZeroMQ
@@ -87,7 +88,8 @@ def ask_agent(
             if answer["fetch"] == "done":
                 return answer
             if answer["fetch"] == "failed":
-                raise FetchError(f"{what}: {answer.get('error')}")
+                kind = StillWrittenError if answer.get("still_written") else FetchError
+                raise kind(f"{what}: {answer.get('error')}")
         if now - heard > AGENT_S:
             raise FetchError(f"{what}, but the agent does not answer; see: rla-agent status")
         if now - began > timeout_s:

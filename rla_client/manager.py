@@ -220,7 +220,7 @@ class ExpManager(Measuring, ExperimentSetup, ItemHistory):
 
         Returns:
             Whether it was asked for, or with `wait` whether all of the run is there. False where
-            runs are not replicated: `is_master_node=True`, or no `SEND_LOG_FILE`.
+            runs are not replicated: `is_master_node=True`, no `SEND_LOG_FILE`, or `RLA_MODE=offline`.
         """
         from rla_client.replication import replicate_now  # noqa: PLC0415 - not at import of the package
 

@@ -8,17 +8,18 @@ ZeroMQ is imported when the first run opens: it is a third of what importing the
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.autostart import agent_alive, start_agent
+from rla_client.autostart import agent_alive, load_imports, start_agent
 from rla_client.errors import RemoteProtocolError
 from rla_client.places import Places
 from rla_client.protocol import PROTOCOL_VERSION, MessageKind, decode_message, encode_message
+from rla_client.rare_warnings import warn_rarely
 
 if TYPE_CHECKING:
     import zmq
@@ -47,6 +48,7 @@ class Messenger:
         self._autostart = autostart
         self._config_path = config_path
         self._started = float("-inf")
+        self._warned: dict[str, float] = {}
         self._next_look = 0.0
         self._path: Path | None = None  # that the socket connects to
         self._socket: zmq.Socket[bytes] | None = None
@@ -118,40 +120,42 @@ class Messenger:
         _inherited.extend(thing for thing in (self._socket, self._context) if thing is not None)
         self._socket = self._context = None
 
-    def start_agent_if_none(self, otherwise: Callable[[], None], *, aside: bool = False) -> None:
-        """Start an agent when none serves, at most once a minute.
+    def start_agent_if_none(self) -> None:
+        """Start an agent when none serves, at most once a minute; else say once how to.
 
-        Args:
-            otherwise: called when none serves and none could be started.
-            aside: do it in a thread: a shell takes milliseconds, a service manager may take seconds.
+        A thread does it: a shell takes milliseconds, a service manager that hangs takes seconds.
         """
         now = time.monotonic()
         if now - self._started < START_INTERVAL_S:
             return
         self._started = now
+        if self._autostart:
+            load_imports()
         if agent_alive(self._places):
             return
-        if not (aside and self._autostart):
-            self._start_agent(otherwise)
+        if not self._autostart:
+            self._advise()
             return
-        with suppress(RuntimeError):  # no more threads
-            threading.Thread(
-                target=self._start_agent, args=(otherwise,), name="rla-start", daemon=True
-            ).start()
+        thread = threading.Thread(target=self._start_agent, name="rla-start", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads
+            self._advise()
 
-    def _start_agent(self, otherwise: Callable[[], None]) -> None:
-        if not (self._autostart and start_agent(self._places, self._config_path)):
-            otherwise()
+    def _start_agent(self) -> None:
+        if not start_agent(self._places, self._config_path):
+            self._advise()
 
-    def await_flushed(
-        self, header: dict[str, Any], deadline: float | None, on_silence: Callable[[], None]
-    ) -> bool:
+    def _advise(self) -> None:
+        advice = "no agent runs; records wait in %s. Start one: rla-agent start --detach"
+        warn_rarely(self._warned, "agent", advice, self._places.spool)
+
+    def await_flushed(self, header: dict[str, Any], deadline: float | None) -> bool:
         """Ask until everything before a position is durable.
 
         Args:
             header: names stream and position.
             deadline: monotonic; None waits for ever.
-            on_silence: called while no agent serves.
 
         Returns:
             False when that did not happen in time, or no agent runs and none may be started.
@@ -161,36 +165,36 @@ class Messenger:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         socket = _dealer(context, self._places.data_socket)
         try:
-            return self._ask_until(socket, header, deadline, on_silence)
+            return self._ask_until(socket, header, deadline)
         finally:
             socket.close(linger=0)
             context.term()
 
-    def _ask_until(
-        self,
-        socket: zmq.Socket[bytes],
-        header: dict[str, Any],
-        deadline: float | None,
-        on_silence: Callable[[], None],
-    ) -> bool:
+    def _ask_until(self, socket: zmq.Socket[bytes], header: dict[str, Any], deadline: float | None) -> bool:
         import zmq  # noqa: PLC0415 - loaded already: there is a socket
 
         request = encode_message(MessageKind.FLUSH, header)
-        while True:
-            with suppress(zmq.ZMQError):
-                socket.send(request, zmq.NOBLOCK)
-            left = FLUSH_ASK_AGAIN_S if deadline is None else deadline - time.monotonic()
-            if left <= 0:
-                return False
-            if socket.poll(int(1000 * min(left, FLUSH_ASK_AGAIN_S)) + 1):
+        while wait_ms := _wait_ms(deadline):
+            connected = socket.poll(wait_ms, zmq.POLLOUT)  # a new socket is not at once
+            if connected:
+                with suppress(zmq.ZMQError):
+                    socket.send(request, zmq.NOBLOCK)
+            if connected and socket.poll(_wait_ms(deadline)):
                 with suppress(zmq.ZMQError, RemoteProtocolError):
                     kind, answer, _body = decode_message(socket.recv(zmq.NOBLOCK))
                     if kind == MessageKind.FLUSHED and answer.get("s") == header["s"]:
                         return bool(answer.get("done"))
             elif not agent_alive(self._places):
-                on_silence()
+                self.start_agent_if_none()
                 if not self._autostart or self._places.stopped_marker.exists():
                     return False
+        return False
+
+
+def _wait_ms(deadline: float | None) -> int:
+    """Milliseconds until it is time to ask again, 0 when the deadline has passed."""
+    left = FLUSH_ASK_AGAIN_S if deadline is None else min(deadline - time.monotonic(), FLUSH_ASK_AGAIN_S)
+    return max(0, math.ceil(1000.0 * left))
 
 
 def _dealer(context: zmq.Context[zmq.Socket[bytes]], path: Path) -> zmq.Socket[bytes]:

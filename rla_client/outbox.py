@@ -23,13 +23,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla_client import forks
 from rla_client.autostart import agent_alive, memory_apart
 from rla_client.errors import PlaceError, SpoolError
 from rla_client.messenger import PENDING_MAX_BYTES, REFUSED_PAUSE_S, Messenger
@@ -46,8 +46,6 @@ SEND_INTERVAL_S = 0.005  # ten or more rows share a message at high rates
 WAITING_MAX_BYTES = 16 << 20  # what a training process may hold while its spool cannot be written
 RETRY_S = 0.05  # between attempts to write to a spool that refused
 FULL_RECHECK_S = 1.0
-
-_outboxes: weakref.WeakSet[Outbox] = weakref.WeakSet()
 
 
 class Outbox:
@@ -89,8 +87,8 @@ class Outbox:
         self._reset()
         with self.lock:
             self._open_writer()
-        self.start_agent_if_none()
-        _outboxes.add(self)
+        self._messenger.start_agent_if_none()
+        forks.register(self)
 
     def _reset(self) -> None:
         self._writer: SegmentWriter | None = None
@@ -163,20 +161,18 @@ class Outbox:
         with self.lock:
             if self._closed:
                 return
+            self._write_or_lose()
             now = time.time()
-            if self._full is not None and self._writer is not None:
-                self._full = None  # the last word fits into what the limits leave free
-                self._blocked = bool(self._waiting)
             self.put(FrameKind.CLOSE, pack([state, reason, now]), now)
-            if self._waiting:
-                self._next_try = 0.0
-                self._write_waiting()
             self.push()
+            self._waiting.clear()  # the agent notices the end without it, too
             self.release()
 
     def release(self) -> None:
         """Let go of the stream without a closing record."""
         with self.lock:
+            if not self._closed:
+                self._write_or_lose()
             self._closed = self._blocked = True
             if self._writer is not None:
                 self._writer.close()
@@ -264,6 +260,24 @@ class Outbox:
         self._report_lost()
         self._send(time.time())
 
+    def _write_or_lose(self) -> None:
+        """Before the end: write what waits and how much was lost; what cannot be written now is lost."""
+        self._next_try = 0.0
+        if self._waiting and self._writer is None:
+            self._open_writer()
+        if self._writer is not None:
+            self._full = None  # the last words fit into what the limits leave free
+            self._blocked = bool(self._waiting)
+        if self._waiting:
+            self._write_waiting()
+        if count := len(self._waiting):
+            self._waiting.clear()
+            self._blocked = self._writer is None
+            self._warned.pop("lost", None)  # the last word about it
+            self._lose(count, "they could not be written to the spool before the run ended")
+        self._next_try = 0.0
+        self._report_lost()
+
     def _open_writer(self) -> bool:
         """Open a stream if it is time to try; False when this process's records are dropped."""
         now = time.monotonic()
@@ -295,10 +309,11 @@ class Outbox:
             FrameKind.OPEN, pack({**self._opening, "segment": number, "rows": rows, "lost": self.lost})
         )
 
-    def _check_quota(self, *, count: bool = False, begin: bool = False) -> None:
+    def _check_quota(self, *, count: bool = False) -> None:
         self._unchecked = 0
         was_full = self._full is not None
-        self._full = self._quota.why_full() if count else self._quota.look(begin=begin)
+        segment = self._writer.number if self._writer is not None else 0
+        self._full = self._quota.why_full() if count else self._quota.look(segment)
         if self._full is not None:
             self._blocked = True
             self._next_try = time.monotonic() + FULL_RECHECK_S
@@ -331,7 +346,7 @@ class Outbox:
         if writer is None:
             return
         if self._unchecked > QUOTA_CHECK_BYTES or self._quota.counting:
-            self._check_quota(begin=writer.number != self._pending_number)
+            self._check_quota()
         number, start, body = self._pending_number, self._pending_start, bytes(self._pending)
         self._forget_pending()
         if number != writer.number or start + len(body) != writer.size or len(body) > PENDING_MAX_BYTES:
@@ -340,15 +355,7 @@ class Outbox:
             self._next_send = now + SEND_INTERVAL_S
         else:
             self._next_send = now + REFUSED_PAUSE_S
-            self._messenger.start_agent_if_none(self._advise, aside=True)
-
-    def start_agent_if_none(self) -> None:
-        """Start an agent when none serves, at most once a minute; else say once how to."""
-        self._messenger.start_agent_if_none(self._advise)
-
-    def _advise(self) -> None:
-        advice = "no agent runs; records wait in %s. Start one: rla-agent start --detach"
-        warn_rarely(self._warned, "agent", advice, self._places.spool)
+            self._messenger.start_agent_if_none()
 
     def flush(self, timeout: float | None = 10.0, *, media: bool = False) -> bool:
         """Wait until everything put before is durable in its final files.
@@ -370,7 +377,7 @@ class Outbox:
             with suppress(SpoolError):
                 writer.settle()
             header = {"s": writer.name, "n": writer.number, "o": writer.size, "m": media}
-        done = self._messenger.await_flushed(header, deadline, self.start_agent_if_none)
+        done = self._messenger.await_flushed(header, deadline)
         return done and not self._spool_gone(writer)
 
     def _spool_gone(self, writer: SegmentWriter) -> bool:
@@ -382,7 +389,7 @@ class Outbox:
 
     def after_fork_in_child(self) -> None:
         """Forget the parent's stream without touching it."""
-        self.lock._at_fork_reinit()  # type: ignore[attr-defined]  # noqa: SLF001  # as threading itself does
+        forks.renew(self.lock)
         self._messenger.abandon()
         if self._writer is not None:
             self._writer.abandon()
@@ -390,11 +397,3 @@ class Outbox:
         self.lost = self._reported_lost = 0
         self._reset()
         self._closed = closed
-
-
-def _after_fork_in_child() -> None:
-    for outbox in list(_outboxes):
-        outbox.after_fork_in_child()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -31,6 +31,7 @@ class Quota:
         self._min_free_fraction = min_free_fraction
         self._rest: Iterator[str] | None = None  # streams that the count under way has still to visit
         self._used = 0
+        self._counted = 0  # segment of our own stream that the last count began in
 
     @property
     def counting(self) -> bool:
@@ -45,15 +46,16 @@ class Quota:
         except OSError as error:
             return self._unseen(error)
 
-    def look(self, *, begin: bool) -> str | None:
+    def look(self, segment: int) -> str | None:
         """Say why no more may be spooled, or None; looks at the disk and goes on with a count.
 
         Args:
-            begin: begin a count if none is under way.
+            segment: that our stream is in; a count begins once in each.
         """
         try:
-            if begin and self._rest is None:
+            if self._rest is None and segment != self._counted:
                 self._rest, self._used = iter(stream_names(self._spool)), 0
+                self._counted = segment
             return self._why_disk_full() or self._count_on()
         except OSError as error:
             self._rest = None

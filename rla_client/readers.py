@@ -22,6 +22,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from rla_client.csv_lines import rows_text
 from rla_client.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -107,11 +108,7 @@ def _cut_to_header(data: bytes) -> bytes:
     """Rewrite with each row cut to the header's number of cells."""
     rows = csv.reader(io.StringIO(data.decode(errors="replace"), newline=""))
     header = next(rows)
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(row[: len(header)] for row in rows)
-    return text.getvalue().encode()
+    return rows_text([header, *(row[: len(header)] for row in rows)]).encode()
 
 
 def read_json(path: AnyPath) -> pd.DataFrame:

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgpack
 
+from rla_client import forks
 from rla_client.clock import time_step_holder
 from rla_client.errors import ArgumentError, FrameTooLargeError
 from rla_client.outbox import Outbox
@@ -76,6 +77,7 @@ class Logger:
         self.last_row: Row = {}
         self.reminder = ""  # what the user forgot, said once when a row goes nowhere
         self.forget_pending()
+        forks.register(self)
 
     @property
     def folder(self) -> str | None:
@@ -86,8 +88,13 @@ class Logger:
     def folder(self, folder: str | None) -> None:
         self._folder = folder
 
+    def after_fork_in_child(self) -> None:
+        """Free the lock, and leave what was recorded since the last dump to the parent."""
+        forks.renew(self.lock)
+        self.forget_pending()
+
     def forget_pending(self) -> None:
-        """Drop what was recorded since the last dump (also in a forked child)."""
+        """Drop what was recorded since the last dump."""
         self.pending: Row = {}
         self.excluded: dict[str, tuple[str, ...]] = {}
         self._counts: dict[str, int] = {}

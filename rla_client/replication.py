@@ -39,7 +39,9 @@ def replicate_now(run: Run | None, *, wait: bool = False, timeout: float = 60.0)
     """
     outbox = None if run is None else run.outbox
     opening = None if run is None else run.opening
-    if outbox is None or opening is None or not opening.get("table") or opening.get("master"):
+    if outbox is None or opening is None or not opening.get("table"):
+        return False
+    if opening.get("master") or opening.get("offline"):
         return False
     deadline = time.monotonic() + timeout
     outbox.put(FrameKind.MARK, pack([REPLICATE_NOW, {}]), time.time())

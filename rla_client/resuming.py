@@ -114,9 +114,18 @@ def prepare(root: str, table: str, which: str | Item, at: int | None, name: str)
         "event_file": events[3],
         "event_size": events[2],
         "abandoned": abandoned,
+        **_earlier(content),
     }
     state = {} if step is None else read_resume_state(folder, name, step) or {}
     return ResumePoint(item, content["run_id"], step, name, state, continues)
+
+
+def _earlier(content: dict[str, Any]) -> dict[str, Any]:
+    """When the run began and how long it ran, for an agent that does not know it."""
+    from rla_client.database.records import ran_s  # noqa: PLC0415 - not at import of the package
+
+    began = content.get("opened")
+    return {"began": began, "ran_s": ran_s(content)} if isinstance(began, int | float) else {}
 
 
 def read_marks(folder: Path, name: str, step: int | None) -> dict[str, Any]:

@@ -21,7 +21,6 @@ import os
 import sys
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -56,7 +55,6 @@ OUTPUT_NAMES = {
 _open_runs: list[Run] = []
 _failure: list[str] = []
 _to_await: deque[tuple[Outbox, float]] = deque(maxlen=64)  # closed ones; older ones are committed
-_loggers: weakref.WeakSet[Logger] = weakref.WeakSet()
 
 
 class Run:
@@ -68,7 +66,6 @@ class Run:
         self._settings = settings
         self._pid = os.getpid()
         self._closed = False
-        _loggers.add(logger)
         _install_hooks()
         _open_runs.append(self)
 
@@ -303,9 +300,7 @@ def joined_logger() -> Logger | None:
         atexit.register(outbox.release)
         return outbox
 
-    logger = Logger(folder, sinks, join=join)
-    _loggers.add(logger)
-    return logger
+    return Logger(folder, sinks, join=join)
 
 
 # -- the end of the process ---------------------------------------------------------------------
@@ -350,7 +345,5 @@ def _await_commits() -> None:
 
 
 def _after_fork_in_child() -> None:
-    for logger in list(_loggers):
-        logger.forget_pending()
     _to_await.clear()
     _failure.clear()

@@ -200,16 +200,15 @@ class SegmentWriter:
             os.write(self._lock, f"{os.getpid()} {process_start(os.getpid())}".encode())
             self._begin_segment(hidden)
             os.rename(hidden, self.folder)
-        except OSError as error:
-            self.abandon()
-            message = f"cannot write to the spool {spool}: {error.strerror or error}"
-            raise SpoolError(message) from error
-        except BaseException:
+        except BaseException as error:
             import shutil  # noqa: PLC0415 - not at import of the package
 
-            self.abandon()  # interrupted: nobody will ever write to this stream
+            self.abandon()  # refused or interrupted: nobody will ever write to this stream
             for folder in (hidden, self.folder):
                 shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, OSError):
+                message = f"cannot write to the spool {spool}: {error.strerror or error}"
+                raise SpoolError(message) from error
             raise
 
     def append(self, frame: bytes, is_row: int, after: int = -1) -> None:

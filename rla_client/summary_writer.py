@@ -36,6 +36,7 @@ from tensorboardX.utils import _prepare_video, convert_to_NTCHW
 from tensorboardX.writer import FileWriter
 from tensorboardX.x2num import make_np
 
+from rla_client import forks
 from rla_client.errors import ArgumentError
 from rla_client.readers import summary_scalars
 from rla_client.storage import write_atomic
@@ -75,7 +76,12 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         self._emit_file = emit_file or self._write_file
         self._files_lock = threading.Lock()
         self._config: bytes | None = None
+        forks.register(self)
         super().__init__(os.fspath(logdir))
+
+    def after_fork_in_child(self) -> None:
+        """Free the lock."""
+        forks.renew(self._files_lock)
 
     def _get_file_writer(self) -> _EmittingWriter:
         self.file_writer = self._writer

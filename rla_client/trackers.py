@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ContextDecorator
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
+from rla_client import forks
 from rla_client.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -61,6 +62,11 @@ class SingleTimeTracker(ContextDecorator):
         self.time_cost = 0.0
         self._lock = threading.Lock()
         self._begun = threading.local()
+        forks.register(self)
+
+    def after_fork_in_child(self) -> None:
+        """Free the lock."""
+        forks.renew(self._lock)
 
     def __enter__(self) -> Self:
         stack = self._stack()
@@ -93,7 +99,7 @@ class TimeTracker:
 
     def __call__(self, name: str) -> SingleTimeTracker:
         """The tracker of `name`: use it in a `with` statement or as a decorator."""
-        return self.time_dict.setdefault(name, SingleTimeTracker(name))
+        return self.time_dict.get(name) or self.time_dict.setdefault(name, SingleTimeTracker(name))
 
     def clear(self) -> None:
         """Forget all names and begin to count anew, as a new experiment does."""

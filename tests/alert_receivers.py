@@ -18,8 +18,9 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -333,3 +334,31 @@ def events(hook: HookServer) -> list[str]:
 
 def sent(agent: Any) -> int:
     return sum(entry["sent"] for entry in agent.status()["alerts"]["channels"])
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A project whose alerts go to `hook`, with agents and training processes that the test starts."""
+
+    folder: Path
+    hook: HookServer
+    new_agent: Callable[..., Any]
+    train: Callable[[Path], Training]
+    wait_until: Callable[..., Any]
+
+    @property
+    def project(self) -> Path:
+        """Where the configuration lies."""
+        return self.folder / "p"
+
+    def configure(self, rules: str, url: str = "") -> Path:
+        """Write the project's configuration with these rules; the channel is `chat`."""
+        return hooked(self.project, rules, url or self.hook.url)
+
+    def train_with(self, rules: str, url: str = "") -> Training:
+        """Train in a project with these rules."""
+        return self.train(self.configure(rules, url))
+
+    def arrive(self, *names: str, **how: Any) -> None:
+        """Wait until just these alerts have arrived, in whatever order; `how`: options of `wait_until`."""
+        self.wait_until(lambda: sorted(events(self.hook)) == sorted(names), **how)

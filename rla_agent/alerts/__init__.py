@@ -20,6 +20,7 @@ from typing import Any
 
 from rla_agent.alerts.book import Book
 from rla_agent.alerts.watch import Watch
+from rla_agent.config_reader import ConfigReader
 from rla_agent.opening import StreamOpening
 from rla_agent.state import Changes, FiringRow
 from rla_agent.stream import Stream
@@ -36,6 +37,7 @@ class Alerting:
         config: the agent's own configuration, whose rules hold for all runs.
         live: openings of the streams whose writers live.
         since: Unix seconds of the agent's start.
+        reader: of configurations.
         sends: False for a drain: rules are watched, and the next agent sends.
     """
 
@@ -45,6 +47,7 @@ class Alerting:
         config: Path | None,
         live: Callable[[], list[StreamOpening]],
         since: float,
+        reader: ConfigReader,
         *,
         sends: bool = True,
     ) -> None:
@@ -52,7 +55,7 @@ class Alerting:
         self._live = live
         self._since = since
         self._sends = sends
-        self._book = Book(config)
+        self._book = Book(config, reader)
         self._desk: Any = None  # its module is loaded when there is something to do
         self._lock = threading.Lock()
         self._stopped = False
@@ -61,6 +64,10 @@ class Alerting:
     def start(self) -> None:
         """Begin if the agent's own configuration has rules, or an earlier agent left something."""
         if self._book.any_rules or (self._places.state / "alerts.db").exists():
+            self._open_desk()
+
+    def _open_desk_if_due(self) -> None:
+        if self._desk is None and self._book.any_rules:
             self._open_desk()
 
     def _open_desk(self) -> None:
@@ -80,8 +87,9 @@ class Alerting:
         if stream.watch is not None:
             self._watched = True
             stream.watch.restore(stream.watch_state)
-        if self._desk is None and self._book.any_rules:
-            self._open_desk()
+        if not self._book.unread(stream.opening.config):
+            stream.watch_state = None  # what it said of rules that are no more
+        self._open_desk_if_due()
 
     def add_changes(self, streams: Iterable[Stream], changes: Changes) -> list[Stream]:
         """Put firings into a commit, and take up rules that changed.
@@ -89,6 +97,8 @@ class Alerting:
         Returns:
             Streams whose firings are to be cleared when the commit has succeeded.
         """
+        if self._book.take_late():
+            self._open_desk_if_due()
         version = self._book.version
         if not version and not self._watched:
             return []
@@ -108,10 +118,14 @@ class Alerting:
     def _renew(self, stream: Stream) -> None:
         fresh: Watch | None = self._book.watch(stream.opening)
         self._watched |= fresh is not None
-        if stream.watch is not None and fresh is not None:
-            fresh.restore(stream.watch.state())
-            fresh.firings = stream.watch.firings
+        if fresh is not None:
+            fresh.restore(stream.watch_state)
+            if stream.watch is not None:
+                fresh.restore(stream.watch.state())
+                fresh.firings = stream.watch.firings
         stream.watch = fresh
+        if not self._book.unread(stream.opening.config):
+            stream.watch_state = None
 
     # -- for the main thread --------------------------------------------------------------------
 

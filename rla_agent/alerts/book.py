@@ -2,7 +2,9 @@
 
 A run's rules are those of its own `rla_config.yaml` and those of the agent's (`--config`). Files are
 read when a run names them and looked at again each LOOK_AGAIN_S. A file that cannot be read or has
-faults keeps what it said before; `problems` says why. Volume threads ask, the desk's thread looks.
+faults keeps what it said before; `problems` says why. Volume threads ask, the desk's thread looks;
+the reading is done in a thread of its own (config_reader), and a page that is not read in time is
+`unread`, without rules, until `take_late` finds that it was.
 """
 
 from __future__ import annotations
@@ -16,10 +18,9 @@ from pathlib import Path
 
 from rla_agent.alerts.alert import rule_id
 from rla_agent.alerts.watch import Watch
+from rla_agent.config_reader import ConfigReader, Reading
 from rla_agent.opening import StreamOpening
-from rla_client.config import load_config
 from rla_client.config_alerts import METRICS, AlertRule, Alerts, Channel
-from rla_client.errors import ConfigError
 
 LOOK_AGAIN_S = 5.0
 MAX_CONFIGS = 1000  # the least lately named is forgotten
@@ -31,15 +32,19 @@ class Page:
 
     Attributes:
         alerts: its section; empty without one.
-        changed: st_mtime_ns of the file when it was read, -1 where there is none.
+        changed: when the file changed that was read (see `Reading`), -1 where there is none.
         problem: why the file as it is now is not used.
         foreign: why it may not name commands, empty when it may.
+        real: path without links.
+        unread: nobody knows yet what the file says.
     """
 
     alerts: Alerts
     changed: int = -1
     problem: str = ""
     foreign: str = ""
+    real: str = ""
+    unread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,30 +59,48 @@ class Rule:
 class Book:
     """All configurations that were named so far."""
 
-    def __init__(self, own: Path | None) -> None:
+    def __init__(self, own: Path | None, reader: ConfigReader) -> None:
         self._own = None if own is None else os.path.abspath(own)
+        self._reader = reader
         self._pages: dict[str, Page] = {}
         self._lock = threading.Lock()
         self._next_look = 0.0
-        self._own_names: dict[str, bool] = {}
+        self._unread: set[str] = set()
         self.version = 0  # grows when a page changes
         if self._own is not None:
-            self._page(self._own)
+            self.page(self._own)
 
     def page(self, config: str) -> Page:
         """What a configuration says; read now if nobody named it before."""
         with self._lock:
             known = self._pages.get(config)
-        return self._page(config) if known is None else known
+        return self._take(config, self._reader.reading(config)) if known is None else known
+
+    def unread(self, config: str | None) -> bool:
+        """Whether nobody knows yet what a configuration says."""
+        return config is not None and self.page(config).unread
 
     def look(self, now: float) -> None:
         """Read again what changed; at most each LOOK_AGAIN_S of a steady clock."""
         if now < self._next_look:
             return
         self._next_look = now + LOOK_AGAIN_S
-        for config, page in self._all_pages():
-            if _changed(config) != page.changed:
-                self._page(config)
+        pages = self._all_pages()
+        self._reader.look([config for config, _ in pages])
+        for config, page in pages:
+            self._take_new(config, page)
+
+    def take_late(self) -> bool:
+        """Take up what could not be read in time and was read since; whether there was any. Never waits."""
+        before = len(self._unread)
+        for config in list(self._unread):
+            with self._lock:
+                page = self._pages.get(config)
+            if page is None:
+                self._unread.discard(config)
+            else:
+                self._take_new(config, page)
+        return len(self._unread) < before
 
     @property
     def configs(self) -> list[str]:
@@ -107,9 +130,8 @@ class Book:
         """Whether a configuration is the agent's own, also under another name."""
         if self._own is None or config == self._own:
             return config == self._own
-        if config not in self._own_names and len(self._own_names) < MAX_CONFIGS:
-            self._own_names[config] = os.path.realpath(config) == os.path.realpath(self._own)
-        return self._own_names.get(config, False)
+        real = self.page(config).real
+        return bool(real) and real == self.page(self._own).real
 
     def channel(self, config: str, name: str) -> tuple[Channel | None, str]:
         """A channel, and why it may not be used."""
@@ -134,39 +156,33 @@ class Book:
         with self._lock:
             return list(self._pages.items())
 
-    def _page(self, config: str) -> Page:
+    def _take_new(self, config: str, page: Page) -> None:
+        found = self._reader.known(config)
+        if found is not None and (page.unread or found.changed != page.changed):
+            self._take(config, found)
+
+    def _take(self, config: str, found: Reading | None) -> Page:
         with self._lock:
-            former = self._pages.get(config)
-        page = _read(config, former)
-        with self._lock:
-            self._pages.pop(config, None)
-            self._pages[config] = page
+            former = self._pages.pop(config, None)
+            page = self._pages[config] = _page(config, found, former)
             while len(self._pages) > MAX_CONFIGS:
                 del self._pages[next(path for path in self._pages if path != self._own)]
+            (self._unread.add if page.unread else self._unread.discard)(config)
             if former is not None and former.alerts != page.alerts:
                 self.version += 1
         return page
 
 
-def _changed(config: str) -> int:
-    try:
-        return os.stat(config).st_mtime_ns
-    except OSError:
-        return -1
-
-
-def _read(config: str, former: Page | None) -> Page:
-    """Read a file; with faults, or when it is gone, what it said before stays."""
-    changed = _changed(config)
+def _page(config: str, found: Reading | None, former: Page | None) -> Page:
+    """What a reading says; with faults, or when the file is gone, what it said before stays."""
+    if found is None:
+        return Page(Alerts(), unread=True) if former is None else former
+    if found.config is not None and found.status is not None:
+        alerts = found.config.agent.alerts or Alerts()
+        return Page(alerts, found.changed, "", _foreign(config, found.status), found.real)
     kept, unsafe = (Alerts(), "") if former is None else (former.alerts, former.foreign)
-    try:
-        found = load_config(Path(config)).agent.alerts or Alerts()
-        status = os.stat(config)
-    except ConfigError as error:
-        return Page(kept, changed, "; ".join(error.faults) if kept.rules or changed != -1 else "", unsafe)
-    except OSError:
-        return Page(kept, changed, foreign=unsafe)
-    return Page(found, changed, "", _foreign(config, status))
+    told = "; ".join(found.faults) if kept.rules or found.changed != -1 else ""
+    return Page(kept, found.changed, told, unsafe, found.real)
 
 
 def _foreign(config: str, status: os.stat_result) -> str:

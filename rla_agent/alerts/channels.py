@@ -20,7 +20,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,8 @@ PORTS = {"starttls": 587, "tls": 465, "none": 25}
 TOO_MANY = 429
 TOKEN_CHARS = 6  # of a part of an address; nobody guards a secret that is shorter
 POLL_S = 0.05
+HANDED_ON = frozenset({"PATH", "HOME", "USER", "LANG", "TZ"})  # to commands, with LC_* and ALERT_PREFIX*
+ALERT_PREFIX = "RLA_ALERT_"
 
 
 class SendError(Exception):
@@ -88,7 +90,7 @@ def send(route: Route, alerts: Sequence[dict[str, Any]], host: str) -> None:
         if route.channel.kind == "email":
             _mail(route, alerts, host)
         elif route.channel.kind == "command":
-            _command(route, bodies.body("command", alerts))
+            _command(route, alerts)
         else:
             _post(route, alerts)
     except ssl.SSLError as error:
@@ -274,14 +276,39 @@ def _wait(error: urllib.error.HTTPError) -> float | None:
 # -- commands -----------------------------------------------------------------------------------
 
 
-def _command(route: Route, content: bytes) -> None:
+def command_environment(
+    of_agent: Mapping[str, str], channel: str, alerts: Sequence[dict[str, Any]]
+) -> dict[str, str]:
+    """All that a command sees of the environment: no secret that the agent was given for something else.
+
+    Args:
+        of_agent: the agent's own; what the user wants a command to have is called RLA_ALERT_….
+        channel: name of the channel.
+        alerts: what is told.
+    """
+    events = sorted({str(alert["event"]) for alert in alerts})
+    handed_on = {
+        name: value
+        for name, value in of_agent.items()
+        if name in HANDED_ON or name.startswith(("LC_", ALERT_PREFIX))
+    }
+    return {
+        "PATH": os.defpath,
+        **handed_on,
+        ALERT_PREFIX + "CHANNEL": channel,
+        ALERT_PREFIX + "EVENTS": ",".join(events),
+        ALERT_PREFIX + "SUBJECT": bodies.subject(alerts).replace("\0", ""),
+    }
+
+
+def _command(route: Route, alerts: Sequence[dict[str, Any]]) -> None:
     """Run the command in a session of its own; the alert comes on stdin, from memory."""
     channel = route.channel
     name = channel.command[0]
     descriptor = os.memfd_create("rla-alert")
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(content)
+            file.write(bodies.body("command", alerts))
         os.lseek(descriptor, 0, os.SEEK_SET)
         process = subprocess.Popen(
             list(channel.command),
@@ -289,6 +316,7 @@ def _command(route: Route, content: bytes) -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=route.folder,
+            env=command_environment(os.environ, channel.name, alerts),
             start_new_session=True,
             bufsize=0,
         )

@@ -14,6 +14,7 @@ import typer
 from rla_agent.alerts.alert import of_test
 from rla_agent.alerts.book import Book
 from rla_agent.alerts.channels import Route, SendError, send
+from rla_agent.config_reader import ConfigReader
 from rla_agent.control import ask_status
 from rla_client.config import load_config
 from rla_client.config_alerts import AlertRule, Alerts, Channel
@@ -59,7 +60,7 @@ def send_test(
     if unknown:
         typer.echo(f"rla-agent: no channel is called {unknown[0]!r}; there are: {', '.join(names)}", err=True)
         raise typer.Exit(EXIT_CONFIG)
-    book, path = Book(None), os.path.abspath(config)
+    book, path = Book(None, ConfigReader()), os.path.abspath(config)
     failed = False
     for known in found.channels:
         if channel and known.name not in channel:

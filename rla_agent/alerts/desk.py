@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import fnmatch
 import logging
+import math
 import queue
 import random
 import sqlite3
@@ -46,6 +47,9 @@ GIVE_UP_S = 86400.0
 MERGE_FROM = 5  # more than so many alerts that wait for one channel go in one message
 MOST_MERGED = 100
 CLOCK_SLACK_S = 60.0
+UNREAD_KEPT_S = (
+    3600.0  # that a run changed, while its configuration cannot be read: all later ones are looked at
+)
 RECENT_SHOWN = 20
 
 _log = logging.getLogger("rla_agent.alerts")
@@ -151,8 +155,11 @@ class Desk(threading.Thread):
     def _runs(self, store: AlertStore, database: AgentDatabase, now: float) -> None:
         seen = store.meta("runs_seen")
         since = self._since if seen is None else min(seen, now)  # the clock may have gone back
-        newest = since
+        newest, unread = since, math.inf
         for plain in database.runs_since(since - CLOCK_SLACK_S):
+            if self._book.unread(plain.get("config")) and now - plain["updated"] < UNREAD_KEPT_S:
+                unread = min(unread, float(plain["updated"]))
+                continue
             newest = max(newest, float(plain["updated"]))
             mark = f"{plain['state']}@{plain['closed'] or ''}"
             if not store.run_changed(plain["run_id"], mark, now) or plain["updated"] < self._oldest(store):
@@ -160,6 +167,7 @@ class Desk(threading.Thread):
             for rule in self._book.rules(plain.get("config")):
                 if plain["state"] in rule.rule.when and fnmatch.fnmatchcase(plain["table"], rule.rule.table):
                     self._add(store, of_run(rule.name, plain, self._host), rule, now)
+        newest = min(newest, unread)
         if newest != seen:
             store.note("runs_seen", newest)
 
@@ -176,6 +184,8 @@ class Desk(threading.Thread):
     ) -> list[tuple[str, int, int, str]]:
         told: list[tuple[str, int, int, str]] = []
         for stream, run, firing in database.firings():
+            if self._book.unread(firing["config"]):
+                continue
             told.append((stream, firing["number"], firing["offset"], firing["rule"]))
             plain = database.run(run)
             rule = next((r for r in self._book.rules(firing["config"]) if r.name == firing["rule"]), None)
@@ -231,6 +241,8 @@ class Desk(threading.Thread):
             if not (fresh_only and delivery.tries):
                 due.setdefault((delivery.config, delivery.channel), []).append(delivery)
         for key, deliveries in due.items():
+            if self._book.unread(key[0]):
+                continue
             channel, refused = self._book.channel(*key)
             if channel is None:
                 numbers = [delivery.number for delivery in deliveries]

@@ -1,7 +1,8 @@
-"""`rla-agent transfer remove | lacks | trash | fetch`: deleting on the master, and getting pruned files back.
+"""`rla-agent transfer remove | allow | lacks | trash | fetch`: deleting on the master, fetching from it.
 
-`rla rm` calls the first two; they read the runs (`table/YYYY/MM/DD/name`) from the command line, or
-with `-` from stdin: one a line, or, for names with line breaks in them, with a NUL after each.
+`rla rm` calls `remove` and `lacks`. The first three read the runs (`table/YYYY/MM/DD/name`) from the
+command line, or with `-` from stdin: one a line, or, for names with line breaks in them, with a NUL after
+each.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import shlex
 import socket
 import sqlite3
 import sys
@@ -19,7 +21,7 @@ from typing import Annotated, Final
 
 import typer
 
-from rla_agent.replicate import master_trash, registry, settings
+from rla_agent.replicate import master_trash, registry, settings, tombstones
 from rla_agent.replicate.fetch_back import fetch_back
 from rla_agent.replicate.ledger import PRUNED, ledger_path
 from rla_agent.replicate.report import size_text
@@ -43,6 +45,7 @@ KindOption = Annotated[list[str] | None, typer.Option("--kind", help="data kind;
 def register(app: typer.Typer) -> None:
     """Add the commands to `rla-agent transfer`."""
     app.command("remove")(remove)
+    app.command("allow")(allow)
     app.command("lacks")(lacks)
     app.command("trash")(trash)
     app.command("fetch")(fetch)
@@ -86,7 +89,30 @@ def remove(
         typer.echo(f"moved {len(entry.moves)} item(s) to the trash of {target.name} as {entry.name}")
         typer.echo(f"undo there: rla-agent transfer trash --config {config} --restore {entry.name}")
     else:
-        typer.echo(f"{target.name} had nothing of these runs; nobody will send them there again")
+        typer.echo(f"{target.name} had nothing of these runs; nobody will send them there from now on")
+        named = shlex.quote(chosen[0]) if len(chosen) == 1 else "RUN..."
+        typer.echo(f"undo there: rla-agent transfer allow --config {config} {named}")
+
+
+def allow(items: ItemsArgument, config: ConfigOption, kind: KindOption = None) -> None:
+    """Let runs be sent to the master again that `remove` was told of; what is in its trash stays there."""
+    state = find_places().state
+    try:
+        subjects = master_trash.subjects_of(_items(items), tuple(kind) if kind else DEFAULT_LOG_TYPES)
+        target = settings.target(load_config(config), registry.folder(state))
+        session = target.open()
+        try:
+            count = tombstones.drop_tombstones(session, subjects)
+        finally:
+            session.close()
+        registry.ask_retry(state)
+    except (RlaError, OSError) as error:
+        raise _fail(error) from None
+    if count:
+        typer.echo(f"took {count} tombstone(s) off {target.name}; these runs are sent there again")
+        typer.echo("on other machines that hold them: rla-agent replicate retry")
+    else:
+        typer.echo(f"{target.name} has no tombstone of these runs; nothing keeps them from being sent there")
 
 
 def lacks(items: ItemsArgument, data_root: RootOption, kind: KindOption = None) -> None:

@@ -26,7 +26,7 @@ from rla_agent.replicate import registry, settings
 from rla_agent.replicate.target import RemoteStat, Session, TargetError
 from rla_agent.replicate.transfer import READ_BYTES, fill
 from rla_client.config import load_config
-from rla_client.errors import FetchError, RlaError
+from rla_client.errors import FetchError, RlaError, StillWrittenError
 from rla_client.layout import check_relative
 from rla_client.pruned import PrunedFile, drop_note, read_note
 
@@ -186,6 +186,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     except TargetError as error:
         hint = f"; {error.hint}" if error.hint else ""
         return {"error": f"the master does not give it: {error}{hint}"}
+    except StillWrittenError as error:
+        return {"error": str(error), "still_written": True}
     except (RlaError, OSError) as error:
         return {"error": str(error)}
     return {"bytes": size}

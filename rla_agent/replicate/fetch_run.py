@@ -29,7 +29,7 @@ from rla_agent.replicate.sums import damaged
 from rla_agent.replicate.target import MissingError, RemoteStat, Session
 from rla_agent.replicate.transfer import Tally, fetch, item_files
 from rla_client.config import load_config
-from rla_client.errors import FetchError
+from rla_client.errors import FetchError, StillWrittenError
 from rla_client.layout import ARCHIVE_TESTER, CHECKPOINT, HYPARAMETER, LOG, RunIndex, check_table_name
 from rla_client.pruned import FETCHED_MARK
 from rla_client.storage import write_atomic
@@ -69,7 +69,8 @@ def fetch_unfinished(state: Path, plain: dict[str, Any]) -> dict[str, Any]:
         there is none to go on with: no such run, it has finished, or it has no checkpoint there.
 
     Raises:
-        FetchError: it is still being written, or the search was given up.
+        StillWrittenError: it is still being written.
+        FetchError: the search was given up.
         TargetError: the master cannot be reached.
     """
     question = Question(**{name: str(plain.get(name, "")) for name in Question.__slots__})
@@ -121,7 +122,7 @@ def _mark(root: str, item: str) -> None:
 def _refuse_live(run: dict[str, Any], question: Question) -> None:
     age = heard_s_ago(run, time.time())
     if age is not None:
-        raise FetchError(
+        raise StillWrittenError(
             f"the run {question.run_key!r} is still being written on {run.get('host')}, last heard of "
             f"{age:.0f} s ago; end it there, or if that machine is gone: it counts as dead after "
             f"{SILENT_S:.0f} s of silence"

@@ -9,11 +9,13 @@ For each file, in this order:
 3. A note beside the file (`rla_client.pruned`) says where it is; durable.
 4. The note must not show on the master: else its root is this very folder (NFS), and what is read there
    is the only copy. The master's file is looked at again, and the local one; both must be as in 1.
-5. The file is unlinked, and the folder fsynced.
+5. The file is unlinked, and the folder fsynced. `take_away` sees to it that it is that file, and not a
+   new one that took its name after the last look.
 
 Killed anywhere before 5, the file is here and the next rescan puts the row back; killed after it, note
-and row tell of it. Nothing of 2 and 3 is ever taken for a deletion by the user: replication leaves the
-master's copy alone (`looking`), also with `replicate_retention: mirror`.
+and row tell of it; killed within it, the next pass finishes it. Nothing of 2 and 3 is ever taken for a
+deletion by the user: replication leaves the master's copy alone (`looking`), also with
+`replicate_retention: mirror`.
 
 What was sent less than `SETTLED_S` ago stays: the master's kernel may not have written it to disk.
 """
@@ -36,10 +38,11 @@ from rla_agent.replicate.plan import Local
 from rla_agent.replicate.prune_plan import Candidate, Rules, choose, first_to_go, may_go, newest
 from rla_agent.replicate.scan import Folder, Scanner, Scope
 from rla_agent.replicate.source import fingerprint
+from rla_agent.replicate.take_away import MAX_NAME_BYTES, settle, take_away
 from rla_agent.replicate.target import LinkError, RemoteStat, Session, TargetError
 from rla_client.errors import RlaError
 from rla_client.layout import CHECKPOINT
-from rla_client.pruned import MAX_NAME_BYTES, PrunedFile, drop_note, note_path, write_note
+from rla_client.pruned import PRUNED_FOLDER, PrunedFile, drop_note, note_path, write_note
 
 SETTLED_S: Final = 120.0  # Linux writes what is dirty for 30 s
 UNKNOWN_REST_S: Final = 86400.0  # a run without run.json is taken for ended after so long without a row
@@ -134,7 +137,7 @@ class Pruner:
 
         def candidates() -> Iterator[Candidate]:
             nonlocal used
-            for folder in scanner.everything():
+            for folder in self._settled(scanner):
                 used += sum(local.size for local in folder.files.values())
                 if folder.files and self._ended(scanner, folder.item, now):
                     yield from self._of_folder(folder, rules, now - settled_s)
@@ -145,6 +148,17 @@ class Pruner:
         free = found.f_bavail * found.f_frsize
         chosen = choose(first, rules, now=now, used_bytes=used, free_bytes=free)
         return Plan(tuple(chosen), used, free)
+
+    def _settled(self, scanner: Scanner) -> Iterator[Folder]:
+        """All folders; where an earlier pass was killed, as it would have left them.
+
+        What gets its name back there is taken up by the next pass.
+        """
+        for folder in scanner.everything():
+            path = os.fsdecode(os.path.join(self._root, folder.path))
+            if os.path.isdir(os.path.join(path, PRUNED_FOLDER)):
+                settle(path)
+            yield folder
 
     def _of_folder(self, folder: Folder, rules: Rules, sent_before: float) -> Iterator[Candidate]:
         kept: set[str] = set()
@@ -228,7 +242,7 @@ class Pruner:
                 _is_another_folder(session, one)
                 _on_master(session, one)
                 self._check_here(folder, name, one.local)
-                os.unlink(name, dir_fd=folder)
+                self._remove(folder, name, one.local)
             except BaseException:
                 self._unclaim(one)
                 raise
@@ -297,6 +311,11 @@ class Pruner:
     def _check_here(folder: int, name: bytes, local: Local) -> None:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if Local(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns) != local:
+            raise StaysError("it has changed here meanwhile")
+
+    @staticmethod
+    def _remove(folder: int, name: bytes, local: Local) -> None:
+        if not take_away(folder, name, local):
             raise StaysError("it has changed here meanwhile")
 
 

@@ -4,7 +4,8 @@
 archive's files: for each stem): `.rla/tombstones/<first 40 digits of the SHA-256 of its path>.json`, which
 says what, when, and by whom. Every agent asks for it before it makes an item there, and when an item that
 it made is gone: so neither the node that sent it, nor one that holds a copy, sends it again. A
-tombstone that is taken away allows it again (`rla-agent replicate retry`).
+tombstone that is taken away, with a removal (`transfer trash --restore`) or alone (`transfer allow`), allows
+it again, on other machines after `rla-agent replicate retry`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ class BuriedError(TargetError):
     def __init__(self, subject: bytes) -> None:
         self.subject = subject
         super().__init__(
-            "send", subject, "deleted on the master by `rla rm --master`", "see: rla-agent transfer trash"
+            "send",
+            subject,
+            "deleted on the master by `rla rm --master`",
+            "see: rla-agent transfer trash; or: transfer allow",
         )
 
 
@@ -112,6 +116,18 @@ def leave_tombstones(session: Session, subjects: Iterable[bytes], about: dict[st
     for result in session.put_many(files) if files else ():
         if not isinstance(result, RemoteStat):
             raise result
+
+
+def drop_tombstones(session: Session, subjects: Iterable[bytes]) -> int:
+    """Take tombstones away; how many there were.
+
+    Raises:
+        TargetError: the master refuses or is away.
+    """
+    found = [tombstone_path(subject) for subject in subjects if is_buried(session, subject)]
+    for path in found:
+        session.remove(path)
+    return len(found)
 
 
 def take_tombstones(

@@ -4,7 +4,7 @@
 
 1. If the final file carries this job's stamp, the work is done; if a newer save of the same run has
    taken its name, or retention has removed it since, there is nothing to do.
-2. The bytes go to a temp file named after the job (a replay starts it afresh), then fsync.
+2. The bytes go to a temp file named after the job and this process (a replay starts it afresh), then fsync.
 3. Rename, fsync of the folder. From here on the checkpoint is durable.
 4. `job_source.release`: the slot becomes FREE, or the blob is removed. Then `retain` may delete older ones.
 
@@ -23,6 +23,7 @@ from rla_agent.sinks.job_source import (
     Outcome,
     SourceError,
     created,
+    fresh_temp,
     opened_slot,
     pieces,
     take_blob,
@@ -30,7 +31,7 @@ from rla_agent.sinks.job_source import (
 from rla_agent.sinks.torch_zip import TORCH_FORMAT, TorchZip
 from rla_client.checkpoint_job import STAMP_RECORD, ArenaSource, CheckpointJob, storage_offsets
 from rla_client.checkpoint_retention import list_saved, read_stamp, remove_superseded
-from rla_client.storage import TEMP_PREFIX, fsync_folder
+from rla_client.storage import fsync_folder
 
 
 def run_checkpoint(job: CheckpointJob, blobs: Path, final: Path) -> JobResult:
@@ -52,9 +53,7 @@ def run_checkpoint(job: CheckpointJob, blobs: Path, final: Path) -> JobResult:
         return JobResult(Outcome.ALREADY, size=final.stat().st_size)
     if there is not None and there.run == job.stamp.run and there.order > job.stamp.order:
         return JobResult(Outcome.SUPERSEDED, "a later save has its name")
-    temp = final.parent / f"{TEMP_PREFIX}{job.stamp.token}"
-    with suppress(FileNotFoundError):
-        temp.unlink()
+    temp = fresh_temp(final.parent, job.stamp.token)
     try:
         if isinstance(job.source, ArenaSource):
             _write_from_arena(job, job.source, blobs, temp)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -40,7 +41,10 @@ from rla_client.checkpoint_job import (
     stream_key,
 )
 from rla_client.snapshot_job import SnapshotJob
+from rla_client.spool import process_start
+from rla_client.storage import TEMP_PREFIX
 
+_OWN_TEMP = re.compile(r"-(?P<process>\d+-\d+)(-2)?\Z")
 PIECE_BYTES = 4 << 20  # read, checksummed and written at a time
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -77,6 +81,34 @@ class SourceError(Exception):
     def __init__(self, outcome: Outcome, reason: str) -> None:
         self.result = JobResult(outcome, reason)
         super().__init__(reason)
+
+
+def fresh_temp(folder: Path, token: str) -> Path:
+    """A temp name for a job that no other process uses; what dead processes left of the job is removed.
+
+    The name bears the process: an agent that ends may still be at a job that the next one begins again.
+
+    Raises:
+        OSError: the folder cannot be listed.
+    """
+    stem = f"{TEMP_PREFIX}{token}"
+    me = f"{os.getpid()}-{process_start(os.getpid()) or 0}"
+    for name in os.listdir(folder):
+        if not name.startswith(stem):
+            continue
+        rest = name.removeprefix(stem)
+        owner = _OWN_TEMP.match(rest)
+        if rest in {"", "-2"} or (
+            owner is not None and (owner["process"] == me or not _lives(owner["process"]))
+        ):
+            with suppress(FileNotFoundError):
+                os.unlink(folder / name)
+    return folder / f"{stem}-{me}"
+
+
+def _lives(process: str) -> bool:
+    pid, _, start = process.partition("-")
+    return process_start(int(pid)) == int(start)
 
 
 @contextmanager

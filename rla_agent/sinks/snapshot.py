@@ -3,7 +3,7 @@
 `run_snapshot` may be killed anywhere and run again; each step is safe to repeat:
 
 1. A name whose file carries this job's token is done; one whose file is of a later save stays.
-2. The bytes go to a temp file named after the job (a replay starts it afresh), then fsync.
+2. The bytes go to a temp file named after the job and this process (a replay starts it afresh), then fsync.
 3. Each name left gets the file by rename, the last by the temp file itself, those before by a
    second link; then fsync of the folder. From here on the snapshot is durable.
 4. `job_source.release`: the slot becomes FREE, or the blob is removed.
@@ -23,13 +23,14 @@ from rla_agent.sinks.job_source import (
     Outcome,
     SourceError,
     created,
+    fresh_temp,
     opened_slot,
     pieces,
     take_blob,
 )
 from rla_client.checkpoint_job import ArenaSource
 from rla_client.snapshot_job import SnapshotJob, saved_order
-from rla_client.storage import TEMP_PREFIX, fsync_folder
+from rla_client.storage import fsync_folder
 
 
 def run_snapshot(job: SnapshotJob, blobs: Path, folder: Path) -> JobResult:
@@ -47,10 +48,7 @@ def run_snapshot(job: SnapshotJob, blobs: Path, folder: Path) -> JobResult:
     if not names:
         fsync_folder(folder)  # a rename may be younger than the last sync
         return JobResult(outcome)
-    temp = folder / f"{TEMP_PREFIX}{job.token}"
-    for left in (temp, _second(temp)):
-        with suppress(FileNotFoundError):
-            left.unlink()
+    temp = fresh_temp(folder, job.token)
     try:
         if isinstance(job.source, ArenaSource):
             _write_from_slot(job.source, blobs, temp)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Progress = Callable[[int, int], None]
-VERSION = 3
+VERSION = 4
 RACY_NS = 2_000_000_000  # FAT's clock has 2 s; the finest tick of Linux is 4 ms
 BUSY_S = 60.0
 COMMIT_EVERY = 500  # runs; a first build that is interrupted goes on from there

@@ -23,6 +23,7 @@ from rla_client.database.cli_options import (
 )
 from rla_client.database.completion import complete_metric
 from rla_client.errors import ArgumentError, DatabaseError
+from rla_client.written_files import note_written
 
 if TYPE_CHECKING:
     from rla_client.database.records import Record
@@ -95,6 +96,7 @@ def plot(
     out.parent.mkdir(parents=True, exist_ok=True)
     with paper_style():  # fonts as text in PDF and SVG
         figure.savefig(out)
+    note_written(database.data_root, out)
     say(f"{out}: {len(records)} run(s), {BAND_NAMES[band]}")
 
 
@@ -129,6 +131,7 @@ def export(
     out.parent.mkdir(parents=True, exist_ok=True)
     frame = database.curves(records, metric) if metric else _rows_of(database, records, table)
     chosen = write_table(frame, out, form)
+    note_written(database.data_root, out)
     say(f"{out}: {len(frame)} rows of {len(records)} run(s), {chosen}")
 
 

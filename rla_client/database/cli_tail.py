@@ -73,9 +73,9 @@ def _print_end(path: Path, lines: int) -> int:
 
 
 def _clean_line(line: bytes) -> str:
-    from rla_client.database.terminal import clean
+    from rla_client.database.terminal import lines_text
 
-    return "\t".join(clean(part) for part in line.decode("utf-8", "replace").rstrip("\r\n").split("\t"))
+    return lines_text(line.decode("utf-8", "replace").rstrip("\r\n"))
 
 
 def _follow(path: Path, offset: int, live: Callable[[], bool]) -> None:

@@ -304,25 +304,26 @@ def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
 
 
 def _print_charts(run: Run, metrics: list[str]) -> None:
-    from rla_client.database.csv_table import TIME_STEP, sample_rows
-    from rla_client.database.terminal import chart_text
+    from rla_client.database.small_chart import chart_names, chart_points, chart_text
     from rla_client.errors import DatabaseError
-    from rla_client.layout import LOG
 
-    chosen = metrics or _likely_metric(list(run.record.metrics))
-    if not chosen:
-        return
+    place = (run.database.data_root, run.table, run.index)
+    names = list(run.record.metrics)
     try:
-        rows = sample_rows(f"{run.folder(LOG)}/progress.csv", [TIME_STEP, *chosen])
+        if run.record.parent:
+            names = list(dict.fromkeys([*names, *chart_names(*place)]))
+        chosen = metrics or _likely_metric(names)
+        if not chosen:
+            return
+        points, sampled = chart_points(*place, chosen)
     except (DatabaseError, OSError) as error:
         say_aside(str(error))
         return
     for name in chosen:
-        if name not in rows:
-            say_aside(f"no metric {name!r}; there are: {', '.join(run.record.metrics)}")
-            continue
-        steps = rows.get(TIME_STEP) or [float(place) for place in range(len(rows[name]))]
-        say(chart_text(name, steps, rows[name]))
+        if name in points:
+            say(chart_text(name, points[name], sampled=sampled))
+        else:
+            say_aside(f"no metric {name!r}; there are: {', '.join(names)}")
 
 
 def _likely_metric(names: Sequence[str]) -> list[str]:
@@ -344,8 +345,9 @@ def diff(
     as_csv: AsCsv = False,
 ) -> None:
     """What differs between two runs: hyper-parameters, environment, code lines."""
-    from rla_client.database.compare import run_differences
-    from rla_client.database.terminal import csv_text, json_text, table_text
+    from rla_client.database.compare import has_code, run_differences
+    from rla_client.database.terminal import csv_text, json_text, lines_text, table_text
+    from rla_client.layout import CODE
 
     database = open_database(data_root)
     first, second = database.find(a, table), database.find(b, table)
@@ -355,8 +357,10 @@ def diff(
         say(csv_text(["section", "name", first.index, second.index], cells))
         return
     lines = first.code_diff(second) if code else ""
+    lacking = [run.record.date for run in (first, second) if code and not has_code(run.folder(CODE))]
     if as_json:
-        say(json_text({**{name: dict(rows) for name, rows in sections.items()}, "code": lines}))
+        content = {**{name: dict(rows) for name, rows in sections.items()}, "code": lines}
+        say(json_text({**content, "code_not_stored": lacking}))
         return
     for name, rows in sections.items():
         if rows:
@@ -364,8 +368,10 @@ def diff(
             say(f"{name}\n{table_text(['', first.record.date, second.record.date], listing)}")
         else:
             say(f"{name}: equal")
-    if code:
-        say(f"code\n{lines}" if lines else "code: equal, or not stored")
+    if lacking:
+        say(f"code: not stored for {' and '.join(lacking)}")
+    elif code:
+        say(f"code\n{lines_text(lines)}" if lines else "code: equal")
 
 
 def compare(

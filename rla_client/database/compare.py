@@ -1,9 +1,15 @@
-"""What differs between runs: hyper-parameters, environment, code."""
+"""What differs between runs: hyper-parameters, environment, code.
+
+Of code, lines are compared: of files that are text and meant to be read. Of tables and drawings
+(`NO_LINES`), of binary files, and of files with lines longer than anybody reads it is only said
+that they differ, or a plot in the project's folder would hide what was changed in the program.
+"""
 
 from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +21,9 @@ if TYPE_CHECKING:
     from rla_client.database.runs import Run
 
 MAX_CODE_BYTES = 2 << 20  # a larger file is only said to differ
+MAX_LINE = 5000  # characters; longer ones are data: minified, or pictures inside a notebook
+NO_LINES = frozenset({".csv", ".tsv", ".jsonl", ".svg", ".pdf", ".ps", ".eps", ".log"})  # results and data
+_BINARY = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")  # a form feed and an escape do occur in sources
 PARAMETER_FILES = frozenset(f"{HYPARAM_FILE_NAME}.{suffix}" for suffix in ("json", "yaml"))
 _ENVIRONMENT = ("host", "user", "versions")
 
@@ -60,28 +69,35 @@ def differing_keys(records: Sequence[Record]) -> tuple[list[str], list[dict[str,
 
 
 def code_diff(first: str, second: str) -> str:
-    """Unified diff of two folders of text files; empty when they are equal.
+    """Unified diff of two code folders; empty when they are equal, or when there is nothing in one.
 
-    Files that are no text, or larger than `MAX_CODE_BYTES`, are only said to differ. The
-    parameters that lie beside the code are no code.
+    Files without lines to compare (see above), or larger than `MAX_CODE_BYTES`, are only said to
+    differ. The parameters that lie beside the code are no code. `has_code` tells the cases apart.
     """
     left, right = _code_files(first), _code_files(second)
+    if not left or not right:
+        return ""
     pieces = []
     for name in sorted(left.keys() | right.keys()):
         old, new = _content(left.get(name)), _content(right.get(name))
         if old == new:
             continue
-        texts = [_lines(content) for content in (old, new)]
+        texts = [_lines(name, content) for content in (old, new)]
         if texts[0] is None or texts[1] is None:
             pieces.append(f"files differ: {name}\n")
             continue
-        pieces += difflib.unified_diff(
-            texts[0],
-            texts[1],
+        names = (
             f"a/{name}" if old is not None else "/dev/null",
             f"b/{name}" if new is not None else "/dev/null",
         )
+        lines = list(difflib.unified_diff(texts[0], texts[1], *names))
+        pieces += lines or [f"files differ: {name}\n"]  # an empty file, or the end of the last line
     return "".join(pieces)
+
+
+def has_code(folder: str) -> bool:
+    """Whether a code folder holds anything."""
+    return bool(_code_files(folder))
 
 
 def _code_files(folder: str) -> dict[str, str]:
@@ -99,13 +115,17 @@ def _content(path: str | None) -> bytes | None:
         return b""
 
 
-def _lines(content: bytes | None) -> list[str] | None:
+def _lines(name: str, content: bytes | None) -> list[str] | None:
+    """Lines of a file, each with its end; None when they are not to be compared."""
     if content is None:
         return []
-    if len(content) > MAX_CODE_BYTES or b"\0" in content:
+    if len(content) > MAX_CODE_BYTES or os.path.splitext(name)[1].lower() in NO_LINES:
         return None
     try:
         text = content.decode()
     except UnicodeDecodeError:
         return None
-    return [line if line.endswith("\n") else line + "\n" for line in text.splitlines(keepends=True)]
+    lines = text.removesuffix("\n").split("\n") if text else []
+    if _BINARY.search(text) or any(len(line) > MAX_LINE for line in lines):
+        return None
+    return [f"{line}\n" for line in lines]

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from rla_client.csv_lines import split_rows
 from rla_client.errors import BrokenFileError
 
 if TYPE_CHECKING:
@@ -97,13 +98,9 @@ def _rows(path: str | os.PathLike[str], block: bytes) -> Iterable[list[str]]:
     if "\0" in text:
         raise BrokenFileError(os.fspath(path), "it holds NUL bytes, so it is no CSV")
     try:
-        yield from csv.reader(text.splitlines(keepends=True) if '"' not in text else _lines(text))
+        yield from split_rows(text)
     except csv.Error as error:
         raise BrokenFileError(os.fspath(path), f"no CSV ({error})") from error
-
-
-def _lines(text: str) -> Iterable[str]:
-    return (line + "\n" for line in text.split("\n")[:-1])
 
 
 def _last_values(path: str | os.PathLike[str], columns: Sequence[str], block: bytes) -> dict[str, object]:
@@ -203,9 +200,22 @@ def _number(cell: object) -> float:
         return _WORDS.get(str(cell).strip(), float("nan"))
 
 
-def sample_rows(
-    path: str | os.PathLike[str], names: Sequence[str], points: int = 400
-) -> dict[str, list[float]]:
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Some columns of a table, or of rows spread over it.
+
+    Attributes:
+        columns: name → a value for each row, None where no number was recorded.
+        rows: how many rows these are.
+        whole: whether they are all rows.
+    """
+
+    columns: dict[str, list[float | None]]
+    rows: int
+    whole: bool
+
+
+def sample_rows(path: str | os.PathLike[str], names: Sequence[str], points: int = 400) -> Sample:
     """Some columns for a small picture: all rows of a small file, `points` rows spread over a large one.
 
     Needs neither numpy nor pandas.
@@ -218,17 +228,27 @@ def sample_rows(
         size = os.fstat(file.fileno()).st_size
         header = file.readline(MAX_HEADER_BYTES)
         columns = parse_header(path, header)
-        if size <= MAX_SAMPLED_WHOLE_BYTES:
+        whole = size <= MAX_SAMPLED_WHOLE_BYTES
+        if whole:
             body = file.read()
             block = body[: body.rfind(b"\n") + 1]
         else:
             block = b"".join(_lines_at(file, len(header), size, points))
     wanted = {name: columns.index(name) for name in names if name in columns}
     rows = [row for row in _rows(path, block) if row]
-    return {
-        name: [_number(row[place]) if place < len(row) and row[place] else float("nan") for row in rows]
+    found = {
+        name: [_recorded(row[place]) if place < len(row) else None for row in rows]
         for name, place in wanted.items()
     }
+    return Sample(found, len(rows), whole)
+
+
+def _recorded(cell: str) -> float | None:
+    """The number in a cell, NaN if that was recorded; None for text and nothing."""
+    try:
+        return float(cell)
+    except ValueError:
+        return _WORDS.get(cell.strip())
 
 
 def _lines_at(file: BinaryIO, start: int, size: int, points: int) -> Iterator[bytes]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla_client.csv_lines import LINE_END, NewlineEnds
 from rla_client.errors import ArgumentError, DatabaseError
 from rla_client.layout import LOG
 from rla_client.storage import temp_path
@@ -44,7 +45,8 @@ def write_table(frame: pd.DataFrame, path: Path, form: str | None) -> str:
     temp = temp_path(path)
     try:
         if chosen == "csv":
-            frame.to_csv(temp, index=False)
+            with temp.open("w", encoding="utf-8", newline="") as file:
+                frame.to_csv(NewlineEnds(file), index=False, lineterminator=LINE_END)
         elif chosen == "jsonl":
             _write_jsonl(frame, temp)
         else:

@@ -5,6 +5,10 @@ files, or garage's text log), and `hyperparameter/<table>/<index>` with paramete
 is made of the time of the source's first record and its path below the imported folder, so
 importing again finds the run there and leaves it. A run appears whole; see `copies.publish`.
 
+Folders of garage's form that our own launchers wrote hold a run.json. How the run stood goes into
+the item's, not its identity (id, streams, parent): the item is a copy, which nobody goes on in.
+What was still running when it was copied has the state `unknown`.
+
 Values are copied as they are: numbers of event files by repr, cells of CSVs as text. The column
 `time-step` is the step of the event, or the source's own step column.
 """
@@ -16,20 +20,26 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from rla_client.csv_lines import write_rows
 from rla_client.database.copies import publish
 from rla_client.database.csv_table import TIME_STEP, TIMESTAMP
 from rla_client.database.events import event_files, read_points
+from rla_client.database.records import LIVE_STATES, RUN_FILE, UNKNOWN, read_json
 from rla_client.errors import ArgumentError, BrokenFileError
 from rla_client.layout import HYPARAM_FILE_NAME, HYPARAMETER, LOG, RunIndex, check_table_name, make_info
 
 STEP_COLUMNS = (
     TIME_STEP, "TotalEnvSteps", "time/total_timesteps", "total_timesteps", "timesteps", "global_step", "step",
     "Step", "steps", "iteration", "Iteration", "epoch",
+)  # fmt: skip
+STATE_FIELDS = (  # of run.json
+    "format", "state", "reason", "exit_code", "signal", "opened", "reopened", "ran_before_s", "last_row",
+    "closed", "user", "host", "versions", "updated",
 )  # fmt: skip
 
 
@@ -46,6 +56,7 @@ class Source:
         began: Unix seconds of its first record.
         events: event files to copy.
         text: text log to copy.
+        state: content of the item's run.json; empty makes none.
     """
 
     path: Path
@@ -56,6 +67,7 @@ class Source:
     began: float
     events: Sequence[Path] = ()
     text: Path | None = None
+    state: Mapping[str, Any] = field(default_factory=dict)
 
 
 def import_logs(
@@ -111,12 +123,12 @@ def _publish(data_root: Path, table: str, index: str, what: tuple[Source, float]
         log.mkdir(parents=True)
         hyper.mkdir()
         with (log / "progress.csv").open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(source.columns)
-            writer.writerows(source.rows)
+            write_rows(file, [source.columns, *source.rows])
         text = json.dumps(dict(source.params), indent=4, sort_keys=True, default=str)
         for target in (log, hyper):
             (target / f"{HYPARAM_FILE_NAME}.json").write_text(text, encoding="utf-8")
+        if source.state:
+            (log / RUN_FILE).write_text(json.dumps(dict(source.state), indent=1), encoding="utf-8")
         if source.text is not None:
             shutil.copyfile(source.text, log / "log.txt")
         if source.events:
@@ -193,12 +205,29 @@ def _read_garage(path: Path, folder: Path) -> Source:
         except ValueError as error:
             raise BrokenFileError(os.fspath(path / name), f"no valid JSON ({error})") from error
         params |= content if name == "variant.json" else {"metadata": content}
-    began = min(entry.stat().st_mtime for entry in path.iterdir())
+    state = _state(path / RUN_FILE)
+    began = state.get("opened")
+    if not isinstance(began, int | float):
+        began = min(entry.stat().st_mtime for entry in path.iterdir())
     text = path / "debug.log"
+    events = [*event_files(path), *sorted((path / "tb").rglob("*.tfevents.*"))]
     return Source(
-        path, _name(path, folder), *_with_steps(columns, rows), params, began, event_files(path),
-        text if text.is_file() else None,
+        path, _name(path, folder), *_with_steps(columns, rows), params, began, events,
+        text if text.is_file() else None, state,
     )  # fmt: skip
+
+
+def _state(path: Path) -> dict[str, Any]:
+    """How the run of a run.json stood; empty without one.
+
+    Raises:
+        BrokenFileError: it is no JSON object.
+    """
+    found = read_json(path) or {}
+    state = {name: found[name] for name in STATE_FIELDS if name in found}
+    if state.get("state") in LIVE_STATES:
+        state |= {"state": UNKNOWN, "reason": "it was running when it was imported"}
+    return state
 
 
 def _name(path: Path, folder: Path) -> str:

@@ -39,7 +39,7 @@ from rla_client.database.tree import (
     list_names,
     run_items,
 )
-from rla_client.errors import DatabaseError
+from rla_client.errors import BrokenFileError, DatabaseError
 from rla_client.layout import ARCHIVE_TESTER, DEFAULT_LOG_TYPES, HYPARAM_FILE_NAME, HYPARAMETER, LOG
 from rla_client.storage import TEMP_PREFIX
 
@@ -209,7 +209,11 @@ def _csv_faults(
     if tail.torn_bytes:
         yield Fault("torn-row", where, f"{tail.torn_bytes} bytes of an unfinished row", *run, mendable=True)
     if path.stat().st_size <= MAX_CHECKED_BYTES:
-        short, long = uneven_rows(path)
+        try:
+            short, long = uneven_rows(path)
+        except BrokenFileError as error:
+            yield Fault("short-rows", where, str(error).split(": ", 1)[-1], *run)
+            return
         if short or long:
             text = f"{short} row(s) with too few cells, {long} with too many"
             yield Fault("short-rows", where, text, *run, mendable=not long)
@@ -228,8 +232,14 @@ def uneven_rows(path: Path) -> tuple[int, int]:
 
 
 def whole_rows(path: Path) -> tuple[int, list[list[str]]]:
-    """Columns of a table, and the cells of its rows without the header and an unfinished last one."""
+    """Columns of a table, and the cells of its rows without the header and an unfinished last one.
+
+    Raises:
+        BrokenFileError: it is no table.
+    """
     import csv
+
+    from rla_client.csv_lines import split_rows
 
     with path.open("rb") as file:
         header = file.readline()
@@ -238,8 +248,10 @@ def whole_rows(path: Path) -> tuple[int, list[list[str]]]:
         width = len(parse_header(path, header))
         body = file.read()
     text = body[: body.rfind(b"\n") + 1].decode("utf-8", "replace").replace("\0", "?")
-    rows = csv.reader(line + "\n" for line in text.split("\n"))  # quoted line ends stay inside their cell
-    return width, [row for row in rows if row]
+    try:
+        return width, [row for row in split_rows(text) if row]
+    except csv.Error as error:
+        raise BrokenFileError(os.fspath(path), f"no CSV ({error})") from error
 
 
 def good_parameters(data_root: Path, table: str, index: str) -> Path | None:

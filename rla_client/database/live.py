@@ -27,7 +27,11 @@ ASK_TIMEOUT_MS = 500  # an agent answers within milliseconds; a busy one is not 
 
 def with_live_states(data_root: Path, records: Sequence[Record], now: float) -> list[Record]:
     """The same records, those that seem silent with the state that this machine knows of."""
-    silent = [record for record in records if record.shown_state(now) == UNKNOWN]
+    silent = [
+        record
+        for record in records
+        if record.state in LIVE_STATES and record.shown_state(now) == UNKNOWN  # not an imported one
+    ]
     if not silent:
         return list(records)
     known = known_states(data_root, silent)

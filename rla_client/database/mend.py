@@ -5,13 +5,12 @@ All need the lock of `changes`. Killed in between, the fault is there still, or 
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rla_client.csv_lines import rows_text
 from rla_client.database.changes import move_to_trash
 from rla_client.database.csv_table import TIME_STEP, read_tail
 from rla_client.database.fsck import Fault, good_parameters, whole_rows
@@ -60,11 +59,10 @@ def _fill_rows(data_root: Path, fault: Fault, now: float) -> None:
     path = data_root / fault.where
     data = path.read_bytes()
     width, rows = whole_rows(path)
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([*row, *[""] * (width - len(row))] for row in rows)
+    text = rows_text([*row, *[""] * (width - len(row))] for row in rows)
     header, torn = data[: data.find(b"\n") + 1], data[data.rfind(b"\n") + 1 :]
     _keep_aside(data_root, fault, now, data)
-    write_atomic(path, header + text.getvalue().encode() + torn)
+    write_atomic(path, header + text.encode() + torn)
 
 
 def _copy_parameters(data_root: Path, fault: Fault, now: float) -> None:

@@ -4,6 +4,11 @@ Nothing here raises for a broken file: the row then carries a problem that names
 state comes from run.json; runs of the original have none and no state. A file that says
 `running` but was not written for `LIVE_S` seconds is shown as `unknown` (the writer touches it
 every 60 s), unless this machine knows better (`live`).
+
+How long a run took (`ran_s`) is the time in which a process of it ran: to its end where that is
+known (`finished`, `failed`), else to its last row, since a death may be noticed much later. What a
+resumed run ran before counts, the time until somebody resumed it does not. Without run.json
+(the original's), and for runs resumed before run.json told of it, it is the last row less the start.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ RUN_FILE = "run.json"
 NOTE_FILE = "note.json"
 PROGRESS_FILE = "progress.csv"
 LIVE_STATES = frozenset({"running", "stalled"})
+CLOSED_STATES = frozenset({"finished", "failed"})  # whose end the program itself told
 UNKNOWN = "unknown"
 DATE_LENGTH = len("2026/11/21/09-30-01-123456")
 
@@ -45,7 +51,7 @@ class Record:
         state: as in run.json; None without that file.
         updated: when run.json was last written, Unix seconds.
         time_step: last time-step in progress.csv, None without rows.
-        duration_s: from the start to the end, or to the last row.
+        duration_s: how long it ran, see `ran_s`; of a chain all its items.
         hyper_json: hyper-parameters as JSON text; `hyper` gives them nested as they were.
         metrics_json: last value of each column of progress.csv as JSON text; `metrics` parses it.
         tags: from note.json.
@@ -138,6 +144,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
     opened = _seconds(run.get("opened"))
     if opened is None:
         opened = start_seconds(parsed)
+    own_s = ran_s({**run, "opened": opened}, _seconds(metrics.get(TIMESTAMP)))
     time_step = _seconds(metrics.get(TIME_STEP))
     host = run.get("host") or (parsed.ip if parsed else "")
     tags = note.get("tags")
@@ -152,7 +159,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
         state=str(run["state"]) if isinstance(run.get("state"), str) else None,
         updated=_seconds(run.get("updated")),
         time_step=time_step if time_step is not None else _seconds(run.get("time_step")),
-        duration_s=_chain_duration(data_root, table, index, _duration(run, metrics, opened), run),
+        duration_s=_chain_duration(data_root, table, index, own_s, run),
         hyper_json=to_json(hyper),
         metrics_json=to_json(metrics),
         tags=tuple(str(tag) for tag in tags) if isinstance(tags, list) else (),
@@ -184,13 +191,24 @@ def start_seconds(parsed: RunIndex | None) -> float:
         return 0.0
 
 
-def _duration(run: Mapping[str, Any], metrics: Mapping[str, Any], opened: float) -> float | None:
-    if run.get("state") not in LIVE_STATES:
-        end = _seconds(run.get("closed")) or _seconds(run.get("last_row"))
-    else:
-        end = _seconds(run.get("last_row"))
-    candidates = [value for value in (end, _seconds(metrics.get(TIMESTAMP))) if value is not None]
-    return max(max(candidates) - opened, 0.0) if candidates else None
+def ran_s(run: Mapping[str, Any], last_row: float | None = None) -> float | None:
+    """How long a run ran, in seconds; None while nothing tells. See the module's text.
+
+    Args:
+        run: content of run.json, with `opened`.
+        last_row: time of the last row of progress.csv, Unix seconds, where it is known.
+    """
+    opened, before = _seconds(run.get("opened")), _seconds(run.get("ran_before_s"))
+    reopened, closed = _seconds(run.get("reopened")), _seconds(run.get("closed"))
+    begun = opened if reopened is None else reopened
+    if begun is None:
+        return None
+    rows = [when for when in (last_row, _seconds(run.get("last_row"))) if when is not None]
+    ends = [*rows, closed] if run.get("state") in CLOSED_STATES and closed is not None else rows
+    end = max(ends, default=closed)
+    if end is None:
+        return before or None
+    return (before or 0.0) + max(end - begun, 0.0)
 
 
 def _chain_duration(
@@ -202,8 +220,7 @@ def _chain_duration(
     total = own or 0.0
     for link in chain_of(data_root, table, index)[:-1]:
         earlier = _guarded(f"{data_root}/{LOG}/{table}/{link.index}/{RUN_FILE}", [])
-        opened = _seconds(earlier.get("opened"))
-        total += (_duration(earlier, {}, opened) or 0.0) if opened is not None else 0.0
+        total += ran_s(earlier) or 0.0
     return total
 
 

@@ -1,4 +1,4 @@
-"""Text for terminals and pipes: tables, small charts, numbers. No colours unless it is a terminal.
+"""Text for terminals and pipes: tables, numbers. No colours unless it is a terminal.
 
 Tables fit the width (of the terminal, or COLUMNS, or 80): columns that do not fit are dropped
 from the right and counted below the table, long cells are cut with `…`. Everything printed
@@ -7,10 +7,7 @@ comes from files, so control characters are shown as `?` and never reach the ter
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import math
 import os
 import re
 import shutil
@@ -20,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from rla_client.csv_lines import rows_text
+
 MAX_CELL = 40  # characters; the rest of a long value is one `rla show` away
 MIN_CELL = 6
-CHART_ROWS = 8
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_BLOCKS = " ▁▂▃▄▅▆▇█"
 _STATE_COLOURS = {
     "running": "32",
     "finished": "36",
@@ -57,6 +54,12 @@ def clean(value: object) -> str:
         return text
     text = text.encode("utf-8", "replace").decode()
     return _CONTROL.sub("?", text)
+
+
+def lines_text(text: str) -> str:
+    """Lines of a file as they are, tabs too, but without other control characters."""
+    rows = text.removesuffix("\n").split("\n")
+    return "\n".join("\t".join(map(clean, row.removesuffix("\r").split("\t"))) for row in rows)
 
 
 def text_width(text: str) -> int:
@@ -170,61 +173,7 @@ def json_text(value: object) -> str:
 
 def csv_text(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """CSV with a header, without the last newline."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows(rows)
-    return buffer.getvalue().rstrip("\n")
-
-
-def chart_text(title: str, xs: Sequence[float], ys: Sequence[float], room: int | None = None) -> str:
-    """A curve in block characters, `CHART_ROWS` high, averaged over what falls into one column."""
-    room = width() if room is None else room
-    points = [(x, y) for x, y in zip(xs, ys, strict=True) if _finite(x) and _finite(y)]
-    if not points:
-        return f"{clean(title)}: no numbers yet"
-    low, high = min(y for _, y in points), max(y for _, y in points)
-    first, last = min(x for x, _ in points), max(x for x, _ in points)
-    labels = [f"{high:.4g}", f"{low:.4g}"]
-    margin = max(len(label) for label in labels)
-    columns = max(room - margin - 2, 10)
-    levels = _levels(points, (first, last, low, high), columns)
-    lines = [cut(clean(title), room)]
-    for row in range(CHART_ROWS - 1, -1, -1):
-        label = labels[0] if row == CHART_ROWS - 1 else labels[1] if row == 0 else ""
-        marks = "".join(_block(level, row) for level in levels)
-        lines.append(f"{label:>{margin}} │{marks}".rstrip())
-    begin, end = f"{first:.6g}", f"{last:.6g}"
-    lines.append(" " * (margin + 2) + begin + end.rjust(columns - len(begin)))
-    return "\n".join(lines)
-
-
-def _finite(value: float) -> bool:
-    return math.isfinite(value)
-
-
-def _levels(
-    points: Sequence[tuple[float, float]], box: tuple[float, float, float, float], columns: int
-) -> list[float | None]:
-    first, last, low, high = box
-    sums = [0.0] * columns
-    counts = [0] * columns
-    for x, y in points:
-        column = int((x - first) / (last - first) * (columns - 1)) if last > first else 0
-        sums[column] += (y - low) / (high - low) if high > low else 0.5
-        counts[column] += 1
-    levels: list[float | None] = []
-    for total, count in zip(sums, counts, strict=True):
-        before = levels[-1] if levels else None
-        levels.append(total / count if count else before)  # fewer points than columns: no gaps
-    return levels
-
-
-def _block(level: float | None, row: int) -> str:
-    if level is None:
-        return " "
-    eighths = max(round(level * CHART_ROWS * 8), 1) - row * 8
-    return _BLOCKS[min(max(eighths, 0), 8)]
+    return rows_text([names, *rows]).removesuffix("\n")
 
 
 def duration_text(seconds: float | None) -> str | None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rla_client.experiment.context import ExperimentContext, SnapshotConfig
     from rla_client.experiment.deterministic import get_seed, set_seed
     from rla_client.experiment.dowel import Histogram, logger, tabular
-    from rla_client.experiment.episode_batch import EpisodeBatch, StepType
+    from rla_client.experiment.episode_batch import EnvSpec, EpisodeBatch, StepType
     from rla_client.experiment.performance import log_performance, obtain_evaluation_episodes
     from rla_client.experiment.runner import LocalRunner, Trainer
     from rla_client.experiment.samplers import (
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "DefaultWorker": "samplers",
+    "EnvSpec": "episode_batch",
     "EpisodeBatch": "episode_batch",
     "ExperimentContext": "context",
     "FragmentWorker": "samplers",
@@ -53,6 +54,7 @@ _HOMES = {
 
 __all__ = [
     "DefaultWorker",
+    "EnvSpec",
     "EpisodeBatch",
     "ExperimentContext",
     "FragmentWorker",

@@ -2,7 +2,8 @@
 
 All three go by the launch record in the run's log folder (launch.py). Resume and rerun start the
 launcher as it was started first, in a process of its own with the user's rights, and tell it by
-`RLA_LAUNCH` which run is meant (relaunch.py); what it prints goes to this terminal.
+`RLA_LAUNCH` which run is meant (relaunch.py); what it prints goes to this terminal. It gets the recorded
+environment variables that change results, and modules of the repository from where they came from.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 import csv
 import os
 import subprocess
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rla_client.errors import LaunchError
 from rla_client.experiment import launch_archive
 from rla_client.experiment.context import ResumeFrom
-from rla_client.experiment.launch import Launch, read_launch
+from rla_client.experiment.launch import Launch, read_launch, read_variables
 from rla_client.experiment.relaunch import VARIABLE, Relaunch
 from rla_client.experiment.settle import settle
 from rla_client.experiment.snapshotter import find_snapshot
@@ -54,11 +57,12 @@ def resume(log_dir: str | os.PathLike[str], from_epoch: int | str = "last") -> i
         The launcher's exit status.
 
     Raises:
-        LaunchError: no launch record, a run that is still going, or no agent to write out its rows.
+        LaunchError: no launch record, a run that is still going, a launcher that no longer makes it.
+        AgentNotRunningError: no agent to write out its rows.
         FileNotFoundError: no such snapshot; `last` without any begins at the first epoch instead.
     """
     folder = Path(log_dir).absolute()
-    launch, parameters = read_launch(folder)
+    launch, parameters = _top_launch(folder)
     source = _resume_from(from_epoch)
     snapshots = Path(os.path.normpath(folder / launch.snapshot_dir))
     if launch.script is not None and not os.path.isfile(launch.script):
@@ -70,7 +74,8 @@ def resume(log_dir: str | os.PathLike[str], from_epoch: int | str = "last") -> i
     if source != "last":
         find_snapshot(snapshots, source if source is not None else "last")
     command, where = launch.command()
-    return _start(command, where, _relaunch(launch, folder, snapshots, parameters, source))
+    environment = _environment(folder, launch.import_path())
+    return _start(command, where, environment, _relaunch(launch, folder, snapshots, parameters, source))
 
 
 def restore_code(log_dir: str | os.PathLike[str], target: str | os.PathLike[str]) -> launch_archive.Manifest:
@@ -98,12 +103,13 @@ def rerun(log_dir: str | os.PathLike[str], target: str | os.PathLike[str]) -> Co
         LaunchError: the code cannot be restored, or the repeated run failed.
     """
     folder, base = Path(log_dir).absolute(), Path(target).absolute()
-    launch, parameters = read_launch(folder)
+    launch, parameters = _top_launch(folder)
     restore_code(folder, base / "code")
     repeated = base / "run"
     command, where = launch.command(root=base / "code")
     os.makedirs(where, exist_ok=True)
-    status = _start(command, where, _relaunch(launch, repeated, repeated, parameters, None))
+    environment = _environment(folder, launch.import_path(root=base / "code"))
+    status = _start(command, where, environment, _relaunch(launch, repeated, repeated, parameters, None))
     if status != 0:
         message = f"the repeated run in {repeated} ended with status {status}"
         raise LaunchError(message)
@@ -145,16 +151,66 @@ def _resume_from(from_epoch: int | str) -> ResumeFrom:
     raise LaunchError(message)
 
 
+def _top_launch(folder: Path) -> tuple[Launch, dict[str, object]]:
+    """The launch of a run that can be started by itself.
+
+    Raises:
+        LaunchError: no record, or the run was part of another.
+    """
+    launch, parameters = read_launch(folder)
+    if launch.outer is not None:
+        outer = os.path.normpath(folder / launch.outer)
+        message = (
+            f"{folder} was made by {launch.function} inside of the experiment in {outer}, and cannot be "
+            "started without it; name that folder instead"
+        )
+        raise LaunchError(message)
+    return launch, parameters
+
+
 def _relaunch(
     launch: Launch, log_dir: Path, snapshots: Path, parameters: dict[str, object], source: ResumeFrom
 ) -> Relaunch:
     return Relaunch(
-        launch.function, launch.call, str(log_dir), str(snapshots), launch.config, parameters, source
+        launch.function,
+        launch.call,
+        str(log_dir),
+        str(snapshots),
+        launch.config,
+        parameters,
+        source,
+        launch.log_used,
     )
 
 
-def _start(command: list[str], folder: str, relaunch: Relaunch) -> int:
-    environment = {**os.environ, VARIABLE: relaunch.to_variable()}
+def _environment(log_dir: Path, import_path: list[str]) -> dict[str, str]:
+    environment = {**os.environ, **read_variables(log_dir)}
+    given = environment.get("PYTHONPATH")
+    whole = [*import_path, *([given] if given else [])]
+    return {**environment, "PYTHONPATH": os.pathsep.join(whole)} if import_path else environment
+
+
+def _start(command: list[str], folder: str, environment: Mapping[str, str], relaunch: Relaunch) -> int:
+    """Start the launcher and wait for its end; its exit status.
+
+    Raises:
+        LaunchError: it cannot be started, or it ended well without making the run.
+    """
+    with tempfile.TemporaryDirectory(prefix="rla-launch-") as private:
+        token = Path(private, "token")
+        token.touch()
+        told = replace(relaunch, token=str(token), starter=os.getpid())
+        status = _wait_for(command, folder, {**environment, VARIABLE: told.to_variable()})
+        if status == 0 and token.exists():
+            message = (
+                f"call {relaunch.call} of {relaunch.function} was not reached: {' '.join(command)} ended "
+                "without making it, so nothing was run"
+            )
+            raise LaunchError(message)
+    return status
+
+
+def _wait_for(command: list[str], folder: str, environment: Mapping[str, str]) -> int:
     try:
         process = subprocess.Popen(command, cwd=folder, env=environment)
     except OSError as error:

@@ -1,10 +1,12 @@
 """An experiment as an item of an RLA database instead of a plain folder.
 
 That happens when `task_table_name`, `data_root` or `rla_config` is given, or when an
-`rla_config.yaml` lies beside the launcher. An explicit `log_dir` asks for a plain folder. The
-table is `task_table_name`, else the experiment's prefix and name; the database is `data_root`,
-else where `rla_client.init` puts it: `$RLA_DATA_ROOT`, or `data` beside rla_config.yaml. A project
-has one database then, which `rla ls` finds, and what `rla init` ignores for git is all of it.
+`rla_config.yaml` lies beside the launcher. It may also lie above, up to the top of the git
+repository, for who works there: `rla_client.init` and `rla ls` search upwards from the working folder.
+An explicit `log_dir` asks for a plain folder. The table is `task_table_name`, else the experiment's prefix
+and name; the database is `data_root`, else where `rla_client.init` puts it: `$RLA_DATA_ROOT`, or `data`
+beside rla_config.yaml. A project has one database then, which `rla ls` finds, and what `rla init`
+ignores for git is all of it.
 
 Snapshots lie in checkpoint/, the code archive in code/, the rest in log/ of the item.
 """
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client import logger
+from rla_client.code_files import VENV_MARKS
 from rla_client.config import load_config
 from rla_client.experiment.directories import Folders
 from rla_client.experiment.options import Options
@@ -41,6 +44,11 @@ class DatabasePlan:
     data_root: Path
     config: Path | dict[str, Any]
     code_root: Path
+
+    @property
+    def log_used(self) -> list[str] | None:
+        """Outputs that a dict asks for, all of it that a resume needs; a file is read again then."""
+        return None if isinstance(self.config, Path) else list(load_config(self.config).log_used)
 
 
 def find_database(options: Options, function_name: str, launcher: Path | None) -> DatabasePlan | None:
@@ -66,8 +74,20 @@ def find_database(options: Options, function_name: str, launcher: Path | None) -
 
 
 def _find_config(folder: Path) -> Path | None:
-    beside = folder / CONFIG_NAME
-    return beside if beside.is_file() else None
+    """The nearest rla_config.yaml from the launcher's `folder` upwards, as far as it may be (see above)."""
+    here = Path.cwd()
+    for one in (folder, *folder.parents):
+        if (one / CONFIG_NAME).is_file():
+            return one / CONFIG_NAME
+        top = (one / ".git").exists() or any((one / mark).exists() for mark in VENV_MARKS)
+        if top or not here.is_relative_to(_top(folder)):
+            return None
+    return None
+
+
+def _top(folder: Path) -> Path:
+    """Top of the git repository around `folder`; the folder itself where there is none."""
+    return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
 
 
 def open_item(
@@ -145,9 +165,26 @@ def item_opener(place: ItemPlace, config: Path | dict[str, Any]) -> Opener:
     return opener
 
 
-def reopen_item(place: ItemPlace, log_dir: Path, x_axis: str, keep_rows: int, config: Path | None) -> Outputs:
-    """Open an existing item again, with the first `keep_rows` rows of its earlier part."""
-    return Outputs(log_dir, x_axis, keep_rows, item_opener(place, config or {}), ITEM_TEXT_NAME)
+def reopen_item(
+    place: ItemPlace,
+    log_dir: Path,
+    x_axis: str,
+    keep_rows: int,
+    config: Path | None,
+    log_used: list[str] | None,
+) -> Outputs:
+    """Open an existing item again, with the first `keep_rows` rows of its earlier part.
+
+    Args:
+        place: which item.
+        log_dir: its log folder.
+        x_axis: key of the row that is the time-step.
+        keep_rows: rows of the earlier part that stay.
+        config: its rla_config.yaml.
+        log_used: its outputs where there is no such file; None: the usual ones.
+    """
+    settings = config or ({} if log_used is None else {"LOG_USED": log_used})
+    return Outputs(log_dir, x_axis, keep_rows, item_opener(place, settings), ITEM_TEXT_NAME)
 
 
 class _RowCallback:

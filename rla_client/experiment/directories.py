@@ -47,6 +47,7 @@ class Folders:
             "results",
             "tmp_data",
             "arc",
+            "local",  # repeated runs
         )
         if self.data_root is None:
             return (self.log,)

@@ -8,7 +8,6 @@ An output of the user's own is any object with `types_accepted`, `record`, `dump
 from __future__ import annotations
 
 import csv
-import io
 import os
 import sys
 from abc import ABC, abstractmethod
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rla_client import logger as rla_logger
+from rla_client.csv_lines import rows_text, write_rows
 from rla_client.storage import write_atomic
 
 
@@ -145,17 +145,14 @@ class CsvOutput(LogOutput):
         if new:
             self._widen(new)
         with open(self._path, "a", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerow([row.get(key, "") for key in self._columns])
+            write_rows(file, [[row.get(key, "") for key in self._columns]])
 
     def _widen(self, new: list[str]) -> None:
         with open(self._path, newline="", encoding="utf-8") as file:
             rows = list(csv.reader(file))[1:]
         self._columns += new
-        content = io.StringIO()
-        writer = csv.writer(content, lineterminator="\n")
-        writer.writerow(self._columns)
-        writer.writerows([*row, *[""] * (len(self._columns) - len(row))] for row in rows)
-        write_atomic(self._path, content.getvalue().encode(), durable=False)
+        rows = [[*row, *[""] * (len(self._columns) - len(row))] for row in rows]
+        write_atomic(self._path, rows_text([self._columns, *rows]).encode(), durable=False)
 
 
 class TensorBoardOutput(LogOutput):

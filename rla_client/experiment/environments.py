@@ -40,8 +40,7 @@ def pack_env(env: Any) -> bytes:  # noqa: ANN401 - environments of any library
 
 def unpack_env(data: bytes) -> Any:  # noqa: ANN401
     """The copy. Runs code of the environment: only for bytes of this user's own."""
-    env = cloudpickle.loads(data)
-    return env.make() if isinstance(env, EnvOfSpec) else env
+    return cloudpickle.loads(data)
 
 
 def copy_env(env: Any) -> Any:  # noqa: ANN401
@@ -50,7 +49,7 @@ def copy_env(env: Any) -> Any:  # noqa: ANN401
 
 
 class EnvOfSpec:
-    """Stands for an environment that is made again from its gymnasium spec."""
+    """Stands for an environment in a pickle; loading gives the environment, made from its spec."""
 
     def __init__(self, spec: Any) -> None:  # noqa: ANN401 - gymnasium's EnvSpec
         self.spec = spec
@@ -60,6 +59,11 @@ class EnvOfSpec:
         import gymnasium  # noqa: PLC0415
 
         return gymnasium.make(self.spec)
+
+    def __reduce__(self) -> tuple[Any, tuple[Any]]:
+        import gymnasium  # noqa: PLC0415
+
+        return gymnasium.make, (self.spec,)
 
 
 def env_to_save(env: Any) -> Any:  # noqa: ANN401

@@ -8,7 +8,7 @@ An observation space that is no array (dict, tuple) gives arrays of objects of s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, TypeAlias
 
@@ -31,6 +31,28 @@ class StepType(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class EnvSpec:
+    """What an environment takes and gives, in garage's words.
+
+    Attributes:
+        observation_space: gymnasium's, of one observation.
+        action_space: likewise, of one action.
+        max_episode_length: steps after which an episode is cut; None: the environment's own affair.
+    """
+
+    observation_space: Any
+    action_space: Any
+    max_episode_length: int | None = None
+
+    @classmethod
+    def of(cls, env: object, max_episode_length: int | None) -> EnvSpec | None:
+        """The spec of an environment; None for what has no spaces, as a function that makes one."""
+        if not hasattr(env, "observation_space") or not hasattr(env, "action_space"):
+            return None
+        return cls(env.observation_space, env.action_space, max_episode_length)
+
+
+@dataclass(frozen=True, slots=True)
 class EpisodeBatch:
     """N episodes, or fragments of episodes.
 
@@ -45,6 +67,7 @@ class EpisodeBatch:
         env_infos: key → (S, …): those keys that `env.step` gave at every step.
         agent_infos: key → (S, …): those keys that the policy gave at every step.
         episode_infos: key → (N, …): what `env.reset` gave, likewise.
+        env_spec: what the samplers' environment takes and gives; None where nobody said.
     """
 
     observations: Array
@@ -56,6 +79,7 @@ class EpisodeBatch:
     env_infos: Infos = field(default_factory=dict)
     agent_infos: Infos = field(default_factory=dict)
     episode_infos: Infos = field(default_factory=dict)
+    env_spec: Any = None
 
     def __post_init__(self) -> None:
         steps, episodes = int(self.lengths.sum()), len(self.lengths)
@@ -113,6 +137,11 @@ class EpisodeBatch:
         return self._padded(self.observations)
 
     @property
+    def padded_next_observations(self) -> Array:
+        """(N, max(lengths), *O): what followed each action, likewise."""
+        return self._padded(self.next_observations)
+
+    @property
     def padded_actions(self) -> Array:
         """(N, max(lengths), *A), likewise."""
         return self._padded(self.actions)
@@ -121,6 +150,21 @@ class EpisodeBatch:
     def padded_rewards(self) -> Array:
         """Float64 (N, max(lengths)), likewise."""
         return self._padded(self.rewards)
+
+    @property
+    def padded_step_types(self) -> Array:
+        """Int8 (N, max(lengths)), likewise; the zeros behind the end are no FIRST, see `valids`."""
+        return self._padded(self.step_types)
+
+    @property
+    def padded_env_infos(self) -> Infos:
+        """Key → (N, max(lengths), …), likewise; None behind the end in arrays of objects."""
+        return {key: self._padded(values) for key, values in self.env_infos.items()}
+
+    @property
+    def padded_agent_infos(self) -> Infos:
+        """Key → (N, max(lengths), …), as padded_env_infos."""
+        return {key: self._padded(values) for key, values in self.agent_infos.items()}
 
     @property
     def valids(self) -> Array:
@@ -139,7 +183,8 @@ class EpisodeBatch:
 
     def _padded(self, rows: Array) -> Array:
         longest = int(self.lengths.max()) if len(self) else 0
-        padded = np.zeros((len(self), longest, *rows.shape[1:]), dtype=rows.dtype)
+        shape = (len(self), longest, *rows.shape[1:])
+        padded = np.full(shape, None) if rows.dtype == object else np.zeros(shape, dtype=rows.dtype)
         padded[np.arange(longest) < self.lengths[:, None]] = rows
         return padded
 
@@ -159,6 +204,7 @@ class EpisodeBatch:
                 {key: values[steps] for key, values in self.env_infos.items()},
                 {key: values[steps] for key, values in self.agent_infos.items()},
                 {key: values[one] for key, values in self.episode_infos.items()},
+                self.env_spec,
             )
 
     def to_list(self) -> list[dict[str, Any]]:
@@ -189,20 +235,19 @@ class EpisodeBatch:
         """The reverse of `to_list`; step_types and infos may be missing.
 
         Args:
-            env_spec: taken for garage's sake.
+            env_spec: kept as the batch's `env_spec`; None if there is none to keep.
             paths: dicts with observations, next_observations, actions, rewards, and step_types or dones.
 
         Raises:
             ArgumentError: there are none, or arrays do not fit together.
         """
-        del env_spec
-        return cls.concatenate([_one_path(path) for path in paths])
+        return replace(cls.concatenate([_one_path(path) for path in paths]), env_spec=env_spec)
 
     @classmethod
     def concatenate(cls, *given: EpisodeBatch | Sequence[EpisodeBatch]) -> EpisodeBatch:
         """All episodes of batches, given one by one or as one list, in their order.
 
-        Of the infos those keys stay that all of them have.
+        Of the infos those keys stay that all of them have; the env_spec is the first one's.
 
         Raises:
             ArgumentError: there are none.
@@ -233,6 +278,7 @@ class EpisodeBatch:
             infos("env_infos"),
             infos("agent_infos"),
             infos("episode_infos"),
+            batches[0].env_spec,
         )
 
 

@@ -2,10 +2,12 @@
 
 `metadata.json` holds garage's two keys (`githash`, with `-dirty` behind it when the tree had
 changes, and `launcher`, relative to the repository) and ours: `environment` (interpreter,
-machine, packages) and `launch` (command, folder, function, which call of it). `variant.json`
-holds the parameters as plain data.
+machine, packages, variables that change results) and `launch` (command, folder, function, which
+call of it, where modules came from). `variant.json` holds the parameters as plain data.
 
-Git is asked with a deadline and never fatal: what could not be learned is left out.
+The launcher may change its working folder. The one that it was started in is told by a launcher
+that was named relative to it (`python scripts/launcher.py`); else it is the one in which this module was
+imported.
 """
 
 from __future__ import annotations
@@ -14,29 +16,19 @@ import json
 import os
 import platform
 import socket
-import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from rla_client.errors import LaunchError
+from rla_client.experiment.repository import Repository
 from rla_client.storage import write_atomic
 from rla_client.values import plain_hyper_param
 
-GIT_TIMEOUT_S = 10.0  # a repository on a sleeping network disk must not hold up the training
 METADATA_NAME = "metadata.json"
 VARIANT_NAME = "variant.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Repository:
-    """The git repository of a launcher."""
-
-    root: Path
-    githash: str | None
-    dirty: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +41,15 @@ class Launch:
         script: absolute path of the launcher; None for an interactive session.
         module: name behind `-m`, None when started by path.
         arguments: what came behind it on the command line.
-        folder: working folder.
+        folder: working folder at the start.
         repository: root of the repository, None without one.
         snapshot_dir: where snapshots lie, relative to the log folder.
         code_dir: where the code archive lies, relative to the log folder.
         config: path of the rla_config.yaml of the item's database.
         options: options of the decorator and the call, as plain data.
+        outer: log folder of the experiment that this one was called in, relative to the log folder.
+        import_folders: folders of the repository that modules are imported from, relative to its root.
+        log_used: outputs of an item whose configuration is no file.
     """
 
     function: str
@@ -68,6 +63,9 @@ class Launch:
     code_dir: str = "."
     config: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    outer: str | None = None
+    import_folders: list[str] = field(default_factory=list)
+    log_used: list[str] | None = None
 
     def command(self, *, root: Path | None = None) -> tuple[list[str], str]:
         """Command line and working folder that start the program again.
@@ -82,6 +80,16 @@ class Launch:
             raise LaunchError("the run was started in an interactive session: there is no file to run again")
         what = ["-m", self.module] if self.module else [self._moved(self.script, root)]
         return [sys.executable, *what, *self.arguments], self._moved(self.folder, root)
+
+    def import_path(self, *, root: Path | None = None) -> list[str]:
+        """Folders of the repository that modules came from, as far as they are there.
+
+        Args:
+            root: in this copy of the repository instead.
+        """
+        base = root or (None if self.repository is None else Path(self.repository))
+        folders = [] if base is None else [os.path.normpath(base / folder) for folder in self.import_folders]
+        return [folder for folder in folders if os.path.isdir(folder)]
 
     def _moved(self, path: str, root: Path | None) -> str:
         if root is None:
@@ -104,10 +112,54 @@ def describe_launch(
         script=None if script is None else str(script),
         module=None if spec is None else _module_name(spec.name),
         arguments=[str(argument) for argument in sys.argv[1:]],
-        folder=os.getcwd(),
+        folder=_started_in(script),
         repository=None if repository is None else str(repository.root),
         options={key: plain_hyper_param(value) for key, value in options.items()},
+        import_folders=[] if repository is None else _import_folders(repository.root, script),
     )
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return os.sep
+
+
+_FIRST_FOLDER = _here()
+
+
+def _started_in(script: Path | None) -> str:
+    """Working folder of the program's start."""
+    whole = str(getattr(sys.modules.get("__main__"), "__file__", None) or "")  # that folder and the word
+    for word in sys.orig_argv[1:] if script is not None else ():
+        if os.path.basename(word) == os.path.basename(whole):
+            below = not os.path.isabs(word) and whole.endswith(os.sep + word)
+            return whole[: -len(word) - 1] or os.sep if below else _FIRST_FOLDER
+    return _FIRST_FOLDER
+
+
+def _import_folders(root: Path, script: Path | None) -> list[str]:
+    """Where below `root` modules come from: of sys.path, and of what was imported in any other way.
+
+    The launcher's own folder is left out: python takes it anyway.
+    """
+    found = [os.path.realpath(entry) for entry in sys.path if entry and os.path.isdir(entry)]
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and "." not in name and name != "__main__":
+            path = os.path.dirname(os.path.realpath(file))
+            found.append(os.path.dirname(path) if hasattr(module, "__path__") else path)
+    below = [Path(path) for path in dict.fromkeys(found) if Path(path).is_relative_to(root)]
+    foreign = {"site-packages", "dist-packages"}
+    installed = [Path(os.path.realpath(prefix)) for prefix in {sys.prefix, sys.base_prefix}]
+    return [
+        os.path.relpath(path, root)
+        for path in below
+        if not foreign & {*path.parts}
+        and not any(path.is_relative_to(prefix) and prefix.is_relative_to(root) for prefix in installed)
+        and (script is None or path != script.parent)
+    ]
 
 
 def _module_name(name: str) -> str:
@@ -120,36 +172,6 @@ def launcher_path() -> Path | None:
     if path is None or not os.path.isfile(path):
         return None
     return Path(path).resolve()
-
-
-def find_repository(folder: Path, ignored: tuple[Path, ...]) -> Repository | None:
-    """The git repository around `folder`; changes below the `ignored` folders do not make it dirty."""
-    root = git(folder, "rev-parse", "--show-toplevel")
-    if not root:
-        return None
-    base = Path(root.decode().strip())
-    commit = git(base, "rev-parse", "--verify", "-q", "HEAD")
-    below = [os.path.relpath(path, base) for path in ignored if path.is_relative_to(base) and path != base]
-    exclude = [f":(exclude,top,literal){path}" for path in below]
-    changes = git(base, "status", "--porcelain", "--", ":(top)", *exclude)
-    return Repository(base, commit.decode().strip() if commit else None, bool(changes))
-
-
-def git(folder: Path, *arguments: str) -> bytes | None:
-    """Output of a git command in `folder`, None when it fails or takes too long."""
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=GIT_TIMEOUT_S,
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"},
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout
 
 
 def environment_record() -> dict[str, Any]:
@@ -173,7 +195,19 @@ def environment_record() -> dict[str, Any]:
     return record
 
 
-_VARIABLES = ("PYTHONHASHSEED", "CUBLAS_WORKSPACE_CONFIG", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
+# they change results wherever they are set, so a repeated run gets them again
+RESULT_VARIABLES = (
+    "PYTHONHASHSEED",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NVIDIA_TF32_OVERRIDE",
+    "TF_DETERMINISTIC_OPS",
+    "TF_CUDNN_DETERMINISTIC",
+    "XLA_FLAGS",
+)
+_VARIABLES = (*RESULT_VARIABLES, "CUDA_VISIBLE_DEVICES")
 
 
 def write_record(
@@ -209,13 +243,27 @@ def read_launch(log_dir: Path) -> tuple[Launch, dict[str, Any]]:
         LaunchError: the folder has no launch record of ours.
     """
     try:
-        metadata = json.loads((log_dir / METADATA_NAME).read_bytes())
+        content = _metadata(log_dir)["launch"]
         parameters = json.loads((log_dir / VARIANT_NAME).read_bytes())
-        return Launch(**metadata["launch"]), dict(parameters)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        known = {one.name for one in fields(Launch)}  # another release may say more
+        return Launch(**{key: value for key, value in content.items() if key in known}), dict(parameters)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         fault = "" if isinstance(error, FileNotFoundError) else f" ({error!r})"
         message = (
             f"{log_dir} has no launch record that wrap_experiment wrote{fault}. Other runs keep their "
             "code below code/ and go on with configure(run_id=…, resume='allow')"
         )
         raise LaunchError(message) from error
+
+
+def read_variables(log_dir: Path) -> dict[str, str]:
+    """Environment variables of a run that change results; empty where none are recorded."""
+    try:
+        recorded = _metadata(log_dir)["environment"]["variables"]
+        return {key: str(recorded[key]) for key in RESULT_VARIABLES if key in recorded}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _metadata(log_dir: Path) -> Any:  # noqa: ANN401 - what the file holds
+    return json.loads((log_dir / METADATA_NAME).read_bytes())

@@ -5,9 +5,9 @@ the SHA-256 of each file. A process of its own, which outlives this one, then tu
 `launch_archive.tar.xz` and removes it; small archives are compressed at once. So at any moment
 one of the two is there and readable; `restore` takes either.
 
-What goes in: files that git tracks (submodules too) and files that it does not ignore. What
-stays out: files of 8 MiB and more, data roots and, unless git tracks them, folders of experiments,
-virtual environments and caches such as __pycache__. Without a repository: the launcher itself.
+What goes in: the repository's code (repository.py), less files of 8 MiB and more. Without a
+repository: the launcher, modules beside it, and packages beside it that it has imported. A repository
+that git did not list is not archived in part: that is an error.
 """
 
 from __future__ import annotations
@@ -22,15 +22,13 @@ import stat
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rla_client.code_files import NEVER_FOLDERS, VENV_MARKS
 from rla_client.errors import LaunchError
-from rla_client.experiment.launch import METADATA_NAME, VARIANT_NAME, Repository, git
+from rla_client.experiment.repository import Repository, lost_repository
 from rla_client.storage import atomic_file, write_atomic
 
 ARCHIVE_NAME = "launch_archive.tar.xz"
@@ -62,10 +60,14 @@ _compressing: list[subprocess.Popen[bytes]] = []  # kept, so that none is collec
 
 @dataclass(slots=True)
 class Manifest:
-    """What an archive holds: path → {sha256, size, mode} or {link}; left_out: path → why."""
+    """What an archive holds: path → {sha256, size, mode} or {link}; left_out: path → why.
+
+    `too_large` is bytes of those that were left out for their size.
+    """
 
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    too_large: dict[str, int] = field(default_factory=dict)
     total_bytes: int = 0
 
 
@@ -87,25 +89,23 @@ class Compression:
         return False
 
 
-def capture(
-    folder: Path, repository: Repository | None, launcher: Path | None, outside: Iterable[Path] = ()
-) -> Compression:
+def capture(folder: Path, repository: Repository | None, launcher: Path | None) -> Compression:
     """Archive the launching code into `folder`.
 
     Args:
         folder: where archive and manifest go.
-        repository: the repository; None: only the launcher.
+        repository: the repository; None: there is none.
         launcher: the launcher; None: there is none.
-        outside: folders whose content stays out.
 
     Raises:
+        LaunchError: git did not say what belongs to the repository.
         OSError: the archive cannot be written.
     """
     manifest = Manifest()
     if repository is not None:
-        root, names = repository.root, _repository_files(repository.root, tuple(outside))
+        root, names = repository.root, _repository_files(repository)
     elif launcher is not None:
-        root, names = launcher.parent, iter([launcher.name])
+        root, names = launcher.parent, _files_beside(launcher)
     else:
         return Compression(None)
     raw = folder / RAW_NAME
@@ -114,12 +114,20 @@ def capture(
             _add(tar, root, name, manifest)
     content = {"root": str(root), "files": manifest.files, "left_out": manifest.left_out}
     write_atomic(folder / MANIFEST_NAME, json.dumps(content, indent=1, sort_keys=True).encode())
-    if manifest.total_bytes > WARN_TOTAL_BYTES:
-        _log.warning(
-            "the launch archive of %s holds %d MiB; put data into .gitignore, or set "
-            "archive_launch_repo=False", root, manifest.total_bytes >> 20,
-        )  # fmt: skip
+    _warn_of_size(root, manifest)
     return _compress(raw, folder / ARCHIVE_NAME)
+
+
+def _warn_of_size(root: Path, manifest: Manifest) -> None:
+    if manifest.total_bytes + sum(manifest.too_large.values()) < WARN_TOTAL_BYTES:
+        return
+    shown = ", ".join(f"{name} ({size >> 20} MiB)" for name, size in list(manifest.too_large.items())[:5])
+    more = f" and {len(manifest.too_large) - 5} more" if len(manifest.too_large) > 5 else ""  # noqa: PLR2004 - as above
+    out = f", and {len(manifest.too_large)} file(s) are too large for it: {shown}{more}" if shown else ""
+    _log.warning(
+        "the launch archive of %s holds %d MiB%s; put data into .gitignore, or set "
+        "archive_launch_repo=False", root, manifest.total_bytes >> 20, out,
+    )  # fmt: skip
 
 
 def _compress(raw: Path, final: Path) -> Compression:
@@ -140,36 +148,28 @@ def _compress(raw: Path, final: Path) -> Compression:
     return Compression(process)
 
 
-def _repository_files(root: Path, outside: tuple[Path, ...]) -> Iterator[str]:
-    tracked = _names(git(root, "ls-files", "-z", "--cached", "--recurse-submodules"))
-    others = _names(git(root, "ls-files", "-z", "--others", "--exclude-standard"))
-    left_out = [os.path.relpath(path, root) + "/" for path in outside if path != root]
-    known: dict[str, bool] = {}
-    for name in sorted({*tracked, *others}):
-        if any(name.startswith(folder) for folder in left_out):
-            continue
-        if name not in tracked and _in_no_code(root, os.path.dirname(name), known):
-            continue
-        yield name
+def _repository_files(repository: Repository) -> list[str]:
+    if repository.tracked is None or repository.untracked is None:
+        message = f"git did not list the files of {repository.root} in time; the code is not archived"
+        raise LaunchError(message)
+    return sorted(repository.tracked | repository.untracked)
 
 
-def _names(output: bytes | None) -> set[str]:
-    return {os.fsdecode(name) for name in (output or b"").split(b"\0") if name}
-
-
-def _in_no_code(root: Path, folder: str, known: dict[str, bool]) -> bool:
-    """Whether a folder is, or is in, one of an experiment, a virtual environment or a cache (__pycache__)."""
-    if folder in {"", "."}:
-        return False
-    if folder not in known:
-        here = root / folder
-        own = (
-            here.name in NEVER_FOLDERS
-            or any((here / mark).exists() for mark in VENV_MARKS)
-            or ((here / VARIANT_NAME).exists() and (here / METADATA_NAME).exists())
-        )
-        known[folder] = own or _in_no_code(root, os.path.dirname(folder), known)
-    return known[folder]
+def _files_beside(launcher: Path) -> list[str]:
+    """The launcher, modules beside it, and the modules of packages beside it that are imported."""
+    here = launcher.parent
+    lost = lost_repository(here)
+    if lost is not None:
+        _log.warning(
+            "git tells nothing about the repository %s (see `git -C %s status`): the launch archive "
+            "holds only %s, what lies beside it, and no commit is recorded", lost, lost, launcher.name,
+        )  # fmt: skip
+    found = {path.name for path in here.glob("*.py")} | {launcher.name}
+    for name, module in list(sys.modules.items()):
+        folders = getattr(module, "__path__", None)
+        if "." not in name and folders is not None and str(here / name) in map(os.path.realpath, folders):
+            found.update(str(path.relative_to(here)) for path in (here / name).rglob("*.py"))
+    return sorted(found)
 
 
 def _add(tar: tarfile.TarFile, root: Path, name: str, manifest: Manifest) -> None:
@@ -185,6 +185,7 @@ def _add(tar: tarfile.TarFile, root: Path, name: str, manifest: Manifest) -> Non
             manifest.left_out[name] = "not a file"
         elif found.st_size >= MAX_FILE_BYTES:
             manifest.left_out[name] = f"{found.st_size} bytes"
+            manifest.too_large[name] = found.st_size
         else:
             _add_file(tar, path, name, found, manifest)
     except OSError as error:  # deleted but still tracked, or unreadable

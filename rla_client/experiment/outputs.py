@@ -21,6 +21,7 @@ from rla_client import logger as rla_logger
 from rla_client.clock import time_step_holder
 from rla_client.errors import AgentNotRunningError, LaunchError
 from rla_client.experiment import dowel
+from rla_client.experiment.folder_lock import FolderLock
 from rla_client.experiment.history import PastRow, hide_events, past_rows, past_text
 from rla_client.experiment.settle import settle
 from rla_client.layout import CHECKPOINT, LOG
@@ -83,7 +84,12 @@ class Outputs:
         self._savers: dict[str, SnapshotSaver] = {}
         self._kinds: dict[Path, str | None] = {}
         self._former_time = time_step_holder.get_time()
-        self._run = self._begin(keep_rows, fresh=fresh)
+        self._lock = FolderLock(self.log_dir)
+        try:
+            self._run = self._begin(keep_rows, fresh=fresh)
+        except BaseException:
+            self._lock.release()
+            raise
         self._former_tabular = dowel.tabular.swap({}, [])
         self._former_dowel = dowel.logger.swap(([], {}, [], x_axis))
         time_step_holder.set_time(0)
@@ -175,6 +181,7 @@ class Outputs:
             self._on_close(state, reason)
         self._end_savers()
         self._run.close(state, reason)
+        self._lock.release()
         rla_logger.set_current(self._former_logger)
         time_step_holder.set_time(self._former_time)
         dowel.tabular.swap(*self._former_tabular)

@@ -364,7 +364,7 @@ class LocalRunner:
         self._sampling.end()
         self._setup_args, self._stats = saved["setup_args"], saved["stats"]
         env = saved["env"]
-        self._env = env.make() if isinstance(env, EnvOfSpec) else env
+        self._env = env.make() if isinstance(env, EnvOfSpec) else env  # release 0.1 saved it so
         self._algo, self._rng = saved["algo"], saved["rng"]
         self._sampling.restore(saved["env_states"])
         args: TrainArgs = saved["train_args"] or TrainArgs(0, None)

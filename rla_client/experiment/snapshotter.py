@@ -244,7 +244,8 @@ class Snapshotter:
 def find_snapshot(folder: str | os.PathLike[str], itr: int | str = "last") -> Path:
     """The snapshot file that `itr` means in `folder`; numbers are compared as numbers.
 
-    `last` is the later of params.pkl and the highest itr_N.pkl, by time of writing.
+    `last` is the later of params.pkl and the highest itr_N.pkl: that which was saved later, as both
+    files themselves say.
 
     Raises:
         ArgumentError, FileNotFoundError, NotAFileError: as in `Snapshotter.load`.
@@ -282,9 +283,12 @@ def _last(folder: Path, numbered: list[int]) -> Path:
     if not numbered:
         return last
     newest = folder / f"itr_{max(numbered)}.pkl"
-    if last.is_file() and last.stat().st_mtime_ns >= newest.stat().st_mtime_ns:
-        return last
-    return newest
+    if not last.is_file():
+        return newest
+    orders = saved_order(last)[1], saved_order(newest)[1]
+    if min(orders) < 0:  # not of ours: then only the file says when, and a copy of it may not
+        orders = last.stat().st_mtime_ns, newest.stat().st_mtime_ns
+    return last if orders[0] >= orders[1] else newest
 
 
 def _at_exit() -> None:

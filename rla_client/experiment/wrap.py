@@ -12,7 +12,8 @@ and calls the function with a context. However the function ends, the outputs ar
 what happened and whoever logged before logs again. Calls nest and repeat.
 
 Nothing but wrong arguments and a folder that cannot be made stops a run before it begins: an
-archive that cannot be written is warned about.
+archive that cannot be written is warned about. Experiments share the process's logger, so they are
+those of one thread at a time.
 """
 
 from __future__ import annotations
@@ -37,16 +38,13 @@ from rla_client.experiment.directories import (
     default_log_dir,
     experiment_name,
 )
-from rla_client.experiment.launch import (
-    describe_launch,
-    find_repository,
-    launcher_path,
-    plain_parameters,
-    write_record,
-)
+from rla_client.experiment.launch import describe_launch, launcher_path, write_record
+from rla_client.experiment.one_thread import this_thread
 from rla_client.experiment.options import Options
 from rla_client.experiment.outputs import Outputs, current_outputs
+from rla_client.experiment.recorded_parameters import differs, recorded_value
 from rla_client.experiment.relaunch import Relaunch, count_call, wanted
+from rla_client.experiment.repository import find_repository
 from rla_client.experiment.snapshotter import find_snapshot
 from rla_client.snapshot_job import read_footer
 
@@ -153,26 +151,34 @@ class _Call:
         self._resume_from: ResumeFrom = None
         self._snapshot_dir: Path | None = None
         self._relaunch: Relaunch | None = None
+        self._call = 0
 
     def run(self) -> Any:  # noqa: ANN401 - what the function returns
         """Run it, or pass it over when another call is wanted."""
         name = self._function.__qualname__
-        call = count_call(name)
+        nested = current_outputs() is not None
+        self._call = count_call(name, nested=nested)
         relaunch = wanted()
-        if relaunch is not None and current_outputs() is None:
-            if (relaunch.function, relaunch.call) != (name, call):
-                _log.info("passing over call %d of %s: another run is being repeated", call, name)
+        if relaunch is not None and not nested:
+            if not relaunch.is_for(name, self._call, self._parameters):
+                _log.info("passing over call %d of %s: another run is being repeated", self._call, name)
                 return None
             self._follow(relaunch)
-        plan = (
-            None if self._relaunch else find_database(self._options, self._function.__name__, launcher_path())
-        )
+        with this_thread(name):
+            return self._open_and_run()
+
+    def _open_and_run(self) -> Any:  # noqa: ANN401
+        outer = current_outputs()
+        outer_dir = None if outer is None else outer.log_dir
+        plan = None
+        if self._relaunch is None:
+            plan = find_database(self._options, self._function.__name__, launcher_path())
         if plan is not None:
-            return self._run_in(plan, call)
+            return self._run_item(plan, outer_dir)
         log_dir = self._claim()
         snapshots = log_dir if self._snapshot_dir is None else self._snapshot_dir
-        compression = self._keep_launch(Folders(log_dir, log_dir, snapshots), call)
-        return self._call(self._open_outputs(log_dir, snapshots), snapshots, compression)
+        outputs = self._open_outputs(log_dir, snapshots)
+        return self._run_function(outputs, Folders(log_dir, log_dir, snapshots), outer_dir)
 
     def _open_outputs(self, log_dir: Path, snapshots: Path) -> Outputs:
         x_axis = self._options.x_axis
@@ -180,7 +186,8 @@ class _Call:
         place = None if relaunch is None else ItemPlace.of(log_dir)
         if relaunch is not None and place is not None:
             config = None if relaunch.config is None else Path(relaunch.config)
-            return reopen_item(place, log_dir, x_axis, self._rows_to_keep(snapshots) or 0, config)
+            kept = self._rows_to_keep(snapshots) or 0
+            return reopen_item(place, log_dir, x_axis, kept, config, relaunch.log_used)
         fresh = not self._options.use_existing_dir
         return Outputs(log_dir, x_axis, self._rows_to_keep(snapshots), fresh=fresh)
 
@@ -189,11 +196,15 @@ class _Call:
         self._resume_from = relaunch.resume_from
         self._snapshot_dir = Path(relaunch.snapshot_dir)
         self._options = self._options.changed({"log_dir": relaunch.log_dir, "use_existing_dir": True})
-        now = plain_parameters(self._parameters)
         for key, recorded in relaunch.parameters.items():
-            if key in now and now[key] != recorded:
-                _log.warning("%s=%r, as recorded; the launcher gave %r", key, recorded, self._parameters[key])
-                self._parameters[key] = recorded
+            if key not in self._parameters or not differs(self._parameters[key], recorded):
+                continue
+            own = self._parameters[key]
+            value = self._parameters[key] = recorded_value(own, recorded)
+            if value is own:
+                _log.warning("%s=%r of the launcher is used; recorded is only %r", key, own, recorded)
+            else:
+                _log.warning("%s=%r, as recorded; the launcher gave %r", key, value, own)
 
     def _claim(self) -> Path:
         options = self._options
@@ -215,38 +226,41 @@ class _Call:
             return 0
 
     def _keep_launch(
-        self, folders: Folders, call: int, config: object = None
+        self, folders: Folders, outer: str | None, plan: DatabasePlan | None
     ) -> launch_archive.Compression | None:
         if self._resume_from is not None:
             return None  # the record of the first start stays
         script = launcher_path()
         log_dir = folders.log
         data = (Path.cwd().joinpath(*DATA_FOLDER), *folders.roots)
+        config = None if plan is None else plan.config
         try:
             repository = find_repository(script.parent if script else Path.cwd(), data)
             options = asdict(self._options)
             if isinstance(options["rla_config"], Mapping):
                 options["rla_config"] = "given as a dict"  # it may hold a password
             launch = replace(
-                describe_launch(self._function.__qualname__, call, repository, options),
+                describe_launch(self._function.__qualname__, self._call, repository, options),
                 snapshot_dir=os.path.relpath(folders.snapshots, log_dir),
                 code_dir=os.path.relpath(folders.code, log_dir),
                 config=os.path.abspath(config) if isinstance(config, Path) else None,
+                outer=None if outer is None else os.path.relpath(outer, os.path.realpath(log_dir)),
+                log_used=None if plan is None else plan.log_used,
             )
             write_record(log_dir, launch, repository, self._parameters)
             if not self._options.archive_launch_repo:
                 return None
-            return launch_archive.capture(folders.code, repository, script, data)
+            return launch_archive.capture(folders.code, repository, script)
         except (OSError, RlaError) as error:
             _log.warning("the launch of %s could not be kept whole: %s", log_dir, error)
             return None
 
-    def _call(
-        self, outputs: Outputs, snapshot_dir: Path, compression: launch_archive.Compression | None
+    def _run_function(
+        self, outputs: Outputs, folders: Folders, outer: str | None, plan: DatabasePlan | None = None
     ) -> Any:  # noqa: ANN401
         options = self._options
         context = ExperimentContext(
-            snapshot_dir=str(snapshot_dir),
+            snapshot_dir=str(folders.snapshots),
             snapshot_mode=options.snapshot_mode,
             snapshot_gap=options.snapshot_gap,
             log_dir=outputs.log_dir,
@@ -254,6 +268,7 @@ class _Call:
             resume_from=self._resume_from,
         )
         try:
+            compression = self._keep_launch(folders, outer, plan)
             result = self._function(context, **self._parameters)
         except BaseException as error:
             if isinstance(error, SystemExit) and error.code in {None, 0}:
@@ -266,8 +281,12 @@ class _Call:
             compression.wait(ARCHIVE_WAIT_S)
         return result
 
-    def _run_in(self, plan: DatabasePlan, call: int) -> Any:  # noqa: ANN401
+    def _run_item(self, plan: DatabasePlan, outer: str | None) -> Any:  # noqa: ANN401
+        if self._options.use_existing_dir:
+            _log.warning(
+                "use_existing_dir has no meaning in a database, where each call is an item of its own; "
+                "give log_dir for an existing folder, or go on by `rla resume`"
+            )
         shown = self._options.named_parameters(self._passed, self._parameters)
         outputs, folders = open_item(plan, self._options.x_axis, self._parameters, tuple(shown))
-        compression = self._keep_launch(folders, call, plan.config)
-        return self._call(outputs, folders.snapshots, compression)
+        return self._run_function(outputs, folders, outer, plan)

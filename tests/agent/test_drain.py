@@ -79,6 +79,15 @@ def test_own_spool_is_taken_in_once(spooled: Path, places: Places) -> None:
     assert '"state": "finished"' in (spooled / "run.json").read_text()
 
 
+def test_a_damaged_database_is_put_aside_and_told_of(spooled: Path, places: Places) -> None:
+    places.database.write_bytes(b"this is no database " * 500)
+    done = drain()
+    assert done.returncode == 0, done.stderr
+    assert f"agent.db was damaged and is now {places.database}.broken" in done.stdout
+    assert stored(spooled) == list(range(ROWS))
+    assert "agent.db was damaged" not in drain().stdout
+
+
 def test_a_living_writer_keeps_its_stream(places: Places, tmp_path: Path) -> None:
     places.stopped_marker.touch()
     process, log = train(tmp_path / "data", wait=True)

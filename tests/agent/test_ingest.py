@@ -83,3 +83,12 @@ def test_a_batch_knows_whether_it_holds_rows_only() -> None:
     text = encode_frame(FrameKind.TEXT, pack([1, "x"]))
     assert parse(row + row, 1, 0, final=True).only_rows
     assert not parse(row + text + row, 1, 0, final=True).only_rows
+
+
+@pytest.mark.parametrize("cut", [20, 60, 100])
+def test_what_looks_like_a_frame_inside_one_that_is_not_whole_yet_is_none(cut: int) -> None:
+    row = encode_frame(FrameKind.ROW, pack([1, 2.0, {"a": 1}]))
+    file = encode_frame(FrameKind.FILE, pack(["log", "copy.seg", row * 20]))
+    batch = parse(row + file[: len(file) - cut], 1, 0, final=False)
+    assert (len(batch.records), batch.end, batch.damaged) == (1, len(row), 0)
+    assert len(parse(row + file, 1, 0, final=False).records) == 2

@@ -39,7 +39,7 @@ def test_of_several_contents_of_a_file_only_the_last_is_written(
             lone.writer.append(file_frame("params.pkl", number), 0)
             lone.writer.append(file_frame(f"itr_{number % 2}.pkl", number), 0)
         side.read_all()
-        item_files.keep_new_files(side.stream, {})
+        item_files.keep_new_files(side.stream, {}, 0.0)
         assert side.stream.new_files == []
     assert written == [("itr_1.pkl", b"3"), ("params.pkl", b"4"), ("itr_0.pkl", b"4")]
     assert (lone.root / "params.pkl").read_bytes() == b"4"
@@ -57,6 +57,6 @@ def test_a_snapshot_takes_no_place_of_a_later_one(lone: LoneStream) -> None:
         with Side(lone) as side:
             side.read_all()
             faults: dict[str, str] = {}
-            item_files.keep_new_files(side.stream, faults)
+            item_files.keep_new_files(side.stream, faults, 0.0)
         assert faults == {}
         assert (lone.root / name).read_bytes() == content(expected)

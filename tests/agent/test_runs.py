@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
-from rla_agent.runs import TRANSITIONS, RunEvent, RunState
+from rla_agent.runs import TRANSITIONS, RunEvent, RunRecord, RunState
 
 ENDED = {RunState.FINISHED, RunState.FAILED, RunState.KILLED, RunState.REMOVED}
 
@@ -16,3 +17,27 @@ def test_each_pair_has_a_successor(state: RunState, event: RunEvent) -> None:
     after = TRANSITIONS[state, event]
     if state in ENDED and event not in {RunEvent.REOPENED, RunEvent.ITEM_GONE}:
         assert after is state
+
+
+def record() -> RunRecord:
+    return RunRecord("id", "/d", "t", "i", "/d/log/t/i", "box", "me", 1, 100.0, "1")
+
+
+def test_the_times_of_a_run_that_is_resumed_twice() -> None:
+    first = record().rows_seen(3, 2.0, 150.0).after(RunEvent.CLOSED_FAILED, 160.0)
+    second = first.gone_on(1000.0, 1001.0)
+    assert (second.state, second.opened, second.reopened) == (RunState.RUNNING, 100.0, 1000.0)
+    assert (second.ran_before_s, second.closed) == (60.0, None)
+    killed = second.rows_seen(1, 3.0, 1030.0).after(RunEvent.WRITER_GONE, 90_000.0)  # noticed a day later
+    assert killed.gone_on(100_000.0, 100_001.0).ran_before_s == 90.0
+    silent = second.after(RunEvent.WRITER_GONE, 1500.0)  # its last row is from before
+    assert silent.gone_on(2000.0, 2001.0).ran_before_s == 60.0
+    read = RunRecord.from_plain(killed.to_plain(0.0))
+    assert read == replace(killed, extra=read.extra)
+
+
+def test_a_run_file_of_before_has_no_times_of_resumes() -> None:
+    plain = record().to_plain(0.0)
+    del plain["reopened"], plain["ran_before_s"]
+    assert RunRecord.from_plain(plain).reopened is None
+    assert RunRecord.from_plain(plain).ran_before_s == 0.0

@@ -1,9 +1,10 @@
-"""Runs whose jobs the tests do themselves: of figures, images, videos, and of checkpoints."""
+"""Runs whose jobs the tests do themselves, of figures, images, videos, checkpoints; old databases."""
 
 from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from legacy_database import named_database, write_look_alike
 from spooled import stop_autostart
 
 from rla_agent.sinks.figure import FigureResult, parse_figure, run_figure
@@ -91,6 +93,27 @@ def run_fixture(places: Places, tmp_path: Path) -> Iterator[RecordingRun]:
     opened.outbox.release()
     if stream is not None:
         sweep_slots(stream.name)
+
+
+@pytest.fixture(scope="session")
+def legacy_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Databases of the original, where RLA_LEGACY_DATA names some, else a look-alike; only to read."""
+    named = named_database()
+    if named is not None:
+        return named
+    made = tmp_path_factory.mktemp("legacy")
+    write_look_alike(made)
+    return made
+
+
+@pytest.fixture
+def legacy(legacy_source: Path, tmp_path: Path) -> Path:
+    """A writable copy of them."""
+    target = tmp_path / "legacy"
+    shutil.copytree(legacy_source, target, copy_function=shutil.copyfile)
+    for place, _, _ in os.walk(target):
+        os.chmod(place, 0o755)
+    return target
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,6 @@ from rla_client.found_run import RunNotFoundError, find_item, log_file_finder
 from rla_client.loader import ExperimentLoader, _in_order, _last_clock, _loader_of, _overwrite, exp_loader
 from rla_client.manager import ExpManager, exp_manager
 
-LEGACY = Path(
-    os.environ.get("RLA_LEGACY_DATA", Path(__file__).resolve().parents[3] / "shared" / "legacy" / "data_root")
-)
 DATE = "2022/11/24/18-46-30-917022"
 
 
@@ -83,14 +79,13 @@ def test_the_clock_of_a_run_is_that_of_its_last_checkpoint_else_of_its_last_row(
     assert _last_clock(loaded) == 60
 
 
-@pytest.mark.skipif(not LEGACY.is_dir(), reason=f"no legacy database at {LEGACY} (RLA_LEGACY_DATA)")
-def test_archives_of_the_original_load() -> None:
+def test_archives_of_the_original_load(legacy_source: Path) -> None:
     found = 0
-    for path in sorted(LEGACY.glob("archive_tester/*/*/*/*/*.pkl")):
-        table = path.relative_to(LEGACY / "archive_tester").parts[0]
+    for path in sorted(legacy_source.glob("archive_tester/*/*/*/*/*.pkl")):
+        table = path.relative_to(legacy_source / "archive_tester").parts[0]
         index = "/".join(path.with_suffix("").parts[-4:])
-        loaded = ExpManager.load_tester(index, table, LEGACY)
+        loaded = ExpManager.load_tester(index, table, legacy_source)
         assert loaded.hyper_param, path
-        assert loaded.data_root == str(LEGACY)
+        assert loaded.data_root == str(legacy_source)
         found += 1
     assert found

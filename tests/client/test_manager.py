@@ -22,7 +22,7 @@ import yaml
 from spooled import files, marks, openings, rows, stop_autostart, text_of, values
 
 from rla_client import exp_manager, logger, time_step_holder
-from rla_client.errors import ArgumentError, ConfigError, NotConfiguredError
+from rla_client.errors import ArgumentError, ConfigError, NotConfiguredError, UnknownParameterError
 from rla_client.layout import DEFAULT_LOG_TYPES
 from rla_client.manager import ExpManager
 from rla_client.places import Places
@@ -114,6 +114,14 @@ def test_tracked_parameters(tmp_path: Path) -> None:
     assert exp_manager.hyper_param_record == ["a=1", "opt.lr=0.5", "dotted.name=2", "a=1"]
     with pytest.raises(KeyError, match="not set"):
         exp_manager.add_record_param(["nope"])
+    exp_manager.set_hyper_param(learning_rate=1, seed=2, a=1, opt=Namespace(lr=0.5), **{"dotted.name": 2})
+    with pytest.raises(UnknownParameterError) as caught:
+        exp_manager.add_record_param(["learning_rat"])
+    assert isinstance(caught.value, ArgumentError)
+    assert str(caught.value) == (
+        "add_record_param: hyper-parameter 'learning_rat' is not set; did you mean 'learning_rate'? "
+        "There are: a, dotted.name, learning_rate, opt, seed"
+    )
     with pytest.raises(ArgumentError, match="list of names"):
         exp_manager.add_record_param("a")
     exp_manager.clear_record_param()
@@ -121,6 +129,12 @@ def test_tracked_parameters(tmp_path: Path) -> None:
     exp_manager.update_hyper_param("a", 9)
     exp_manager.add_record_param(["a"])
     assert exp_manager.hyper_param_record == ["a=9"]
+
+
+@pytest.mark.parametrize("given", [None, 7])
+def test_what_configure_expects(tmp_path: Path, given: object) -> None:
+    with pytest.raises(ArgumentError, match=r"rla_config.*the path of your rla_config\.yaml, or a dict"):
+        configure(tmp_path, rla_config=given)
 
 
 def test_a_long_name_does_not_stop_the_run(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rla_client import logger
 from rla_client import messenger as messenger_module
 from rla_client.messenger import Messenger
 from rla_client.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
@@ -41,8 +42,12 @@ def test_an_agent_that_comes_back_elsewhere_is_found(
         messenger.close()
 
 
-def test_a_slow_service_manager_does_not_hold_up_the_training_call(
-    places: Places, wait_until: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_slow_service_manager_does_not_hold_up_the_training(
+    places: Places,
+    wait_until: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     called, goes_on = tmp_path / "called", tmp_path / "goes-on"
     systemctl = tmp_path / "bin" / "systemctl"
@@ -56,12 +61,23 @@ def test_a_slow_service_manager_does_not_hold_up_the_training_call(
     monkeypatch.setenv("XDG_CONFIG_HOME", os.fspath(tmp_path / "config"))
     monkeypatch.delenv(STATE_VARIABLE)  # units serve the default places only
     messenger = Messenger(places, autostart=True, config_path=None)
-    advised: list[bool] = []
-    messenger.start_agent_if_none(lambda: advised.append(True), aside=True)  # returns at once
+    messenger.start_agent_if_none()
     try:
         assert any(thread.name == "rla-start" for thread in threading.enumerate())
         wait_until(called.exists, what="a call of systemctl")
     finally:
         goes_on.touch()
     wait_until(lambda: not any(t.name == "rla-start" for t in threading.enumerate()), what="the thread's end")
-    assert not advised
+    assert not caplog.text
+
+
+@pytest.mark.usefixtures("agent")
+def test_a_flush_asks_as_soon_as_it_is_connected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messenger_module, "FLUSH_ASK_AGAIN_S", 3600.0)
+    logger.configure(tmp_path / "run", ["csv"])
+    try:
+        logger.record_tabular("a", 1)
+        logger.dump_tabular()
+        assert logger.flush(20)
+    finally:
+        logger.reset()

@@ -11,12 +11,13 @@ import pytest
 from forked import in_forked_child
 
 import rla_client.outbox as outbox_module
+import rla_client.spool as spool_module
 from rla_agent.ingest import Close, Mark, Row, parse
 from rla_client.config import AgentConfig
 from rla_client.outbox import Outbox
 from rla_client.places import Places
 from rla_client.protocol import FrameKind, pack
-from rla_client.spool import segment_numbers, segment_path, stream_names
+from rla_client.spool import segment_numbers, segment_path, spool_bytes, stream_names
 
 
 class BoomError(Exception):
@@ -54,13 +55,13 @@ def rows(outbox: Outbox) -> list[float]:
     return [content.step for content in contents(outbox) if isinstance(content, Row)]
 
 
-def refusing(monkeypatch: pytest.MonkeyPatch, outbox: Outbox) -> None:
-    """Every write to a spool fails."""
+def refusing(monkeypatch: pytest.MonkeyPatch, outbox: Outbox, over: int = 0) -> None:
+    """Every write of more than `over` bytes to a spool fails."""
     folder = outbox.stream_folder
     real = os.write
 
     def write(descriptor: int, data: bytes) -> int:
-        if os.readlink(f"/proc/self/fd/{descriptor}").startswith(str(folder)):
+        if os.readlink(f"/proc/self/fd/{descriptor}").startswith(str(folder)) and len(data) > over:
             raise OSError(28, "no space")
         return real(descriptor, data)
 
@@ -153,8 +154,70 @@ def test_a_full_spool_counts_and_takes_the_last_word(
     outbox.close("finished", "")
     assert folder is not None
     data = segment_path(folder, 1).read_bytes()
-    kinds = [type(record.content) for record in parse(data, 1, 0, final=True).records]
-    assert kinds[-1] is Close
+    *_, mark, last = (record.content for record in parse(data, 1, 0, final=True).records)
+    assert isinstance(mark, Mark)
+    assert mark.data["records"] == 20
+    assert isinstance(last, Close)
+
+
+@pytest.mark.parametrize("size", [60, 250, 1000, 4000])
+@pytest.mark.parametrize("pace", ["spread", "flood"])
+def test_the_limit_of_the_spool_holds_for_rows_of_any_size(
+    size: int, pace: str, new_outbox: Callable[..., Outbox], places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment, limit = 1 << 18, 1 << 20
+    monkeypatch.setattr(spool_module, "SEGMENT_MAX_BYTES", segment)
+    monkeypatch.setattr(outbox_module, "QUOTA_CHECK_BYTES", segment >> 3)
+    outbox = new_outbox(spool_max_bytes=limit)
+    now, seq = 1e9, 0
+    while not outbox.lost and seq * size < 3 * limit:
+        now += 0.02 if pace == "spread" else size * 1e-7  # each row is sent, or 100 kB at once
+        outbox.put(FrameKind.ROW, pack([seq, 1.0, {"x": "y" * (size - seq % 7)}]), now, 1)
+        seq += 1
+    assert limit - segment < spool_bytes(places.spool) < limit + 2 * segment
+    assert outbox.lost == 1
+
+
+@pytest.mark.parametrize("end", ["close", "release"])
+def test_rows_that_still_wait_at_the_end_are_counted_and_told(
+    end: str,
+    new_outbox: Callable[..., Outbox],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outbox = new_outbox()
+    put(outbox, 0)
+    found = len(contents(outbox))
+    folder = outbox.stream_folder
+    assert folder is not None
+    with monkeypatch.context() as context:
+        refusing(context, outbox, over=100)
+        for seq in range(1, 6):
+            put(outbox, seq, size=200)
+        assert outbox.lost == 0
+        if end == "close":
+            outbox.close("finished", "")
+        else:
+            outbox.release()
+    assert outbox.lost == 5
+    assert "records are being lost (5 so far)" in caplog.text
+    data = segment_path(folder, 1).read_bytes()
+    mark, *rest = [record.content for record in parse(data, 1, 0, final=True).records][found:]
+    assert isinstance(mark, Mark)
+    assert mark.data["records"] == 5
+    assert [type(content) for content in rest] == ([Close] if end == "close" else [])
+
+
+def test_the_end_on_a_disk_that_takes_nothing(
+    new_outbox: Callable[..., Outbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox = new_outbox()
+    with monkeypatch.context() as context:
+        refusing(context, outbox)
+        for seq in range(5):
+            put(outbox, seq)
+        outbox.close("finished", "")
+    assert outbox.lost == 5, "the closing frame is no record"
 
 
 def test_space_that_comes_back_is_used_and_the_loss_reported(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import struct
 import subprocess
 import sys
@@ -17,9 +16,6 @@ from tensorboardX.record_writer import RecordWriter
 
 from rla_client.errors import ArgumentError
 from rla_client.readers import read_csv, read_events, read_json, read_tb
-
-LEGACY = Path(os.environ.get("RLA_LEGACY_DATA", Path(__file__).parents[3] / "shared/legacy/data_root"))
-needs_legacy = pytest.mark.skipif(not LEGACY.is_dir(), reason=f"no legacy data in {LEGACY} (RLA_LEGACY_DATA)")
 
 
 def write(folder: Path, content: bytes | str, name: str = "progress.csv") -> Path:
@@ -112,9 +108,8 @@ def test_csv_round_trip(tmp_path: Path, rows: list[tuple[float, str]]) -> None:
     assert frame["text"].tolist() == [f"_{text}" for _, text in rows]
 
 
-@needs_legacy
-def test_csv_files_of_the_original() -> None:
-    files = [path for path in sorted(LEGACY.rglob("progress.csv")) if path.stat().st_size]
+def test_csv_files_of_the_original(legacy_source: Path) -> None:
+    files = [path for path in sorted(legacy_source.rglob("progress.csv")) if path.stat().st_size]
     assert files
     for path in files:
         lines = path.read_text().splitlines()
@@ -244,11 +239,10 @@ def test_tb_agrees_with_tensorboards_own_reader(tmp_path: Path) -> None:
         assert {found.step: found.value for found in theirs.Scalars(tag)} == ours[tag].to_dict()
 
 
-@needs_legacy
-def test_tb_files_of_the_original() -> None:
+def test_tb_files_of_the_original(legacy_source: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    path = next(path for path in sorted(LEGACY.rglob("*tfevents*")) if path.stat().st_size > 10_000)
+    path = next(path for path in sorted(legacy_source.rglob("*tfevents*")) if path.stat().st_size > 10_000)
     theirs = EventAccumulator(str(path), size_guidance={"scalars": 0}).Reload()
     ours = read_tb(path)
     assert set(ours.columns) == set(theirs.Tags()["scalars"])

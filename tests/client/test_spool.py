@@ -110,6 +110,27 @@ def test_a_short_write_that_cannot_be_undone_is_left_behind(
     assert rows_in(writer.folder) == payloads(0, 1)
 
 
+@pytest.mark.parametrize("call", ["open", "write", "rename"])
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_stream_that_cannot_be_begun_leaves_nothing(
+    call: str, calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real: Callable[..., object] = getattr(os, call)
+    count = [0]
+
+    def refused(*arguments: object, **named: object) -> object:
+        count[0] += 1
+        if count[0] == calls:
+            raise OSError(28, "no space")
+        return real(*arguments, **named)
+
+    with monkeypatch.context() as context:
+        context.setattr(os, call, refused)
+        with pytest.raises(SpoolError, match="no space"):
+            SegmentWriter(tmp_path, opening)
+    assert os.listdir(tmp_path) == []
+
+
 class BoomError(Exception):
     pass
 

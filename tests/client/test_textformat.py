@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -8,8 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rla_client.textformat import format_table, text_width
-
-LEGACY = Path(os.environ.get("RLA_LEGACY_DATA", Path(__file__).parents[3] / "shared/legacy/data_root"))
 
 
 def test_the_look() -> None:
@@ -74,10 +71,9 @@ def test_any_row_gives_one_straight_line_a_key(row: dict[str, object]) -> None:
     assert all(line.startswith("| ") and line.endswith(" |") for line in lines[1:-1])
 
 
-@pytest.mark.skipif(not LEGACY.is_dir(), reason=f"no legacy data in {LEGACY} (RLA_LEGACY_DATA)")
-def test_tables_of_the_original_come_out_the_same() -> None:
+def test_tables_of_the_original_come_out_the_same(legacy_source: Path) -> None:
     checked = 0
-    for file in sorted(LEGACY.rglob("log.txt"))[:20]:
+    for file in sorted(legacy_source.rglob("log.txt"))[:20]:
         lines = file.read_text().split("\n")
         edges = [index for index, line in enumerate(lines) if line.startswith("---")]
         for start, end in zip(edges[::2], edges[1::2], strict=False):

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crash.loop_disk import loop_disk  # noqa: F401 - a fixture
@@ -123,6 +125,49 @@ def trainer(places: Places, tmp_path: Path) -> Iterator[Callable[..., Trainer]]:
     for one in made:
         if one.process.poll() is None:
             one.kill()
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What a crash test works with: an agent that is not started yet, trainers, and a folder for them."""
+
+    places: Places
+    agent: BareAgent
+    train: Callable[..., Trainer]
+    wait_until: Callable[..., Any]
+    folder: Path
+
+    @property
+    def times(self) -> Path:
+        """Where a trainer started with `--times` writes how long its calls took."""
+        return self.folder / "times"
+
+    def serve(self) -> None:
+        """Start the agent, and wait until it answers."""
+        self.agent.spawn()
+        self.wait_until(self.agent.serves)
+
+    def train_on(self, trainer: Trainer, rows: int) -> None:
+        """Wait until more than `rows` rows were logged beyond those of now."""
+        target = trainer.told + rows
+        self.wait_until(lambda: trainer.told > target, what=f"row {target}, whatever the disks do")
+
+    def end(self, trainer: Trainer) -> None:
+        """Stop a trainer, and wait until the agent has taken in everything."""
+        trainer.stop()
+        self.agent.drain(self.wait_until)
+
+
+@pytest.fixture
+def bench(
+    places: Places,
+    bare_agent: BareAgent,
+    trainer: Callable[..., Trainer],
+    wait_until: Callable[..., Any],
+    tmp_path: Path,
+) -> Bench:
+    """The fixtures that most crash tests need together."""
+    return Bench(places, bare_agent, trainer, wait_until, tmp_path)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """A full data root, a full state folder: the agent stays up, training goes on, everything arrives later."""
 
-# ruff: noqa: E501
 from __future__ import annotations
 
 import contextlib
@@ -11,14 +10,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from crash.conftest import BareAgent
+from crash.conftest import Bench
 from crash.oracle import Trainer, check_folder, csv_seqs
 
 from rla_agent.control import ask_status
-from rla_client.places import Places
 
 pytestmark = [
     pytest.mark.root,
@@ -27,6 +24,7 @@ pytestmark = [
 RECOVERED_WITHIN_S = 10.0
 CALL_P99_S = 1e-3
 PACE = ("--burst", "40", "--pause", "0.02")
+MakeDisk = Callable[[Path, int], "SmallDisk"]
 
 
 class SmallDisk:
@@ -63,7 +61,7 @@ class SmallDisk:
 
 
 @pytest.fixture
-def small_disk() -> Iterator[Callable[[Path, int], SmallDisk]]:
+def small_disk() -> Iterator[MakeDisk]:
     made: list[SmallDisk] = []
 
     def make(folder: Path, size_mib: int) -> SmallDisk:
@@ -76,150 +74,107 @@ def small_disk() -> Iterator[Callable[[Path, int], SmallDisk]]:
         disk.unmount()
 
 
-def status(places: Places) -> dict[str, Any]:
-    return ask_status(places)
+@pytest.fixture
+def state_disk(bench: Bench, small_disk: MakeDisk) -> SmallDisk:
+    """A small disk that holds the state folder."""
+    disk = small_disk(bench.places.state, 48)
+    bench.places.create()
+    bench.places.stopped_marker.touch()
+    return disk
 
 
-def row_count(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0
+def start(bench: Bench, name: str, segment_bytes: int) -> Trainer:
+    """Start agent and training, and wait for rows in the file."""
+    bench.agent.spawn()
+    one = bench.train(name, "--segment-bytes", str(segment_bytes), "--times", str(bench.times), *PACE)
+    bench.wait_until(lambda: seqs_of(one)[-1:] > [200])
+    return one
+
+
+def seqs_of(one: Trainer) -> list[int]:
+    """Of the rows in the CSV of a run."""
+    path = one.folder / "progress.csv"
+    return csv_seqs(path) if path.exists() else []
+
+
+def train_on(bench: Bench, one: Trainer, rows: int) -> None:
+    """Calls go on returning, and the agent goes on answering."""
+    bench.train_on(one, rows)
+    assert bench.agent.serves()
+
+
+def recover(bench: Bench, one: Trainer, *disks: SmallDisk) -> None:
+    """Once there is space again, all goes on by itself, soon; then end, and look at the calls' times."""
+    for disk in disks:
+        disk.empty()
+    began, target = time.monotonic(), one.told
+    bench.wait_until(lambda: seqs_of(one)[-1:] >= [target], 30, what=f"row {target} in the file")
+    seconds = time.monotonic() - began
+    bench.end(one)
+    print(f"going on {seconds:.1f} s after space returned")
+    assert seconds <= RECOVERED_WITHIN_S
+    check_times(bench.times)
 
 
 def check_times(path: Path) -> None:
     times = sorted(float(line) for line in path.read_text().splitlines())
     p50, p99, p999 = (times[int(len(times) * part)] for part in (0.5, 0.99, 0.999))
     print(
-        f"{len(times)} calls: p50 {p50 * 1e6:.0f} us, p99 {p99 * 1e6:.0f} us, p99.9 {p999 * 1e6:.0f} us, max {times[-1] * 1e3:.1f} ms"
+        f"{len(times)} calls: p50 {p50 * 1e6:.0f} us, p99 {p99 * 1e6:.0f} us, p99.9 {p999 * 1e6:.0f} us, "
+        f"max {times[-1] * 1e3:.1f} ms"
     )
     assert p99 <= CALL_P99_S
 
 
-def test_full_data_root(
-    places: Places,
-    bare_agent: BareAgent,
-    trainer: Callable[..., Trainer],
-    small_disk: Callable[[Path, int], SmallDisk],
-    wait_until: Callable[..., object],
-    tmp_path: Path,
-) -> None:
-    disk = small_disk(tmp_path / "disk", 6)
-    bare_agent.spawn()
-    times = tmp_path / "times"
-    one = trainer("disk", "--segment-bytes", "262144", "--times", str(times), *PACE)
-    csv = one.folder / "progress.csv"
-    wait_until(lambda: row_count(csv) > 200)
+def check_losses(one: Trainer) -> None:
+    """Rows are once and in order, and each that is missing is counted as lost."""
+    seqs = seqs_of(one)
+    missing = len(set(range(one.told)) - set(seqs))
+    lost = json.loads((one.folder / "run.json").read_text())["lost"]
+    print(f"{len(seqs)} rows, {missing} missing, {lost} counted as lost")
+    assert seqs == sorted(set(seqs)), "rows are double or out of order"
+    assert missing <= lost <= missing + missing // 25 + 2  # lines of text count too
+
+
+def test_full_data_root(bench: Bench, small_disk: MakeDisk) -> None:
+    disk = small_disk(bench.folder / "disk", 6)
+    one = start(bench, "disk", 1 << 18)
     disk.fill()
-    wait_until(lambda: "No space" in json.dumps(status(places)), what="a status that tells of the full disk")
-    target = one.told + 2000
-    wait_until(lambda: one.told > target)
+    bench.wait_until(
+        lambda: "No space" in json.dumps(ask_status(bench.places)),
+        what="a status that tells of the full disk",
+    )
+    train_on(bench, one, 2000)
     assert disk.full()
-    assert bare_agent.serves()
-    disk.empty()
-    began, target = time.monotonic(), one.told
-    wait_until(lambda: row_count(csv) > target, 30)
-    seconds = time.monotonic() - began
-    one.stop()
-    bare_agent.drain(wait_until)
-    disk.empty() if (disk.folder / "ballast").exists() else None
-    rows = check_folder(one)
-    print(f"{rows} rows; all there {seconds:.1f} s after space returned")
-    assert seconds <= RECOVERED_WITHIN_S
-    check_times(times)
+    recover(bench, one, disk)
+    print(f"{check_folder(one)} rows, all there")
 
 
-def test_data_root_full_from_the_start(
-    bare_agent: BareAgent,
-    trainer: Callable[..., Trainer],
-    small_disk: Callable[[Path, int], SmallDisk],
-    wait_until: Callable[..., object],
-    tmp_path: Path,
-) -> None:
-    disk = small_disk(tmp_path / "disk", 6)
+def test_data_root_full_from_the_start(bench: Bench, small_disk: MakeDisk) -> None:
+    disk = small_disk(bench.folder / "disk", 6)
     disk.fill()
-    bare_agent.spawn()
-    wait_until(bare_agent.serves)
-    one = trainer("disk", *PACE)
-    wait_until(lambda: one.told > 1000)
+    bench.serve()
+    one = bench.train("disk", *PACE)
+    bench.train_on(one, 1000)
     disk.empty()
-    one.stop()
-    bare_agent.drain(wait_until)
+    bench.end(one)
     assert check_folder(one) > 1000
 
 
-def test_full_state_folder(
-    places: Places,
-    bare_agent: BareAgent,
-    trainer: Callable[..., Trainer],
-    small_disk: Callable[[Path, int], SmallDisk],
-    wait_until: Callable[..., object],
-    tmp_path: Path,
-) -> None:
-    disk = small_disk(places.state, 48)
-    places.create()
-    places.stopped_marker.touch()
-    bare_agent.spawn()
-    times = tmp_path / "times"
-    one = trainer("run", "--segment-bytes", "65536", "--times", str(times), *PACE)
-    csv = one.folder / "progress.csv"
-    wait_until(lambda: row_count(csv) > 200)
-    disk.fill()
-    target = one.told + 3000
-    wait_until(lambda: one.told > target)
-    assert bare_agent.serves()
-    disk.empty()
-    began, target = time.monotonic(), one.told
-    last_line = f"{target}"
-    wait_until(lambda: any(seq >= int(last_line) for seq in csv_seqs(csv)[-1:]), 30)
-    seconds = time.monotonic() - began
-    one.stop()
-    bare_agent.drain(wait_until)
-    seqs = csv_seqs(csv)
-    missing = sorted(set(range(one.told)) - set(seqs))
-    lost = json.loads((one.folder / "run.json").read_text())["lost"]
-    print(
-        f"{len(seqs)} rows, {len(missing)} missing, {lost} counted as lost; going on {seconds:.1f} s after space returned"
-    )
-    assert seqs == sorted(set(seqs)), "rows are double or out of order"
-    assert len(missing) <= lost <= len(missing) + len(missing) // 25 + 2  # lines of text count too
-    assert seconds <= RECOVERED_WITHIN_S
-    check_times(times)
+def test_full_state_folder(bench: Bench, state_disk: SmallDisk) -> None:
+    one = start(bench, "run", 1 << 16)
+    state_disk.fill()
+    train_on(bench, one, 3000)
+    recover(bench, one, state_disk)
+    check_losses(one)
 
 
-def test_both_full_at_once(
-    places: Places,
-    bare_agent: BareAgent,
-    trainer: Callable[..., Trainer],
-    small_disk: Callable[[Path, int], SmallDisk],
-    wait_until: Callable[..., object],
-    tmp_path: Path,
-) -> None:
+def test_both_full_at_once(bench: Bench, small_disk: MakeDisk, state_disk: SmallDisk) -> None:
     """Calls go on returning, what is lost is counted, and all goes on by itself once there is space."""
-    state, data = small_disk(places.state, 48), small_disk(tmp_path / "disk", 6)
-    places.create()
-    places.stopped_marker.touch()
-    bare_agent.spawn()
-    times = tmp_path / "times"
-    one = trainer("disk", "--segment-bytes", "65536", "--times", str(times), *PACE)
-    csv = one.folder / "progress.csv"
-    wait_until(lambda: row_count(csv) > 200)
-    data.fill()
-    state.fill()
-    target = one.told + 4000
-    wait_until(lambda: one.told > target)
-    assert bare_agent.serves()
-    data.empty()
-    state.empty()
-    began, target = time.monotonic(), one.told
-    wait_until(lambda: any(seq >= target for seq in csv_seqs(csv)[-1:]), 30)
-    seconds = time.monotonic() - began
-    one.stop()
-    bare_agent.drain(wait_until)
-    seqs = csv_seqs(csv)
-    missing = len(set(range(one.told)) - set(seqs))
-    lost = json.loads((one.folder / "run.json").read_text())["lost"]
-    print(
-        f"{len(seqs)} rows, {missing} missing, {lost} counted as lost; going on {seconds:.1f} s after space returned"
-    )
-    assert seqs == sorted(set(seqs)), "rows are double or out of order"
-    assert missing <= lost <= missing + missing // 25 + 2  # lines of text count too
-    assert seconds <= RECOVERED_WITHIN_S
-    check_times(times)
+    disk = small_disk(bench.folder / "disk", 6)
+    one = start(bench, "disk", 1 << 16)
+    disk.fill()
+    state_disk.fill()
+    train_on(bench, one, 4000)
+    recover(bench, one, disk, state_disk)
+    check_losses(one)

@@ -122,3 +122,27 @@ def test_a_name_is_durable_before_the_file_counts_as_named(tmp_path: Path) -> No
     (renamed,) = [number for number, line in enumerate(calls) if "rename" in line]
     assert "sync(" in calls[renamed - 1], "the content was not synced before it took its name"
     assert any("sync(" in line and f"<{folder}>" in line for line in calls[renamed + 1 :]), calls
+
+
+def test_one_error_among_many_files(
+    places: Places,
+    bare_agent: BareAgent,
+    trainer: Callable[..., Trainer],
+    wait_until: Callable[..., object],
+    tmp_path: Path,
+) -> None:
+    """So many that they are synced in threads."""
+    trace = tmp_path / "trace"
+    config = tmp_path / "rla_config.yaml"
+    config.write_text("AGENT:\n  commit_interval_s: 0.1\n")
+    bare_agent.spawn(*failing(trace, tmp_path / "run0" / "progress.csv", "3"), config=config)
+    all_of_them = [trainer(f"run{number}", *PACE) for number in range(5)]
+    wait_until(lambda: "EIO" in trace.read_text() if trace.exists() else False, 30)
+    targets = [one.told + 200 for one in all_of_them]
+    wait_until(lambda: all(one.told > target for one, target in zip(all_of_them, targets, strict=True)))
+    for one in all_of_them:
+        one.stop()
+    bare_agent.drain(wait_until)
+    kill_traced(bare_agent, places, wait_until)
+    for one in all_of_them:
+        check_folder(one)

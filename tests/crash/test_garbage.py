@@ -1,22 +1,20 @@
 """Malformed peers: whatever comes, the agent serves, writes nothing outside the run, and stays small."""
 
-# ruff: noqa: E501
 from __future__ import annotations
 
 import os
 import random
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 import zmq
-from crash.conftest import BareAgent
+from crash.conftest import Bench
 from crash.lone import LoneStream, Side
 from crash.mutations import frames
-from crash.oracle import Trainer, check_folder, event_records
+from crash.oracle import check_folder, event_records
 
 from rla_agent.control import ask_status
 from rla_agent.ingest import parse
@@ -68,8 +66,9 @@ def write_mutated(places: Places, root: Path, chance: random.Random, count: int)
         "run": new_stream_name(), "epoch": 1, "opened": time.time(), "root": str(root),
         "root_device": found.st_dev, "root_inode": found.st_ino,
         "folders": {kind: kind for kind in ("log", "checkpoint", "other_results", "code")}, "names": {},
-        "sinks": ["csv", "json", "log", "tensorboard"], "table": "t", "index": "i", "primary": True, "label": "",
-        "pid": os.getpid(), "host": "h", "user": "u", "python": "p", "client": "0", "config": None, "offline": False,
+        "sinks": ["csv", "json", "log", "tensorboard"], "table": "t", "index": "i", "primary": True,
+        "label": "", "pid": os.getpid(), "host": "h", "user": "u", "python": "p", "client": "0",
+        "config": None, "offline": False,
     }  # fmt: skip
     writer = SegmentWriter(
         places.spool,
@@ -92,102 +91,85 @@ def tree(folder: Path, *, without: tuple[Path, ...]) -> set[str]:
     return found
 
 
-def feed(  # noqa: PLR0913, PLR0917 - fixtures and a count
-    places: Places,
-    agent: BareAgent,
-    train: Callable[..., Trainer],
-    chance: random.Random,
-    wait_until: Callable[..., object],
-    tmp_path: Path,
-    count: int,
-) -> float:
+def p99(path: Path) -> float:
+    """Of 1,500 calls that a trainer timed, in seconds; of more calls, the same number of longest ones."""
+    return sorted(map(float, path.read_text().split()))[int(-0.01 * 1500)]
+
+
+class Grown:
+    """How far the memory of a process rose, at the times it was looked at."""
+
+    def __init__(self, pid: int) -> None:
+        self._memory = psutil.Process(pid).memory_info
+        self._first = self._memory().rss
+        self.most = 0
+
+    def look(self) -> None:
+        self.most = max(self.most, self._memory().rss - self._first)
+
+
+def feed(bench: Bench, chance: random.Random, count: int) -> float:
     """Let the agent take in `count` mutated frames beside an honest run; how much its p99 rose."""
     pace = ("--burst", "20", "--pause", "0.02", "--segment-bytes", "262144")
-    agent.spawn()
-    wait_until(agent.serves)
-    before, beside = tmp_path / "times-before", tmp_path / "times-beside"
-    quiet = train("quiet", "--rows", "1500", "--times", str(before), *pace)
-    quiet.ended()
-    write_mutated(places, tmp_path / "evil" / "first", chance, 500)  # what is imported and cached once
-    agent.drain(wait_until, 120)
-    watched = psutil.Process(agent.process.pid)  # type: ignore[union-attr]
-    memory, most = watched.memory_info().rss, 0
-    outside = tree(tmp_path, without=(tmp_path / "evil", tmp_path / "honest", places.state))
-    honest = train("honest", "--times", str(beside), *pace)
-    fed = 0
-    while fed < count:
-        write_mutated(places, tmp_path / "evil" / str(fed), chance, FRAMES_A_STREAM)
-        fed += FRAMES_A_STREAM
-        most = max(most, watched.memory_info().rss)
-        wait_until(lambda: len(stream_names(places.spool)) < 8, 120, what=f"progress; {agent.tail()}")
-    wait_until(lambda: honest.told >= 200, what="rows of the honest run")
+    evil, spared = bench.folder / "evil", (bench.folder / "evil", bench.folder / "honest", bench.places.state)
+    before, beside = bench.folder / "times-before", bench.folder / "times-beside"
+    bench.serve()
+    bench.train("quiet", "--rows", "1500", "--times", str(before), *pace).ended()
+    write_mutated(bench.places, evil / "first", chance, 500)  # what is imported and cached once
+    bench.agent.drain(bench.wait_until, 120)
+    grown = Grown(bench.agent.process.pid)  # type: ignore[union-attr]
+    outside = tree(bench.folder, without=spared)
+    honest = bench.train("honest", "--times", str(beside), *pace)
+    for fed in range(0, count, FRAMES_A_STREAM):
+        write_mutated(bench.places, evil / str(fed), chance, FRAMES_A_STREAM)
+        grown.look()
+        bench.wait_until(
+            lambda: len(stream_names(bench.places.spool)) < 8, 120, what=f"progress; {bench.agent.tail()}"
+        )
+    bench.wait_until(lambda: honest.told >= 200, what="rows of the honest run")
     honest.stop()
-    agent.drain(wait_until, 120)
-    most = max(most, watched.memory_info().rss)
+    bench.agent.drain(bench.wait_until, 120)
+    grown.look()
     check_folder(honest)
-    assert tree(tmp_path, without=(tmp_path / "evil", tmp_path / "honest", places.state)) - outside <= {
-        str(beside)
-    }
-    runs = {str(path) for path in (tmp_path / "evil").iterdir()}
-    assert all(Path(run, "log", "progress.csv").read_text().splitlines()[0] for run in runs)
-    p99 = [sorted(map(float, path.read_text().split()))[int(-0.01 * 1500)] for path in (before, beside)]
+    assert tree(bench.folder, without=spared) - outside <= {str(beside)}
+    assert all((run / "log" / "progress.csv").read_text().splitlines()[0] for run in evil.iterdir())
     print(
-        f"{fed} mutated frames: agent grew by {(most - memory) >> 20} MiB, the others' p99 went from "
-        f"{p99[0] * 1e6:.0f} to {p99[1] * 1e6:.0f} us"
+        f"{count} mutated frames: agent grew by {grown.most >> 20} MiB, the others' p99 went from "
+        f"{p99(before) * 1e6:.0f} to {p99(beside) * 1e6:.0f} us"
     )
-    assert most - memory <= MOST_GROWTH
-    return p99[1] / max(p99[0], SCHEDULER_S)
+    assert grown.most <= MOST_GROWTH
+    return p99(beside) / max(p99(before), SCHEDULER_S)
 
 
-def test_garbage_connections_and_mutated_messages(
-    places: Places, bare_agent: BareAgent, wait_until: Callable[..., object]
-) -> None:
-    bare_agent.spawn()
-    wait_until(bare_agent.serves)
-    send_garbage(places, random.Random(11), 400, 3000)
-    assert bare_agent.serves()
-    assert ask_status(places)["agent"]["pid"] == bare_agent.process.pid  # type: ignore[union-attr]
+def test_garbage_connections_and_mutated_messages(bench: Bench) -> None:
+    bench.serve()
+    send_garbage(bench.places, random.Random(11), 400, 3000)
+    assert bench.agent.serves()
+    assert ask_status(bench.places)["agent"]["pid"] == bench.agent.process.pid  # type: ignore[union-attr]
 
 
 @pytest.mark.soak
-def test_two_thousand_garbage_connections(
-    places: Places, bare_agent: BareAgent, chance: random.Random, wait_until: Callable[..., object]
-) -> None:
-    bare_agent.spawn()
-    wait_until(bare_agent.serves)
-    watched = psutil.Process(bare_agent.process.pid)  # type: ignore[union-attr]
-    send_garbage(places, chance, 200, 3000)
-    memory = watched.memory_info().rss
-    send_garbage(places, chance, 2000, 100_000)
-    wait_until(bare_agent.serves)
-    growth = watched.memory_info().rss - memory
-    print(f"2,000 garbage connections, 100,000 mutated messages: agent grew by {growth >> 20} MiB")
-    assert growth <= MOST_GROWTH
-    assert ask_status(places)["agent"]["pid"] == watched.pid
+def test_two_thousand_garbage_connections(bench: Bench, chance: random.Random) -> None:
+    bench.serve()
+    pid = bench.agent.process.pid  # type: ignore[union-attr]
+    send_garbage(bench.places, chance, 200, 3000)
+    grown = Grown(pid)
+    send_garbage(bench.places, chance, 2000, 100_000)
+    bench.wait_until(bench.agent.serves)
+    grown.look()
+    print(f"2,000 garbage connections, 100,000 mutated messages: agent grew by {grown.most >> 20} MiB")
+    assert grown.most <= MOST_GROWTH
+    assert ask_status(bench.places)["agent"]["pid"] == pid
 
 
-def test_mutated_frames(
-    places: Places,
-    bare_agent: BareAgent,
-    trainer: Callable[..., Trainer],
-    chance: random.Random,
-    wait_until: Callable[..., object],
-    tmp_path: Path,
-) -> None:
-    feed(places, bare_agent, trainer, chance, wait_until, tmp_path, 8000)
+def test_mutated_frames(bench: Bench, chance: random.Random) -> None:
+    feed(bench, chance, 8000)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_mutated_frames_beside_an_honest_run(
-    places: Places,
-    bare_agent: BareAgent,
-    trainer: Callable[..., Trainer],
-    chance: random.Random,
-    wait_until: Callable[..., object],
-    tmp_path: Path,
-) -> None:
-    assert feed(places, bare_agent, trainer, chance, wait_until, tmp_path, 100_000) <= OTHERS_RATIO
+def test_mutated_frames_beside_an_honest_run(bench: Bench, chance: random.Random) -> None:
+    assert feed(bench, chance, 100_000) <= OTHERS_RATIO
 
 
 @pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.soak)])

@@ -165,7 +165,7 @@ def test_a_file_that_has_no_place_holds_nothing_up(tmp_path: Path) -> None:
         lone.writer.append(encode_frame(FrameKind.FILE, pack(["log", name, b"content"])), 0)
     with Side(lone) as side:
         side.read_all()
-        keep_new_files(side.stream, side.faults)
+        keep_new_files(side.stream, side.faults, 0.0)
         assert side.commit()
         assert not side.stream.new_files
         assert sum("was not kept" in fault for fault in side.faults.values()) == 5

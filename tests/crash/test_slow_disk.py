@@ -1,6 +1,5 @@
 """Slow and frozen disks: the training call does not wait, the agent stays small, its watchdog quiet."""
 
-# ruff: noqa: E501, PLR0913, PLR0917
 from __future__ import annotations
 
 import os
@@ -14,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from crash.conftest import BareAgent
+from crash.conftest import Bench
 from crash.loop_disk import LoopDisk, needs_loop_disk
 from crash.oracle import Trainer, check_folder
 from crash.test_fsync_error import kill_traced
@@ -89,6 +88,13 @@ def watch(tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch) -> It
         yield one
 
 
+def check_agent(watch: Watch) -> str:
+    """The agent stayed small, and its watchdog quiet; says how far."""
+    assert watch.gap_s < WATCHDOG_S
+    assert watch.memory <= MOST_MEMORY
+    return f"agent at most {watch.memory >> 20} MiB, longest gap between watchdog beats {watch.gap_s:.1f} s"
+
+
 def calls(path: Path) -> tuple[float, float]:
     """The longest call and the longest bare write(2) beside it, in seconds."""
     pairs = [tuple(map(float, line.split())) for line in path.read_text().splitlines()]
@@ -137,65 +143,52 @@ class Lag:
 
 
 def freeze_one_of_two(
-    places: Places,
-    agent: BareAgent,
-    train: Callable[..., Trainer],
-    loop_disk: Callable[..., LoopDisk],
-    watch: Watch,
-    wait_until: Callable[..., object],
-    tmp_path: Path,
-    seconds: float,
+    bench: Bench, loop_disk: Callable[..., LoopDisk], watch: Watch, seconds: float
 ) -> tuple[float, float, float]:
-    """Freeze one data root's disk; returns the longest call and floor there, and the other's lag, in seconds."""
+    """Freeze one data root's disk; the longest call and floor there, and the other's lag, in seconds."""
     frozen, other = loop_disk("frozen"), loop_disk("other")
-    agent.spawn()
-    wait_until(agent.serves)
-    times = tmp_path / "times"
-    one = train("frozen/run", "--times", str(times), *PACE)
-    two = train("other/run", *PACE)
+    bench.serve()
+    one = bench.train("frozen/run", "--times", str(bench.times), *PACE)
+    two = bench.train("other/run", *PACE)
     for trainer in (one, two):
-        wait_until(lambda trainer=trainer: (trainer.folder / "progress.csv").exists() and trainer.told > 200)
-    assert agent.process is not None
-    watch.follow(agent.process.pid)
-    lag = Lag(places, two.folder)
-    frozen.freeze(at_most_s=seconds + 30)
-    try:
-        until, told = time.monotonic() + seconds, one.told
-        while time.monotonic() < until:
-            lag.look()
-            threading.Event().wait(0.05)
-        assert one.told > told + 100, "training stood still"
-    finally:
-        frozen.thaw()
+        bench.wait_until(
+            lambda trainer=trainer: (trainer.folder / "progress.csv").exists() and trainer.told > 200
+        )
+    assert bench.agent.process is not None
+    watch.follow(bench.agent.process.pid)
+    lag_s = lag_while_frozen(bench, frozen, one, two, seconds)
     assert other.folder.is_mount()
     one.stop()
     two.stop()
-    agent.drain(wait_until, 60)
+    bench.agent.drain(bench.wait_until, 60)
     rows = check_folder(one) + check_folder(two)
-    most, floor = calls(times)
+    most, floor = calls(bench.times)
     print(
-        f"data root frozen {seconds:.0f} s: {rows} rows all there, agent at most {watch.memory >> 20} MiB, longest gap "
-        f"between watchdog beats {watch.gap_s:.1f} s, the other data root at most {lag.most_s:.2f} s behind"
+        f"data root frozen {seconds:.0f} s: {rows} rows all there, {check_agent(watch)}, "
+        f"the other data root at most {lag_s:.2f} s behind"
     )
-    assert watch.gap_s < WATCHDOG_S
-    assert watch.memory <= MOST_MEMORY
-    return most, floor, lag.most_s
+    return most, floor, lag_s
+
+
+def lag_while_frozen(bench: Bench, disk: LoopDisk, there: Trainer, other: Trainer, seconds: float) -> float:
+    """Freeze a disk for a while, in which training there goes on; how far the other's files fell behind."""
+    lag = Lag(bench.places, other.folder)
+    disk.freeze(at_most_s=seconds + 30)
+    try:
+        until, told = time.monotonic() + seconds, there.told
+        while time.monotonic() < until:
+            lag.look()
+            threading.Event().wait(0.05)
+        assert there.told > told + 100, "training stood still"
+    finally:
+        disk.thaw()
+    return lag.most_s
 
 
 @pytest.mark.root
 @needs_loop_disk
-def test_frozen_data_root(
-    places: Places,
-    bare_agent: BareAgent,
-    trainer: Callable[..., Trainer],
-    loop_disk: Callable[..., LoopDisk],
-    watch: Watch,
-    wait_until: Callable[..., object],
-    tmp_path: Path,
-) -> None:
-    most, _, lag = freeze_one_of_two(
-        places, bare_agent, trainer, loop_disk, watch, wait_until, tmp_path, seconds=3
-    )
+def test_frozen_data_root(bench: Bench, loop_disk: Callable[..., LoopDisk], watch: Watch) -> None:
+    most, _, lag = freeze_one_of_two(bench, loop_disk, watch, seconds=3)
     assert most < 1.0, "a call waited for the frozen disk"
     assert lag < 2.5, "the other data root waited for the frozen one"
 
@@ -203,60 +196,34 @@ def test_frozen_data_root(
 @pytest.mark.soak
 @pytest.mark.root
 @needs_loop_disk
-def test_data_root_frozen_a_minute(
-    places: Places,
-    bare_agent: BareAgent,
-    trainer: Callable[..., Trainer],
-    loop_disk: Callable[..., LoopDisk],
-    watch: Watch,
-    wait_until: Callable[..., object],
-    tmp_path: Path,
-) -> None:
-    most, floor, lag = freeze_one_of_two(
-        places, bare_agent, trainer, loop_disk, watch, wait_until, tmp_path, seconds=60
-    )
+def test_data_root_frozen_a_minute(bench: Bench, loop_disk: Callable[..., LoopDisk], watch: Watch) -> None:
+    most, floor, lag = freeze_one_of_two(bench, loop_disk, watch, seconds=60)
     assert most <= floor + MOST_CALL_S
     assert lag <= MOST_LAG_S
 
 
-def slow_syncs(
-    places: Places,
-    agent: BareAgent,
-    train: Callable[..., Trainer],
-    watch: Watch,
-    wait_until: Callable[..., object],
-    tmp_path: Path,
-    delay_s: float,
-    seconds: float,
-) -> tuple[float, float]:
+def slow_syncs(bench: Bench, watch: Watch, delay_s: float, seconds: float) -> tuple[float, float]:
     """Let every sync of the agent take `delay_s`; returns the longest call and floor, in seconds."""
-    agent.spawn(
+    bench.agent.spawn(
         "strace", "-f", "-qq", "-o", "/dev/null", "--seccomp-bpf", "-e", "trace=fsync,fdatasync",
         "-e", f"inject=fsync,fdatasync:delay_enter={int(delay_s * 1e6)}",
     )  # fmt: skip
-    wait_until(agent.serves, 60 + 20 * delay_s)
-    (child,) = psutil.Process(agent.process.pid).children()  # type: ignore[union-attr]
+    bench.wait_until(bench.agent.serves, 60 + 20 * delay_s)
+    (child,) = psutil.Process(bench.agent.process.pid).children()  # type: ignore[union-attr]
     watch.follow(child.pid)
-    times = tmp_path / "times"
-    one = train("run", "--times", str(times), *PACE)
+    one = bench.train("run", "--times", str(bench.times), *PACE)
     until = time.monotonic() + seconds
-    wait_until(lambda: time.monotonic() > until, seconds + 5)
+    bench.wait_until(lambda: time.monotonic() > until, seconds + 5)
     assert one.told > 10 * seconds, "training stood still"
-    assert ask_status(places)["agent"]["pid"] == child.pid
+    assert ask_status(bench.places)["agent"]["pid"] == child.pid
     one.stop()
-    gap_s, memory = watch.gap_s, watch.memory
     watch.follow(0)
-    kill_traced(agent, places, wait_until)
-    agent.spawn()
-    agent.drain(wait_until)
+    kill_traced(bench.agent, bench.places, bench.wait_until)
+    bench.agent.spawn()
+    bench.agent.drain(bench.wait_until)
     rows = check_folder(one)
-    most, floor = calls(times)
-    print(
-        f"each sync {delay_s:.0f} s, for {seconds:.0f} s: {rows} rows all there, agent at most {memory >> 20} MiB, "
-        f"longest gap between watchdog beats {gap_s:.1f} s"
-    )
-    assert gap_s < WATCHDOG_S
-    assert memory <= MOST_MEMORY
+    most, floor = calls(bench.times)
+    print(f"each sync {delay_s:.0f} s, for {seconds:.0f} s: {rows} rows all there, {check_agent(watch)}")
     return most, floor
 
 
@@ -264,67 +231,45 @@ needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace
 
 
 @needs_strace
-def test_each_sync_takes_a_second(
-    places: Places,
-    bare_agent: BareAgent,
-    trainer: Callable[..., Trainer],
-    watch: Watch,
-    wait_until: Callable[..., object],
-    tmp_path: Path,
-) -> None:
-    most, _ = slow_syncs(places, bare_agent, trainer, watch, wait_until, tmp_path, delay_s=1, seconds=5)
+def test_each_sync_takes_a_second(bench: Bench, watch: Watch) -> None:
+    bench.serve()
+    bench.agent.kill()  # its files are made and synced: the slow start that follows takes half the time
+    most, _ = slow_syncs(bench, watch, delay_s=1, seconds=5)
     assert most < 1.0, "a call waited for a sync"
 
 
 @pytest.mark.soak
 @needs_strace
 @pytest.mark.timeout(600)
-def test_each_sync_takes_five_seconds(
-    places: Places,
-    bare_agent: BareAgent,
-    trainer: Callable[..., Trainer],
-    watch: Watch,
-    wait_until: Callable[..., object],
-    tmp_path: Path,
-) -> None:
-    most, floor = slow_syncs(places, bare_agent, trainer, watch, wait_until, tmp_path, delay_s=5, seconds=90)
+def test_each_sync_takes_five_seconds(bench: Bench, watch: Watch) -> None:
+    most, floor = slow_syncs(bench, watch, delay_s=5, seconds=90)
     assert most <= floor + MOST_CALL_S
 
 
 @pytest.mark.root
 @needs_loop_disk
 def test_frozen_spool_disk_is_waited_for_and_costs_nothing_else(
-    places: Places,
-    bare_agent: BareAgent,
-    trainer: Callable[..., Trainer],
-    loop_disk: Callable[..., LoopDisk],
-    wait_until: Callable[..., object],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    bench: Bench, loop_disk: Callable[..., LoopDisk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not promised: the call waits for write(2). How long is told; nothing is lost."""
     disk = loop_disk("state-disk")
-    on_disk = Places(disk.folder / "state", places.runtime)
+    on_disk = Places(disk.folder / "state", bench.places.runtime)
     monkeypatch.setenv(STATE_VARIABLE, str(on_disk.state))
-    bare_agent.places = on_disk
+    bench.agent.places = on_disk
     on_disk.create()
     on_disk.stopped_marker.touch()
-    bare_agent.spawn()
-    wait_until(bare_agent.serves)
-    times = tmp_path / "times"
-    one = trainer("run", "--times", str(times), *PACE)
-    wait_until(lambda: one.told > 200)
+    bench.serve()
+    one = bench.train("run", "--times", str(bench.times), *PACE)
+    bench.train_on(one, 200)
     disk.freeze(at_most_s=30)
     try:
         until = time.monotonic() + 2
-        wait_until(lambda: time.monotonic() > until)
+        bench.wait_until(lambda: time.monotonic() > until)
     finally:
         disk.thaw()
-    target = one.told + 200
-    wait_until(lambda: one.told > target)
-    one.stop()
-    bare_agent.drain(wait_until)
+    bench.train_on(one, 200)
+    bench.end(one)
     check_folder(one)
-    most, _ = calls(times)
+    most, _ = calls(bench.times)
     print(f"spool's own disk frozen 2 s: the longest call took {most:.1f} s")
     assert os.path.ismount(disk.folder)

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 MAX_REQUEST_BYTES = 1 << 16
@@ -46,7 +47,8 @@ class Forked:
 
     def kill(self) -> None:
         if self.poll() is None:
-            self.send_signal(signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ended just now, of itself
+                self.send_signal(signal.SIGKILL)
 
     def _ended(self) -> None:
         os.close(self._pidfd)

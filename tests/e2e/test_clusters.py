@@ -236,6 +236,7 @@ def test_two_jobs_that_share_an_agent(
 
     wait_until(lambda: agent_alive(places) and of_second().get("state") == "running", 30)
     assert second.process.wait(120) == 0, second.said
+    assert second.processes() == [], "the agent ended with the job"
     assert of_second()["state"] == "finished"
     assert stream_names(places.spool) == []
     assert paths

@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -251,7 +252,9 @@ def test_runs_that_stay_here(
     for training in (offline, quiet, online):
         training.tell("checkpoint 2")
     assert online.tell("sync wait") == "True"
+    began = time.monotonic()
     assert offline.tell("sync wait") == quiet.tell("sync wait") == "False"
+    assert time.monotonic() - began < 20, "they wait for what never comes"
     assert around.new_agent().command("replicate", "now").returncode == 0  # a look at everything
     for training in (offline, quiet, online):
         training.tell("rows 5")

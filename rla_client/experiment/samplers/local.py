@@ -54,7 +54,7 @@ class LocalSampler(Sampler):
         share = self.factory.quota(num_samples)
         for worker in self._workers:
             worker.start_epoch(itr)
-        return EpisodeBatch.concatenate([collect(worker, share) for worker in self._workers])
+        return self._with_spec([collect(worker, share) for worker in self._workers], self._workers[0].env)
 
     def _obtain_rollouts(
         self, itr: int, count: int, agent_update: object, env_update: object
@@ -62,7 +62,8 @@ class LocalSampler(Sampler):
         self._update(agent_update, env_update)
         for worker in self._workers:
             worker.start_epoch(itr)
-        return EpisodeBatch.concatenate([collect_rollouts(worker, count) for worker in self._workers])
+        batches = [collect_rollouts(worker, count) for worker in self._workers]
+        return self._with_spec(batches, self._workers[0].env)
 
     def env_states(self) -> list[bytes]:
         """Each worker's environment, packed."""

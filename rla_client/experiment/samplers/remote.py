@@ -73,7 +73,7 @@ class RemoteSampler(Sampler):
             agents[:] = self._take_agent(self.factory.spread(agent_update))
         requests = [{**what, "agent": agents[index], "env": envs[index]} for index in range(count)]
         batches: list[EpisodeBatch] = self._ask_all("sample", requests)
-        return EpisodeBatch.concatenate(batches)
+        return self._with_spec(batches, self.env[0] if isinstance(self.env, list) else self.env)
 
     def _keep_env(self, update: Any) -> None:  # noqa: ANN401
         """Have what a worker that must begin afresh needs."""

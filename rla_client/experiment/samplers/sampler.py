@@ -8,9 +8,10 @@ which worker was faster.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any
 
-from rla_client.experiment.episode_batch import EpisodeBatch
+from rla_client.experiment.episode_batch import EnvSpec, EpisodeBatch
 from rla_client.experiment.samplers.factory import WorkerFactory
 
 EXACT_EPOCHS = 1 << 31  # seeds of obtain_exact_episodes, which has no iteration, lie behind all others
@@ -109,6 +110,11 @@ class Sampler(ABC):
         self, itr: int, count: int, agent_update: object, env_update: object
     ) -> EpisodeBatch:
         """What obtain_exact_episodes does, with seeds derived from `itr`."""
+
+    def _with_spec(self, batches: list[EpisodeBatch], env: object) -> EpisodeBatch:
+        """The workers' batches as one, with the spec of `env`; workers of processes do not send theirs."""
+        spec = EnvSpec.of(env, self.factory.max_episode_length)
+        return replace(EpisodeBatch.concatenate(batches), env_spec=spec)
 
     @abstractmethod
     def env_states(self) -> list[bytes]:

@@ -1,13 +1,14 @@
-"""Training processes, and a server their alerts arrive at."""
+"""Training processes, a server their alerts arrive at, and both with agents as one scene."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from alert_receivers import HookServer, Training, serving
+from alert_receivers import HookServer, Scene, Training, serving
 
 from rla_client.places import Places
 
@@ -34,3 +35,15 @@ def train(tmp_path: Path, places: Places) -> Iterator[Callable[[Path], Training]
 def hook() -> Iterator[HookServer]:
     with serving(HookServer()) as server:
         yield server
+
+
+@pytest.fixture
+def scene(
+    tmp_path: Path,
+    hook: HookServer,
+    new_agent: Callable[..., Any],
+    train: Callable[[Path], Training],
+    wait_until: Callable[..., Any],
+) -> Scene:
+    """Nothing runs in it yet but the server."""
+    return Scene(tmp_path, hook, new_agent, train, wait_until)

@@ -252,6 +252,24 @@ def test_a_command_gets_json_on_stdin_and_no_shell(folder: Path) -> None:
     assert not (folder / "x").exists()
 
 
+def test_a_command_sees_little_of_the_agents_environment(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No password that the agent has for something else; what is meant for it, and what it is about."""
+    monkeypatch.setenv("RLA_SFTP_PASSWORD", PASSWORD)
+    monkeypatch.setenv("LC_TIME", "C")
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.setenv("RLA_ALERT_PAGER", "7")
+    send(script(folder, "import json, os; json.dump(dict(os.environ), open('got', 'w'))"), ALERTS * 2, "box")
+    found = json.loads((folder / "got").read_text())
+    known = {"PATH", "HOME", "USER", "LANG", "TZ"}
+    assert {name for name in found if not name.startswith(("RLA_ALERT_", "LC_"))} <= known
+    assert (found["PATH"], found["TZ"], found["LC_TIME"]) == (os.environ["PATH"], "UTC", "C")
+    assert found["RLA_ALERT_PAGER"] == "7"
+    assert (found["RLA_ALERT_CHANNEL"], found["RLA_ALERT_EVENTS"]) == ("run", "test")
+    assert found["RLA_ALERT_SUBJECT"].startswith("[rla] 2 alerts: test message")
+
+
 def test_its_exit_code_and_last_words(folder: Path) -> None:
     text = "import sys; print('x' * 300_000); print('broken thing', file=sys.stderr, flush=True); sys.exit(3)"
     found = refused(script(folder, text))

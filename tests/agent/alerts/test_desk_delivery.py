@@ -6,17 +6,14 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from alert_receivers import (
     HookServer,
+    Scene,
     SmtpServer,
-    Training,
     events,
     free_port,
-    hooked,
     sent,
     serving,
     write_config,
@@ -29,30 +26,24 @@ from rla_client.places import Places
 # -- when something is in the way ---------------------------------------------------------------
 
 
-def test_a_restart_neither_loses_nor_doubles(
-    new_agent: Callable[..., Any],
-    train: Callable[[Path], Training],
-    tmp_path: Path,
-    wait_until: Callable[..., Any],
-) -> None:
+def test_a_restart_neither_loses_nor_doubles(scene: Scene) -> None:
     """The server is down, the agent is killed again and again, even beside new events: each arrives once."""
     port = free_port()
     rules = "- {when: nan, send: chat, interval_s: 0}\n- {when: killed, send: chat}"
-    config = hooked(tmp_path / "p", rules, f"http://127.0.0.1:{port}/hook")
-    agent = new_agent().start()
-    training = train(config)
+    agent = scene.new_agent().start()
+    training = scene.train_with(rules, f"http://127.0.0.1:{port}/hook")
     for round_number in range(3):
         training.say("nan", 1.0)
         if round_number % 2:
             training.say("flush")  # durable, and perhaps noted
         agent.restart()
     training.kill()
-    wait_until(lambda: agent.status()["alerts"]["waiting"] == 4)
+    scene.wait_until(lambda: agent.status()["alerts"]["waiting"] == 4)
     agent.restart()
     assert agent.status()["alerts"]["waiting"] == 4
     with serving(HookServer(port)) as hook:
-        wait_until(lambda: len(events(hook)) == 4, 60, what="all alerts")
-        wait_until(lambda: sent(agent) == 4)
+        scene.wait_until(lambda: len(events(hook)) == 4, 60, what="all alerts")
+        scene.wait_until(lambda: sent(agent) == 4)
         agent.restart()
         agent.stop()
         assert sorted(events(hook)) == ["killed", "nan", "nan", "nan"]
@@ -60,49 +51,40 @@ def test_a_restart_neither_loses_nor_doubles(
         assert len(set(ids)) == 4
 
 
-def test_failures_show_in_status_and_doctor_and_end(
-    agent: Any,
-    train: Callable[[Path], Training],
-    tmp_path: Path,
-    hook: HookServer,
-    wait_until: Callable[..., Any],
-) -> None:
-    hook.answers += [(500, {}), (503, {})] * 20
-    training = train(hooked(tmp_path / "p", "- {when: nan, send: chat}", hook.url + "/t0ken"))
+def test_failures_show_in_status_and_doctor_and_end(agent: Any, scene: Scene) -> None:
+    scene.hook.answers += [(500, {}), (503, {})] * 20
+    training = scene.train_with("- {when: nan, send: chat}", scene.hook.url + "/t0ken")
     training.say("nan")
-    wait_until(lambda: any("HTTP 50" in problem["what"] for problem in agent.status()["problems"]))
+    scene.wait_until(lambda: any("HTTP 50" in problem["what"] for problem in agent.status()["problems"]))
     (problem,) = [p for p in agent.status()["problems"] if "HTTP 50" in p["what"]]
-    assert f"alerts test --config {tmp_path / 'p' / 'rla_config.yaml'}" in problem["mend"]
+    assert f"alerts test --config {scene.project / 'rla_config.yaml'}" in problem["mend"]
     assert "t0ken" not in problem["what"]
     doctor = agent.command("doctor", "--json")
     assert any(
         f["name"] == "agent-problem" and "HTTP" in f["what"] for f in json.loads(doctor.stdout)["findings"]
     )
-    wait_until(lambda: hook.tries >= 2, 40)
-    hook.answers.clear()
-    wait_until(lambda: sent(agent) == 1, 60, what="the next try")
-    assert len(hook.posts) == 1
+    scene.wait_until(lambda: scene.hook.tries >= 2, 40)
+    scene.hook.answers.clear()
+    scene.wait_until(lambda: sent(agent) == 1, 60, what="the next try")
+    assert len(scene.hook.posts) == 1
     assert not [p for p in agent.status()["problems"] if "HTTP" in p["what"]]
 
 
-def test_a_mail_server_that_hangs_holds_up_nothing(
-    new_agent: Callable[..., Any], train: Callable[[Path], Training], tmp_path: Path, hook: HookServer,
-    wait_until: Callable[..., Any],
-) -> None:  # fmt: skip
+def test_a_mail_server_that_hangs_holds_up_nothing(scene: Scene) -> None:
     """Neither rows nor flush nor status nor the other channel; stop waits a few seconds at most."""
     with serving(SmtpServer()) as smtp:
         smtp.hang.set()
         channels = f"""
             mail: {{kind: email, to: me@example.org, server: localhost, port: {smtp.port}, security: none,
                    timeout_s: 600}}
-            chat: {{kind: slack, url: '{hook.url}'}}"""
-        config = write_config(tmp_path / "p", "- {when: nan, send: [mail, chat], interval_s: 0}", channels)
-        agent = new_agent().start()
-        training = train(config)
+            chat: {{kind: slack, url: '{scene.hook.url}'}}"""
+        config = write_config(scene.project, "- {when: nan, send: [mail, chat], interval_s: 0}", channels)
+        agent = scene.new_agent().start()
+        training = scene.train(config)
         training.say("nan")
-        wait_until(lambda: smtp.connections and len(hook.posts) == 1)
+        scene.wait_until(lambda: smtp.connections and len(scene.hook.posts) == 1)
         training.say(1.0, "nan", "flush")
-        wait_until(lambda: len(hook.posts) == 2, what="the other channel")
+        scene.wait_until(lambda: len(scene.hook.posts) == 2, what="the other channel")
         assert agent.status()["alerts"]["waiting"] == 2
         began = time.monotonic()
         assert agent.stop() == 0
@@ -110,65 +92,49 @@ def test_a_mail_server_that_hangs_holds_up_nothing(
     training.kill()
 
 
-def test_a_mass_of_alerts_is_one_message(
-    new_agent: Callable[..., Any],
-    train: Callable[[Path], Training],
-    tmp_path: Path,
-    wait_until: Callable[..., Any],
-) -> None:
+def test_a_mass_of_alerts_is_one_message(scene: Scene) -> None:
     port = free_port()
     rules = "- {when: nan, send: chat, interval_s: 0}"
-    agent = new_agent().start()
-    training = train(hooked(tmp_path / "p", rules, f"http://127.0.0.1:{port}/"))
+    agent = scene.new_agent().start()
+    training = scene.train_with(rules, f"http://127.0.0.1:{port}/")
     for _ in range(12):
         training.say("nan", 1.0)
-    wait_until(lambda: agent.status()["alerts"]["waiting"] == 12)
+    scene.wait_until(lambda: agent.status()["alerts"]["waiting"] == 12)
     with serving(HookServer(port)) as hook:
-        wait_until(lambda: len(events(hook)) == 12, 60, what="all")
+        scene.wait_until(lambda: len(events(hook)) == 12, 60, what="all")
         assert len(hook.posts) == 1
 
 
-def test_what_comes_too_often_is_told_at_the_end_of_the_interval(
-    agent: Any,
-    train: Callable[[Path], Training],
-    tmp_path: Path,
-    hook: HookServer,
-    wait_until: Callable[..., Any],
-) -> None:
-    training = train(hooked(tmp_path / "p", "- {when: nan, send: chat, interval_s: 4}", hook.url))
+def test_what_comes_too_often_is_told_at_the_end_of_the_interval(agent: Any, scene: Scene) -> None:
+    training = scene.train_with("- {when: nan, send: chat, interval_s: 4}")
     training.say("nan")
-    wait_until(lambda: len(hook.posts) == 1)
+    scene.wait_until(lambda: len(scene.hook.posts) == 1)
     training.say(1, "nan", 1, "nan", 1, "nan")
-    wait_until(lambda: len(hook.posts) == 2, what="the end of the interval")
-    assert hook.bodies[1]["alerts"][0]["held_back"] == 2
-    assert "2 more like this" in hook.bodies[1]["text"]
-    wait_until(lambda: agent.status()["alerts"]["waiting"] == 0)
-    assert len(hook.posts) == 2
+    scene.wait_until(lambda: len(scene.hook.posts) == 2, what="the end of the interval")
+    assert scene.hook.bodies[1]["alerts"][0]["held_back"] == 2
+    assert "2 more like this" in scene.hook.bodies[1]["text"]
+    scene.wait_until(lambda: agent.status()["alerts"]["waiting"] == 0)
+    assert len(scene.hook.posts) == 2
 
 
-def test_a_stop_sends_what_has_just_happened(
-    new_agent: Callable[..., Any], train: Callable[[Path], Training], tmp_path: Path, hook: HookServer
-) -> None:
+def test_a_stop_sends_what_has_just_happened(scene: Scene) -> None:
     """As in a batch job, where agent and job end together."""
-    agent = new_agent().start()
-    training = train(hooked(tmp_path / "p", "- {when: killed, send: chat}", hook.url))
+    agent = scene.new_agent().start()
+    training = scene.train_with("- {when: killed, send: chat}")
     os.kill(agent.pid, signal.SIGSTOP)
     training.kill()
     assert agent.stop() == 0
-    if not events(hook):  # the lock was not looked at before the end: the next agent tells
+    if not events(scene.hook):  # the lock was not looked at before the end: the next agent tells
         agent.start()
         agent.stop()
-    assert events(hook) == ["killed"]
+    assert events(scene.hook) == ["killed"]
 
 
-def test_a_damaged_database_of_alerts_is_put_aside(
-    new_agent: Callable[..., Any], train: Callable[[Path], Training], tmp_path: Path, hook: HookServer,
-    wait_until: Callable[..., Any], places: Places,
-) -> None:  # fmt: skip
+def test_a_damaged_database_of_alerts_is_put_aside(scene: Scene, places: Places) -> None:
     (places.state / "alerts.db").write_bytes(b"no database" * 1000)
-    new_agent().start()
-    train(hooked(tmp_path / "p", "- {when: nan, send: chat}", hook.url)).say("nan")
-    wait_until(lambda: events(hook) == ["nan"])
+    scene.new_agent().start()
+    scene.train_with("- {when: nan, send: chat}").say("nan")
+    scene.arrive("nan")
     assert (places.state / "alerts.db.broken").exists()
 
 

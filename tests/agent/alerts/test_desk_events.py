@@ -7,7 +7,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ from typing import Any
 import pytest
 from alert_receivers import (
     HookServer,
+    Scene,
     SmtpServer,
-    Training,
     events,
     hooked,
     make_certificate,
@@ -34,33 +33,28 @@ PASSWORD = "hunter2-secret"
 # -- runs ---------------------------------------------------------------------------------------
 
 
-def test_a_killed_run_by_mail(
-    new_agent: Callable[..., Any],
-    train: Callable[[Path], Training],
-    tmp_path: Path,
-    wait_until: Callable[..., Any],
-) -> None:
+def test_a_killed_run_by_mail(scene: Scene) -> None:
     """SIGKILL of the training process; the mail goes over TLS with a login, the password nowhere else."""
-    pair = make_certificate(tmp_path)
-    project = tmp_path / "project"
+    pair = make_certificate(scene.folder)
+    project = scene.folder / "project"
     with serving(SmtpServer(server_context(pair), password=PASSWORD)) as smtp:
         channel = f"""
             mail: {{kind: email, to: [me@example.org], sender: rla@example.org, server: localhost,
                    port: {smtp.port}, username: me, credentials_file: ../secret, ca_file: ../cert.pem}}"""
         config = write_config(project, "- {when: [killed, failed], send: mail}", channel)
-        (tmp_path / "secret").write_text(PASSWORD)
-        (tmp_path / "secret").chmod(0o600)
-        agent = new_agent().start()
-        training = train(config)
+        (scene.folder / "secret").write_text(PASSWORD)
+        (scene.folder / "secret").chmod(0o600)
+        agent = scene.new_agent().start()
+        training = scene.train(config)
         training.say(2.0)
         training.kill()
-        wait_until(lambda: smtp.mails)
+        scene.wait_until(lambda: smtp.mails)
         (message,) = smtp.mails
         assert message["Subject"].startswith("[rla] killed: table ")
         assert message["Subject"].endswith("&seed=3")
         assert "the process ended without closing the run" in message.get_content()
-        assert str(tmp_path / "data") in message.get_content().replace("=\n", "")
-        wait_until(lambda: sent(agent) == 1)
+        assert str(scene.folder / "data") in message.get_content().replace("=\n", "")
+        scene.wait_until(lambda: sent(agent) == 1)
         assert agent.stop() == 0
         assert len(smtp.mails) == 1
     for path in agent.places.state.rglob("*"):
@@ -69,87 +63,66 @@ def test_a_killed_run_by_mail(
     assert PASSWORD not in agent.log.read_text()
 
 
-def test_each_end_of_a_run(
-    new_agent: Callable[..., Any],
-    train: Callable[[Path], Training],
-    tmp_path: Path,
-    hook: HookServer,
-    wait_until: Callable[..., Any],
-) -> None:
-    config = hooked(tmp_path / "p", "- {when: [failed, finished, stalled], send: chat}", hook.url)
-    new_agent("--config", str(config)).start()
-    (tmp_path / "other-name").symlink_to(tmp_path / "p")
-    failing, finishing = train(config), train(tmp_path / "other-name" / config.name)
-    wait_until(lambda: events(hook).count("stalled") == 2, what="stalled")
+def test_each_end_of_a_run(scene: Scene) -> None:
+    config = scene.configure("- {when: [failed, finished, stalled], send: chat}")
+    scene.new_agent("--config", str(config)).start()
+    (scene.folder / "other-name").symlink_to(scene.project)
+    failing, finishing = scene.train(config), scene.train(scene.folder / "other-name" / config.name)
+    scene.wait_until(lambda: events(scene.hook).count("stalled") == 2, what="stalled")
     failing.say("raise")
     finishing.end()
-    wait_until(lambda: sorted(events(hook)) == ["failed", "finished", "stalled", "stalled"], what="ends")
-    told = next(a for body in hook.bodies for a in body["alerts"] if a["event"] == "failed")
+    scene.arrive("failed", "finished", "stalled", "stalled", what="ends")
+    told = next(a for body in scene.hook.bodies for a in body["alerts"] if a["event"] == "failed")
     assert "it went wrong" in told["text"]
     assert told["run"]["state"] == "failed"
     assert json.loads((Path(told["run"]["log_folder"]) / "run.json").read_text())["state"] == "failed"
 
 
-def test_the_agents_own_rules_hold_for_all_runs_of_their_tables(
-    new_agent: Callable[..., Any], train: Callable[[Path], Training], tmp_path: Path, hook: HookServer,
-    wait_until: Callable[..., Any],
-) -> None:  # fmt: skip
+def test_the_agents_own_rules_hold_for_all_runs_of_their_tables(scene: Scene) -> None:
     rules = "- {when: killed, send: chat, table: 'ta*'}\n- {when: failed, send: chat, table: other}"
-    own = hooked(tmp_path / "own", rules, hook.url)
-    plain = tmp_path / "plain.yaml"
+    own = hooked(scene.folder / "own", rules, scene.hook.url)
+    plain = scene.folder / "plain.yaml"
     plain.write_text("LOG_USED: [csv]\n")
-    new_agent("--config", str(own)).start()
-    killed, failed = train(plain), train(plain)
+    scene.new_agent("--config", str(own)).start()
+    killed, failed = scene.train(plain), scene.train(plain)
     failed.say("raise")
     failed.process.wait()
     killed.kill()
-    wait_until(lambda: events(hook) == ["killed"])
+    scene.arrive("killed")
 
 
 # -- metrics ------------------------------------------------------------------------------------
 
 
-def test_metrics(
-    agent: Any,
-    train: Callable[[Path], Training],
-    tmp_path: Path,
-    hook: HookServer,
-    wait_until: Callable[..., Any],
-) -> None:
+def test_metrics(agent: Any, scene: Scene) -> None:
     rules = """
         - {when: nan, send: chat, once: true}
         - {when: above, metric: a, value: 10, rows: 3, send: chat, interval_s: 0}
         - {when: below, metric: "b*", value: 0, send: chat}
     """
-    training = train(hooked(tmp_path / "p", rules, hook.url))
+    training = scene.train_with(rules)
     training.say(11, 11, 1, 11, 11)
     training.say("flush")
     training.say(11, 11, "nan", 11, "nan", -5)
-    wait_until(lambda: len(events(hook)) == 2)
-    by_event = {alert["event"]: alert for body in hook.bodies for alert in body["alerts"]}
+    scene.wait_until(lambda: len(events(scene.hook)) == 2)
+    by_event = {alert["event"]: alert for body in scene.hook.bodies for alert in body["alerts"]}
     assert by_event["above"]["time_step"] == 7, "the third row in a row"
     assert by_event["above"]["metrics"] == {"a": 11.0}
     assert by_event["nan"]["metrics"] == {"a": "nan"}
     training.say(1, 11, 11, 11)
-    wait_until(lambda: events(hook).count("above") == 2, what="it comes to that again")
-    assert events(hook).count("nan") == 1
+    scene.wait_until(lambda: events(scene.hook).count("above") == 2, what="it comes to that again")
+    assert events(scene.hook).count("nan") == 1
     del agent
 
 
-def test_rules_that_change_while_the_run_goes_on(
-    agent: Any,
-    train: Callable[[Path], Training],
-    tmp_path: Path,
-    hook: HookServer,
-    wait_until: Callable[..., Any],
-) -> None:
-    config = hooked(tmp_path / "p", "- {when: above, metric: a, value: 100, send: chat}", hook.url)
-    training = train(config)
+def test_rules_that_change_while_the_run_goes_on(agent: Any, scene: Scene) -> None:
+    config = scene.configure("- {when: above, metric: a, value: 100, send: chat}")
+    training = scene.train(config)
     training.say(50)
-    hooked(tmp_path / "p", "- {when: above, metric: a, value: 10, send: chat}", hook.url)
-    wait_until(lambda: training.say(50) or events(hook) == ["above"], 30, what="the new rule")
+    scene.configure("- {when: above, metric: a, value: 10, send: chat}")
+    scene.wait_until(lambda: training.say(50) or events(scene.hook) == ["above"], 30, what="the new rule")
     config.write_text("AGENT: {alerts: {rules: 7}}\n")
-    wait_until(
+    scene.wait_until(
         lambda: any("must be a list" in p["what"] for p in agent.status()["problems"]), 30, what="the fault"
     )
 
@@ -157,52 +130,39 @@ def test_rules_that_change_while_the_run_goes_on(
 # -- the machine --------------------------------------------------------------------------------
 
 
-def test_a_disk_that_is_low(
-    new_agent: Callable[..., Any],
-    tmp_path: Path,
-    hook: HookServer,
-    wait_until: Callable[..., Any],
-    places: Places,
-) -> None:
+def test_a_disk_that_is_low(scene: Scene, places: Places) -> None:
     """Once, although it stays low and the agent is restarted."""
-    config = hooked(tmp_path / "p", f"- {{when: disk_low, free_bytes: {1 << 60}, send: chat}}", hook.url)
-    agent = new_agent("--config", str(config)).start()
-    wait_until(lambda: events(hook) == ["disk_low"])
-    assert hook.bodies[0]["alerts"][0]["subject"] == str(places.state)
-    wait_until(lambda: sent(agent) == 1)
+    config = scene.configure(f"- {{when: disk_low, free_bytes: {1 << 60}, send: chat}}")
+    agent = scene.new_agent("--config", str(config)).start()
+    scene.arrive("disk_low")
+    assert scene.hook.bodies[0]["alerts"][0]["subject"] == str(places.state)
+    scene.wait_until(lambda: sent(agent) == 1)
     agent.restart()
-    wait_until(lambda: agent.status()["alerts"]["rules"] == 1)
+    scene.wait_until(lambda: agent.status()["alerts"]["rules"] == 1)
     assert agent.stop() == 0
-    assert events(hook) == ["disk_low"]
+    assert events(scene.hook) == ["disk_low"]
 
 
-def test_replication_that_is_parked(
-    new_agent: Callable[..., Any], train: Callable[[Path], Training], tmp_path: Path, hook: HookServer,
-    wait_until: Callable[..., Any],
-) -> None:  # fmt: skip
+def test_replication_that_is_parked(scene: Scene) -> None:
     """The master's folder is not there: replication stops and says so."""
-    project = tmp_path / "p"
-    config = hooked(project, "- {when: replication_parked, send: chat}", hook.url)
-    remote = (
-        f"REMOTE_SETTING: {{file_transfer_protocol: folder, remote_data_root: {tmp_path / 'gone' / 'x'}}}\n"
-    )
+    config = scene.configure("- {when: replication_parked, send: chat}")
+    gone = scene.folder / "gone"
+    remote = f"REMOTE_SETTING: {{file_transfer_protocol: folder, remote_data_root: {gone}/x}}\n"
     config.write_text("SEND_LOG_FILE: true\n" + remote + config.read_text())
-    agent = new_agent().start()
-    train(config).say(1.0)
-    wait_until(lambda: events(hook) == ["replication_parked"], 60)
+    agent = scene.new_agent().start()
+    scene.train(config).say(1.0)
+    scene.arrive("replication_parked", deadline_s=60)
     agent.stop()
-    assert str(tmp_path / "gone") in hook.bodies[0]["text"]
+    assert str(gone) in scene.hook.bodies[0]["text"]
 
 
 # -- none of it where none of it is wanted ------------------------------------------------------
 
 
-def test_without_rules_there_is_nothing(
-    agent: Any, train: Callable[[Path], Training], tmp_path: Path
-) -> None:
-    config = tmp_path / "rla_config.yaml"
+def test_without_rules_there_is_nothing(agent: Any, scene: Scene) -> None:
+    config = scene.folder / "rla_config.yaml"
     config.write_text("LOG_USED: [csv]\n")
-    training = train(config)
+    training = scene.train(config)
     training.say("nan", "flush")
     assert not (agent.places.state / "alerts.db").exists()
     assert agent.status()["alerts"] == {"rules": 0, "waiting": 0, "channels": [], "recent": []}
@@ -212,22 +172,20 @@ def test_without_rules_there_is_nothing(
         assert database.execute("SELECT count(*) FROM firings").fetchone() == (0,)
 
 
-def test_a_command_of_a_file_that_others_can_write_is_not_run(
-    agent: Any, train: Callable[[Path], Training], tmp_path: Path, wait_until: Callable[..., Any]
-) -> None:
+def test_a_command_of_a_file_that_others_can_write_is_not_run(agent: Any, scene: Scene) -> None:
     config = write_config(
-        tmp_path / "p",
+        scene.project,
         "- {when: nan, send: run}",
-        f"run: {{kind: command, command: [touch, {tmp_path}/ran]}}",
+        f"run: {{kind: command, command: [touch, {scene.folder}/ran]}}",
     )
     config.chmod(0o666)
-    training = train(config)
+    training = scene.train(config)
     training.say("nan")
-    wait_until(lambda: any("can be written by others" in p["what"] for p in agent.status()["problems"]))
-    assert not (tmp_path / "ran").exists()
+    scene.wait_until(lambda: any("can be written by others" in p["what"] for p in agent.status()["problems"]))
+    assert not (scene.folder / "ran").exists()
     config.chmod(0o644)
     os.utime(config)
-    wait_until((tmp_path / "ran").exists, 40)
+    scene.wait_until((scene.folder / "ran").exists, 40)
 
 
 # -- the commands -------------------------------------------------------------------------------
@@ -262,16 +220,10 @@ def test_the_test_message(tmp_path: Path, places: Places, hook: HookServer) -> N
     del places
 
 
-def test_show_tells_what_was_sent(
-    agent: Any,
-    train: Callable[[Path], Training],
-    tmp_path: Path,
-    hook: HookServer,
-    wait_until: Callable[..., Any],
-) -> None:
-    config = hooked(tmp_path / "p", "- {when: nan, metric: 'a*', send: chat}", hook.url)
-    train(config).say("nan")
-    wait_until(lambda: sent(agent) == 1)
+def test_show_tells_what_was_sent(agent: Any, scene: Scene) -> None:
+    config = scene.configure("- {when: nan, metric: 'a*', send: chat}")
+    scene.train(config).say("nan")
+    scene.wait_until(lambda: sent(agent) == 1)
     shown = cli("show", "--config", str(config)).stdout
     assert "NaN in a* → chat" in shown
     assert "channel chat: 1 sent, 0 wait" in shown

@@ -13,7 +13,7 @@ import pytest
 
 from rla_agent.replicate.fetch_run import Question, _fetch
 from rla_agent.replicate.folder import FolderSession
-from rla_client.errors import FetchError
+from rla_client.errors import FetchError, StillWrittenError
 from rla_client.pruned import FETCHED_MARK
 
 TABLE = "deep/table"
@@ -74,7 +74,7 @@ def test_none_after_one_that_has_finished_or_without_a_checkpoint(master: Path, 
 
 def test_one_that_lives_is_refused_and_one_that_is_silent_is_not(master: Path, tmp_path: Path) -> None:
     write(master, NEWER, "running", (10,))
-    with pytest.raises(FetchError, match="still being written on a"):
+    with pytest.raises(StillWrittenError, match="still being written on a"):
         ask(master, tmp_path / "data")
     assert not (tmp_path / "data").exists()
     write(master, NEWER.replace("/21/", "/22/"), "running", (10,), updated=time.time() - 1000)

@@ -169,6 +169,29 @@ def test_restored_it_is_sent_again(sent: Node, master: Sshd) -> None:
     wait_until((master.root / "results" / ITEM / "later.txt").exists, 20, "a file sent after the restore")
 
 
+def test_one_that_the_master_never_had_can_be_allowed_again(sent: Node, master: Sshd) -> None:
+    """Removed before it was sent, brought back from the trash here, and wanted there after all."""
+    sent.stop()
+    late = "task/2026/11/21/09-30-05-000001_10.0.0.5_&"
+    sent.run(late, "finished")
+    done = rla(sent, "rm", late, "--master", "--yes", "--data-root", str(sent.root))
+    assert done.returncode == 0, done.stderr
+    assert "had nothing of these runs" in done.stdout
+    assert f"rla-agent transfer allow --config {sent.config} '{late}'" in done.stdout
+    name = trash_entries(sent.root)[0].name
+    assert rla(sent, "trash", "restore", name, "-d", str(sent.root)).returncode == 0
+    sent.start()
+    looked_at_everything(sent, master)
+    assert of_item(tree(master.root), late) == {}
+    allowed = transfer(sent, "allow", late, "--config", str(sent.config))
+    assert allowed.returncode == 0, allowed.stderr
+    assert "took 1 tombstone(s) off sftp://" in allowed.stdout
+    wait_until((master.root / "log" / late / "run.json").exists, 40, "the run on the master")
+    again = transfer(sent, "allow", late, "--config", str(sent.config))
+    assert "has no tombstone of these runs" in again.stdout
+    assert transfer(sent, "allow", "../x", "--config", str(sent.config)).returncode == 2
+
+
 def test_a_run_that_is_written_is_refused(tmp_path: Path) -> None:
     log = tmp_path / "log" / ITEM
     log.mkdir(parents=True)

@@ -1,21 +1,18 @@
-"""A look-alike of an RLA database that the tests write, and the original's own data where it is there."""
+"""A database as our agent writes it, that the tests fill, and `rla` in a process of its own."""
 
 from __future__ import annotations
 
 import json
 import os
-import pickle
-import shutil
 import subprocess
 import sys
 import time
-import types
-from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
 import pytest
+from legacy_database import old_pickle
 
 MakeRun = Callable[..., str]
 TESTS = Path(__file__).resolve().parents[3]
@@ -26,19 +23,6 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     monkeypatch.setenv("RLA_STATE_DIR", str(tmp_path_factory.mktemp("state")))
     monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.delenv("RLA_DATA_ROOT", raising=False)
-
-
-@pytest.fixture
-def legacy(tmp_path: Path) -> Path:
-    """A writable copy of databases that the original wrote."""
-    source = Path(os.environ.get("RLA_LEGACY_DATA", TESTS.parent / "shared" / "legacy" / "data_root"))
-    if not source.is_dir():
-        pytest.skip(f"no data of the original at {source}; set RLA_LEGACY_DATA")
-    target = tmp_path / "legacy"
-    shutil.copytree(source, target, copy_function=shutil.copyfile)
-    for folder, _, _ in os.walk(target):
-        os.chmod(folder, 0o755)
-    return target
 
 
 @pytest.fixture
@@ -116,39 +100,10 @@ def write_run(  # noqa: C901, PLR0913 - one option for each thing a test varies
     return index
 
 
-@pytest.fixture
-def old_pickle() -> Callable[..., bytes]:
+@pytest.fixture(name="old_pickle")
+def old_pickle_fixture() -> Callable[..., bytes]:
     """The bytes of an archived manager as the original's dill writes them."""
-    return write_old_pickle
-
-
-def write_old_pickle(protocol: int = 2, **state: object) -> bytes:
-    modules = {}
-    for name in ("RLA", "RLA.easy_log", "RLA.easy_log.tester", "RLA.easy_log.time_step"):
-        modules[name] = types.ModuleType(name)
-    tester = type("Tester", (), {"__module__": "RLA.easy_log.tester"})
-    holder = type("TimeStepHolder", (), {"__module__": "RLA.easy_log.time_step"})
-    modules["RLA.easy_log.tester"].Tester = tester  # type: ignore[attr-defined]
-    modules["RLA.easy_log.time_step"].TimeStepHolder = holder  # type: ignore[attr-defined]
-    manager = tester()
-    manager.__dict__.update(
-        hyper_param={"lr": 0.1, "nested": {"a": [1, 2]}},
-        hyper_param_record=["lr=0.1", "lr=0.1"],
-        custom_data={"best": deque([1.5, 2.5], maxlen=3)},
-        record_date=datetime(2021, 3, 4, 5, 6, 7, 8),  # noqa: DTZ001 - as the original
-        info="&lr=0.1&lr=0.1",
-        task_name="old_task",
-        root="/somewhere",
-        time_step_holder=holder(),
-        private_config={"REMOTE_SETTING": {"ftp_server": "h", "password": "not to be seen"}},
-    )
-    manager.__dict__.update(state)
-    sys.modules.update(modules)
-    try:
-        return pickle.dumps(manager, protocol)
-    finally:
-        for name in modules:
-            del sys.modules[name]
+    return old_pickle
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ def test_floats_come_back_bit_for_bit(values: list[float]) -> None:
         file.write("x,y\n" + "".join(f"{value!r},1\n" for value in values))
         file.flush()
         found = read_columns(file.name, ["x"])["x"].tolist()
-        sampled = sample_rows(file.name, ["x"])["x"]
+        sampled = sample_rows(file.name, ["x"]).columns["x"]
     assert [repr(value) for value in found] == [repr(value) for value in values]
     assert [repr(value) for value in sampled] == [repr(value) for value in values]
 
@@ -85,7 +85,9 @@ def test_a_file_that_is_no_table_is_named(tmp_path: Path) -> None:
 def test_a_large_table_is_sampled_from_end_to_end(tmp_path: Path) -> None:
     path = tmp_path / "progress.csv"
     path.write_text("x,time-step\n" + "".join(f"{step}.5,{step}\n" for step in range(200_000)))
-    steps = sample_rows(path, ["time-step"], points=100)["time-step"]
+    sample = sample_rows(path, ["time-step"], points=100)
+    assert (sample.rows, sample.whole) == (100, False)
+    steps = [step for step in sample.columns["time-step"] if step is not None]
     assert len(steps) == 100
     assert steps == sorted(steps)
     assert steps[0] == 0

@@ -122,6 +122,53 @@ def test_a_folder_that_dowel_wrote(root: Path) -> None:
     assert Path(run.folder("log"), "log.txt").read_text() == text
 
 
+def write_launched(folder: Path, state: str) -> Path:
+    """A folder as our own launcher leaves it, beside what the agent wrote."""
+    log = folder / "search_seed=3"
+    (log / "tb" / "events").mkdir(parents=True)
+    (log / "progress.csv").write_text("loss,time-step,timestamp\n0.5,1,1010.0\n0.25,2,1020.0\n")
+    (log / "variant.json").write_text('{"seed": 3}')
+    (log / "tb" / "events" / "events.out.tfevents.1.box").write_bytes(b"")
+    about = {"format": 1, "run_id": "ab", "state": state, "reason": "why", "exit_code": 3, "host": "box"}
+    about |= {"opened": 1000.0, "last_row": 1020.0, "closed": 1060.0, "updated": 1060.0}
+    about |= {"streams": ["ab-1"], "parent": {"run": "x"}, "table": "", "index": "", "time_step": 2}
+    (log / "run.json").write_text(json.dumps(about))
+    return log
+
+
+def test_the_state_of_our_own_launchers_runs_is_kept(root: Path, tmp_path: Path) -> None:
+    log = write_launched(tmp_path / "data", "failed")
+    assert len(run_import(root, "garage", tmp_path / "data")[0]) == 1
+    run = open_database(root).find("@last")
+    assert (run.state, run.record.host, run.record.opened, run.record.duration_s) == (
+        "failed",
+        "box",
+        1000,
+        60,
+    )
+    about = json.loads(Path(run.folder("log"), "run.json").read_text())
+    assert (about["reason"], about["exit_code"]) == ("why", 3)
+    assert not {"run_id", "streams", "parent", "table"} & set(about)  # a copy that nobody goes on in
+    assert len(list(Path(run.folder("log"), "tb", "events").iterdir())) == 1
+    (log / "progress.csv").touch()
+    assert run_import(root, "garage", tmp_path / "data") == ([], [run.index], [])
+
+
+def test_what_was_running_is_unknown_and_can_be_removed(root: Path, tmp_path: Path) -> None:
+    write_launched(tmp_path / "data", "running")
+    run_import(root, "garage", tmp_path / "data")
+    run = open_database(root).find("@last")
+    assert run.state == "unknown"
+    assert not run.record.is_live(1061.0)
+
+
+def test_a_broken_run_file_is_told_and_imports_nothing(root: Path, tmp_path: Path) -> None:
+    (write_launched(tmp_path / "data", "failed") / "run.json").write_text('{"state": ')
+    made, _, (problem,) = run_import(root, "garage", tmp_path / "data")
+    assert made == []
+    assert "run.json" in problem
+
+
 def test_hparams_and_every_value_of_torchs_writer(root: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     import numpy as np

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from legacy_database import LEGACY_TABLE, cells, entries
 
 from rla_client.database import open as open_database
 from rla_client.database.choosing import match_runs, parse_since
@@ -154,7 +155,9 @@ def test_the_originals_data(legacy: Path) -> None:
     database = open_database(legacy)
     assert database.tables() == ["sb3_ppo", "sb_ppo_tf", "test_manger_demo_task"]
     frame = database.runs()
-    assert len(frame) == 39
+    assert len(frame) == len(entries(legacy, "log", "*/*/*/*/*"))
     assert database.find("15-03-03").hyper_param.env == "CartPole-v1"
-    assert len(database.records(where="input_size == 16")) == 37
-    assert len(database.curves(frame, "perf/mse")) == 2136
+    assert len(database.records(where="input_size == 16")) == len(
+        entries(legacy, "log", f"{LEGACY_TABLE}/*/*/*/*")
+    )
+    assert len(database.curves(frame, "perf/mse")) == cells(legacy, "perf/mse") > 50

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from typing import Any
 
@@ -38,6 +39,17 @@ class Counting(gymnasium.Env):
 
     def _observation(self) -> Any:
         return np.array([self.drawn, self.steps], dtype=np.float32)
+
+
+class Locked(Counting):
+    """Cannot be pickled, but made again from its spec."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+gymnasium.register("Locked-v0", entry_point=Locked)
 
 
 class Crashing(Counting):

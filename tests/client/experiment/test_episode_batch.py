@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -90,3 +91,19 @@ def test_padding_and_garages_lists() -> None:
     assert (
         len(EpisodeBatch.concatenate(one, one)) == len(EpisodeBatch.concatenate([one, one])) == 2 * len(one)
     )
+
+
+def test_padding_of_all_that_a_step_has() -> None:
+    one = batch(3, 1, 2)
+    valid = one.valids == 1
+    assert np.array_equal(one.padded_next_observations[valid], one.next_observations)
+    assert np.array_equal(one.padded_step_types[valid], one.step_types)
+    assert one.padded_step_types.dtype == np.int8
+    assert one.padded_env_infos["x"].tolist() == [[0, 1, 2], [0, 0, 0], [0, 1, 0]]
+    texts = np.array(["a", {"b": 1}, None, "c", "d", "e"], dtype=object)
+    given = replace(one, agent_infos={"u": np.ones((6, 2)), "o": texts}, env_spec="spec")
+    assert given.padded_agent_infos["u"].shape == (3, 3, 2)
+    assert given.padded_agent_infos["o"][1].tolist() == ["c", None, None]
+    assert [part.env_spec for part in given.split()] == ["spec"] * 3
+    assert EpisodeBatch.concatenate(given, one).env_spec == "spec"
+    assert EpisodeBatch.from_list("other", given.to_list()).env_spec == "other"

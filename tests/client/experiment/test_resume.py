@@ -107,6 +107,28 @@ def test_killed_and_resumed_at_every_epoch(tmp_path: Path, epoch: int) -> None:
     killed_and_resumed(tmp_path, "snapshot_mode='last'", epoch)
 
 
+def test_killed_and_resumed_with_workers_and_a_snapshot_now_and_then(tmp_path: Path) -> None:
+    options = "snapshot_mode='gap_overwrite', snapshot_gap=3"
+    found = []
+    for name, epoch_s in (("whole", 0.0), ("killed", 0.1)):
+        path = launchers.write(tmp_path / name, options, calls=f"search(epochs=8, epoch_s={epoch_s})")
+        text = path.read_text().replace(
+            "epoch_s), env)", "epoch_s), env, MultiprocessingSampler, n_workers=2)"
+        )
+        path.write_text(text.replace("import LocalRunner", "import MultiprocessingSampler, LocalRunner"))
+        if name == "whole":
+            launchers.run(path)
+        else:
+            kill_at(path, random.randint(3, 5))  # past the first snapshot's epoch, before the last's
+            assert [one.name for one in only(path.parent).glob("*.pkl")] == ["params.pkl"]
+            assert commands.resume(only(path.parent)) == 0
+        folder = only(path.parent)
+        settle(folder)
+        found.append((launchers.rows(folder), last_policy(folder, "params.pkl")))
+    assert len(found[0][0]) == 8
+    assert found[0] == found[1]
+
+
 def killed_and_resumed(tmp_path: Path, options: str, epoch: int) -> None:
     whole = uninterrupted(tmp_path)
     path = launchers.write(tmp_path / "killed", options, calls="search(epoch_s=0.02)")

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -21,6 +22,7 @@ from rla_client.experiment import (
     LocalSampler,
     MultiprocessingSampler,
     SnapshotConfig,
+    Snapshotter,
     Trainer,
     set_seed,
     tabular,
@@ -206,3 +208,16 @@ def test_an_epoch_costs_less_than_a_millisecond(tmp_path: Path) -> None:
 
     runner = runner_in(tmp_path, Empty(), "none")
     assert runner.train(1000, 8) / 1000 < 0.001
+
+
+def test_an_environment_that_cannot_be_pickled_is_one_in_the_snapshot(tmp_path: Path) -> None:
+    set_seed(1)
+    runner = LocalRunner(SnapshotConfig(str(tmp_path), "last", 1))
+    runner.setup(Algo(), gymnasium.make("Locked-v0"))
+    runner.train(2, 8)
+    saved = Snapshotter().load(tmp_path)["env"]
+    assert saved.reset(seed=1)[0].shape == (2,)
+    assert saved.step(0)[1] == 1.0
+    runner = LocalRunner(SnapshotConfig(str(tmp_path), "last", 1))
+    runner.restore(tmp_path)
+    assert runner.get_env_copy().reset(seed=1)[0].shape == (2,)

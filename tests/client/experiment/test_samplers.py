@@ -75,6 +75,16 @@ def test_a_limit_of_steps_is_a_timeout() -> None:
     assert sampler.obtain_samples(0, 3).step_types.tolist() == [0, 1, StepType.TIMEOUT]
 
 
+@pytest.mark.parametrize("cls", [LocalSampler, MultiprocessingSampler])
+def test_batches_know_what_the_environment_takes_and_gives(cls: Any) -> None:
+    sampler = cls(Alternating(), Counting(), seed=1, n_workers=2, max_episode_length=3)
+    for batch in (sampler.obtain_samples(0, 10), sampler.obtain_exact_episodes(1)):
+        assert batch.env_spec.observation_space == Counting.observation_space
+        assert batch.env_spec.action_space == Counting.action_space
+        assert batch.env_spec.max_episode_length == 3
+    sampler.shutdown_worker()
+
+
 def test_a_plain_function_is_a_policy() -> None:
     sampler = LocalSampler(lambda observation: 1, Counting(), worker_factory=factory(n_workers=1))
     assert sampler.obtain_samples(0, 1).actions.tolist() == [1] * 5

@@ -157,3 +157,17 @@ def test_without_threads_the_caller_writes(tmp_path: Path, monkeypatch: pytest.M
     shots.save_itr_params(3, {"itr": 3})
     assert shots.wait(10)
     assert [shots.load(itr=itr)["itr"] for itr in range(4)] == [0, 1, 2, 3]
+
+
+def test_last_of_a_copied_folder_goes_by_what_the_files_say(tmp_path: Path) -> None:
+    shots = Snapshotter(tmp_path / "shots", "gap_and_last", 5)
+    for itr in range(8):
+        shots.save_itr_params(itr, {"itr": itr})
+    assert shots.wait(10)
+    numbered, last = tmp_path / "shots" / "itr_5.pkl", tmp_path / "shots" / "params.pkl"
+    os.utime(last, (1, 1))  # as a copy leaves it that came to params.pkl first
+    assert shots.load()["itr"] == 7
+    numbered.write_bytes(cloudpickle.dumps({"itr": "garage's own"}))  # without a footer: the time counts
+    assert shots.load()["itr"] == "garage's own"
+    os.utime(numbered, (0, 0))
+    assert shots.load()["itr"] == 7

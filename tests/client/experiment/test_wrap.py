@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from rla_client.places import Places
 
@@ -25,7 +26,7 @@ import launchers
 from rla_client import logger as rla_logger
 from rla_client import time_step_holder, wrap_experiment
 from rla_client.errors import ArgumentError
-from rla_client.experiment import logger, outputs, tabular
+from rla_client.experiment import logger, outputs, set_seed, tabular
 
 
 @pytest.fixture(autouse=True)
@@ -142,6 +143,23 @@ def test_what_is_logged_goes_to_the_innermost_experiment(agent: object, tmp_path
     assert "inner text" in (second / "debug.log").read_text()
     assert "inner text" not in (first / "debug.log").read_text()
     assert list(first.rglob("events.out.tfevents.*"))
+
+
+def test_what_a_seed_cannot_do_is_noted_in_the_text(
+    agent: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @wrap_experiment(archive_launch_repo=False)
+    def seeded(ctxt: Any) -> Any:
+        set_seed(9)
+        assert rla_logger.flush(10)
+        return Path(ctxt.log_dir)
+
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    text = (seeded() / "debug.log").read_text()
+    torch.use_deterministic_algorithms(mode=deterministic)
+    assert "seed 9; it cannot make repeatable:" in text
+    assert "draw in any order" in text
+    assert "cannot make repeatable" not in capsys.readouterr().out
 
 
 def test_an_exception_ends_the_run_as_failed_and_leaves_nothing_open(

@@ -1,33 +1,17 @@
-"""A small database for plots: two settings with three seeds each, and the original's own data."""
+"""A small database for plots: two settings with three seeds each."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from pathlib import Path
 
 import pytest
-
-TESTS = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)
 def _own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLA_STATE_DIR", str(tmp_path_factory.mktemp("state")))
     monkeypatch.setenv("MPLBACKEND", "agg")
-
-
-@pytest.fixture
-def legacy(tmp_path: Path) -> Path:
-    source = Path(os.environ.get("RLA_LEGACY_DATA", TESTS.parent / "shared" / "legacy" / "data_root"))
-    if not source.is_dir():
-        pytest.skip(f"no data of the original at {source}; set RLA_LEGACY_DATA")
-    target = tmp_path / "legacy"
-    shutil.copytree(source, target, copy_function=shutil.copyfile)
-    for folder, _, _ in os.walk(target):
-        os.chmod(folder, 0o755)
-    return target
 
 
 @pytest.fixture

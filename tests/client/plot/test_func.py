@@ -4,12 +4,12 @@ import math
 from pathlib import Path
 
 import pytest
+from legacy_database import LEGACY_TABLE
 
 from rla_client.errors import ArgumentError, NoSuchTableError
 from rla_client.plot import plot_func
 
 BOTH = ["2026/11/21/*", "2026/11/22/*"]
-LEGACY_TABLE = "test_manger_demo_task"
 
 
 def test_one_curve_a_setting_with_mean_and_bands(seeds: Path) -> None:

@@ -1,0 +1,69 @@
+"""What an opening frame says about earlier files that its stream goes on in, checked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from rla_client.errors import ArgumentError, RemoteProtocolError
+from rla_client.layout import check_relative
+
+MAX_COUNT = 1 << 63  # of rows or bytes: what a file can have
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """How much of the earlier files counts.
+
+    Attributes:
+        rows: of progress.csv and progress.json; None keeps all, unless `time_step` cuts.
+        time_step: without `rows`, keep rows up to this time-step.
+        event_file: the event file to cut; None cuts none.
+        event_size: to how many bytes.
+        abandoned: folder below the log folder for what is cut off.
+    """
+
+    rows: int | None
+    time_step: float | None
+    event_file: str | None
+    event_size: int
+    abandoned: str
+
+
+def check_continuation(raw: Any) -> Continuation | None:  # noqa: ANN401 - foreign data
+    """Check the field `continues`; None for a run of its own.
+
+    Raises:
+        RemoteProtocolError: it is not what a client writes.
+    """
+    if raw is None:
+        return None
+    try:
+        rows, step, event = raw.get("rows"), raw.get("time_step"), raw.get("event_file")
+        return Continuation(
+            None if rows is None else _count(rows),
+            None if step is None else _number(step),
+            None if event is None else check_relative(str(event))[0],
+            _count(raw.get("event_size", 0)),
+            check_relative(str(raw.get("abandoned", "abandoned-1")))[0],
+        )
+    except (TypeError, ValueError, OverflowError, AttributeError, ArgumentError) as error:
+        message = f"continuation is not what a client writes: {error}"
+        raise RemoteProtocolError(message) from error
+
+
+def _count(raw: Any) -> int:  # noqa: ANN401 - foreign data
+    count = int(raw)
+    if 0 <= count < MAX_COUNT:
+        return count
+    message = f"{count!r:.40} is no count"
+    raise ValueError(message)
+
+
+def _number(raw: Any) -> float:  # noqa: ANN401 - foreign data
+    number = float(raw)
+    if not math.isnan(number):
+        return number
+    message = f"{raw!r:.40} is no number"
+    raise ValueError(message)

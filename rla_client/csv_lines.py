@@ -1,0 +1,78 @@
+"""Writing CSV that every reader takes apart as it was put together.
+
+Lines end with a newline alone. Python's writer then quotes cells with a newline, but not those
+with a lone carriage return, which pandas and the csv module take for the end of a row. It quotes
+both where lines end with both: so it is told that they do, and the ends are mended on their way
+to the file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+LINE_END = "\r\n"  # of the writer; `NewlineEnds` takes it off again
+
+
+class TextSink(Protocol):
+    """What rows are written to; opened with `newline=""`, so that it leaves line ends alone."""
+
+    def write(self, text: str, /) -> Any:  # noqa: ANN401 - nobody looks at it
+        """Take some text."""
+
+
+class NewlineEnds(io.TextIOBase):
+    r"""Takes lines that end with `\r\n`, one at each call, and passes them on with `\n`.
+
+    Args:
+        sink: gets the lines.
+    """
+
+    def __init__(self, sink: TextSink) -> None:
+        self._sink = sink
+
+    def writable(self) -> bool:
+        """For pandas."""
+        return True
+
+    def write(self, text: str, /) -> int:
+        """Pass a line on."""
+        self._sink.write(text.removesuffix(LINE_END) + "\n")
+        return len(text)
+
+
+def write_rows(sink: TextSink, rows: Iterable[Sequence[object]]) -> None:
+    """Write rows to a text file that was opened with `newline=""`.
+
+    Raises:
+        OSError: what the file's `write` raises.
+    """
+    csv.writer(NewlineEnds(sink), lineterminator=LINE_END).writerows(rows)
+
+
+def rows_text(rows: Iterable[Sequence[object]]) -> str:
+    """Rows as text, the last one ended too."""
+    text = io.StringIO(newline="")
+    write_rows(text, rows)
+    return text.getvalue()
+
+
+def split_rows(text: str) -> Iterable[list[str]]:
+    r"""Rows of a table as text; a quoted line end stays in its cell.
+
+    Only `\n`, `\r\n` and, where nothing is quoted, a lone `\r` end a row, not the further
+    characters that `str.splitlines` cuts at: those stand in cells that no writer quotes.
+
+    Raises:
+        csv.Error: it is no CSV.
+    """
+    if "\r" in text and '"' not in text:  # the original quotes nothing
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.split("\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    return csv.reader(f"{line}\n" for line in lines) if '"' in text else csv.reader(lines)

@@ -1,0 +1,77 @@
+"""One experiment at a time writes into a log folder: a lock on the folder itself.
+
+The lock is flock's, on a descriptor of the folder: nothing is created, so nothing is there to be copied,
+reported or left behind, and it ends with the process. Programs that are started do not inherit it
+(close-on-exec), and a forked child closes its copy, so workers that outlive a killed training hold
+nothing. Where the file system refuses such locks (NFS does, for folders) there is none.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from rla_client.errors import LaunchError
+
+_LOCKS_FILE = "/proc/locks"
+_held: set[FolderLock] = set()
+
+
+class FolderLock:
+    """Holds `folder` for this process.
+
+    Raises:
+        LaunchError: another process holds it.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._descriptor: int | None = None
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return  # whoever writes there will say what is wrong with it
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = _holder(descriptor)
+            os.close(descriptor)
+            message = (
+                f"{holder} is writing into {folder}; wait until it has ended, or stop it, before you use "
+                "the folder again"
+            )
+            raise LaunchError(message) from error
+        except OSError:
+            os.close(descriptor)
+            return
+        self._descriptor = descriptor
+        _held.add(self)
+
+    def release(self) -> None:
+        """Let go. Does nothing the second time."""
+        _held.discard(self)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _holder(descriptor: int) -> str:
+    """Who holds the lock, as far as the kernel tells."""
+    found = os.fstat(descriptor)
+    wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    try:
+        with open(_LOCKS_FILE, encoding="ascii") as file:
+            for line in file:  # 1: FLOCK  ADVISORY  WRITE 1234 08:01:12345 0 EOF
+                parts = line.split()
+                if parts[1:2] == ["FLOCK"] and parts[5:6] == [wanted]:
+                    return f"process {parts[4]}"
+    except (OSError, ValueError):
+        pass
+    return "another process"
+
+
+def _after_fork() -> None:
+    for lock in list(_held):
+        lock.release()  # the parent's copy of the descriptor keeps it
+
+
+os.register_at_fork(after_in_child=_after_fork)

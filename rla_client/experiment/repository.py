@@ -1,0 +1,113 @@
+"""The git repository of a launcher: its commit, and which of its files are code.
+
+Code is what git tracks (submodules too) and what it does not ignore. Of the untracked files no code are
+those of data roots (folders that look like one, also where git does not ignore them), of
+`data/local`, of experiments, virtual environments and caches: they neither go into archives nor
+make a commit `-dirty`.
+
+Git is asked with a deadline and never fatal. What it did not tell is None, and never taken for "nothing".
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from rla_client.code_files import DATA_ROOT_MARKS, NEVER_FOLDERS, VENV_MARKS
+from rla_client.experiment.directories import DATA_FOLDER
+
+GIT_TIMEOUT_S = 10.0  # a repository on a sleeping network disk must not hold up the training
+RECORD_MARKS = frozenset({"metadata.json", "variant.json"})  # of an experiment's folder
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """The git repository of a launcher.
+
+    Attributes:
+        root: its top folder.
+        githash: the commit; None before the first.
+        dirty: whether the code is not that of the commit.
+        tracked: names of the files that git knows, None when it did not tell.
+        untracked: names of further files that are code, likewise.
+    """
+
+    root: Path
+    githash: str | None
+    dirty: bool
+    tracked: frozenset[str] | None = None
+    untracked: frozenset[str] | None = None
+
+
+def find_repository(folder: Path, outside: tuple[Path, ...]) -> Repository | None:
+    """The git repository around `folder`; what lies in the folders `outside` is no code."""
+    root = git(folder, "rev-parse", "--show-toplevel")
+    if not root:
+        return None
+    base = Path(root.decode().strip())
+    commit = git(base, "rev-parse", "--verify", "-q", "HEAD")
+    left_out = [Path(os.path.realpath(path)) for path in outside]
+    below = [os.path.relpath(path, base) for path in left_out if path.is_relative_to(base) and path != base]
+    exclude = [":(top)", *(f":(exclude,top,literal){path}" for path in below)]
+    changes = git(base, "status", "--porcelain", "--untracked-files=no", "--", *exclude)
+    tracked = _names(git(base, "ls-files", "-z", "--cached", "--recurse-submodules"), below)
+    others = _names(git(base, "ls-files", "-z", "--others", "--exclude-standard", "--", *exclude), below)
+    known: dict[str, bool] = {}
+    untracked = None
+    if others is not None:
+        untracked = frozenset(name for name in others if not in_no_code(base, os.path.dirname(name), known))
+    return Repository(
+        base, commit.decode().strip() if commit else None, bool(changes or untracked), tracked, untracked
+    )
+
+
+def lost_repository(folder: Path) -> Path | None:
+    """A folder at or above `folder` that is a repository by its look; for when git named none."""
+    for above in (folder, *folder.parents):
+        if (above / ".git").exists():
+            return above
+    return None
+
+
+def git(folder: Path, *arguments: str) -> bytes | None:
+    """Output of a git command in `folder`, None when it fails or takes too long."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=GIT_TIMEOUT_S,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"},
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
+
+
+def _names(output: bytes | None, outside: list[str]) -> frozenset[str] | None:
+    if output is None:
+        return None
+    names = (os.fsdecode(name) for name in output.split(b"\0") if name)
+    folders = tuple(f"{folder}/" for folder in outside)
+    return frozenset(name for name in names if not name.startswith(folders))
+
+
+def in_no_code(root: Path, folder: str, known: dict[str, bool]) -> bool:
+    """Whether a folder, relative to `root`, is or is in one that holds no code (see above)."""
+    if folder in {"", "."}:
+        return False
+    if folder not in known:
+        here = root / folder
+        own = (
+            here.name in NEVER_FOLDERS
+            or here.parts[-len(DATA_FOLDER) :] == DATA_FOLDER
+            or any((here / mark).exists() for mark in VENV_MARKS)
+            or all((here / mark).exists() for mark in DATA_ROOT_MARKS)
+            or all((here / mark).exists() for mark in RECORD_MARKS)
+        )
+        known[folder] = own or in_no_code(root, os.path.dirname(folder), known)
+    return known[folder]

@@ -1,0 +1,42 @@
+"""What a forked child must not take over from its parent.
+
+Only the forking thread goes on in a child. A lock that another thread held at that moment stays locked
+there for ever, and what belongs to the parent (its stream, its sockets, the values of its next row)
+must not be used twice. Objects with such things register themselves; `after_fork_in_child` of each is
+called in a child, in no order.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Protocol
+
+
+class Forked(Protocol):
+    """Something that has to know when it finds itself in a forked child."""
+
+    def after_fork_in_child(self) -> None:
+        """Renew what must not be shared with the parent; called once in each child."""
+
+
+_registered: weakref.WeakSet[Forked] = weakref.WeakSet()
+
+
+def register(thing: Forked) -> None:
+    """Have `thing.after_fork_in_child()` called in forked children for as long as it is referred to."""
+    _registered.add(thing)
+
+
+def renew(lock: threading.Lock | threading.RLock) -> None:
+    """In a child: free a lock that a thread of the parent may have held."""
+    lock._at_fork_reinit()  # type: ignore[union-attr]  # noqa: SLF001 - as threading itself does
+
+
+def _after_fork_in_child() -> None:
+    for thing in list(_registered):
+        thing.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

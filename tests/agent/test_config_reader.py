@@ -1,0 +1,144 @@
+"""Configurations on a server that hangs hold up nobody, and are taken up when they come."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hung_folder import HungFolder, hung, needs_hung_folder
+
+from rla_agent import config_reader
+from rla_agent.config_reader import ConfigReader, agent_settings
+from rla_client.config import AgentConfig
+from rla_client.errors import ConfigError
+
+
+def config_in(folder: Path, text: str = "SEND_LOG_FILE: true\n") -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / "rla_config.yaml"
+    path.write_text(text)
+    return path
+
+
+def readers() -> int:
+    return sum(thread.name == "config-reader" for thread in threading.enumerate())
+
+
+@pytest.fixture
+def reader(wait_until: Callable[..., Any]) -> Iterator[ConfigReader]:
+    yield ConfigReader()
+    wait_until(lambda: readers() == 0, what="the end of the readers")
+
+
+# -- files that are there -----------------------------------------------------------------------
+
+
+def test_a_file_its_change_and_its_end(reader: ConfigReader, tmp_path: Path) -> None:
+    path = config_in(tmp_path / "p")
+    (tmp_path / "link").symlink_to(path)
+    found = reader.reading(str(tmp_path / "link"))
+    assert found is not None
+    assert found.config is not None
+    assert found.config.send_log_file
+    assert found.real == str(path)
+    assert reader.reading(str(tmp_path / "link")) is found, "not read again"
+    path.write_text("SEND_LOG_FILE: 7\nTYPO: 1\n")
+    broken = reader.reading(str(path))
+    assert broken is not None
+    assert broken.config is None
+    assert any("TYPO" in fault for fault in broken.faults)
+    path.unlink()
+    gone = reader.reading(str(path))
+    assert gone is not None
+    assert (gone.changed, gone.config) == (-1, None)
+    assert reader.problems() == []
+
+
+def test_more_files_than_are_kept(
+    reader: ConfigReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config_reader, "MOST_KEPT", 2)
+    paths = [str(config_in(tmp_path / str(number))) for number in range(3)]
+    reader.look(paths)
+    assert [reader.known(path) is not None for path in paths] == [False, True, True]
+
+
+# -- a mount that hangs -------------------------------------------------------------------------
+
+
+@needs_hung_folder
+def test_one_that_hangs_costs_one_short_wait_and_is_read_when_it_is_back(
+    reader: ConfigReader, tmp_path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config_reader, "RETRY_S", 0.05)
+    far, near = config_in(tmp_path / "far"), config_in(tmp_path / "near")
+    with hung(far.parent) as server:
+        began = time.monotonic()
+        assert reader.reading(str(far)) is None
+        assert time.monotonic() - began >= config_reader.WAIT_S
+        assert reader.reading(str(near)) is not None, "by another reader"
+        for _ in range(100):
+            assert reader.reading(str(far)) is None, "not waited for again"
+        assert time.monotonic() - began < 20 * config_reader.WAIT_S
+        (problem,) = reader.problems()
+        assert str(far) in problem["what"]
+        assert "does not answer" in problem["what"]
+        server.come_back()
+        wait_until(lambda: reader.retry() or reader.known(str(far)), what="the late reading")
+    assert reader.problems() == []
+
+
+@needs_hung_folder
+def test_what_was_read_before_stays(
+    reader: ConfigReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(config_reader, "RETRY_S", 0.05)
+    path = config_in(tmp_path / "far")
+    found = reader.reading(str(path))
+    with hung(path.parent):
+        assert reader.reading(str(path)) is found
+        (problem,) = reader.problems()
+        assert "as it said before" in problem["what"]
+    wait_until(lambda: reader.retry() or not reader.problems(), what="an answer")
+
+
+@needs_hung_folder
+def test_more_mounts_that_hang_than_readers(
+    reader: ConfigReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., Any]
+) -> None:
+    """The number of threads is bounded, and nobody waits once all of them hang."""
+    monkeypatch.setattr(config_reader, "RETRY_S", 0.05)
+    paths = [config_in(tmp_path / str(number)) for number in range(config_reader.MOST_READERS + 2)]
+    servers = [HungFolder(path.parent) for path in paths[:-1]]
+    try:
+        for server, path in zip(servers, paths[:-1], strict=True):
+            server.hang()
+            assert reader.reading(str(path)) is None
+        wait_until(lambda: reader.retry() or readers() == config_reader.MOST_READERS, what="all of them hang")
+        assert reader.reading(str(paths[-1])) is None, "nobody is left to read it"
+        assert readers() == config_reader.MOST_READERS
+    finally:
+        for server in servers:
+            server.come_back()
+    wait_until(lambda: reader.retry() or all(reader.known(str(path)) for path in paths), what="all readings")
+
+
+@needs_hung_folder
+def test_an_agent_starts_whose_own_configuration_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., Any]
+) -> None:
+    """With the defaults."""
+    path = config_in(tmp_path / "own", "AGENT: {commit_interval_s: 0.1}\n")
+    assert agent_settings(path).commit_interval_s == 0.1
+    assert agent_settings(None) == AgentConfig()
+    monkeypatch.setattr(config_reader, "START_WAIT_S", 0.1)
+    with hung(path.parent):
+        assert agent_settings(path) == AgentConfig()
+    wait_until(lambda: readers() == 0, what="the end of the reader")
+    path.write_text("TYPO: 1\n")
+    with pytest.raises(ConfigError, match="TYPO"):
+        agent_settings(path)

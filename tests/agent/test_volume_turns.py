@@ -1,0 +1,165 @@
+"""One volume thread and many streams: who waits for whom, and what is bounded."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crash.lone import LoneStream
+
+import rla_agent.volume as module
+from rla_agent.jobs import JobKind
+from rla_agent.volume import QUEUE_MAX_ITEMS, Volume
+from rla_agent.volume_items import Adopt, Data, Flush, Stop
+from rla_client.config import AgentConfig
+from rla_client.places import Places
+from rla_client.protocol import FRAME_HEADER, FRAME_MAGIC, FrameKind, encode_frame, pack
+from rla_client.spool import segment_numbers, segment_path
+
+PEER = b"client"
+
+
+def lone(folder: Path) -> LoneStream:
+    folder.mkdir()
+    return LoneStream(folder)
+
+
+@pytest.fixture
+def volume(places: Places) -> Iterator[Volume]:
+    """A volume thread; not started."""
+    made = Volume("test", places, AgentConfig(), lambda: None, lambda _stream: None)
+    yield made
+    if made.ident is not None:
+        made.put(Stop(0.0))
+        made.join(20)
+        assert not made.is_alive()
+
+
+class Asked:
+    """A flush up to the present end of a stream."""
+
+    def __init__(self, volume: Volume, stream: LoneStream) -> None:
+        self.answers: list[bool] = []
+        number = segment_numbers(stream.writer.folder)[-1]
+        end = segment_path(stream.writer.folder, number).stat().st_size
+        volume.put(Flush(PEER, stream.writer.name, number, end, False, self.answers.append))
+
+
+def test_a_commit_of_many_files_does_not_wait_for_jobs(
+    volume: Volume, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    release = threading.Event()
+    working = [volume._pool.submit(release.wait, 60) for _ in range(4)]
+    try:
+        streams = [lone(tmp_path / str(number)) for number in range(4)]  # 16 files
+        volume.start()
+        for stream in streams:
+            stream.row({"x": 1})
+            volume.put(Adopt(stream.writer.name, stream.writer.folder))
+        asked = [Asked(volume, stream) for stream in streams]
+        wait_until(lambda: all(one.answers == [True] for one in asked), what="the answers")
+        assert not any(job.done() for job in working)
+    finally:
+        release.set()
+
+
+def test_streams_that_are_far_behind_leave_time_for_commits(
+    volume: Volume, tmp_path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rla_agent.stream_reading.READ_BYTES", 4096)
+    monkeypatch.setattr(module, "TURN_S", 0.0)
+    streams = [lone(tmp_path / str(number)) for number in range(4)]
+    for stream in streams:
+        for _ in range(1000):
+            stream.row({"x": 1.5})
+    volume._settings = AgentConfig(commit_interval_s=0.0001)
+    events: list[str] = []
+    look, commit = volume._look, volume.commit
+
+    def look_and_note(stream: Any) -> bool:
+        events.append(stream.name)
+        return look(stream)
+
+    def commit_and_note() -> None:
+        events.append("commit")
+        commit()
+
+    monkeypatch.setattr(volume, "_look", look_and_note)
+    monkeypatch.setattr(volume, "commit", commit_and_note)
+    for stream in streams:
+        volume.put(Adopt(stream.writer.name, stream.writer.folder))
+    volume.start()
+    asked = [Asked(volume, stream) for stream in streams]
+    wait_until(lambda: all(one.answers == [True] for one in asked), what="the answers")
+    rounds = "".join("," if event == "commit" else event[0] for event in events).split(",")
+    assert max(map(len, rounds[1:])) < len(streams), "a commit waited for all of them"
+    for stream in streams:
+        assert (stream.root / "progress.csv").read_text().count("\n") == 1001
+
+
+def test_messages_pile_up_only_so_far(volume: Volume) -> None:
+    for number in range(QUEUE_MAX_ITEMS + 1000):
+        volume.put(Data("s", 1, number, b""))
+    assert volume._queue.qsize() <= QUEUE_MAX_ITEMS + 1
+
+
+def test_a_flush_of_a_stream_that_was_just_taken_in_is_true(
+    volume: Volume, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    stream = lone(tmp_path / "one")
+    stream.row({"x": 1})
+    asked = Asked(volume, stream)  # the volume does not know it yet
+    volume._queue.get_nowait()
+    stream.writer.append(encode_frame(FrameKind.CLOSE, pack({"state": "finished", "reason": ""})), 0)
+    stream.writer.close()
+    volume.put(Adopt(stream.writer.name, stream.writer.folder))
+    volume.start()
+    wait_until(lambda: not stream.writer.folder.exists(), what="the end of the stream")
+    volume.put(Flush(PEER, stream.writer.name, 1, 10, False, asked.answers.append))
+    volume.put(Flush(PEER, "never heard of", 1, 10, False, asked.answers.append))
+    wait_until(lambda: asked.answers == [True, False], what="both answers")
+
+
+def test_one_client_that_asks_again_and_again_waits_once(
+    volume: Volume, tmp_path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = lone(tmp_path / "one")
+    volume.put(Adopt(stream.writer.name, stream.writer.folder))
+    volume.start()
+    wait_until(lambda: stream.writer.name in volume.streams)
+    for _ in range(50):
+        volume.put(Flush(PEER, stream.writer.name, 9, 10, False, lambda _done: None))
+    volume.put(Flush(b"another", stream.writer.name, 9, 10, False, lambda _done: None))
+    wait_until(lambda: len(volume._flushes._waiting) == 2)
+    monkeypatch.setattr("rla_agent.flush_desk.GONE_S", 0.01)
+    wait_until(lambda: not volume._flushes, what="forgetting clients that ask no more")
+
+
+def test_the_job_of_a_parked_stream_waits_until_it_goes_on(
+    volume: Volume, tmp_path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[object] = []
+    kind = JobKind(lambda fields, _context: runs.append(fields), media=True)
+    monkeypatch.setattr(module, "KINDS", {"counted": kind})
+    volume._settings = AgentConfig(commit_interval_s=0.01)
+    stream = lone(tmp_path / "one")
+    stream.writer.append(encode_frame(FrameKind.JOB, pack(["counted", {}])), 0)
+    seed = (FrameKind.ROW << 24) ^ ((9 - 1 & 0xFF) << 16) ^ 1
+    later = FRAME_HEADER.pack(FRAME_MAGIC, 9, FrameKind.ROW, 1, zlib.crc32(b"\x90", seed)) + b"\x90"
+    stream.writer.append(later, 0)
+    looked: list[str] = []
+    commit = volume.commit
+
+    def commit_and_note() -> None:
+        commit()
+        looked.extend(one.parked for one in volume.streams.values() if one.parked)
+
+    monkeypatch.setattr(volume, "commit", commit_and_note)
+    volume.put(Adopt(stream.writer.name, stream.writer.folder))
+    volume.start()
+    wait_until(lambda: len(looked) > 20, what="commits while it is parked")
+    assert runs == []

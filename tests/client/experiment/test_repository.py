@@ -1,0 +1,168 @@
+"""Which files of a project are its code: for archives, and for whether a commit is dirty."""
+
+# (the places fixture acts by being there)
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rla_client.experiment.repository import find_repository
+from rla_client.places import Places
+
+IDENTITY = ("-c", "user.name=x", "-c", "user.email=x@y")
+LAUNCHER = """
+import sys
+from rla_client.experiment import wrap_experiment
+import helper
+import package.module
+@wrap_experiment(log_dir=sys.argv[1])
+def experiment(ctxt): pass
+experiment()
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_folder(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RLA_AGENT_AUTOSTART", "0")
+    places.stopped_marker.touch()  # nothing here needs an agent
+
+
+def git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *IDENTITY, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def project(folder: Path, *, repository: bool = True) -> Path:
+    """A launcher with a module and a package; committed."""
+    for name in ("helper.py", "unused.py", "package/__init__.py", "package/module.py", "other/x.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("X = 1\n")
+    (folder / "launcher.py").write_text(LAUNCHER)
+    if repository:
+        git(folder, "init", "-q")
+        git(folder, "add", "-A")
+        git(folder, "commit", "-qm", "x")
+    return folder
+
+
+CODE = {
+    "helper.py",
+    "unused.py",
+    "package/__init__.py",
+    "package/module.py",
+    "launcher.py",
+    "other/x.py",
+}
+
+
+def launch(folder: Path, log_dir: Path, **variables: str) -> tuple[str, Path]:
+    """Run the launcher; its output."""
+    done = subprocess.run(
+        [sys.executable, str(folder / "launcher.py"), str(log_dir)],
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout, log_dir
+
+
+def archived(log_dir: Path) -> set[str]:
+    return set(json.loads((log_dir / "launch_manifest.json").read_text())["files"])
+
+
+def githash(log_dir: Path) -> str | None:
+    found = json.loads((log_dir / "metadata.json").read_text()).get("githash")
+    return None if found is None else str(found)
+
+
+def test_data_roots_and_repeated_runs_are_no_code(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    head = git(folder, "rev-parse", "HEAD")
+    for name in (
+        "data/log/table/run/progress.csv",
+        "data/archive_tester/table/run/x",
+        "data/results/deep/x.txt",
+        "data/local/rerun/run/code/launcher.py",
+        "elsewhere/data/local/experiment/run-rerun/code/launcher.py",
+        "env/pyvenv.cfg",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("no code\n")
+    _, log_dir = launch(folder, folder / "plain")
+    assert archived(log_dir) == CODE
+    assert githash(log_dir) == head
+    (folder / "data" / "helper.py").write_text("no code either: in a data root\n")
+    (folder / "new.py").write_text("code\n")
+    _, log_dir = launch(folder, tmp_path / "second")
+    assert archived(log_dir) == CODE | {"new.py"}
+    assert githash(log_dir) == f"{head}-dirty"
+
+
+def test_a_changed_file_makes_it_dirty_except_in_an_outside_folder(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    (folder / "other" / "x.py").write_text("X = 2\n")
+    assert find_repository(folder, ()).dirty
+    assert not find_repository(folder, (folder / "other",)).dirty
+    assert find_repository(folder, (folder / "other",)).tracked == CODE - {"other/x.py"}
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    assert not find_repository(folder, (link / "other",)).dirty
+
+
+def failing_git(folder: Path, command: str) -> str:
+    """A PATH with a git whose `command` fails."""
+    folder.mkdir()
+    script = folder / "git"
+    script.write_text(
+        f'#!/bin/sh\nfor a in "$@"; do [ "$a" = {command} ] && exit 128; done\n'
+        'PATH="${PATH#*:}" exec git "$@"\n'
+    )
+    script.chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+def test_a_repository_that_git_does_not_list_is_warned_of(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    output, log_dir = launch(folder, tmp_path / "one", PATH=failing_git(tmp_path / "bin", "ls-files"))
+    assert f"git did not list the files of {folder}" in output
+    assert not list(log_dir.glob("launch_archive*"))
+    assert githash(log_dir) == git(folder, "rev-parse", "HEAD")
+
+
+def test_a_repository_that_git_refuses_is_warned_of_and_its_launcher_kept(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    output, log_dir = launch(folder, tmp_path / "one", PATH=failing_git(tmp_path / "bin", "rev-parse"))
+    assert f"git tells nothing about the repository {folder}" in output
+    assert {"launcher.py", "helper.py"} <= archived(log_dir)
+
+
+def test_without_git_the_modules_beside_the_launcher_are_kept(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project", repository=False)
+    (folder / "data.txt").write_text("no module")
+    output, log_dir = launch(folder, tmp_path / "one")
+    assert "git tells nothing" not in output
+    assert archived(log_dir) == CODE - {"other/x.py"}  # not imported
+
+
+def test_files_that_are_too_large_are_named_in_the_warning(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    output, _ = launch(folder, tmp_path / "one")
+    assert "MiB" not in output
+    for number in range(7):
+        with open(folder / f"large{number}.bin", "wb") as file:
+            file.truncate(9 << 20)
+    output, log_dir = launch(folder, tmp_path / "two")
+    assert "holds 0 MiB, and 7 file(s) are too large for it: large0.bin (9 MiB)" in output
+    assert "large4.bin (9 MiB) and 2 more" in output
+    assert archived(log_dir) == CODE

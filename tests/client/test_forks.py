@@ -1,0 +1,111 @@
+"""What a forked child finds while another thread of its parent was in the middle of something."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from forked import in_forked_child
+
+from rla_client import forks
+from rla_client import logger as logger_module
+from rla_client.recording import Logger
+from rla_client.run import RUN_VARIABLE, joined_logger
+from rla_client.summary_writer import AgentSummaryWriter
+from rla_client.trackers import SingleTimeTracker
+
+CHILD_S = 20.0
+
+
+@contextmanager
+def held_elsewhere(lock: Any) -> Iterator[None]:
+    """Another thread holds `lock` for the time of the block."""
+    held, enough = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            enough.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        yield
+    finally:
+        enough.set()
+        thread.join()
+
+
+def test_what_is_registered_is_told_and_what_is_gone_is_not() -> None:
+    class Thing:
+        told = 0
+
+        def after_fork_in_child(self) -> None:
+            Thing.told += 1
+
+    kept, gone = Thing(), Thing()
+    forks.register(kept)
+    forks.register(gone)
+    del gone
+    assert in_forked_child(lambda: Thing.told == 1, CHILD_S)
+    assert Thing.told == 0
+
+
+def joined_before_its_first_record(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Logger:
+    """The logger of a worker process of a run."""
+    description = '{"sinks": [], "opening": {"root": "%s", "folders": {"log": "."}, "pid": 1}}'
+    monkeypatch.setenv(RUN_VARIABLE, description % folder)
+    found = joined_logger()
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("kind", ["the default one", "prints", "drops", "joined"])
+def test_a_logger_without_a_stream(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind == "joined":
+        found = joined_before_its_first_record(monkeypatch, tmp_path)
+    else:
+        made = {"the default one": logger_module._DEFAULT, "prints": Logger(None, ("stdout",))}
+        found = made.get(kind) or Logger(None, ())
+    found.forget_pending()
+    found.record("parent", 1)
+
+    def log_in_child() -> bool:
+        found.record("child", 2)
+        return found.pending == {"child": 2}
+
+    with held_elsewhere(found.lock):
+        assert in_forked_child(log_in_child, CHILD_S)
+    assert found.pending == {"parent": 1}
+    found.forget_pending()
+
+
+def test_a_time_tracker() -> None:
+    tracker = SingleTimeTracker("a")
+
+    def measure_in_child() -> bool:
+        with tracker:
+            return True
+
+    with held_elsewhere(tracker._lock):
+        assert in_forked_child(measure_in_child, CHILD_S)
+
+
+def test_a_tensorboard_writer_that_adds_an_embedding(tmp_path: Path) -> None:
+    sent: list[str] = []
+    writer = AgentSummaryWriter(
+        lambda *_event: None, tmp_path, lambda: 0, emit_file=lambda name, _content: sent.append(name)
+    )
+
+    def add_in_child() -> bool:
+        writer.add_embedding(np.eye(2), tag="a")
+        return bool(sent)
+
+    with held_elsewhere(writer._files_lock):
+        assert in_forked_child(add_in_child, CHILD_S)
