@@ -1,7 +1,7 @@
 """The smallest launcher in garage's style: random search on CartPole, in 40 lines.
 
     python examples/garage_style.py
-    rla resume data/local/experiment/random_search_seed=3      # after an interruption
+    rla resume @last      # after an interruption; without rla_config.yaml: data/local/experiment/…
 
 `reinforce_launcher.py` beside it trains a torch policy in the same way.
 """

@@ -1,9 +1,9 @@
 """A launcher in garage's style: REINFORCE on CartPole.
 
     python examples/reinforce_launcher.py --seed 3 --epochs 40
-    rla resume data/local/experiment/reinforce_cartpole_lr=0.01_seed=3
+    rla resume @last      # after an interruption; without rla_config.yaml: data/local/experiment/…
 
-Everything about the run lies in `data/local/experiment/…`: rows (progress.csv, TensorBoard),
+Everything about the run lies in `data`: rows (progress.csv, TensorBoard),
 text (debug.log), parameters, the launching code and snapshots.
 """
 

@@ -6,6 +6,7 @@ folder is no more); not yet (tried again all the time); and parked, where trying
 
 from __future__ import annotations
 
+import csv
 import logging
 from collections.abc import Callable, Iterable
 
@@ -57,8 +58,14 @@ def align_outputs(stream: Stream, database: AgentDatabase, files: OpenFiles) -> 
         recover(stream, database, files)
     except OSError as error:
         raise NotYetError(why_late(stream.opening, error)) from error
-    except RlaError as error:
-        _log.error("stream %s is not taken in: %s", stream.name, error)
+    except (
+        RlaError,
+        csv.Error,
+        ValueError,
+        LookupError,
+        TypeError,
+    ) as error:  # its files are not ours any more
+        _log.exception("stream %s is not taken in", stream.name)
         stream.root_away = False
         stream.parked = f"not taken in, its rows stay in the spool: {error}"
     else:

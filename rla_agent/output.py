@@ -6,9 +6,9 @@ is cut back to `size`, the encoder goes back too, and the records are read from 
 later. The file is always opened from the data root without following links.
 
 A user may remove the file or put another in its place. What is there then is never cut: the output goes on
-behind its last whole record, under its header. Such an output is `moved`: agent.db and the stream's base
-file still tell of the old file, and after a kill would take rows of the new one for the old one's. So it
-takes no records until both know better.
+behind its last whole record, under its header. Such an output is `moved`, as is one whose file lost bytes:
+agent.db and the stream's base file still tell of the old file, and after a kill would take new rows for old
+ones. So it takes no records until both know better.
 """
 
 from __future__ import annotations
@@ -177,10 +177,15 @@ class Output:
     def _align_short(self, descriptor: int) -> None:
         """The file lost bytes that were durable: go on after its last whole record."""
         events = isinstance(self.encoder, EventEncoder)
-        self.size = end_of_records(descriptor, self.size, events=events)
-        os.ftruncate(descriptor, self.size)
-        if self.size == 0:
+        os.ftruncate(descriptor, end_of_records(descriptor, self.size, events=events))
+        found = whole_part(descriptor, self.encoder)  # a newline may have been one of a quoted text
+        os.ftruncate(descriptor, found.size)
+        self.size = found.size
+        self.moved = True
+        if found.size == 0:
             self.encoder = self.new_encoder()
+        elif found.state:
+            self.encoder.restore(found.state)
 
     def _write(self, descriptor: int, data: bytes) -> None:
         done = 0

@@ -47,9 +47,7 @@ GIVE_UP_S = 86400.0
 MERGE_FROM = 5  # more than so many alerts that wait for one channel go in one message
 MOST_MERGED = 100
 CLOCK_SLACK_S = 60.0
-UNREAD_KEPT_S = (
-    3600.0  # that a run changed, while its configuration cannot be read: all later ones are looked at
-)
+UNREAD_KEPT_S = 3600.0  # for a configuration that cannot be read: each look takes all runs since then
 RECENT_SHOWN = 20
 
 _log = logging.getLogger("rla_agent.alerts")
@@ -157,12 +155,14 @@ class Desk(threading.Thread):
         since = self._since if seen is None else min(seen, now)  # the clock may have gone back
         newest, unread = since, math.inf
         for plain in database.runs_since(since - CLOCK_SLACK_S):
-            if self._book.unread(plain.get("config")) and now - plain["updated"] < UNREAD_KEPT_S:
-                unread = min(unread, float(plain["updated"]))
-                continue
-            newest = max(newest, float(plain["updated"]))
             mark = f"{plain['state']}@{plain['closed'] or ''}"
-            if not store.run_changed(plain["run_id"], mark, now) or plain["updated"] < self._oldest(store):
+            if self._book.unread(plain.get("config")) and now - plain["updated"] < UNREAD_KEPT_S:
+                unread = min(unread, float(plain["updated"]))  # it comes again; what is told is told once
+                is_news = True
+            else:
+                newest = max(newest, float(plain["updated"]))
+                is_news = store.run_changed(plain["run_id"], mark, now)
+            if not is_news or plain["updated"] < self._oldest(store):
                 continue
             for rule in self._book.rules(plain.get("config")):
                 if plain["state"] in rule.rule.when and fnmatch.fnmatchcase(plain["table"], rule.rule.table):

@@ -14,7 +14,6 @@ import typer
 from rla_client.database.cli_options import DataRoot, TableOption, open_database, say
 from rla_client.errors import LaunchError, RlaError
 
-RERUN_FOLDER = ("local", "rerun")  # in a database's folder; no kind of item, so nothing takes it for one
 Experiment = Annotated[
     str, typer.Argument(metavar="DIR_OR_RUN", help="Folder of the run, or index, a unique part of it, @last.")
 ]
@@ -72,7 +71,7 @@ def rerun(
     """Run the same code and parameters again and compare the curves (exit code 1: they differ)."""
     from rla_client.experiment import commands  # noqa: PLC0415
     from rla_client.experiment.database_run import ItemPlace  # noqa: PLC0415
-    from rla_client.experiment.directories import claim_folder  # noqa: PLC0415
+    from rla_client.experiment.directories import RERUN_FOLDER, claim_folder  # noqa: PLC0415
 
     log_dir = _log_dir(run, table, data_root)
     # beside a plain run: data/local is no part of later archives; not among a database's items, nor

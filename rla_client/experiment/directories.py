@@ -17,6 +17,7 @@ from rla_client.errors import ArgumentError
 from rla_client.layout import MAX_INDEX_NAME_BYTES, component_problem
 
 DATA_FOLDER = ("data", "local")
+RERUN_FOLDER = ("local", "rerun")  # in a database's folder; no kind of item, so nothing takes it for one
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,10 @@ class Folders:
             "results",
             "tmp_data",
             "arc",
-            "local",  # repeated runs
         )
         if self.data_root is None:
             return (self.log,)
-        return tuple(self.data_root / kind for kind in kinds)
+        return (*(self.data_root / kind for kind in kinds), self.data_root.joinpath(*RERUN_FOLDER))
 
 
 def experiment_name(name: str, parameters: Mapping[str, object]) -> str:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 
 from rla_client.errors import LaunchError
+from rla_client.experiment.settle import DYING_S, POLL_S
 
 _LOCKS_FILE = "/proc/locks"
 _held: set[FolderLock] = set()
@@ -31,18 +33,18 @@ class FolderLock:
         except OSError:
             return  # whoever writes there will say what is wrong with it
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            taken = _take(descriptor)
+        except OSError:  # no such locks here
+            os.close(descriptor)
+            return
+        if not taken:
             holder = _holder(descriptor)
             os.close(descriptor)
             message = (
                 f"{holder} is writing into {folder}; wait until it has ended, or stop it, before you use "
                 "the folder again"
             )
-            raise LaunchError(message) from error
-        except OSError:
-            os.close(descriptor)
-            return
+            raise LaunchError(message)
         self._descriptor = descriptor
         _held.add(self)
 
@@ -52,6 +54,19 @@ class FolderLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _take(descriptor: int) -> bool:
+    deadline = time.monotonic() + DYING_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_S)
+        else:
+            return True
 
 
 def _holder(descriptor: int) -> str:

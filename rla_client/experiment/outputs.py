@@ -177,11 +177,13 @@ class Outputs:
         if self not in _open:
             return
         _open.remove(self)
-        if self._on_close is not None:
-            self._on_close(state, reason)
-        self._end_savers()
-        self._run.close(state, reason)
-        self._lock.release()
+        try:
+            if self._on_close is not None:
+                self._on_close(state, reason)
+            self._end_savers()
+            self._run.close(state, reason)
+        finally:
+            self._lock.release()
         rla_logger.set_current(self._former_logger)
         time_step_holder.set_time(self._former_time)
         dowel.tabular.swap(*self._former_tabular)

@@ -83,4 +83,4 @@ def _without_addresses(value: Any) -> Any:  # noqa: ANN401 - plain data
         return [_without_addresses(one) for one in value]
     if isinstance(value, dict):
         return {key: _without_addresses(one) for key, one in value.items()}
-    return value
+    return "nan" if value != value else value  # noqa: PLR0124 - NaN is no number, and equal to none

@@ -15,7 +15,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from rla_client.code_files import DATA_ROOT_MARKS, NEVER_FOLDERS, VENV_MARKS
+from rla_client.code_files import DATA_ROOT_MARKS, DATABASE_FOLDERS, NEVER_FOLDERS, VENV_MARKS
 from rla_client.experiment.directories import DATA_FOLDER
 
 GIT_TIMEOUT_S = 10.0  # a repository on a sleeping network disk must not hold up the training
@@ -96,6 +96,10 @@ def _names(output: bytes | None, outside: list[str]) -> frozenset[str] | None:
     return frozenset(name for name in names if not name.startswith(folders))
 
 
+def _is_data_root(folder: Path) -> bool:
+    return all((folder / mark).is_dir() for mark in DATA_ROOT_MARKS)
+
+
 def in_no_code(root: Path, folder: str, known: dict[str, bool]) -> bool:
     """Whether a folder, relative to `root`, is or is in one that holds no code (see above)."""
     if folder in {"", "."}:
@@ -106,7 +110,8 @@ def in_no_code(root: Path, folder: str, known: dict[str, bool]) -> bool:
             here.name in NEVER_FOLDERS
             or here.parts[-len(DATA_FOLDER) :] == DATA_FOLDER
             or any((here / mark).exists() for mark in VENV_MARKS)
-            or all((here / mark).exists() for mark in DATA_ROOT_MARKS)
+            or _is_data_root(here)
+            or (here.parent == root and here.name in DATABASE_FOLDERS and _is_data_root(root))
             or all((here / mark).exists() for mark in RECORD_MARKS)
         )
         known[folder] = own or in_no_code(root, os.path.dirname(folder), known)

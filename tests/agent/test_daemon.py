@@ -1,15 +1,23 @@
-"""The agent's start with a database that is damaged or cannot be written."""
+"""The agent's start with a database that is damaged or cannot be written, and its end while a job runs."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from spooled import stop_autostart
+
 from rla_agent.daemon import EXIT_FAILED
+from rla_client.autostart import agent_alive
+from rla_client.config import AgentConfig
+from rla_client.outbox import Outbox
 from rla_client.places import Places
+from rla_client.run import make_opening
 
 
 def test_a_damaged_database_is_put_aside(places: Places, new_agent: Callable[..., Any]) -> None:
@@ -34,3 +42,40 @@ def test_a_database_that_cannot_be_opened_ends_the_agent_with_a_message(places: 
     assert done.returncode == EXIT_FAILED
     assert str(places.database) in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_agent_that_stops_keeps_the_lock_while_it_writes_and_takes_its_jobs_with_it(
+    places: Places, new_agent: Callable[..., Any], tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    """Two agents at one job: the slower one gave the half of the other the final name."""
+    begun, may_end = tmp_path / "begun", tmp_path / "may-end"
+    slow = tmp_path / "python"
+    slow.write_text(f"#!/bin/sh\necho >> {begun}\nwhile [ ! -e {may_end} ]; do sleep 0.05; done\n")
+    slow.chmod(0o755)
+    root = tmp_path / "data"
+    for folder in ("log", "results"):
+        (root / folder).mkdir(parents=True)
+    opening = make_opening(
+        root=root, folders={"log": "log", "results": "results"}, sinks=["csv"], names={}, item={}
+    )
+    stop_autostart(places)
+    first = new_agent().start()
+    outbox = Outbox(places, {**opening, "python": str(slow)}, AgentConfig(autostart=False))
+    try:
+        blobs = outbox.blobs_folder
+        assert blobs is not None
+        (blobs / "b").write_bytes(bytes(18))
+        image = {"name": "x.png", "format": "png", "cover": True, "blob": "b", "shape": [1, 2, 3, 3]}
+        assert outbox.job("image", {**image, "dtype": "uint8"})
+        wait_until(begun.exists, what="the job")
+        first.send_signal(signal.SIGTERM)
+        wait_until(lambda: not agent_alive(places), what="the end of the lock")
+        wait_until(lambda: not first.alive, 5, what="the end of the process")
+        assert len(begun.read_text()) == 1
+        second = new_agent().start()
+        wait_until(lambda: len(begun.read_text()) == 2, what="the job's second begin")
+        may_end.touch()
+        assert second.stop() == 0
+    finally:
+        may_end.touch()
+        outbox.close("finished", "")

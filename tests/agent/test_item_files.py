@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ from crash.lone import LoneStream, Side
 from rla_agent import item_files
 from rla_agent.ingest import ItemFile
 from rla_agent.opening import StreamOpening
+from rla_agent.run_registry import RunRegistry
+from rla_agent.state import Changes
 from rla_client.protocol import FrameKind, encode_frame, pack
 from rla_client.snapshot_job import encode_footer
 
@@ -60,3 +64,111 @@ def test_a_snapshot_takes_no_place_of_a_later_one(lone: LoneStream) -> None:
             item_files.keep_new_files(side.stream, faults, 0.0)
         assert faults == {}
         assert (lone.root / name).read_bytes() == content(expected)
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Writing item files fails; root is refused nothing, so the error is put in."""
+
+    def fail(_path: str, _content: bytes) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(item_files, "write_atomic", fail)
+
+
+def with_file(lone: LoneStream, side: Side, name: str = "x") -> None:
+    lone.writer.append(file_frame(name, 1), 0)
+    side.read_all()
+    assert side.stream.new_files
+
+
+def test_a_file_whose_folder_is_gone_holds_nothing_up(lone: LoneStream) -> None:
+    with Side(lone) as side:
+        side.stream.opening.folders["checkpoint"] = "saved"  # which somebody removed
+        side.stream.new_files = [ItemFile("checkpoint", "x", b"1"), ItemFile("log", "y", b"2")]
+        item_files.keep_new_files(side.stream, side.faults, 0.0)
+        assert side.stream.new_files == []
+        assert "x was not kept: No such file" in side.faults[f"{side.stream.name}/x"]
+        assert (lone.root / "y").read_bytes() == b"2"
+
+
+def test_files_wait_for_a_data_root_that_is_away(lone: LoneStream) -> None:
+    with Side(lone) as side:
+        with_file(lone, side)
+        away = lone.root.rename(lone.root.with_name("away"))
+        item_files.keep_new_files(side.stream, side.faults, 0.0)
+        item_files.keep_new_files(side.stream, side.faults, 1e9)
+        assert side.stream.new_files
+        away.rename(lone.root)
+        item_files.keep_new_files(side.stream, side.faults, 1e9)
+        assert (side.stream.new_files, side.faults) == ([], {})
+    assert (lone.root / "x").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_where_writing_is_forbidden_a_file_is_given_up_after_a_while(
+    lone: LoneStream, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    refuse(monkeypatch, number)
+    with Side(lone) as side:
+        for name in ("x", "y"):  # each file has its own time
+            with_file(lone, side, name)
+            for now in (100.0, 100.0 + item_files.REFUSED_S - 1):
+                item_files.keep_new_files(side.stream, side.faults, now)
+                assert len(side.stream.new_files) == 1
+                assert "is not kept yet" in side.faults[f"{side.stream.name}/{name}"]
+            item_files.keep_new_files(side.stream, side.faults, 100.0 + item_files.REFUSED_S)
+            assert side.stream.new_files == []
+            assert "was not kept" in side.faults[f"{side.stream.name}/{name}"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE])
+def test_a_file_waits_for_a_disk_as_long_as_it_takes(
+    lone: LoneStream, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    with Side(lone) as side:
+        with_file(lone, side)
+        with monkeypatch.context() as patch:
+            refuse(patch, number)
+            for now in (0.0, 1e9):
+                item_files.keep_new_files(side.stream, side.faults, now)
+                assert side.stream.new_files
+        item_files.keep_new_files(side.stream, side.faults, 2e9)
+        assert (side.stream.new_files, side.faults) == ([], {})
+
+
+def test_faults_of_files_are_bounded_and_go_with_their_stream(lone: LoneStream) -> None:
+    with Side(lone) as side:
+        side.stream.new_files = [ItemFile("log", f"../x{number}", b"") for number in range(100)]
+        item_files.keep_new_files(side.stream, side.faults, 0.0)
+        assert len(side.faults) == item_files.MOST_FAULTS
+        side.faults["another"] = "stays"
+        item_files.drop_faults(side.faults, side.stream.name)
+        assert side.faults == {"another": "stays"}
+
+
+def test_rows_are_not_counted_again_after_a_restart_while_a_file_waits(
+    lone: LoneStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def agent_takes_in() -> int:
+        """One agent's life: take in what is there, commit, be killed; the rows that its record has then."""
+        with Side(lone) as side:
+            registry = RunRegistry()
+            registry.opened(side.stream, side.database, 1.0)
+            side.read_all()
+            item_files.keep_new_files(side.stream, side.faults, 0.0)
+            changes = Changes()
+            registry.follow([side.stream], 1.0, 1e9, changes)
+            assert side.committer.commit([side.stream], changes, side.faults)
+            return registry.records["r"].rows
+
+    lone.row({"v": 1})
+    assert agent_takes_in() == 1
+    lone.writer.append(file_frame("x", 1), 0)
+    for _ in range(10):
+        lone.row({"v": 2})
+    with monkeypatch.context() as patch:
+        refuse(patch, errno.ENOSPC)
+        assert agent_takes_in() <= 11
+        assert agent_takes_in() <= 11
+    assert agent_takes_in() == 11
+    assert (lone.root / "x").read_bytes() == b"1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,10 @@ def test_a_short_file_goes_on_after_its_last_whole_line(tmp_path: Path) -> None:
     output.begin(files)
     assert Path(output.path).read_bytes() == b"a,time-step,timestamp\n1.0,0,0.5\n"
     assert output.size == os.path.getsize(output.path)
+    assert output.encoder.rows == 1
+    assert output.blocked, "agent.db knows of two rows, and would count on the next one as the second"
+    output.stored()
+    assert not output.blocked
     files.close_all()
 
 
@@ -104,6 +109,53 @@ def test_the_least_recently_used_descriptor_is_closed(tmp_path: Path) -> None:
     assert files.descriptor("a", lambda: -1) == opened[0]
     files.close_all()
     assert len(files) == 0
+
+
+def test_only_what_lies_below_the_item_is_made(tmp_path: Path) -> None:
+    (tmp_path / "log" / "run").mkdir(parents=True)
+    folder = os.path.join("log", "run", "tb", "events")
+    output = Output(
+        "csv", str(tmp_path), folder, "progress.csv", CsvEncoder, CsvEncoder(), item=os.path.join("log", "run")
+    )
+    files = OpenFiles(4)
+    output.begin(files)
+    assert Path(output.path).exists()
+    shutil.rmtree(tmp_path / "log" / "run" / "tb")
+    with pytest.raises(FileNotFoundError):
+        output.open_file()
+    shutil.rmtree(tmp_path / "log")
+    for attempt in (output.begin, output.adopt_replacement):
+        with pytest.raises(ItemGoneError):
+            attempt(files)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("evicted", [False, True])
+def test_an_error_of_close_is_that_of_the_file_that_was_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, evicted: bool
+) -> None:
+    output, files = csv_output(tmp_path), OpenFiles(1)
+    output.begin(files)
+    output.accept(rows(0, {"a": 1.0}), files)
+    real = os.close
+
+    def fails(descriptor: int) -> None:
+        ours = os.readlink(f"/proc/self/fd/{descriptor}") == output.path
+        real(descriptor)
+        if ours:
+            raise OSError(errno.EIO, "Input/output error")
+
+    other = Output("log", str(tmp_path), "item", "log.txt", CsvEncoder, CsvEncoder())
+    with monkeypatch.context() as context:
+        context.setattr(os, "close", fails)
+        if evicted:
+            other.begin(files)
+        else:
+            files.close(output)
+    assert output.suspect
+    assert not output.storable
+    assert not other.suspect
+    files.close_all()
 
 
 def test_a_removed_file_is_made_again_a_while_later(tmp_path: Path) -> None:

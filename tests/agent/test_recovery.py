@@ -170,3 +170,26 @@ def test_files_of_an_earlier_run_are_put_aside(lone: LoneStream) -> None:
         side.commit()
     assert seqs(lone) == [0]
     assert (lone.root / "progress.old-1.csv").read_text() == "mine\n1\n"
+
+
+def test_a_folder_that_holds_no_rows_may_be_gone(lone: LoneStream) -> None:
+    lone.opening["folders"] = {"log": ".", "results": "results", "code": "code"}
+    (lone.root / "results").mkdir()
+    (lone.root / "code").write_text("somebody's file")
+    lone.row({"v": 1})
+    with Side(lone) as side:
+        side.read_all()
+        side.commit()
+    (lone.root / "results").rmdir()
+    lone.row({"v": 2})
+    finish(lone)
+    assert not (lone.root / "results").exists()
+
+
+def test_where_a_file_takes_the_place_of_a_folder_the_stream_waits(lone: LoneStream) -> None:
+    lone.row({"v": 1})
+    (lone.root / "tb").write_text("somebody's file")
+    with pytest.raises(NotADirectoryError):
+        Side(lone)
+    (lone.root / "tb").unlink()
+    finish(lone)

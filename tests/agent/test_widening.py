@@ -91,3 +91,26 @@ def test_small_temp_files_go_when_they_are_old(tmp_path: Path) -> None:
     assert sweep_temp_files(str(tmp_path), ".", "s", (), now) == []
     assert sweep_temp_files(str(tmp_path), ".", "s", (), now + OLD_S + 5) == [".rla-tmp-0123456789abcdef"]
     assert sweep_temp_files(str(tmp_path), "gone", "s", (), now) == []
+
+
+@pytest.mark.parametrize("during", [False, True])
+def test_a_file_that_is_removed_while_it_waits_for_columns(lone: LoneStream, *, during: bool) -> None:
+    lone.row({"a": 1})
+    with Side(lone) as side:
+        side.read_all()
+        side.commit()
+        lone.row({"late": 1})
+        if during:
+            side.read()
+            (csv,) = [output for output in side.stream.outputs if output.name == "csv"]
+            assert csv.widening
+        (lone.root / "progress.csv").unlink()
+        side.read()
+        side.serve()
+        side.settle()
+        lone.row({"later": 1})
+        side.settle()
+        assert not side.stream.removed
+    assert (lone.root / "progress.csv").read_text() == (
+        "late,seq,time-step,timestamp,later\n1,1,1,1.0,\n,2,2,2.0,1\n"
+    )

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
+from rla_agent.adopting import root_is_back
 from rla_agent.commit import Committer
 from rla_agent.open_files import OpenFiles
 from rla_agent.recovery import recover
@@ -115,6 +116,26 @@ class Side:
             assert time.monotonic() < end, [
                 (o.name, o.error, o.blocked, o.position) for o in self.stream.outputs
             ]
+
+    def begin(self) -> None:
+        """Files that were removed are made again, at once."""
+        for output in self.stream.outputs:
+            if output.may_retry(float("inf")) and not output.ready:
+                output.begin(self.files)
+
+    def settle(self) -> None:
+        """Take in everything and commit, as often as it takes until all of it is durable."""
+        end = time.monotonic() + 20
+        while not (self.stream.at_end and self.stream.all_durable == self.stream.position):
+            self.stream.read_more(self.files)
+            self.begin()
+            self.serve()
+            self.commit()
+            assert time.monotonic() < end, [(o.name, o.error, o.blocked) for o in self.stream.outputs]
+
+    def come_back(self) -> None:
+        """The data root that the stream waits for is there again."""
+        assert root_is_back(self.stream, self.database, self.files, self.faults), self.faults
 
     def commit(self) -> bool:
         """One commit."""

@@ -22,23 +22,24 @@ def flushed(training: Training) -> bool:
 def test_rows_do_not_wait_for_a_home_that_hangs(scene: Scene, places: Places) -> None:
     """All rows become durable; its alerts and its replication begin when the configuration can be read."""
     near = hooked(scene.folder / "near", "- {when: failed, send: chat}", scene.hook.url)
+    own = hooked(scene.folder / "own", "- {when: killed, send: chat}", scene.hook.url)
     far = scene.configure("- {when: killed, send: chat}\n- {when: nan, send: chat}")
     far.write_text("SEND_LOG_FILE: true\n" + far.read_text())
     stop_autostart(places)
     lives, dies, other = scene.train(far), scene.train(far), scene.train(near)
     with hung(far.parent) as server:
-        agent = scene.new_agent().start()
+        agent = scene.new_agent("--config", str(own)).start()
         for training in (lives, dies, other):
             training.say(1.0)
             assert flushed(training)
         dies.kill()
         other.say("raise")
-        scene.arrive("failed", what="the alert of the other configuration")
+        scene.arrive("failed", "killed", what="alerts of the other run's configuration and the agent's own")
         (problem,) = [one for one in agent.status()["problems"] if str(far) in one["what"]]
         assert "does not answer" in problem["what"]
         assert entries(places.state) == []
         server.come_back()
-        scene.arrive("failed", "killed", what="the alert that waited")
+        scene.arrive("failed", "killed", "killed", what="the alert that waited")
     lives.say("nan")
     scene.wait_until(lambda: "nan" in events(scene.hook), what="a metric's alert")
     scene.wait_until(lambda: [entry.config for entry in entries(places.state)] == [str(far)])

@@ -136,6 +136,7 @@ def test_recorded_parameters_in_the_manner_of_the_launchers_own() -> None:
     assert type(recorded_value(np.float32(0.5), 0.25)) is np.float32
     assert recorded_value(lambda: 1, "<function at 0x1>").__name__ == "<lambda>"
     assert fits({"f": lambda: 1, "seed": 1}, {"f": plain_hyper_param(lambda: 2), "seed": 2})
+    assert fits({"x": [float("nan")]}, {"x": [float("nan")]})
     assert not fits({"f": len}, {"f": "<built-in function max>"})
     assert not fits({"seed": 1}, {"seed": 1, "more": 2})
 
@@ -144,6 +145,7 @@ OBJECTS = """
 import functools
 class Conf:
     size = 3
+    def __repr__(self): return f"<Conf of {time.time()}>"
 class Kind: pass
 def double(x): return 2 * x
 @wrap_experiment(archive_launch_repo=False)

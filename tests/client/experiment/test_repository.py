@@ -109,6 +109,19 @@ def test_data_roots_and_repeated_runs_are_no_code(tmp_path: Path) -> None:
     assert githash(log_dir) == f"{head}-dirty"
 
 
+def test_a_project_that_is_its_own_data_root(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    for name in (
+        "log/table/run/x.txt",
+        "archive_tester/table/run/x",
+        "code/table/run/old.py",
+        "deep/log/x.py",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("X = 1\n")
+    assert find_repository(folder, ()).untracked == {"deep/log/x.py"}
+
+
 def test_a_changed_file_makes_it_dirty_except_in_an_outside_folder(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     (folder / "other" / "x.py").write_text("X = 2\n")

@@ -1,0 +1,154 @@
+"""A data root that is away for a moment, and an item that is really removed."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crash.lone import LoneStream, Side
+from crash.oracle import event_records
+
+from rla_agent.root_away import waits_for_root
+from rla_client.config import AgentConfig
+from rla_client.outbox import Outbox
+from rla_client.places import Places
+from rla_client.protocol import FrameKind, pack
+from rla_client.run import make_opening
+
+LOG = "log/table/run"
+
+
+def open_run(places: Places, root: Path, log: str = LOG) -> Outbox:
+    (root / log).mkdir(parents=True)
+    opening = make_opening(
+        root=root, folders={"log": log}, sinks=("csv", "json", "tensorboard"), names={}, item={}
+    )
+    return Outbox(places, opening, AgentConfig(autostart=False))
+
+
+def put(outbox: Outbox, *steps: int) -> None:
+    for step in steps:
+        now = time.time()
+        assert outbox.put(FrameKind.ROW, pack([step, now, {"v": step}]), now, 1)
+
+
+def steps_in(log: Path) -> list[int]:
+    with (log / "progress.csv").open(newline="") as file:
+        return [int(row["time-step"]) for row in csv.DictReader(file)]
+
+
+def states(agent: Any) -> list[str]:
+    return [run["state"] for run in agent.status()["runs"]]
+
+
+@pytest.mark.parametrize(("killed", "log"), [(False, LOG), (True, LOG), (False, ".")])
+def test_a_root_that_was_moved_away_and_back_has_each_row_once(
+    agent: Any, tmp_path: Path, wait_until: Callable[..., Any], *, killed: bool, log: str
+) -> None:
+    root = tmp_path / "db"
+    outbox = open_run(agent.places, root, log)
+    put(outbox, *range(5))
+    assert outbox.flush(20)
+    os.rename(root, tmp_path / "away")
+    put(outbox, *range(5, 10))
+    wait_until(
+        lambda: "is not here" in str(agent.status()["problems"]),
+        what="a stream that waits for its root",
+    )
+    assert states(agent) == ["running"]
+    put(outbox, *range(10, 12))
+    if killed:
+        agent.restart()
+    os.rename(tmp_path / "away", root)
+    put(outbox, *range(12, 15))
+    wait_until(lambda: outbox.flush(5), what="rows in the root that came back")
+    assert steps_in(root / log) == list(range(15))
+    assert len((root / log / "progress.json").read_text().splitlines()) == 15
+    (events,) = (root / log / "tb" / "events").iterdir()
+    assert len(event_records(events)) == 16
+    outbox.close("finished", "")
+    wait_until(lambda: not os.listdir(agent.places.spool), what="the end of the stream")
+    assert steps_in(root / log) == list(range(15))
+    (run,) = agent.status()["runs"]
+    assert (run["state"], run["rows"]) == ("finished", 15)
+
+
+@pytest.mark.parametrize("log", [LOG, "."])
+def test_a_root_that_was_deleted_is_not_waited_for(
+    agent: Any, tmp_path: Path, wait_until: Callable[..., Any], log: str
+) -> None:
+    outbox = open_run(agent.places, tmp_path / "db", log)
+    put(outbox, *range(5))
+    assert outbox.flush(20)
+    shutil.rmtree(tmp_path / "db")
+    put(outbox, 5)
+    wait_until(lambda: states(agent) == ["removed"], what="a removed run")
+    outbox.close("finished", "")
+    wait_until(lambda: not os.listdir(agent.places.spool), what="the end of the stream")
+    assert not (tmp_path / "db").exists()
+
+
+def test_an_item_that_is_half_deleted_is_not_made_again(
+    agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    root = tmp_path / "db"
+    outbox = open_run(agent.places, root)
+    put(outbox, *range(5))
+    assert outbox.flush(20)
+    os.unlink(root / LOG / "progress.csv")
+    put(outbox, 5)
+    wait_until(
+        lambda: "progress.csv" in str(agent.status()["problems"]),
+        what="a commit that notices",
+    )
+    shutil.rmtree(root / "log" / "table")
+    wait_until(lambda: states(agent) == ["removed"], what="a removed run")
+    assert os.listdir(root / "log") == []
+    outbox.close("finished", "")
+    wait_until(lambda: not os.listdir(agent.places.spool), what="the end of the stream")
+    assert os.listdir(root / "log") == []
+
+
+def test_what_was_not_durable_is_read_again_after_the_root_came_back(tmp_path: Path) -> None:
+    lone = LoneStream(tmp_path)
+    with Side(lone) as side:
+        lone.row({"v": 1})
+        side.read_all()
+        side.commit()
+        lone.row({"v": 2})
+        side.read()
+        lone.root.rename(tmp_path / "away")
+        side.commit()
+        assert side.stream.removed
+        assert waits_for_root(side.stream, side.files)
+        assert not side.stream.removed
+        assert len(side.files) == 0, "open files hold an unmounted file system"
+        (tmp_path / "away").rename(lone.root)
+        os.truncate(lone.root / "progress.csv", side.durable_sizes()[str(lone.root / "progress.csv")])
+        side.come_back()
+        lone.row({"late": 3})
+        side.read_all()
+        side.commit()
+        assert side.stream.rows == 3
+    lines = (lone.root / "progress.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["seq", "0", "1", "2"]
+
+
+def test_an_item_that_was_missed_for_a_moment_goes_on(tmp_path: Path) -> None:
+    lone = LoneStream(tmp_path)
+    with Side(lone) as side:
+        lone.row({"v": 1})
+        side.read_all()
+        side.stream.removed = True  # its folder was looked for between two renames
+        assert waits_for_root(side.stream, side.files)
+        side.come_back()
+        lone.row({"v": 2})
+        side.read_all()
+        side.commit()
+    assert (lone.root / "progress.csv").read_text().count("\n") == 3

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rla_client.errors import LaunchError
+from rla_client.experiment import folder_lock
+from rla_client.experiment.folder_lock import FolderLock
+
+HOLD = (
+    "import sys; from rla_client.experiment.folder_lock import FolderLock; "
+    "lock = FolderLock(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+)
+
+
+def test_another_process_is_named_and_ends_the_lock_with_its_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        monkeypatch.setattr(folder_lock, "DYING_S", 0.1)
+        with pytest.raises(LaunchError, match=f"process {holder.pid} is writing into {tmp_path}"):
+            FolderLock(str(tmp_path))
+        holder.kill()
+        holder.wait(20)
+        FolderLock(str(tmp_path)).release()
+    assert not list(tmp_path.iterdir())  # it leaves nothing
+
+
+def test_a_released_lock_is_free_and_a_missing_folder_no_concern_of_it(tmp_path: Path) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    lock = FolderLock(str(tmp_path))
+    lock.release()
+    lock.release()
+    FolderLock(str(tmp_path)).release()
+    FolderLock(str(tmp_path / "nowhere")).release()
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_where_locks_are_refused_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise OSError(9, "as NFS says of a folder")
+
+    monkeypatch.setattr(folder_lock.fcntl, "flock", refuse)
+    FolderLock(str(tmp_path)).release()
