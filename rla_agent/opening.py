@@ -84,6 +84,8 @@ def check_opening(fields: dict[str, Any]) -> StreamOpening:
             message = f"data root {root!r} is not an absolute path, or there is no log folder"
             raise RemoteProtocolError(message)
         config = fields.get("config")
+        if "\0" in str(config):  # no file is called so
+            config = None
         return StreamOpening(
             run=_name(fields["run"]),
             epoch=_whole(fields["epoch"]),

@@ -25,9 +25,9 @@ from rla_client.spool import SegmentWriter
 EXAMPLES = int(os.environ.get("RLA_TEST_OPENINGS", "60"))
 
 EVIL: tuple[Any, ...] = (
-    None, -1, 10**400, 1 << 63, 1 << 64, 1e308, float("inf"), float("-inf"), float("nan"), b"bytes", [], {}, [[[1]]],
-    {"x": {1: [None]}}, "", "x", "\0", "a\nb", "1e400", "../x", "/", "x" * 300, "/" * 5000, "/" + "x/" * 3000,
-    "x" * 100_000,
+    None, -1, 10**400, 1 << 63, 1 << 64, 1e308, float("inf"), float("-inf"), float("nan"), b"bytes", [], {},
+    [[[1]]], {"x": {1: [None]}}, "", "x", "\0", "a\nb", "1e400", "../x", "/", "x" * 300, "/" * 5000,
+    "/" + "x/" * 3000, "x" * 100_000,
 )  # fmt: skip
 VALUES = st.sampled_from(EVIL) | st.recursive(
     st.sampled_from(EVIL) | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.text(max_size=20),
