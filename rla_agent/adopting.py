@@ -18,6 +18,8 @@ from rla_agent.stream import Stream
 from rla_agent.volume_items import Adopt
 from rla_client.errors import RlaError
 
+NO_SENSE = (RlaError, csv.Error, ValueError, LookupError, TypeError)  # of what its files and base say
+
 _log = logging.getLogger("rla_agent.adopting")
 
 
@@ -58,13 +60,7 @@ def align_outputs(stream: Stream, database: AgentDatabase, files: OpenFiles) -> 
         recover(stream, database, files)
     except OSError as error:
         raise NotYetError(why_late(stream.opening, error)) from error
-    except (
-        RlaError,
-        csv.Error,
-        ValueError,
-        LookupError,
-        TypeError,
-    ) as error:  # its files are not ours any more
+    except NO_SENSE as error:
         _log.exception("stream %s is not taken in", stream.name)
         stream.root_away = False
         stream.parked = f"not taken in, its rows stay in the spool: {error}"

@@ -131,14 +131,17 @@ def take_in(
     make_private(places.state)
     lock = AgentLock(places, DRAIN_HOLDER)
     result = Drained()
+    volume: _Drain | None = None
     try:
         names = [name for name in stream_names(spool) if _prepare(spool / name, roots, result)]
         database, result.broken = open_or_replace(places.database, AgentDatabase)
         with closing(database):
             targets = {name: spool_end(spool / name) or Position(0, 0) for name in names}
-            _drain_volume(_Drain(places, settings, roots, targets), spool, names, result, patience_s)
+            volume = _Drain(places, settings, roots, targets)
+            _drain_volume(volume, spool, names, result, patience_s)
     finally:
-        lock.release()
+        if volume is None or not volume.is_alive():
+            lock.release()  # else it goes with the process: a job still writes
     return result
 
 

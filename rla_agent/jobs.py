@@ -117,7 +117,7 @@ class JobDesk:
                 continue
             self._pending[name] = left
             stream = streams.get(name)
-            if stream is None:
+            if stream is None or stream.root_away:
                 continue
             busy: set[str] = set()
             for job in left:

@@ -110,13 +110,13 @@ def test_where_writing_is_forbidden_a_file_is_given_up_after_a_while(
 ) -> None:
     refuse(monkeypatch, number)
     with Side(lone) as side:
-        for name in ("x", "y"):  # each file has its own time
+        for name, begun in (("x", 100.0), ("y", 500.0)):  # each file has its own time
             with_file(lone, side, name)
-            for now in (100.0, 100.0 + item_files.REFUSED_S - 1):
+            for now in (begun, begun + item_files.REFUSED_S - 1):
                 item_files.keep_new_files(side.stream, side.faults, now)
                 assert len(side.stream.new_files) == 1
                 assert "is not kept yet" in side.faults[f"{side.stream.name}/{name}"]
-            item_files.keep_new_files(side.stream, side.faults, 100.0 + item_files.REFUSED_S)
+            item_files.keep_new_files(side.stream, side.faults, begun + item_files.REFUSED_S)
             assert side.stream.new_files == []
             assert "was not kept" in side.faults[f"{side.stream.name}/{name}"]
 

@@ -113,9 +113,16 @@ def test_the_least_recently_used_descriptor_is_closed(tmp_path: Path) -> None:
 
 def test_only_what_lies_below_the_item_is_made(tmp_path: Path) -> None:
     (tmp_path / "log" / "run").mkdir(parents=True)
-    folder = os.path.join("log", "run", "tb", "events")
+    item = os.path.join("log", "run")
+    folder = os.path.join(item, "tb", "events")
     output = Output(
-        "csv", str(tmp_path), folder, "progress.csv", CsvEncoder, CsvEncoder(), item=os.path.join("log", "run")
+        "csv",
+        str(tmp_path),
+        folder,
+        "progress.csv",
+        CsvEncoder,
+        CsvEncoder(),
+        item=item,
     )
     files = OpenFiles(4)
     output.begin(files)

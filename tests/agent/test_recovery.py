@@ -172,8 +172,8 @@ def test_files_of_an_earlier_run_are_put_aside(lone: LoneStream) -> None:
     assert (lone.root / "progress.old-1.csv").read_text() == "mine\n1\n"
 
 
-def test_a_folder_that_holds_no_rows_may_be_gone(lone: LoneStream) -> None:
-    lone.opening["folders"] = {"log": ".", "results": "results", "code": "code"}
+def test_a_folder_that_holds_no_rows_may_be_gone(tmp_path: Path) -> None:
+    lone = LoneStream(tmp_path, {"log": ".", "results": "results", "code": "code"})
     (lone.root / "results").mkdir()
     (lone.root / "code").write_text("somebody's file")
     lone.row({"v": 1})

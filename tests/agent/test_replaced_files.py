@@ -1,4 +1,4 @@
-"""Files that a user removes, puts back or replaces under a live run: nothing of theirs is cut, no row doubled."""
+"""Files that a user removes, puts back or replaces under a live run: none is cut, and no row doubled."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from rla_agent.sinks.encoder import Encoder
 from rla_agent.sinks.jsonl import JsonEncoder
 from rla_agent.sinks.tensorboard import EventEncoder
 from rla_agent.sinks.text import TextEncoder
+from rla_agent.stream import Stream
 from rla_client.protocol import TextTarget
 from rla_client.spool import base_path, segment_numbers
 
@@ -106,9 +107,7 @@ def test_another_file_is_gone_on_in_under_its_own_columns(lone: LoneStream) -> N
         assert not notice.moved, "agent.db knows the new file"
         write(lone, side, 2)
         assert notice.encoder.rows == 4
-    assert csv.read_text() == (
-        "v,time-step,timestamp,seq\n7,0,1.0,\n8,1,1.0,\n2,2,2.0,2\n3,3,3.0,3\n"
-    )
+    assert csv.read_text() == ("v,time-step,timestamp,seq\n7,0,1.0,\n8,1,1.0,\n2,2,2.0,2\n3,3,3.0,3\n")
 
 
 def test_what_holds_no_record_is_put_aside(lone: LoneStream) -> None:
@@ -240,3 +239,18 @@ def test_while_the_base_cannot_be_told_nothing_is_stored(
         assert csv_of(side).blocked
         write(lone, side, 1)
     assert seqs(lone) == [4]
+
+
+def test_no_segment_goes_for_a_base_that_would_tell_what_is_not_durable(
+    lone: LoneStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_module, "SEGMENT_MAX_BYTES", 600)
+    with Side(lone) as side:
+        with monkeypatch.context() as context:
+            context.setattr(Stream, "freeable", lambda _self: [])
+            write(lone, side, 40)
+        csv_of(side).bases.clear()
+        csv_of(side).dirty = True
+        assert side.stream.freeable() == []
+        side.commit()
+        assert len(segment_numbers(lone.writer.folder)) == 1

@@ -6,15 +6,20 @@ import csv
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from crash.lone import LoneStream, Side
 from crash.oracle import event_records
 
+from rla_agent.following import follow, new_run_record
+from rla_agent.ingest import Position
+from rla_agent.jobs import JobDesk, JobKind
 from rla_agent.root_away import waits_for_root
+from rla_agent.state import Changes, JobRow
 from rla_client.config import AgentConfig
 from rla_client.outbox import Outbox
 from rla_client.places import Places
@@ -22,14 +27,25 @@ from rla_client.protocol import FrameKind, pack
 from rla_client.run import make_opening
 
 LOG = "log/table/run"
+OpenRun: TypeAlias = Callable[..., Outbox]
 
 
-def open_run(places: Places, root: Path, log: str = LOG) -> Outbox:
-    (root / log).mkdir(parents=True)
-    opening = make_opening(
-        root=root, folders={"log": log}, sinks=("csv", "json", "tensorboard"), names={}, item={}
-    )
-    return Outbox(places, opening, AgentConfig(autostart=False))
+@pytest.fixture
+def open_run(places: Places) -> Iterator[Callable[..., Outbox]]:
+    """`open_run(root, log)`: where the run's records go in; let go of at the end."""
+    made: list[Outbox] = []
+
+    def make(root: Path, log: str = LOG) -> Outbox:
+        (root / log).mkdir(parents=True)
+        opening = make_opening(
+            root=root, folders={"log": log}, sinks=("csv", "json", "tensorboard"), names={}, item={}
+        )
+        made.append(Outbox(places, opening, AgentConfig(autostart=False)))
+        return made[-1]
+
+    yield make
+    for outbox in made:
+        outbox.close("finished", "")
 
 
 def put(outbox: Outbox, *steps: int) -> None:
@@ -49,10 +65,10 @@ def states(agent: Any) -> list[str]:
 
 @pytest.mark.parametrize(("killed", "log"), [(False, LOG), (True, LOG), (False, ".")])
 def test_a_root_that_was_moved_away_and_back_has_each_row_once(
-    agent: Any, tmp_path: Path, wait_until: Callable[..., Any], *, killed: bool, log: str
+    agent: Any, open_run: OpenRun, tmp_path: Path, wait_until: Callable[..., Any], *, killed: bool, log: str
 ) -> None:
     root = tmp_path / "db"
-    outbox = open_run(agent.places, root, log)
+    outbox = open_run(root, log)
     put(outbox, *range(5))
     assert outbox.flush(20)
     os.rename(root, tmp_path / "away")
@@ -81,9 +97,9 @@ def test_a_root_that_was_moved_away_and_back_has_each_row_once(
 
 @pytest.mark.parametrize("log", [LOG, "."])
 def test_a_root_that_was_deleted_is_not_waited_for(
-    agent: Any, tmp_path: Path, wait_until: Callable[..., Any], log: str
+    agent: Any, open_run: OpenRun, tmp_path: Path, wait_until: Callable[..., Any], log: str
 ) -> None:
-    outbox = open_run(agent.places, tmp_path / "db", log)
+    outbox = open_run(tmp_path / "db", log)
     put(outbox, *range(5))
     assert outbox.flush(20)
     shutil.rmtree(tmp_path / "db")
@@ -95,10 +111,10 @@ def test_a_root_that_was_deleted_is_not_waited_for(
 
 
 def test_an_item_that_is_half_deleted_is_not_made_again(
-    agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
+    agent: Any, open_run: OpenRun, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:
     root = tmp_path / "db"
-    outbox = open_run(agent.places, root)
+    outbox = open_run(root)
     put(outbox, *range(5))
     assert outbox.flush(20)
     os.unlink(root / LOG / "progress.csv")
@@ -147,8 +163,30 @@ def test_an_item_that_was_missed_for_a_moment_goes_on(tmp_path: Path) -> None:
         side.read_all()
         side.stream.removed = True  # its folder was looked for between two renames
         assert waits_for_root(side.stream, side.files)
+        record = follow(side.stream, new_run_record(side.stream), time.time(), 60.0)
+        assert record.rows == 0, "an agent that is killed now counts them again"
         side.come_back()
         lone.row({"v": 2})
         side.read_all()
+        assert side.stream.new_rows == 2, "rows that the run's record counts twice"
         side.commit()
     assert (lone.root / "progress.csv").read_text().count("\n") == 3
+
+
+def test_jobs_wait_for_the_root_too(tmp_path: Path) -> None:
+    done: list[object] = []
+    kinds = {"kind": JobKind(lambda fields, _context: done.append(fields), media=False)}
+    with Side(LoneStream(tmp_path)) as side, ThreadPoolExecutor(1) as pool:
+        stream = side.stream
+        desk = JobDesk(pool, Places(tmp_path / "state", tmp_path / "runtime"), kinds, lambda: None)
+        stream.new_jobs = [JobRow(stream.name, Position(1, 1), "kind", pack({}))]
+        desk.add_changes([stream], Changes())
+        stream.root_away = True
+        desk.start({stream.name: stream})
+        pool.submit(int).result()
+        assert done == []
+        assert desk.pending(stream.name, media=True)
+        stream.root_away = False
+        desk.start({stream.name: stream})
+        pool.submit(int).result()
+        assert done == [{}]

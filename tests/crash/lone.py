@@ -28,7 +28,7 @@ from rla_client.spool import SegmentWriter
 class LoneStream:
     """The client's side: a data root, a spool, a writer."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, folders: dict[str, str] | None = None) -> None:
         self.root = folder / "root"
         self.spool = folder / "spool"
         self.database = folder / "agent.db"
@@ -37,7 +37,7 @@ class LoneStream:
         found = os.stat(self.root)
         self.opening = {
             "run": "r", "epoch": 1, "opened": 1.5, "root": str(self.root), "root_device": found.st_dev,
-            "root_inode": found.st_ino, "folders": {"log": "."}, "names": {}, "sinks": ["csv", "json", "log", "tensorboard"],  # noqa: E501
+            "root_inode": found.st_ino, "folders": folders or {"log": "."}, "names": {}, "sinks": ["csv", "json", "log", "tensorboard"],  # noqa: E501
             "table": "", "index": "", "primary": True, "label": "", "pid": os.getpid(), "host": "h", "user": "u",  # noqa: E501
             "python": "p", "client": "0", "config": None, "offline": False,
         }  # fmt: skip
