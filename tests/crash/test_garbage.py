@@ -57,8 +57,8 @@ def send_garbage(places: Places, chance: random.Random, connections: int, messag
         dealer.send_multipart([b"a", b"b", b"c"])
 
 
-def write_mutated(places: Places, root: Path, chance: random.Random, count: int) -> None:
-    """A stream of mutated frames with a run of its own at `root`."""
+def write_mutated(spool: Path, root: Path, chance: random.Random, count: int) -> str:
+    """A stream of mutated frames with a run of its own at `root`; its name."""
     for kind in ("log", "checkpoint", "other_results", "code"):
         (root / kind).mkdir(parents=True)
     found = os.stat(root)
@@ -71,7 +71,7 @@ def write_mutated(places: Places, root: Path, chance: random.Random, count: int)
         "config": None, "offline": False,
     }  # fmt: skip
     writer = SegmentWriter(
-        places.spool,
+        spool,
         lambda number, rows: encode_frame(
             FrameKind.OPEN, pack({**opening, "segment": number, "rows": rows, "lost": 0})
         ),
@@ -80,6 +80,7 @@ def write_mutated(places: Places, root: Path, chance: random.Random, count: int)
         writer.append(frame, 0)
     writer.append(encode_frame(FrameKind.ROW, pack([1, 1.5, {"last": 1}])), 1)
     writer.close()
+    return writer.name
 
 
 def tree(folder: Path, *, without: tuple[Path, ...]) -> set[str]:
@@ -115,13 +116,19 @@ def feed(bench: Bench, chance: random.Random, count: int) -> float:
     before, beside = bench.folder / "times-before", bench.folder / "times-beside"
     bench.serve()
     bench.train("quiet", "--rows", "1500", "--times", str(before), *pace).ended()
-    write_mutated(bench.places, evil / "first", chance, 500)  # what is imported and cached once
+    write_mutated(bench.places.spool, evil / "first", chance, 500)  # what is imported and cached once
     bench.agent.drain(bench.wait_until, 120)
     grown = Grown(bench.agent.process.pid)  # type: ignore[union-attr]
     outside = tree(bench.folder, without=spared)
+    made = bench.folder / "made"  # before, so that only the agent competes with the honest run
+    made.mkdir()
+    streams = [
+        write_mutated(made, evil / str(fed), chance, FRAMES_A_STREAM)
+        for fed in range(0, count, FRAMES_A_STREAM)
+    ]
     honest = bench.train("honest", "--times", str(beside), *pace)
-    for fed in range(0, count, FRAMES_A_STREAM):
-        write_mutated(bench.places, evil / str(fed), chance, FRAMES_A_STREAM)
+    for stream in streams:
+        (made / stream).rename(bench.places.spool / stream)
         grown.look()
         bench.wait_until(
             lambda: len(stream_names(bench.places.spool)) < 8, 120, what=f"progress; {bench.agent.tail()}"
@@ -131,7 +138,7 @@ def feed(bench: Bench, chance: random.Random, count: int) -> float:
     bench.agent.drain(bench.wait_until, 120)
     grown.look()
     check_folder(honest)
-    assert tree(bench.folder, without=spared) - outside <= {str(beside)}
+    assert tree(bench.folder, without=spared) - outside <= {str(beside), str(made)}
     assert all((run / "log" / "progress.csv").read_text().splitlines()[0] for run in evil.iterdir())
     print(
         f"{count} mutated frames: agent grew by {grown.most >> 20} MiB, the others' p99 went from "

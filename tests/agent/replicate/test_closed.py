@@ -245,7 +245,8 @@ def test_a_foreign_file_is_kept_beside_ours(node: Node, master: Sshd) -> None:
     there.parent.mkdir(parents=True)
     there.write_text("somebody else's")
     node.start()
-    wait_until(lambda: there.read_text() == "ours", 20)
+    wait_until(lambda: list(there.parent.glob("note.txt.kept-*")) and there.exists(), 20)
+    assert there.read_text() == "ours"
     (kept,) = there.parent.glob("note.txt.kept-*")
     assert kept.read_text() == "somebody else's"
     wait_until(lambda: replication_status(node.state).get("kept"), 10)
