@@ -19,6 +19,15 @@ from rla_client.layout import check_relative
 SINKS = ("csv", "json", "log", "tensorboard")
 MAX_TIME_S = 1 << 37  # the year 6325: every date library takes it
 MAX_PID = 1 << 31
+OUTPUT_NAMES = {
+    "csv": "progress.csv",
+    "json": "progress.json",
+    "log": "log.txt",
+    "warn": "warn.txt",
+    "backup": "backup.txt",
+}
+TAKEN_NAMES = ("tb", "run.json", "system.csv")  # of a log folder, by what is no output of this kind
+MAX_NAME_BYTES = 255
 MAX_WHOLE = 1 << 64  # inodes and device numbers have 64 bits
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -79,6 +88,7 @@ def check_opening(fields: dict[str, Any]) -> StreamOpening:
         label = str(fields["label"])
         if label:
             _name(label)
+        _check_places(names, label)
         root = str(fields["root"])
         if not os.path.isabs(root) or "\0" in root or "log" not in folders:
             message = f"data root {root!r} is not an absolute path, or there is no log folder"
@@ -148,13 +158,25 @@ def _name(name: object) -> str:
     return text
 
 
-def output_path(opening: StreamOpening, name: str, default: str) -> str:
+def _check_places(names: dict[str, str], label: str) -> None:
+    """Refuse outputs for which there is no place: one would be tried for ever, or two write one file."""
+    placed = [_labelled(names.get(name, default), label) for name, default in OUTPUT_NAMES.items()]
+    long = [name for name in placed if len(os.fsencode(name)) > MAX_NAME_BYTES]
+    if long or len({*placed, *TAKEN_NAMES}) < len(placed) + len(TAKEN_NAMES):
+        message = f"no place for the outputs {placed!r:.400}"
+        raise ArgumentError(message)
+
+
+def output_path(opening: StreamOpening, name: str) -> str:
     """Path of an output below the log folder, with the label of a worker stream."""
-    wanted = opening.names.get(name, default)
-    if not opening.label:
-        return wanted
-    stem, ending = os.path.splitext(wanted)
-    return f"{stem}.{opening.label}{ending}"
+    return _labelled(opening.names.get(name, OUTPUT_NAMES[name]), opening.label)
+
+
+def _labelled(name: str, label: str) -> str:
+    if not label:
+        return name
+    stem, ending = os.path.splitext(name)
+    return f"{stem}.{label}{ending}"
 
 
 def open_folder(root: str, relative: str, *, create: bool = False) -> int:

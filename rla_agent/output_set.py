@@ -20,19 +20,19 @@ def make_outputs(opening: StreamOpening, stream: str) -> list[Output]:
     log = opening.folders["log"]
     makers: dict[str, tuple[str, str, Any]] = {}
     if "csv" in opening.sinks:
-        makers["csv"] = (log, output_path(opening, "csv", "progress.csv"), CsvEncoder)
+        makers["csv"] = (log, output_path(opening, "csv"), CsvEncoder)
     if "json" in opening.sinks:
-        makers["json"] = (log, output_path(opening, "json", "progress.json"), JsonEncoder)
+        makers["json"] = (log, output_path(opening, "json"), JsonEncoder)
     if "log" in opening.sinks:
-        makers["log"] = (log, output_path(opening, "log", "log.txt"), _text(TextTarget.LOG, tables=True))
+        makers["log"] = (log, output_path(opening, "log"), _text(TextTarget.LOG, tables=True))
     if "tensorboard" in opening.sinks:
         folder = os.path.normpath(os.path.join(log, "tb", opening.label or "events"))
         opened = opening.opened
         makers["tensorboard"] = (folder, event_file_name(opening, stream), lambda: EventEncoder(opened))
-    makers["warn"] = (log, output_path(opening, "warn", "warn.txt"), _text(TextTarget.WARN, tables=False))
+    makers["warn"] = (log, output_path(opening, "warn"), _text(TextTarget.WARN, tables=False))
     makers["backup"] = (
         log,
-        output_path(opening, "backup", "backup.txt"),
+        output_path(opening, "backup"),
         _text(TextTarget.BACKUP, tables=False),
     )
     return [

@@ -99,10 +99,13 @@ def _sync_folders(stream: Stream) -> None:
 
 def _from_rows(stream: Stream, rows: dict[str, OutputRow]) -> None:
     _restore_control(stream, rows[CONTROL])
+    number, base = _newest_base(stream)
     for output in stream.outputs:
         row = rows.get(output.name)
         if row is not None:
             _restore(output, row)
+        elif base is not None:  # it could not be stored since agent.db was lost
+            _restore_base(output, base, number)
 
 
 def _restore(output: Output, row: OutputRow) -> None:
@@ -153,11 +156,15 @@ def _from_base(stream: Stream) -> None:
     stream.position = Position(number, 0)
     stream.rows = int(base["control"].get("rows", 0))
     for output in stream.outputs:
-        output.position = stream.position
-        known = base["outputs"].get(output.name)
-        if known is not None:
-            output.file_name = os.path.basename(str(known["file"]))
-            output.restore_base(known, number)
+        _restore_base(output, base, number)
+
+
+def _restore_base(output: Output, base: dict[str, Any], number: int) -> None:
+    output.position = Position(number, 0)
+    known = base["outputs"].get(output.name)
+    if known is not None:
+        output.file_name = os.path.basename(str(known["file"]))
+        output.restore_base(known, number)
 
 
 def _newest_base(stream: Stream) -> tuple[int, dict[str, Any] | None]:

@@ -46,6 +46,8 @@ def test_what_a_client_writes_is_taken(fields: dict[str, Any]) -> None:
         ("sinks", 5),
         ("folders", {"log": "../x"}),
         ("names", {"csv": "a/b"}),
+        *(("names", {"csv": name}) for name in ("tb", "run.json", "log.txt", "x" * 300)),
+        ("label", "x" * 250),
         ("root", "data"),
     ],
 )

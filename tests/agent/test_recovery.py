@@ -193,3 +193,23 @@ def test_where_a_file_takes_the_place_of_a_folder_the_stream_waits(lone: LoneStr
         Side(lone)
     (lone.root / "tb").unlink()
     finish(lone)
+
+
+def test_an_output_that_could_not_be_stored_since_agent_db_was_lost(lone: LoneStream) -> None:
+    for _ in range(40):
+        lone.row({"v": 1})
+    with Side(lone) as side:
+        side.settle()
+    assert segment_numbers(lone.writer.folder)[0] > 1
+    lone.forget_database()
+    lone.row({"v": 1})
+    with Side(lone) as side:
+        (csv,) = [output for output in side.stream.outputs if output.name == "csv"]
+        csv.fail(OSError(28, "No space left on device"))
+        csv.ready = False
+        side.read()
+        side.commit()
+        rows = side.database.outputs_of(side.stream.name)
+        assert "" in rows
+        assert "csv" not in rows
+    finish(lone)

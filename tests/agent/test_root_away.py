@@ -59,6 +59,15 @@ def steps_in(log: Path) -> list[int]:
         return [int(row["time-step"]) for row in csv.DictReader(file)]
 
 
+def delete(folder: Path) -> None:
+    """As `rm -rf` does it; a run.json that is just being written may come in between."""
+    for _ in range(100):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+    pytest.fail(f"{folder} cannot be deleted")
+
+
 def states(agent: Any) -> list[str]:
     return [run["state"] for run in agent.status()["runs"]]
 
@@ -102,7 +111,7 @@ def test_a_root_that_was_deleted_is_not_waited_for(
     outbox = open_run(tmp_path / "db", log)
     put(outbox, *range(5))
     assert outbox.flush(20)
-    shutil.rmtree(tmp_path / "db")
+    delete(tmp_path / "db")
     put(outbox, 5)
     wait_until(lambda: states(agent) == ["removed"], what="a removed run")
     outbox.close("finished", "")
@@ -123,7 +132,7 @@ def test_an_item_that_is_half_deleted_is_not_made_again(
         lambda: "progress.csv" in str(agent.status()["problems"]),
         what="a commit that notices",
     )
-    shutil.rmtree(root / "log" / "table")
+    delete(root / "log" / "table")
     wait_until(lambda: states(agent) == ["removed"], what="a removed run")
     assert os.listdir(root / "log") == []
     outbox.close("finished", "")
