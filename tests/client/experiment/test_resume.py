@@ -120,6 +120,7 @@ def test_killed_and_resumed_with_workers_and_a_snapshot_now_and_then(tmp_path: P
             launchers.run(path)
         else:
             kill_at(path, random.randint(3, 5))  # past the first snapshot's epoch, before the last's
+            settle(only(path.parent))
             assert [one.name for one in only(path.parent).glob("*.pkl")] == ["params.pkl"]
             assert commands.resume(only(path.parent)) == 0
         folder = only(path.parent)

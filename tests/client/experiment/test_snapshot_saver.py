@@ -23,6 +23,7 @@ from rla_client.experiment.settle import settle
 from rla_client.experiment.snapshot_codec import Pieces
 from rla_client.places import Places
 from rla_client.snapshot_job import read_footer
+from rla_client.spool import stream_names
 
 KILLED = """
 import os, signal, sys, time
@@ -90,7 +91,7 @@ def test_a_save_that_returned_survives_sigkill(agent: Any, size: int, ways: set[
         check(f"itr_{itr}.pkl", itr, size)
     check("params.pkl", 4, size)
     assert not any(name.startswith(("itr_1", "itr_3", ".rla-tmp")) for name in os.listdir("run"))
-    assert not os.listdir(agent.places.spool)
+    assert stream_names(agent.places.spool) == []
 
 
 @pytest.mark.parametrize("size", [10, 300_000])
