@@ -27,14 +27,16 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 demo: $(STAMP)  ## train a small PPO, then show status, tree and learning curve
-	mkdir -p $(DEMO)/state && chmod 700 $(DEMO)/state
-	$(DEMO_ENV) $(BIN)/rla-agent start --detach
-	status=0; \
+	@mkdir -p $(DEMO)/state && chmod 700 $(DEMO)/state
+	@$(DEMO_ENV) $(BIN)/rla-agent start --detach
+	@status=0; \
+	echo "training a small PPO: a minute or so"; \
 	$(DEMO_ENV) $(BIN)/python examples/ppo_cartpole.py --data-root $(DEMO)/data --timesteps $(TIMESTEPS) \
 	    --curve $(DEMO)/learning_curve.png || status=$$?; \
 	$(DEMO_ENV) $(BIN)/rla-agent status || status=$$?; \
 	$(DEMO_ENV) $(BIN)/rla-agent stop || status=$$?; \
-	find $(DEMO)/data | sort | sed -e 's;[^/]*/;|   ;g'; \
+	echo; echo "the files of the run:"; \
+	find $(DEMO)/data -name .objects -prune -o -print | sort | sed -e 's;[^/]*/;|   ;g'; \
 	echo "learning curve: $(DEMO)/learning_curve.png"; \
 	exit $$status
 

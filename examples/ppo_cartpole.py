@@ -21,6 +21,7 @@ from torch import nn
 from rla_client import exp_manager, logger, time_step_holder
 
 CONFIG = Path(__file__).resolve().parent.parent / "rla_config.yaml"
+SHOWN = 6  # rows that are printed, besides being stored like all others
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ def update(
 
 
 def train(options: Options) -> float:
-    """Train, logging one row per update; the mean return of the last 50 episodes."""
+    """Train, logging a row per update and printing a few; the mean return of the last 50 episodes."""
     torch.manual_seed(options.seed)
     torch.set_num_threads(1)  # the networks are too small to share out
     collector = Collector(options)
@@ -177,10 +178,11 @@ def train(options: Options) -> float:
         mean_return = float(np.mean(collector.finished)) if collector.finished else 0.0
 
         time_step_holder.set_time(steps)
-        logger.record_tabular("perf/return", mean_return)
-        for name, value in losses.items():
-            logger.record_tabular(f"loss/{name}", value)
-        logger.record_tabular("time/steps_per_s", steps / (time.perf_counter() - started))
+        shown = number * SHOWN // updates != (number + 1) * SHOWN // updates
+        row = {"perf/return": mean_return, **{f"loss/{name}": value for name, value in losses.items()}}
+        row["time/steps_per_s"] = steps / (time.perf_counter() - started)
+        for name, value in row.items():
+            logger.record_tabular(name, value, exclude=None if shown else "stdout")
         logger.dump_tabular()
     return mean_return
 

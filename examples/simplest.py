@@ -49,8 +49,8 @@ def main() -> None:
         if step % 50 == 0:
             logger.dump_tabular()
             plot_prediction(wanted.detach(), y.detach())
-            exp_manager.save_checkpoint({"weights": weights.detach()}, related_variable={"loss": float(loss)})
-    logger.info(f"final mse {float(loss):.4g}")
+            exp_manager.save_checkpoint({"weights": weights.detach()}, related_variable={"loss": loss.item()})
+    logger.info(f"final mse {loss.item():.4g}")
 
 
 def plot_prediction(wanted: torch.Tensor, got: torch.Tensor) -> None:

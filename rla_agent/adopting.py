@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from rla_agent.open_files import OpenFiles
 from rla_agent.opening import StreamOpening, same_root, why_late, why_parked
@@ -25,6 +26,29 @@ _log = logging.getLogger("rla_agent.adopting")
 
 class NotYetError(Exception):
     """A stream cannot be taken up now; the message is for `status`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What streams are taken up with: an adjustment of openings, the database, open files."""
+
+    adjust: Callable[[StreamOpening], StreamOpening] | None
+    database: AgentDatabase
+    files: OpenFiles
+
+    def take_up(
+        self, item: Adopt, others: Iterable[Stream], late: Iterable[str]
+    ) -> tuple[Stream | None, str | None]:
+        """A stream, None when its folder is gone; and why it must wait, None when it is taken up.
+
+        Raises:
+            NotYetError: it cannot be taken up now.
+        """
+        stream = open_stream(item, self.adjust)
+        why = None if stream is None else waits_behind(stream, others, late)
+        if stream is not None and why is None:
+            align_outputs(stream, self.database, self.files)
+        return stream, why
 
 
 def open_stream(item: Adopt, adjust: Callable[[StreamOpening], StreamOpening] | None) -> Stream | None:
@@ -59,14 +83,22 @@ def align_outputs(stream: Stream, database: AgentDatabase, files: OpenFiles) -> 
     try:
         recover(stream, database, files)
     except OSError as error:
+        close_files(stream, files)
         raise NotYetError(why_late(stream.opening, error)) from error
     except NO_SENSE as error:
+        close_files(stream, files)
         _log.exception("stream %s is not taken in", stream.name)
         stream.root_away = False
         stream.parked = f"not taken in, its rows stay in the spool: {error}"
     else:
         stream.root_away = False
         stream.parked = ""
+
+
+def close_files(stream: Stream, files: OpenFiles) -> None:
+    """Close what is open of a stream's outputs."""
+    for output in stream.outputs:
+        files.close(output)
 
 
 def root_is_back(stream: Stream, database: AgentDatabase, files: OpenFiles, faults: dict[str, str]) -> bool:
@@ -82,10 +114,24 @@ def root_is_back(stream: Stream, database: AgentDatabase, files: OpenFiles, faul
     return not stream.parked
 
 
-def must_wait(stream: Stream, others: Iterable[Stream]) -> bool:
-    """Whether an earlier stream of the same run has still to be taken in to its end."""
+def waits_behind(stream: Stream, others: Iterable[Stream], late: Iterable[str]) -> str | None:
+    """Why a stream of a run that was resumed has to wait; None when it has not.
+
+    Args:
+        stream: one that is to be taken up.
+        others: those that are taken up. An earlier one of the same run has to come to its end first.
+        late: names of those that could not be taken up yet. Names sort by time, and an earlier one may be
+            of the same run: its opening frame cannot be read now.
+
+    Returns:
+        The reason if it is one for a human, else an empty text.
+    """
     opening = stream.opening
-    return opening.continues is not None and any(
-        other.opening.run == opening.run and other.opening.primary and other.opening.epoch < opening.epoch
-        for other in others
-    )
+    if opening.continues is None:
+        return None
+    for other in others:
+        earlier = other.opening
+        if earlier.run == opening.run and earlier.primary and earlier.epoch < opening.epoch:
+            return f"waits for an earlier stream of its run: {other.parked}" if other.parked else ""
+    before = min(late, default=stream.name)
+    return f"waits for the earlier stream {before}" if before < stream.name else None

@@ -43,8 +43,18 @@ class Whole:
 
 
 def whole_part(descriptor: int, encoder: Encoder) -> Whole:
-    """Where an output may go on in a file that is not as it left it; size 0 when nowhere."""
+    """Where an output may go on in a file that is not as it left it; size 0 when nowhere.
+
+    Nowhere, too, in a table or JSON that no reader takes: a field beyond csv's limit, too deep a nesting.
+    """
     content = b"".join(read_chunks(descriptor, os.fstat(descriptor).st_size))
+    try:
+        return _whole_content(content, encoder)
+    except (csv.Error, RecursionError):
+        return Whole(0, b"", {})
+
+
+def _whole_content(content: bytes, encoder: Encoder) -> Whole:
     if isinstance(encoder, EventEncoder):
         return Whole(whole_records(content), b"", {})
     ending = b"" if content.endswith(b"\n") else b"\n"

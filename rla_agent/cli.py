@@ -20,6 +20,7 @@ from rla_agent.control import ask_status, start_detached, stop_agent
 from rla_agent.lock import describe_holder
 from rla_agent.service import SERVICE_VARIABLE
 from rla_agent.status import absent_status
+from rla_client import __version__
 from rla_client.autostart import agent_alive
 from rla_client.config import AgentConfig, load_config
 from rla_client.errors import AgentNotRunningError, AgentRunningError, ConfigError, PlaceError, RlaError
@@ -67,6 +68,22 @@ def settings_of(config: Path | None) -> AgentConfig:
         return load_config(config).agent if config is not None else AgentConfig()
     except ConfigError as error:
         fail_as(error)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"rla-agent {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Take in what training processes write, and keep it: the logging agent of this machine."""
+    del version
 
 
 # -- start and stop -----------------------------------------------------------------------------

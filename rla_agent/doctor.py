@@ -17,6 +17,7 @@ from typing import Any
 
 from rla_agent.control import ask_status
 from rla_agent.lock import read_holder
+from rla_agent.replicate.report import attention, replication_status
 from rla_client.autostart import Unit, agent_alive, installed_unit
 from rla_client.config import Config, load_config
 from rla_client.errors import ConfigError, RlaError
@@ -64,6 +65,7 @@ class Surroundings:
         alive: an agent holds the lock.
         holder: what the lock file says.
         status: what the agent says, None where it says nothing.
+        replication: what needs attention in replication, as `what` and `mend`.
         unit: the installed unit.
     """
 
@@ -78,6 +80,7 @@ class Surroundings:
     alive: bool = False
     holder: Mapping[str, Any] = field(default_factory=dict)
     status: Mapping[str, Any] | None = None
+    replication: tuple[Mapping[str, str], ...] = ()
     unit: Unit | None = None
 
     @classmethod
@@ -100,6 +103,7 @@ class Surroundings:
             alive=alive,
             holder=read_holder(places) if alive else {},
             status=_status(places) if alive else None,
+            replication=tuple(attention(replication_status(places.state))),
             unit=installed_unit(),
         )
 

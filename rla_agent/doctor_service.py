@@ -41,6 +41,8 @@ def check_problems(around: Surroundings) -> Iterator[Finding]:
     """What the running agent says of itself."""
     for problem in around.status["problems"] if around.status else ():
         yield Finding("agent-problem", "warning", problem["what"], problem["mend"])
+    for problem in around.replication:
+        yield Finding("replication-problem", "warning", problem["what"], problem["mend"])
 
 
 def check_versions(around: Surroundings) -> Iterator[Finding]:

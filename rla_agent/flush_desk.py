@@ -22,12 +22,15 @@ class FlushDesk:
         self._jobs = jobs
         self._waiting: dict[tuple[bytes, str], tuple[Flush, float]] = {}
         self._ended: dict[str, None] = {}
+        self.fresh = False  # something new was asked since the last commit
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, flush: Flush) -> None:
         """Answer this one when its time has come."""
+        known, _ = self._waiting.get((flush.peer, flush.stream), (None, 0.0))
+        self.fresh |= known is None or (known.number, known.offset) != (flush.number, flush.offset)
         self._waiting[flush.peer, flush.stream] = flush, time.monotonic()
 
     def awaits(self, stream: str) -> bool:
@@ -47,6 +50,7 @@ class FlushDesk:
             streams: those that are taken in now.
             coming: whether a stream that is not among them will be.
         """
+        self.fresh = False
         since = time.monotonic() - GONE_S
         self._waiting = {
             key: (flush, asked)

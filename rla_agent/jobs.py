@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla_agent.opening import StreamOpening
+from rla_agent.opening import StreamOpening, same_root
 from rla_agent.state import AgentDatabase, Changes, JobRow
 from rla_agent.stream import Stream
 from rla_client.errors import RlaError
@@ -46,6 +46,7 @@ class JobContext:
         places: of the agent.
         outputs: name → (generation, rows, size) of the run's outputs when the job was accepted.
         live_streams: streams whose writers or jobs are still there.
+        removed: the item counts as removed, and is not only away with its data root.
     """
 
     opening: StreamOpening
@@ -53,6 +54,7 @@ class JobContext:
     places: Places
     outputs: dict[str, tuple[int, int, int]]
     live_streams: frozenset[str]
+    removed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +119,13 @@ class JobDesk:
                 continue
             self._pending[name] = left
             stream = streams.get(name)
-            if stream is None or stream.root_away:
+            if stream is None or stream.root_away or _must_be_looked_at(stream):
                 continue
             busy: set[str] = set()
             for job in left:
                 if job.row.kind not in busy and job.future is None and now >= job.not_before:
                     context = JobContext(
-                        stream.opening, stream.folder / BLOBS_NAME, self._places, sizes(stream), live
+                        stream.opening, stream.folder / BLOBS_NAME, self._places, sizes(stream), live, stream.removed
                     )
                     job.future = self._executor.submit(run_job, self._kinds, job.row, context)
                     job.future.add_done_callback(lambda _: self._wake())
@@ -157,6 +159,17 @@ class JobDesk:
     def _is_media(self, kind: str) -> bool:
         known = self._kinds.get(kind)
         return known is not None and known.media
+
+
+def _must_be_looked_at(stream: Stream) -> bool:
+    """Whether jobs wait for the next look at a stream, which finds out if its item is away or removed.
+
+    A checkpoint changes no output, so no commit would have noticed that the data root is away.
+    """
+    if not stream.outputs or same_root(stream.opening):
+        return False
+    stream.removed = stream.dirty = True
+    return True
 
 
 def drop_blobs(places: Places, rows: Iterable[JobRow]) -> None:

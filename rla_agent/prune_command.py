@@ -16,7 +16,7 @@ import typer
 from rla_agent.replicate import registry, settings
 from rla_agent.replicate.prune import Done, Plan, Pruner
 from rla_agent.replicate.prune_plan import MAX_AT_ONCE, PRUNABLE, Rules
-from rla_agent.replicate.report import size_text
+from rla_agent.replicate.report import shown_target, size_text
 from rla_agent.replicate.retention import rules_of
 from rla_client.errors import ArgumentError, RlaError
 from rla_client.places import find_places
@@ -92,7 +92,14 @@ def _rules(older_than: str, max_bytes: str, free: str, kept: tuple[tuple[str, ..
     for kind in kinds:
         if kind not in PRUNABLE:
             raise ArgumentError(f"{kind} is never pruned; kinds that are: {', '.join(PRUNABLE)}")
-    rules = Rules(kinds, seconds_of(older_than), bytes_of(max_bytes, "--max"), bytes_of(free, "--free"), keep)
+    limits = seconds_of(older_than), bytes_of(max_bytes, "--max"), bytes_of(free, "--free")
+    given = (("--older-than", older_than), ("--max", max_bytes), ("--free", free))
+    for (option, text), value in zip(given, limits, strict=True):
+        if text and value == 0:
+            raise ArgumentError(
+                f"{option} {text} is no limit, give more than 0; all that may go goes by: --older-than 1s"
+            )
+    rules = Rules(kinds, *limits, keep)
     return None if rules.empty else rules
 
 
@@ -159,6 +166,7 @@ def _one(one: _Chosen, *, sha256: bool, apply: bool, as_json: bool) -> dict[str,
     return {
         "data_root": one.root,
         "target": one.target.name,
+        "kept": dict(plan.kept),
         "planned": [{"path": os.fsdecode(file.path), "bytes": file.local.size} for file in plan.chosen],
         "freed_bytes": sum(entry.size for entry in gone),
         "gone": [entry.path for entry in gone],
@@ -175,7 +183,7 @@ def _carry_out(pruner: Pruner, plan: Plan, one: _Chosen, *, sha256: bool) -> Ite
 
 
 def _say(one: _Chosen, plan: Plan, done: list[Done], *, apply: bool) -> None:
-    typer.echo(f"{printable(one.root)} → {one.target.name}")
+    typer.echo(f"{printable(one.root)} → {shown_target(one.target.name)}")
     typer.echo(
         f"  files of these kinds take {size_text(plan.used_bytes)} here, {size_text(plan.free_bytes)} free"
     )
@@ -197,5 +205,8 @@ def _say(one: _Chosen, plan: Plan, done: list[Done], *, apply: bool) -> None:
 
 
 def _say_more(plan: Plan) -> None:
+    if plan.kept:
+        reasons = sorted(plan.kept.items(), key=lambda entry: -entry[1])
+        typer.echo("  kept: " + ", ".join(f"{reason} {count}" for reason, count in reasons))
     if len(plan.chosen) == MAX_AT_ONCE:
         typer.echo(f"  {MAX_AT_ONCE} files are the most of one run: run it again for more")

@@ -37,7 +37,7 @@ from rla_agent.control import ask_status, start_detached, stop_agent
 from rla_agent.drain import wait_durable
 from rla_agent.lock import read_holder
 from rla_agent.opening import open_folder
-from rla_agent.runs import RunRecord, RunState
+from rla_agent.runs import RunRecord
 from rla_agent.state import AgentDatabase, Changes
 from rla_agent.stream_reading import read_opening
 from rla_client.autostart import agent_alive, start_agent
@@ -351,12 +351,14 @@ def note_ending(places: Places, launch: Launch, deadline: float) -> list[RunReco
     records: list[RunRecord] = []
     with closing(AgentDatabase(places.database)) as database:
         plains = [run for run in database.runs() if run.get("launch") == launch.name]
+        last = max((run["opened"] for run in plains), default=0.0)
         for plain in plains:
-            record = ended_record(RunRecord.from_plain(plain), launch)
-            records.append(record or RunRecord.from_plain(plain))
+            before = RunRecord.from_plain(plain)
+            record = ended_record(before, launch, last=before.opened >= last)
+            records.append(record or before)
             if record is None:
                 continue
-            _await_run_file(record, deadline)
+            _await_run_file(before, deadline)
             now = time.time()
             content = {**plain, **record.to_plain(now)}
             database.commit(Changes(runs=[(record.run, now, record.live, content)]))
@@ -364,15 +366,13 @@ def note_ending(places: Places, launch: Launch, deadline: float) -> list[RunReco
     return records
 
 
-def ended_record(record: RunRecord, launch: Launch) -> RunRecord | None:
-    """The record with the command's end in it; None for a run that goes on."""
+def ended_record(record: RunRecord, launch: Launch, *, last: bool = True) -> RunRecord | None:
+    """The record with the command's end in it, None for a run that goes on. See `RunRecord.process_ended`."""
     if record.live:
         return None
-    ending, reason = launch.ending, record.reason
-    if record.state is RunState.KILLED:
-        own = record.pid == launch.pid
-        reason = ending.words if own else f"{record.reason}; the command that started it: {ending.words}"
-    return replace(record, exit_code=ending.code, signal=ending.signal, reason=reason)
+    ending = launch.ending
+    after = replace(record, exit_code=ending.code, signal=ending.signal)
+    return after.process_ended(ending.words, own=record.pid == launch.pid, last=last)
 
 
 def _await_run_file(record: RunRecord, deadline: float) -> None:

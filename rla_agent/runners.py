@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_agent.jobs import JobContext, JobKind, RetryLaterError
-from rla_agent.opening import open_folder
+from rla_agent.opening import open_folder, same_root, why_parked
 from rla_agent.sinks.checkpoint import retain, run_checkpoint
 from rla_agent.sinks.figure import RENDER_JOBS, parse_figure, run_figure
 from rla_agent.sinks.files import Outcome, parse_code, run_code
@@ -42,6 +42,7 @@ def _item_folder(context: JobContext, kind: str) -> Path:
     """The item's folder, checked component by component.
 
     Raises:
+        RetryLaterError: all of the data root is away.
         RlaError: the item is gone, or the run has none of this kind.
     """
     relative = context.opening.folders.get(kind)
@@ -51,9 +52,20 @@ def _item_folder(context: JobContext, kind: str) -> Path:
     try:
         os.close(open_folder(context.opening.root, relative))
     except OSError as error:
+        _wait_for_root(context)
         message = f"the {kind} folder of {context.opening.title} is gone: {error.strerror}"
         raise RlaError(message) from error
     return Path(context.opening.root, relative)
+
+
+def _wait_for_root(context: JobContext) -> None:
+    """Have a job that missed its item wait where the item is only away; its bytes stay where they are.
+
+    Raises:
+        RetryLaterError: the data root is not there.
+    """
+    if not context.removed and not same_root(context.opening):
+        raise RetryLaterError(why_parked(context.opening.root))
 
 
 def checkpoint(fields: dict[str, Any], context: JobContext) -> None:
@@ -68,6 +80,8 @@ def checkpoint(fields: dict[str, Any], context: JobContext) -> None:
     final = folder / job.final_name
     try:
         result = run_checkpoint(job, context.blobs, final)
+        if result.outcome is Checkpointed.REMOVED:
+            _wait_for_root(context)
         if result.durable and isinstance(marks, dict):
             _keep_marks(folder, job, marks)
     except OSError as error:
@@ -124,6 +138,8 @@ def code(fields: dict[str, Any], context: JobContext) -> None:
     job = parse_code(fields)
     folder = _item_folder(context, CODE)
     result = run_code(job, context.blobs, folder, Path(context.opening.root, STORE_FOLDER))
+    if result.outcome is Outcome.REMOVED:
+        _wait_for_root(context)
     if result.outcome is Outcome.LATER:
         raise RetryLaterError(result.reason)
     if result.outcome is Outcome.FAILED:

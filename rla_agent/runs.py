@@ -3,7 +3,7 @@
 running    rows come, or may come
 stalled    the writer lives and no row came for `stall_s`
 finished   the program closed the run or ended without error
-failed     an exception or Ctrl-C ended it
+failed     an exception or Ctrl-C ended it, or under `rla-agent run` an exit code other than 0
 killed     the writer is gone without a word: SIGKILL, SIGTERM, OOM, os._exit
 removed    the item folder was taken away under a run that was still writing
 """
@@ -124,6 +124,24 @@ class RunRecord:
         ran = max(last - begun, 0.0) if last is not None else 0.0
         again = self.after(RunEvent.REOPENED, now)
         return replace(again, reopened=opened, ran_before_s=self.ran_before_s + ran)
+
+    def process_ended(self, words: str, *, own: bool, last: bool) -> RunRecord:
+        """The record of a run that ended, once `exit_code` and `signal` of a command are in it.
+
+        A run that was closed without a word of failure, as at `sys.exit(3)`, failed if its process did.
+
+        Args:
+            words: the end of the command.
+            own: the command's process is the run's, and not one that started it.
+            last: no run of the command was opened later: of several in one process, that one may have failed.
+        """
+        if self.state is RunState.KILLED:
+            return replace(
+                self, reason=words if own else f"{self.reason}; the command that started it: {words}"
+            )
+        if self.state is RunState.FINISHED and own and last and self.exit_code:
+            return replace(self, state=RunState.FAILED, reason=words)
+        return self
 
     def with_stream(self, stream: str) -> RunRecord:
         """One more writer process."""

@@ -20,6 +20,7 @@ from rla_client.storage import TEMP_PREFIX
 from rla_client.textformat import printable
 
 LOG_BYTES = 4 << 20
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 GC_THRESHOLD = 20_000  # new containers between looks: some batches of rows
 
 
@@ -43,7 +44,7 @@ class OneLine(logging.Formatter):
 
 def set_up_logging(places: Places, *, to_console: bool) -> None:
     """Log to `<state>/agent.log`, two files of LOG_BYTES, and to stderr when in the foreground."""
-    form = OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    form = OneLine(LOG_FORMAT)
     handlers: list[logging.Handler] = [
         logging.handlers.RotatingFileHandler(places.log, maxBytes=LOG_BYTES, backupCount=1)
     ]

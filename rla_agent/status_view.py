@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -11,12 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
-from rich.markup import escape
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from rla_agent.replicate.report import headline
@@ -75,13 +74,40 @@ def render_status(status: dict[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [Text(_head(status), overflow="fold")]
     parts.append(_Runs(status["runs"]) if status["runs"] else Text("no runs yet"))
     if status["problems"]:
-        table = Table(title="needs attention", title_justify="left", title_style="bold red")
-        table.add_column("what", overflow="fold")
-        table.add_column("what to do", overflow="fold")
-        for problem in status["problems"]:
-            table.add_row(escape(problem["what"]), escape(problem["mend"]))
-        parts.append(table)
+        parts += [Text(), Text("needs attention", style="bold red")]
+        parts += [_Problem(problem["what"], problem["mend"]) for problem in status["problems"]]
     return Group(*parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """What is wrong, and below it what to do, each in the whole width."""
+
+    what: str
+    mend: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for text, first, others in ((self.what, "- ", "  "), (self.mend, "  → ", "    ")):
+            shown = printable(" ".join(text.split()))
+            for number, line in enumerate(broken(shown, max(options.max_width - len(others), 2))):
+                yield Text((others if number else first) + line)
+
+
+def broken(text: str, width: int) -> list[str]:
+    """Text in lines of `width` cells at most: broken at spaces, else after a slash, else anywhere."""
+    lines: list[str] = []
+    line = ""
+    for word in text.split():
+        pieces = re.findall(r"/*[^/]+/*|/+", word) if cell_len(word) > width else [word]
+        for number, piece in enumerate(pieces):
+            gap = " " if line and not number else ""
+            if line and cell_len(line + gap + piece) > width:
+                lines.append(line)
+                line = gap = ""
+            line += gap + piece
+            *full, line = chop_cells(line, width)
+            lines += full
+    return [*lines, line]
 
 
 def _head(status: dict[str, Any]) -> str:
@@ -124,7 +150,7 @@ class _Runs:
         runs = sorted(self.runs, key=lambda run: not run["live"])
         live = any(run["live"] for run in runs)
         lines = [
-            ["run", "state", "time-step", "rows", "silent", *(["rows/s", "lag"] if live else [])],
+            ["run", "state", "time-step", "rows", *(["silent", "rows/s", "lag"] if live else [])],
             *(_cells(run, live=live) for run in runs),
         ]
         widths = [max(cell_len(line[column]) for line in lines) for column in range(len(lines[0]))]
@@ -145,10 +171,11 @@ def _cells(run: dict[str, Any], *, live: bool) -> list[str]:
         str(run["state"]),
         "" if run["time_step"] is None else f"{run['time_step']:g}",
         str(run["rows"]),
-        duration(run["silent_s"]),
     ]
-    if live:
-        cells += [f"{run['rows_per_s']:.1f}", size(run["lag_bytes"])] if run["live"] else ["", ""]
+    if live and run["live"]:
+        cells += [duration(run["silent_s"]), f"{run['rows_per_s']:.1f}", size(run["lag_bytes"])]
+    elif live:
+        cells += ["", "", ""]
     return cells
 
 

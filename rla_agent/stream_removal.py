@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rla_agent.recovery import sweep_leftovers
+from rla_agent.state import AgentDatabase, Changes
 from rla_client.storage import TEMP_PREFIX, fsync_folder
 
 if TYPE_CHECKING:
@@ -15,6 +17,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("rla_agent.stream_removal")
 GONE_PREFIX = f"{TEMP_PREFIX}gone-"  # streams on their way out
+
+
+def remove_durably(stream: Stream, database: AgentDatabase, wall: float) -> None:
+    """Delete a stream that was taken in to its end, so that after any crash it is there or is done.
+
+    Raises:
+        OSError: it is still there.
+        sqlite3.OperationalError: agent.db cannot be written.
+    """
+    sweep_leftovers(stream, database)
+    database.commit(Changes(done=[(stream.name, wall)]))
+    remove_stream(stream.folder)
+    database.commit(Changes(forgotten=[stream.name]))
 
 
 def remove_stream(folder: Path) -> None:

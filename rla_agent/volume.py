@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
-from rla_agent.adopting import NotYetError, align_outputs, must_wait, open_stream, root_is_back
+from rla_agent import adopting
 from rla_agent.commit import Committer
 from rla_agent.flush_desk import FlushDesk
 from rla_agent.ingest import Position
@@ -30,7 +30,6 @@ from rla_agent.jobs import JobDesk
 from rla_agent.leftovers import sweep_after
 from rla_agent.open_files import OpenFiles
 from rla_agent.opening import ItemGoneError, StreamOpening
-from rla_agent.recovery import sweep_leftovers
 from rla_agent.replication import Replication
 from rla_agent.root_away import waits_for_root
 from rla_agent.run_registry import RunRegistry
@@ -38,7 +37,7 @@ from rla_agent.runners import KINDS
 from rla_agent.runs import RunRecord
 from rla_agent.state import AgentDatabase, Changes
 from rla_agent.stream import Stream
-from rla_agent.stream_removal import remove_stream, was_forgotten
+from rla_agent.stream_removal import remove_durably, was_forgotten
 from rla_agent.volume_items import Adopt, Data, Flush, JobsDone, Stop
 from rla_agent.widening import Widener
 from rla_client.config import AgentConfig
@@ -50,6 +49,8 @@ LOCK_LOOK_S = 1.0  # between looks at sleeping streams and their locks, and at a
 ASLEEP_S = 5.0  # without a message, then a quiet stream is looked at only each LOCK_LOOK_S
 QUEUE_MAX_BYTES = 16 << 20
 QUEUE_MAX_ITEMS = 20_000  # some 10 MiB of messages without a body
+TURN_ITEMS = 1000  # of the queue before a look at streams
+FLUSH_TICK_S = 0.05  # while a flush waits
 TURN_S = 0.1  # what one stream may take before the others and a commit
 DRAIN_POLL_S = 0.01
 
@@ -94,11 +95,9 @@ class Volume(threading.Thread):
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix=f"{name}-work")
         self._syncers = ThreadPoolExecutor(max_workers=4, thread_name_prefix=f"{name}-sync")
         self._rewriters = ThreadPoolExecutor(max_workers=2, thread_name_prefix=f"{name}-rewrite")
-        self._next_commit = self._next_tick = 0.0
-        self._next_lock_look = 0.0
-        self._next_full_commit = 0.0
+        self._next_commit = self._next_tick = self._next_lock_look = self._next_full_commit = 0.0
         self._all_asleep = False
-        self._first = 0  # of the streams, whose turn is next
+        self._first = 0  # stream whose turn is next
 
     @property
     def runs(self) -> dict[str, RunRecord]:
@@ -141,6 +140,7 @@ class Volume(threading.Thread):
                     pool.shutdown(wait=wait, cancel_futures=True)
 
     def _serve(self) -> None:
+        self._desk = adopting.Desk(self._adjust, self._database, self.files)
         self._widener = Widener(self._rewriters, self._database)
         self._jobs = JobDesk(self._pool, self._places, KINDS, lambda: self._queue.put(JobsDone()))
         self._flushes = FlushDesk(self._database, self._jobs)
@@ -155,13 +155,16 @@ class Volume(threading.Thread):
         due = self._next_tick if self._all_asleep else min(self._next_tick, self._next_commit)
         busy = self._take_queue(max(0.0, due - now))
         now = time.monotonic()
-        if now >= self._next_tick or self._flushes or self._stopping is not None:
+        asked = self._flushes.fresh
+        if now >= self._next_tick or asked or self._stopping is not None:
             busy |= self._look_at_all()
             self._next_tick = self._next_lock_look if self._all_asleep else now + TICK_S
         now = time.monotonic()
-        if now >= self._next_commit or self._flushes:
+        if now >= self._next_commit or asked:
             self.commit()
             self._next_commit = time.monotonic() + self._settings.commit_interval_s
+            if self._flushes:
+                self._next_tick = self._next_commit = min(self._next_commit, time.monotonic() + FLUSH_TICK_S)
         if busy:
             self._next_tick = 0.0
         elif self._stopping is not None:
@@ -179,7 +182,7 @@ class Volume(threading.Thread):
 
     def _take_queue(self, wait: float) -> bool:
         taken = 0
-        while taken < 1000:  # noqa: PLR2004 - then look at the clock
+        while taken < TURN_ITEMS and (not taken or time.monotonic() < self._next_commit):
             try:
                 item = self._queue.get(timeout=wait) if wait > 0 else self._queue.get_nowait()
             except queue.Empty:
@@ -199,7 +202,7 @@ class Volume(threading.Thread):
             else:
                 self._stopping = item
                 self._targets = {stream.name: stream.end() for stream in self.streams.values()}
-        return taken >= 1000  # noqa: PLR2004
+        return bool(taken) and not self._queue.empty()
 
     def _data(self, item: Data) -> None:
         stream = self.streams.get(item.stream)
@@ -214,22 +217,22 @@ class Volume(threading.Thread):
     def _adopt(self, item: Adopt) -> None:
         if item.stream in self.streams:
             return
-        waits = False
         try:
-            stream = open_stream(item, self._adjust)
-            if stream is not None and not (waits := must_wait(stream, self.streams.values())):
-                align_outputs(stream, self._database, self.files)
-        except NotYetError as error:
+            stream, waits = self._desk.take_up(item, self.streams.values(), self._late)
+        except adopting.NotYetError as error:
             self._late[item.stream] = item
             self.faults[item.stream] = str(error)
             return
-        self._late.pop(item.stream, None)
+        if self._late.pop(item.stream, None) is not None:
+            self._retry_waiting()
         drop_faults(self.faults, item.stream)
         if stream is None:
             self._on_done(item.stream)
             return
-        if waits:
+        if waits is not None:
             self._waiting_streams[item.stream] = item
+            if waits:
+                self.faults[item.stream] = waits
             return
         self._targets.setdefault(item.stream, Position(0, 0))
         self._registry.opened(stream, self._database, time.time())
@@ -238,6 +241,10 @@ class Volume(threading.Thread):
         self._jobs.restore(stream, self._database)
         self.streams[item.stream] = stream
         self._look(stream)
+
+    def _retry_waiting(self) -> None:
+        while self._waiting_streams:
+            self.put(self._waiting_streams.popitem()[1])
 
     def _collect_jobs(self) -> None:
         if self._jobs.collect():
@@ -276,7 +283,7 @@ class Volume(threading.Thread):
         if stream is None:
             return False
         if stream.parked and not (
-            was_forgotten(stream) or root_is_back(stream, self._database, self.files, self.faults)
+            was_forgotten(stream) or adopting.root_is_back(stream, self._database, self.files, self.faults)
         ):
             return False
         if not stream.writer_gone and not writer_alive(stream.folder):
@@ -361,30 +368,23 @@ class Volume(threading.Thread):
             if stream.lagging or not stream.at_end or self._jobs.pending(stream.name, media=True):
                 continue
             try:
-                sweep_leftovers(stream, self._database)
-                self._database.commit(Changes(done=[(stream.name, wall)]))
-                remove_stream(stream.folder)
-                self._database.commit(Changes(forgotten=[stream.name]))
+                remove_durably(stream, self._database, wall)
             except (OSError, sqlite3.OperationalError) as error:
                 self.faults[stream.name] = f"taken in to its end, and not removed yet: {error}"
                 if stream.folder.exists():
                     continue
-            for output in stream.outputs:
-                self.files.close(output)
+            adopting.close_files(stream, self.files)
             drop_faults(self.faults, stream.name)
             self._targets.pop(stream.name, None)
-            self._flushes.ended(stream.name)
+            if not stream.removed:
+                self._flushes.ended(stream.name)
             del self.streams[stream.name]
             self._on_done(stream.name)
             if self._replication is not None:
                 self._replication.run_ended(stream.opening)
             self._pool.submit(sweep_after, self._places, stream.name, stream.opening.root)
-            waiting, self._waiting_streams = self._waiting_streams, {}
-            for item in waiting.values():
-                self.put(item)
+            self._retry_waiting()
         return before - len(self.streams)
-
-    # -- status ---------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data for `status`; called from the ingest thread."""

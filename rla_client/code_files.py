@@ -2,10 +2,10 @@
 
 `select_files` reads nothing but folders. Left out, whatever the rules say: data roots (those
 given, and folders that look like one), version control folders, virtual environments, caches,
-TensorBoard's event files, what `rla plot` and `rla export` wrote (`written_files`), and whatever
-is no regular file. Other pictures and tables stay: a program may need them. Links to folders are
-not followed unless BACKUP_CONFIG names them. Rules are git's: each file of rules is anchored at
-its own folder.
+TensorBoard's event files, what `rla plot` and `rla export` wrote (`written_files`), files that hold
+secrets by their name and are not tracked by git (`secret_files`), and whatever is no regular file.
+Other pictures and tables stay: a program may need them. Links to folders are not followed unless
+BACKUP_CONFIG names them. Rules are git's: each file of rules is anchored at its own folder.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rla_client.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES
+from rla_client.secret_files import is_secret, is_secret_name, tracked_by_git
 from rla_client.written_files import is_written, read_written
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def select_files(plan: BackupPlan, report: BackupReport) -> list[tuple[str, str]
     """
     root = Path(os.path.abspath(plan.code_root))
     rules = _read_rules(plan, root, report)
-    walk = _Walk(rules, {_identity(path) for path in plan.data_roots} - {None}, report)
+    walk = _Walk(rules, {_identity(path) for path in plan.data_roots} - {None}, report, root)
     chosen: dict[str, str] = {}  # as text: pathlib took a third of the time of a thousand files
     if plan.lib_mode:
         if not plan.run_files:
@@ -120,13 +121,27 @@ def select_files(plan: BackupPlan, report: BackupReport) -> list[tuple[str, str]
         for entry in plan.code_dirs:
             for path in walk.below(_entry_path(root, entry)):
                 chosen.setdefault(_name_below(path, str(root)), path)
+    base = _entry_path(root, plan.lib_dir) if plan.lib_mode else root
     for entry in plan.run_files:
         script = _entry_path(root, entry)
-        if script.is_file():
-            chosen.setdefault(script.name, str(script))
-        else:
+        if not script.is_file():
             report.notes.append(f"run_file {script} is not there")
+        elif not walk.withhold(str(script)):
+            chosen.setdefault(script.name, str(script))
+    for path in _tracked(walk.withheld, root, report):
+        chosen.setdefault(_name_below(path, str(base)), path)
     return _without_secrets(_without_results(chosen, plan, root), plan, report)
+
+
+def _tracked(withheld: list[str], root: Path, report: BackupReport) -> list[str]:
+    """Of files and folders that may hold secrets, what git tracks; the others are reported."""
+    if not withheld:
+        return []
+    tracked = tracked_by_git(withheld, str(root))
+    for path in dict.fromkeys(withheld):
+        if not any(file == path or file.startswith(f"{path}{os.sep}") for file in tracked):
+            report.leave_out(os.path.relpath(path, root), 0, "its name says that it holds secrets")
+    return [file for file in tracked if os.path.isfile(file)]
 
 
 def _without_results(chosen: dict[str, str], plan: BackupPlan, root: Path) -> dict[str, str]:
@@ -237,8 +252,10 @@ class _Walk:
     """Walks trees in a fixed order, with what is left out for good left out."""
 
     def __init__(
-        self, rules: list[Rules], data_roots: set[tuple[int, int] | None], report: BackupReport
+        self, rules: list[Rules], data_roots: set[tuple[int, int] | None], report: BackupReport, root: Path
     ) -> None:
+        self.withheld: list[str] = []  # files and folders that may hold secrets
+        self._root = str(root)
         self._rules = rules
         self._data_roots = data_roots
         self._report = report
@@ -251,6 +268,8 @@ class _Walk:
             found = os.stat(top)
         except OSError:
             self._report.notes.append(f"{top} is not there")
+            return
+        if str(top) != self._root and self.withhold(str(top)):
             return
         if stat.S_ISREG(found.st_mode):
             yield str(top)
@@ -273,10 +292,24 @@ class _Walk:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     if entry.name not in never and not self._ignored(entry.path, folder=True):
-                        below.append((entry.path, _entry_identity(entry)))
-                elif entry.is_file() and not self._ignored(entry.path, folder=False):
+                        if is_secret_name(entry.name):
+                            self.withheld.append(entry.path)
+                        else:
+                            below.append((entry.path, _entry_identity(entry)))
+                elif (
+                    entry.is_file()
+                    and not self._ignored(entry.path, folder=False)
+                    and not ((is_secret_name(entry.name) or entry.is_symlink()) and self.withhold(entry.path))
+                ):
                     yield entry.path
             pending.extend(reversed(below))
+
+    def withhold(self, path: str) -> bool:
+        """Whether a file (or named folder) may hold secrets; then it is noted."""
+        secret = is_secret(path, self._root)
+        if secret:
+            self.withheld.append(path)
+        return secret
 
     def _enter(self, folder: str, top: str, identity: tuple[int, int]) -> bool:
         """False for data roots below the top, and for what has been walked before."""

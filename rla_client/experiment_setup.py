@@ -19,6 +19,7 @@ from rla_client.layout import LOG_NAME_FORMAT_VERSION, check_table_name, make_in
 from rla_client.recording import Row
 
 if TYPE_CHECKING:
+    from rla_client.code_root import FoundCode
     from rla_client.config import Config
 
 RUN_ID_VARIABLE, RESUME_VARIABLE = "RLA_RUN_ID", "RLA_RESUME"
@@ -53,6 +54,7 @@ class ExperimentSetup:
         self.run_file: list[str] = []
         self.ignore_file_path: str | None = None
         self.project_root: str | None = None
+        self._found_code: FoundCode | None = None
         self.dl_framework: str | None = None
         self.log_callback_fn: Callable[[Row], object] | None = None
         self._tracked: list[tuple[str, object]] = []
@@ -87,7 +89,8 @@ class ExperimentSetup:
                 from the working directory, as in RLA, or else from the root of the code.
             run_file: file or files to back up beside the code; relative ones as above.
             is_master_node: this machine is the master, so the run is not replicated.
-            code_root: root of the code to back up; needed with a dict, else the folder of the file.
+            code_root: root of the code to back up; by default the folder of the file, and with a dict
+                what `rla_client.code_root` finds.
             log_callback_fn: called with each dumped row.
             run_id: names this run for a later process (default: `RLA_RUN_ID`).
             resume: `never`; `allow` goes on with the newest unfinished run of this `run_id` at its
@@ -113,11 +116,14 @@ class ExperimentSetup:
         if not isinstance(source, (str, os.PathLike, Mapping)):
             message = f"rla_config must be {_EXPECTED['rla_config']}, not {source!r:.100}"
             raise ArgumentError(message)
-        if isinstance(source, Mapping) and code_root is None:
-            message = "with rla_config as a dict, configure() needs code_root: the root of your code"
-            raise ArgumentError(message)
         table = check_table_name(given["task_table_name"])
         config = load_config(source)
+        if isinstance(source, Mapping) and code_root is None and names_code(source):
+            message = (
+                "with rla_config as a dict that says what the code is, configure() needs code_root: "
+                "the folder that its paths start from"
+            )
+            raise ArgumentError(message)
         self.task_table_name = table
         self.config = config
         self.private_config = _raw_config(source)
@@ -128,6 +134,12 @@ class ExperimentSetup:
         self.run_file = _run_files(run_file)
         self.log_callback_fn = log_callback_fn
         self._set_resume(run_id, resume)
+        self._found_code = None
+        if code_root is None and isinstance(source, Mapping):
+            from rla_client.code_root import find_code  # noqa: PLC0415 - not at import of the package
+
+            self._found_code = find_code()
+            code_root = self._found_code.root
         folder = code_root if code_root is not None else Path(str(config.path)).parent
         self.project_root = os.path.abspath(folder)
         if logger.get_dir() is None:
@@ -206,6 +218,14 @@ class ExperimentSetup:
         """Write all hyper-parameters to backup.txt, sorted by name."""
         for key, value in sorted(self.hyper_param.items(), key=lambda pair: str(pair[0])):
             logger.backup(f"key: {key}, value: {value}")
+
+
+def names_code(config: Mapping[str, Any]) -> bool:
+    """Whether a configuration says itself which folders are code."""
+    backup, project = (config.get(name) for name in ("BACKUP_CONFIG", "PROJECT_TYPE"))
+    return (isinstance(backup, Mapping) and bool({"backup_code_dir", "lib_dir"} & set(backup))) or (
+        isinstance(project, Mapping) and project.get("backup_code_by") == "lib"
+    )
 
 
 def _take_older_names(given: dict[str, Any], older: dict[str, Any]) -> None:

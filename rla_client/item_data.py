@@ -176,6 +176,9 @@ class ItemData:
     ) -> None:
         """Save a checkpoint of the current time-step; on return it survives SIGKILL.
 
+        With RLA_MODE=disabled and on ranks above 0 only the newest of each name is kept, of up to
+        512 MiB, in a temporary file that goes with the process.
+
         Args:
             model_dict: tensors, state dicts, containers of them, or whatever pickles; with
                 TensorFlow a dict of trackable objects.
@@ -197,10 +200,13 @@ class ItemData:
             self.add_custom_data(key, value, mode="replace")
         self.custom_data[TIME_STEP_DATA] = step
         saver = self._open_saver()
-        if saver is None:
+        if saver is None and self._nowhere is None:
             return
         if self.dl_framework == "tensorflow":
             self._save_tensorflow(model_dict, checkpoint_name, int(step))
+        elif saver is None or self._nowhere is not None:
+            assert self._nowhere is not None
+            self._nowhere.checkpoints.save(model_dict, checkpoint_name, int(step))
         else:
             from rla_client.resume_state import keep_resume_state  # noqa: PLC0415
 
@@ -245,6 +251,8 @@ class ItemData:
 
             folder = self.folder_of(CHECKPOINT)
             return load_tensorflow(folder, checkpoint_name, index, model_dict, self._var_prefix)
+        if self._nowhere is not None:
+            return self._nowhere.checkpoints.load(checkpoint_name, index)
         if saver is not None:
             found = saver.load(checkpoint_name, index)
             self._restore_random_state()

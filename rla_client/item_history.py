@@ -23,6 +23,7 @@ from rla_client.errors import NotConfiguredError
 from rla_client.item import Item
 from rla_client.item_data import CHECKPOINT_NAME, TIME_STEP_DATA, ItemData
 from rla_client.layout import CHECKPOINT, HYPARAM_FILE_NAME, HYPARAMETER, LOG, OTHER_RESULTS, TMP_DATA
+from rla_client.run import disabled, rank
 
 if TYPE_CHECKING:
     from rla_client.resuming import ResumePoint
@@ -94,6 +95,8 @@ class ItemHistory(ItemData):
 
     def update_log_files_location(self, root: str | os.PathLike[str]) -> None:
         """Say that the run's database now lies at `root`."""
+        if self._item is None and self._nowhere is not None:
+            return
         if self._item is None:
             message = "no run is loaded or open"
             raise NotConfiguredError(message)
@@ -126,6 +129,8 @@ class ItemHistory(ItemData):
             RlaError: the agent has not taken in what this run has recorded so far.
         """
         source, item, run = source_tester._item, self._item, self._run
+        if source is not None and self._nowhere is not None:
+            return  # rank 0 does it; or nothing is stored
         if source is None or item is None or run is None:
             message = "log_file_copy needs an open run and a loaded one"
             raise NotConfiguredError(message)
@@ -152,6 +157,8 @@ class ItemHistory(ItemData):
         Rows, events, figures and checkpoints after it move to `abandoned-N/`; the clock, random
         generators, moving averages and custom data are those of the checkpoint.
 
+        With RLA_MODE=disabled and on ranks above 0 the checkpoint is loaded, and the run left as it is.
+
         Args:
             run: record date or index.
             at: time-step of the checkpoint; None takes the newest.
@@ -170,10 +177,15 @@ class ItemHistory(ItemData):
         """
         from rla_client.resuming import prepare  # noqa: PLC0415
 
+        if disabled() or rank() > 0:
+            return self._look_on(run, at, checkpoint_name)
         table, root = self._place()
         return self._go_on(prepare(root, table, run, at, checkpoint_name))
 
     def _place(self) -> tuple[str, str]:
+        raise NotImplementedError
+
+    def _look_on(self, which: str, at: int | None, name: str) -> tuple[int, Any]:
         raise NotImplementedError
 
     def _open_continuing(self, point: ResumePoint) -> None:
@@ -185,9 +197,11 @@ class ItemHistory(ItemData):
 
         if not self.hyper_param:
             self.hyper_param = read_run(point.item).hyper_param
+        changed = self._changes_since(point.item)
         abandon_later(point)
         self._open_continuing(point)
         step = point.time_step
+        self._tell_changes(changed, step)
         self._restore_state(point.state, step, point.item)
         at = "the beginning" if step is None else f"{point.name}_{step}.pt"
         logger.get_current().log(f"[RESUME] {time_step_holder.get_time()} : from {at}", echo=False)
@@ -197,6 +211,27 @@ class ItemHistory(ItemData):
         content = self.load_checkpoint(step, point.name)[1]
         self._restore_random_state()
         return step, content
+
+    def _changes_since(self, item: Item) -> dict[str, tuple[Any, Any]]:
+        from rla_client.resumed_parameters import changed_parameters  # noqa: PLC0415
+
+        return changed_parameters(item, self.hyper_param)
+
+    def _tell_changes(self, changed: dict[str, tuple[Any, Any]], step: int | None) -> None:
+        """Warn of hyper-parameters that are not those of the run that goes on, and keep them in the item."""
+        item, run = self._item, self._run
+        if not changed or item is None or run is None:
+            return
+        from rla_client.resumed_parameters import keep_changes, tell_changes  # noqa: PLC0415
+
+        logger.warn(tell_changes(changed))
+        try:
+            name, content = keep_changes(item, self.hyper_param, changed, step)
+        except OSError as error:
+            logger.warn(f"the changed hyper-parameters were not kept: {error.strerror or error}")
+            return
+        for kind in (LOG, HYPARAMETER):
+            run.file(kind, name, content)
 
     def _restore_state(self, state: dict[str, Any], step: int | None, item: Item) -> None:
         """Clock, moving averages and custom data as they were at a checkpoint of `item`."""

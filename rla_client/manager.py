@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from rla_client.clock import time_step_holder
 from rla_client.errors import ArgumentError
 from rla_client.experiment_setup import ExperimentSetup
 from rla_client.item import Item, create_item, local_address, parameter_file, write_parameters
-from rla_client.item_history import ItemHistory
+from rla_client.item_data import CHECKPOINT_NAME
 from rla_client.layout import (
     ARCHIVE_TESTER,
     CHECKPOINT,
@@ -35,10 +34,9 @@ from rla_client.layout import (
     make_info,
 )
 from rla_client.measuring import Measuring
-from rla_client.nowhere import Nowhere
+from rla_client.nowhere_run import NowhereRuns
 from rla_client.places import find_places
-from rla_client.ranks import join_rank_zero, publish
-from rla_client.recording import Logger
+from rla_client.ranks import publish
 from rla_client.run import MODE_VARIABLE, Run, disabled, make_opening, open_run, rank
 from rla_client.trackers import clear_time
 from rla_client.values import plain_hyper_param
@@ -46,10 +44,11 @@ from rla_client.values import plain_hyper_param
 if TYPE_CHECKING:
     from rla_client.config import Config
     from rla_client.elsewhere import Chained
+    from rla_client.recording import Logger
     from rla_client.resuming import ResumePoint
 
 
-class ExpManager(Measuring, ExperimentSetup, ItemHistory):
+class ExpManager(Measuring, ExperimentSetup, NowhereRuns):
     """The experiment of this process. `rla_client.exp_manager` is the one that everybody uses."""
 
     # -- the run ------------------------------------------------------------------------------
@@ -87,7 +86,8 @@ class ExpManager(Measuring, ExperimentSetup, ItemHistory):
         self.save_archive()
         self._bind_recorders(item)
         self._capture_code(item, config)
-        publish(item.root, table, self._run.opening or {}, config.log_used)
+        resumed = None if chained is None else (CHECKPOINT_NAME, chained.time_step)
+        publish(item.root, table, self._run.opening or {}, config.log_used, resumed)
         self._say_where(item)
         if chained is not None:
             self._take_up(chained)
@@ -139,6 +139,7 @@ class ExpManager(Measuring, ExperimentSetup, ItemHistory):
         return {"parent": chained.link}
 
     def _take_up(self, chained: Chained) -> None:
+        self._tell_changes(self._changes_since(chained.parent), chained.time_step)
         self._restore_state(chained.state, chained.time_step, chained.parent)
         at = f"checkpoint_{chained.time_step}.pt of {chained.parent.index.path}"
         logger.get_current().log(f"[RESUME] {time_step_holder.get_time()} : from {at}", echo=False)
@@ -150,10 +151,12 @@ class ExpManager(Measuring, ExperimentSetup, ItemHistory):
         return table, root
 
     def _open_continuing(self, point: ResumePoint) -> None:
-        _table, config, _root = self._configured()
+        table, config, _root = self._configured()
         self._end_run("finished", "")
         clear_time()
         self._run = self._open(point.item, config, run=point.run, continues=point.continues)
+        resumed = point.name, point.time_step
+        publish(point.item.root, table, self._run.opening or {}, config.log_used, resumed)
         self._run.mark("hyper_param", plain_hyper_param(self.hyper_param))
         self._bind_recorders(point.item)
         self._say_where(point.item)
@@ -182,17 +185,6 @@ class ExpManager(Measuring, ExperimentSetup, ItemHistory):
         run = open_run(opening, config.log_used, config.agent, callback=self.log_callback_fn)
         logger.set_current(run.logger)
         return run
-
-    def _open_nowhere(self, config: Config, *, all_ranks: bool) -> None:
-        sinks = tuple(name for name in config.log_used if name != "stdout" or rank() == 0)
-        self._nowhere = Nowhere(self.task_table_name or "", self.info or "", self.ipaddr)
-        if all_ranks and not disabled():
-            self._run = join_rank_zero(config, self.data_root or ".", self.task_table_name or "")
-        else:
-            to = Logger(self._nowhere.log_dir, sinks, callback=self.log_callback_fn)
-            self._run = Run(to, None, config.agent)
-        self.record_date = datetime.now()  # noqa: DTZ005 - local, as indices
-        logger.set_current(self._run.logger)
 
     def _say_where(self, item: Item) -> None:
         run = self._run
@@ -278,10 +270,13 @@ class ExpManager(Measuring, ExperimentSetup, ItemHistory):
         root = Path(self.project_root)
         capture = EnvironmentCapture(root)
         backup = config.backup_config
+        found = self._found_code
+        if found is not None:
+            logger.warn(found.told())
         plan = BackupPlan(
             code_root=root,
             lib_mode=config.project_type.backup_code_by == "lib",
-            code_dirs=backup.backup_code_dir,
+            code_dirs=backup.backup_code_dir if found is None else found.code_dirs(),
             lib_dir=backup.lib_dir,
             run_files=tuple(self.run_file),
             ignore_file=None if self.ignore_file_path is None else Path(self.ignore_file_path),

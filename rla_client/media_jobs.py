@@ -65,14 +65,19 @@ class RecordingTarget:
     """Where the recorders put things.
 
     Attributes:
-        results_dir: the run's item folder of the kind `results`.
+        results_dir: the run's item folder of the kind `results`; None where it stores nothing.
         outbox: the run's stream; None when the caller does everything.
         warn: gets each warning's text.
+        nowhere: gives a temporary folder for the names of files that are not made, because the run
+            stores nothing.
+        elsewhere: such a run makes files that go into a folder of the caller's all the same.
     """
 
-    results_dir: Path
+    results_dir: Path | None
     outbox: JobOutbox | None
     warn: Callable[[str], None]
+    nowhere: Callable[[], str] | None = None
+    elsewhere: bool = False
 
 
 @dataclass(slots=True)
@@ -126,6 +131,7 @@ class Place:
         format: what to encode.
         cover: True replaces a file of this name.
         outbox: the stream to send the job through; None when the caller makes the file.
+        nowhere: True where no file is made at all.
     """
 
     folder: Path
@@ -133,6 +139,7 @@ class Place:
     format: str
     cover: bool
     outbox: JobOutbox | None
+    nowhere: bool = False
 
     @property
     def path(self) -> Path:
@@ -141,8 +148,8 @@ class Place:
 
     @property
     def stays(self) -> bool:
-        """True when a file is there that is not to be replaced."""
-        return not self.cover and self.path.exists()
+        """True when there is nothing to make: a file that is not to be replaced, or all is dropped."""
+        return self.nowhere or (not self.cover and self.path.exists())
 
 
 def find_place(
@@ -178,19 +185,38 @@ def find_place(
         parts[-1] += f".{chosen}"
     if add_timestamp:
         parts[-1] = f"{time_step_holder.get_time()}-{parts[-1]}"
+    folder, outbox, above = _folder_of(results_dir)
+    full = "/".join([*above, *parts])
+    check_relative(full, what="name")
+    return Place(folder, full, chosen, cover or not explicit, outbox, makes_nothing(results_dir))
+
+
+def _folder_of(
+    results_dir: str | os.PathLike[str] | None,
+) -> tuple[Path, JobOutbox | None, tuple[str, ...]]:
+    """The folder that names start from, its stream, and parts to put before a name.
+
+    Raises:
+        NotConfiguredError: no run is open and no results_dir is given.
+    """
     target = _state.target
     if results_dir is None:
         if target is None:
             raise NotConfiguredError("no run is open: call log_files_gen() first, or give results_dir")
-        folder, outbox = target.results_dir, target.outbox
-    else:
-        folder, outbox = Path(os.path.abspath(results_dir)), None
-        if target is not None and folder.is_relative_to(target.results_dir):
-            parts = [*folder.relative_to(target.results_dir).parts, *parts]
-            folder, outbox = target.results_dir, target.outbox
-    full = "/".join(parts)
-    check_relative(full, what="name")
-    return Place(folder, full, chosen, cover or not explicit, outbox)
+        if target.results_dir is None:
+            return Path(target.nowhere() if target.nowhere is not None else "."), None, ()
+        return target.results_dir, target.outbox, ()
+    folder = Path(os.path.abspath(results_dir))
+    own = None if target is None else target.results_dir
+    if target is not None and own is not None and folder.is_relative_to(own):
+        return own, target.outbox, folder.relative_to(own).parts
+    return folder, None, ()
+
+
+def makes_nothing(results_dir: object = None) -> bool:
+    """Whether the open run stores nothing, so that figures and media are neither drawn nor looked at."""
+    target = _state.target
+    return target is not None and target.nowhere is not None and (results_dir is None or not target.elsewhere)
 
 
 def name_text(name: object) -> str:

@@ -24,7 +24,8 @@ from rla_client.rare_warnings import warn_rarely
 if TYPE_CHECKING:
     import zmq
 
-START_INTERVAL_S = 60.0
+START_INTERVAL_S = 60.0  # between looks for an agent when records are refused, and between starts of one
+START_WAIT_S = 10.0  # that an agent may take to serve; one that has not come by then is not waited for
 FLUSH_ASK_AGAIN_S = 0.25
 LOOK_INTERVAL_S = 1.0  # at where the agent serves, while it does not take what is sent
 SEND_QUEUE_MESSAGES = 64
@@ -47,7 +48,8 @@ class Messenger:
         self._places = places
         self._autostart = autostart
         self._config_path = config_path
-        self._started = float("-inf")
+        self._looked = self._started = float("-inf")
+        self._start_refused = False
         self._warned: dict[str, float] = {}
         self._next_look = 0.0
         self._path: Path | None = None  # that the socket connects to
@@ -120,30 +122,42 @@ class Messenger:
         _inherited.extend(thing for thing in (self._socket, self._context) if thing is not None)
         self._socket = self._context = None
 
-    def start_agent_if_none(self) -> None:
+    def start_agent_if_none(self, *, at_once: bool = False) -> bool:
         """Start an agent when none serves, at most once a minute; else say once how to.
 
         A thread does it: a shell takes milliseconds, a service manager that hangs takes seconds.
+
+        Args:
+            at_once: look now, however short ago the last look was.
+
+        Returns:
+            False when it was found that none serves and none is about to.
         """
         now = time.monotonic()
-        if now - self._started < START_INTERVAL_S:
-            return
-        self._started = now
+        if not at_once and now - self._looked < START_INTERVAL_S:
+            return True
+        self._looked = now
         if self._autostart:
             load_imports()
         if agent_alive(self._places):
-            return
-        if not self._autostart:
+            return True
+        if not self._autostart or self._places.stopped_marker.exists():
             self._advise()
-            return
+            return False
+        if now - self._started < START_INTERVAL_S:
+            return not self._start_refused and now - self._started < START_WAIT_S
+        self._started, self._start_refused = now, False
         thread = threading.Thread(target=self._start_agent, name="rla-start", daemon=True)
         try:
             thread.start()
         except RuntimeError:  # no more threads
+            self._start_refused = True
             self._advise()
+        return not self._start_refused
 
     def _start_agent(self) -> None:
         if not start_agent(self._places, self._config_path):
+            self._start_refused = True
             self._advise()
 
     def _advise(self) -> None:
@@ -184,10 +198,8 @@ class Messenger:
                     kind, answer, _body = decode_message(socket.recv(zmq.NOBLOCK))
                     if kind == MessageKind.FLUSHED and answer.get("s") == header["s"]:
                         return bool(answer.get("done"))
-            elif not agent_alive(self._places):
-                self.start_agent_if_none()
-                if not self._autostart or self._places.stopped_marker.exists():
-                    return False
+            elif not self.start_agent_if_none(at_once=True):
+                return False
         return False
 
 

@@ -12,7 +12,8 @@ import os
 
 from rla_client.errors import ArgumentError
 from rla_client.item import Item, create_item
-from rla_client.layout import LOG
+from rla_client.layout import CHECKPOINT, LOG
+from rla_client.nowhere_checkpoints import NowhereCheckpoints
 
 PREFIX = "rla-nowhere-"
 
@@ -24,11 +25,13 @@ class Nowhere:
         table: of the run.
         info: of its index.
         address: of its index.
+        why: what stores nothing, for messages.
     """
 
-    def __init__(self, table: str, info: str, address: str) -> None:
+    def __init__(self, table: str, info: str, address: str, why: str = "this mode") -> None:
         self._names = table, info, address
         self._made: tuple[int, Item] | None = None
+        self.checkpoints = NowhereCheckpoints(lambda: self.item().folder(CHECKPOINT), why)
 
     def item(self) -> Item:
         """The item, its folders made; a forked process gets one of its own.

@@ -265,11 +265,11 @@ class Outbox:
         self._next_try = 0.0
         if self._waiting and self._writer is None:
             self._open_writer()
+        if self._waiting:
+            self._write_waiting()  # and look at the limits again
         if self._writer is not None:
             self._full = None  # the last words fit into what the limits leave free
             self._blocked = bool(self._waiting)
-        if self._waiting:
-            self._write_waiting()
         if count := len(self._waiting):
             self._waiting.clear()
             self._blocked = self._writer is None

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from rla_client.errors import ArgumentError
+from rla_client.nowhere import Nowhere
 from rla_client.recording import SINKS, Logger, Row
 from rla_client.run import OUTPUT_NAMES, Run, disabled, make_opening, open_run, rank
 
@@ -29,7 +30,10 @@ def open_plain_run(
 
     settings = AgentConfig()
     if disabled() or rank() > 0:
-        return Run(Logger(folder, (), callback=callback, comm=comm), None, settings)
+        prints = {"stdout"} if rank() == 0 else set()
+        where = Nowhere("plain", "", "noip").log_dir
+        outputs = (set(sinks) - {"stdout"}) | (prints & set(sinks))
+        return Run(Logger(where, outputs, callback=callback, comm=comm), None, settings)
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:

@@ -9,6 +9,9 @@ The caller does the work himself, with one warning for each reason, when a figur
 results folder (an explicit `results_dir`) are always written by the caller, because the agent
 writes nowhere else.
 
+With RLA_MODE=disabled and on ranks above 0 no file is made and nothing is drawn or encoded; the calls
+return where the file would have been.
+
 Names: `add_timestamp` puts the time-step before the last part; without a known extension the
 default one is added. A file with an explicit extension stays unless `cover`. Wrong arguments
 raise; what disk or agent do is a warning.
@@ -29,6 +32,7 @@ from rla_client.media_jobs import (
     can_send,
     find_place,
     make_here,
+    makes_nothing,
     record_pixels,
     send_blob,
     warn_once,
@@ -102,7 +106,8 @@ class MatplotlibRecorder:
     ) -> str:
         """Draw with pyplot and save the result.
 
-        `plot_func` runs once, here, before this returns: on the current pyplot figure, cleared,
+        `plot_func` runs once, here, before this returns (not where nothing is stored: RLA_MODE=disabled,
+        ranks above 0): on the current pyplot figure, cleared,
         or on a fresh one when there is none (drawn by agg; your backend is not touched).
         Figures that come into being meanwhile are closed again.
 
@@ -123,6 +128,8 @@ class MatplotlibRecorder:
         Returns:
             The path of the file.
         """
+        if makes_nothing(results_dir):
+            return str(_figure_place(name, cover, add_timestamp, results_dir, savefig_options).path)
         from rla_client import plotting  # noqa: PLC0415 - imports matplotlib
         from rla_client.render import decorate  # noqa: PLC0415 - for figures only
 
@@ -180,6 +187,8 @@ class ImgRecorder:
         place = find_place(
             name, IMAGE_FORMATS, cover=cover, add_timestamp=add_timestamp, results_dir=results_dir
         )
+        if place.nowhere:
+            return str(place.path)
         pixels = image_pixels(img)
         if not place.stays:
             record_pixels(place, JOB_IMAGE, pixels, 1.0)

@@ -213,7 +213,12 @@ class Logger:
             row[TIMESTAMP_KEY] = now
             self.last_row = row
             if "stdout" in self.sinks:
-                self.print_text(format_table(without(row, excluded, "stdout")))
+                shown = without(row, excluded, "stdout")
+                if not excluded or shown.keys() - {
+                    TIME_STEP_KEY,
+                    TIMESTAMP_KEY,
+                }:  # more than the clock
+                    self.print_text(format_table(shown))
         if self.callback is not None:
             self.callback(dict(row))
         return row

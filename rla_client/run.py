@@ -29,11 +29,12 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.autostart import shares_our_life
 from rla_client.errors import ArgumentError
+from rla_client.last_words import active_traceback, traceback_text
 from rla_client.layout import check_relative
 from rla_client.outbox import Outbox
 from rla_client.places import find_places
 from rla_client.protocol import FrameKind, pack
-from rla_client.recording import Logger, Row
+from rla_client.recording import ERROR, Logger, Row
 from rla_client.stream_handover import HANDED_OVER, settle, withdraw
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ OUTPUT_NAMES = {
 }
 
 _open_runs: list[Run] = []
-_failure: list[str] = []
+_failure: list[tuple[str, str]] = []  # reason, traceback
 _to_await: deque[tuple[Outbox, float]] = deque(maxlen=64)  # closed ones; older ones are committed
 
 
@@ -120,8 +121,14 @@ class Run:
             outbox.put(frame.kind, frame.payload, time.time(), int(frame.kind == FrameKind.ROW))
         self.logger.outbox = outbox
 
-    def close(self, state: str, reason: str) -> None:
-        """End the run; `state` is finished or failed. Does nothing the second time."""
+    def close(self, state: str, reason: str, details: str = "") -> None:
+        """End the run; does nothing the second time.
+
+        Args:
+            state: finished or failed.
+            reason: a line that says why.
+            details: for its log; of a failed run, the traceback of what is being handled now.
+        """
         if self._closed:
             return
         self._closed = True
@@ -135,6 +142,9 @@ class Run:
             return
         if os.environ.get(RUN_VARIABLE) and self.opening and self.opening["run"] in os.environ[RUN_VARIABLE]:
             del os.environ[RUN_VARIABLE]
+        details = details or (active_traceback() if state == "failed" else "")
+        if details:
+            self.logger.log(details, level=ERROR, echo=False)  # Python prints it itself
         outbox.close(state, reason)
         if self._settings.exit_wait_s > 0 and shares_our_life():
             _to_await.append((outbox, self._settings.exit_wait_s))
@@ -318,7 +328,7 @@ def _install_hooks() -> None:
     def note_failure(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        _failure.append(f"{kind.__name__}: {error}"[:2000].rstrip(": "))
+        _failure.append((f"{kind.__name__}: {error}"[:2000].rstrip(": "), traceback_text(error)))
         former(kind, error, traceback)
 
     sys.excepthook = note_failure
@@ -327,10 +337,10 @@ def _install_hooks() -> None:
 
 
 def _close_at_exit() -> None:
-    state, reason = ("failed", _failure[-1]) if _failure else ("finished", "")
-    for run in _open_runs:
+    state, (reason, details) = ("failed", _failure[-1]) if _failure else ("finished", ("", ""))
+    for run in tuple(_open_runs):  # each leaves the list
         with contextlib.suppress(OSError):
-            run.close(state, reason)
+            run.close(state, reason, details)
     _await_commits()
 
 

@@ -12,7 +12,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from rla_client.errors import ArgumentError
-from rla_client.media_jobs import FIGURE_FORMATS
+from rla_client.media_jobs import FIGURE_FORMATS, makes_nothing
 from rla_client.recorders import MatplotlibRecorder
 
 if TYPE_CHECKING:
@@ -177,11 +177,13 @@ def _draw_and_save(  # noqa: PLR0913 - all of them by name, from three callers
     cover: bool,
     figsize: tuple[float, float] | None,
 ) -> str:
+    if os.path.splitext(name)[1][1:].lower() not in FIGURE_FORMATS:
+        name += ".pdf" if pretty else ".png"
+    if makes_nothing():
+        return MatplotlibRecorder.save(name, None, cover, add_timestamp=False)
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - only where it is drawn
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    if os.path.splitext(name)[1][1:].lower() not in FIGURE_FORMATS:
-        name += ".pdf" if pretty else ".png"
     label_size, tick_size, legend_size = FONT_SIZES[kind]
     figure = Figure(figsize=figsize)
     FigureCanvasAgg(figure)

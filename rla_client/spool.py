@@ -152,6 +152,18 @@ def stream_bytes(folder: Path) -> int:
     return total
 
 
+def _remove_begun(folder: Path) -> None:
+    """Remove a stream that was hardly begun, also where there are no descriptors left to list it by."""
+    names = {LOCK_NAME, segment_path(folder, 1).name}
+    with suppress(OSError):
+        names.update(os.listdir(folder))
+    for name in names:
+        with suppress(OSError):
+            os.unlink(folder / name)
+    with suppress(OSError):
+        os.rmdir(folder)
+
+
 class _NextSegment(NamedTuple):
     """A segment that is written under a hidden name and about to be begun."""
 
@@ -201,11 +213,9 @@ class SegmentWriter:
             self._begin_segment(hidden)
             os.rename(hidden, self.folder)
         except BaseException as error:
-            import shutil  # noqa: PLC0415 - not at import of the package
-
             self.abandon()  # refused or interrupted: nobody will ever write to this stream
             for folder in (hidden, self.folder):
-                shutil.rmtree(folder, ignore_errors=True)
+                _remove_begun(folder)
             if isinstance(error, OSError):
                 message = f"cannot write to the spool {spool}: {error.strerror or error}"
                 raise SpoolError(message) from error

@@ -3,8 +3,8 @@
     exp_manager = rla_client.init("cartpole", config=args, track=["seed", "optimizer.lr"])
 
 The configuration is the nearest `rla_config.yaml` from the working folder upwards; without one the
-built-in defaults hold and the working folder is the project. The database lies in `data` beside
-the configuration, or where `RLA_DATA_ROOT` says.
+built-in defaults hold, and what the code is `rla_client.code_root` finds. The database lies in
+`data` beside the configuration (without one: in the working folder), or where `RLA_DATA_ROOT` says.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.errors import ArgumentError
+from rla_client.experiment_setup import names_code
 from rla_client.manager import ExpManager, exp_manager
 
 CONFIG_NAME = "rla_config.yaml"
@@ -58,7 +59,7 @@ def init(
         raise ArgumentError(message)
     parameters = to_parameters(config)
     source, folder = _source(rla_config, further.get("code_root"))
-    if isinstance(source, Mapping):
+    if isinstance(source, Mapping) and names_code(source):
         further.setdefault("code_root", folder)
     exp_manager.configure(
         task_table_name=task_table_name,

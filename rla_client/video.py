@@ -98,6 +98,8 @@ class VideoRecorder:
         """
         place = _video_place(name, cover, add_timestamp, results_dir)
         checked = _check_fps(fps)
+        if place.nowhere:
+            return str(place.path)
         pixels = video_pixels(frames)
         if not place.stays:
             media_jobs.record_pixels(place, media_jobs.JOB_VIDEO, pixels, checked)
@@ -128,6 +130,8 @@ class VideoRecorder:
         """
         if self._closed:
             raise ArgumentError("this video is closed")
+        if self._place.nowhere:
+            return
         pixels = image_pixels(frame)
         if self._shape is None:
             self._shape, self._dtype = pixels.shape[1:], pixels.dtype
@@ -211,7 +215,8 @@ def _video_place(
 ) -> media_jobs.Place:
     formats = media_jobs.VIDEO_FORMATS
     text = media_jobs.name_text(name)
-    if not text.lower().endswith(".gif") and not _has_ffmpeg():
+    nothing = media_jobs.makes_nothing(results_dir)
+    if not nothing and not text.lower().endswith(".gif") and not _has_ffmpeg():
         media_jobs.warn_once("ffmpeg", "no ffmpeg (pip install imageio-ffmpeg): videos are written as gif")
         formats = frozenset({"gif"})
         text = text[:-4] if text.lower().endswith(".mp4") else text

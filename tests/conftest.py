@@ -32,6 +32,7 @@ MARKER_VARIABLE = "RLA_TEST_MARKER"  # lets the teardown find each process that 
 RLA_VARIABLES = (
     "RLA_RUN",
     "RLA_LAUNCH",
+    "RLA_RELAUNCH",
     "RLA_MODE",
     "RLA_RUN_ID",
     "RLA_RESUME",

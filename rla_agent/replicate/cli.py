@@ -85,7 +85,14 @@ def resume() -> None:
 @replicate_app.command("retry")
 def retry() -> None:
     """Try again what is parked, and masters that were given up."""
-    registry.ask_retry(find_places().state)
+    _try_again(find_places().state)
+
+
+def _try_again(state: Path) -> None:
+    registry.ask_retry(state)
+    announcer = Announcer(state)  # wakes the worker, which reads the marker then
+    announcer.now(())
+    announcer.close()
 
 
 @replicate_app.command("fleet")
@@ -179,13 +186,15 @@ def trust_command(
         remote = dataclasses.replace(remote, **changes)  # type: ignore[arg-type]
         private = registry.folder(find_places().state)
         accept = (lambda _: True) if yes else typer.confirm
-        found = trust(resolve_login(remote, private), root or remote.remote_data_root, private, accept)
+        login = resolve_login(remote, private, config)
+        found = trust(login, root or remote.remote_data_root, private, accept)
     except RlaError as error:
         raise _fail(error) from None
     typer.echo("\n".join(found.say))
+    if found.known:  # also with the key alone: status must not go on naming that
+        _try_again(find_places().state)
     if not found.ready:
         raise typer.Exit(1)
-    registry.ask_retry(find_places().state)
 
 
 @transfer_app.command("pull")

@@ -14,6 +14,7 @@ import getpass
 import hashlib
 import logging
 import os
+import shlex
 import socket
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -57,7 +58,7 @@ OWN_KNOWN_HOSTS: Final = "known_hosts"
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Where and as whom to log in. `host_name` is what known_hosts calls the master."""
+    """Where and as whom to log in. `host_name`: what known_hosts calls the master; `trust`: how to pin it."""
 
     address: str
     host_name: str
@@ -68,6 +69,12 @@ class Login:
     key_files: tuple[Path, ...] = ()
     proxy_command: str = ""
     password: str = field(default="", repr=False)
+    trust: str = ""
+
+    @property
+    def trust_command(self) -> str:
+        """The whole `rla-agent trust …` that pins this master's key and tries its root."""
+        return self.trust or shlex.join(_trust_words(self.host_name, self.port, self.user, ""))
 
     @property
     def known_as(self) -> str:
@@ -75,12 +82,20 @@ class Login:
         return self.host_name if self.port == 22 else f"[{self.host_name}]:{self.port}"  # noqa: PLR2004
 
 
-def resolve_login(remote: RemoteSetting, private: Path) -> Login:
+def _trust_words(host: str, port: int, user: str, root: str) -> list[str]:
+    words = ["rla-agent", "trust", host]
+    words += ["--port", str(port)] if port not in {0, 22} else []
+    words += ["--user", user] if user else []
+    return words + (["--root", root] if root else [])
+
+
+def resolve_login(remote: RemoteSetting, private: Path, config: Path | None = None) -> Login:
     """Complete the settings with `~/.ssh/config` and the secrets.
 
     Args:
         remote: `REMOTE_SETTING`.
         private: `<state>/replicate`, where the agent's own key and known_hosts lie.
+        config: the file that the settings come from.
 
     Raises:
         BlockedError: no server is named, or the secret that the settings name is not there.
@@ -98,6 +113,9 @@ def resolve_login(remote: RemoteSetting, private: Path) -> Login:
     known = [remote.known_hosts] if remote.known_hosts else str(found.get("userknownhostsfile", "")).split()
     known = known or [str(home / "known_hosts"), "/etc/ssh/ssh_known_hosts"]
     user = remote.username or str(found.get("user", "")) or getpass.getuser()
+    trust = _trust_words(remote.ftp_server, remote.port or 0, remote.username, remote.remote_data_root)
+    if config is not None:
+        trust = [*trust[:3], "--config", os.path.abspath(config)]
     return Login(
         address=address,
         host_name=str(found.get("hostkeyalias", address)),
@@ -108,6 +126,7 @@ def resolve_login(remote: RemoteSetting, private: Path) -> Login:
         key_files=tuple(dict.fromkeys(Path(name).expanduser() for name in files)),
         proxy_command=_proxy(found, address, port),
         password=read_password(remote),
+        trust=shlex.join(trust),
     )
 
 
@@ -265,7 +284,6 @@ def known_keys(login: Login) -> list[tuple[str, bytes]]:
 def host_key_problem(login: Login, key_type: str, key: bytes) -> HostKeyError | None:
     """None when the key is the pinned or a known one, else an error with the words to mend it."""
     shown = fingerprint(key)
-    trust = f"rla-agent trust {login.host_name}" + ("" if login.port == 22 else f" --port {login.port}")  # noqa: PLR2004
     if login.host_key:
         if login.host_key.strip().removesuffix("=") == shown:
             return None
@@ -285,13 +303,13 @@ def host_key_problem(login: Login, key_type: str, key: bytes) -> HostKeyError | 
             b"",
             f"the host key of {login.known_as} has changed to {shown} ({key_type})",
             f"somebody may be listening in; if the master was set up anew: ssh-keygen -R '{login.known_as}', "
-            f"then {trust}",
+            f"then {login.trust_command}",
         )
     return HostKeyError(
         "connect",
         b"",
         f"the host key of {login.known_as} is not known ({shown}, {key_type})",
-        f"compare it with the master's and run: {trust}",
+        f"compare it with the master's and run: {login.trust_command}",
     )
 
 
@@ -318,7 +336,7 @@ def _authenticate(transport: paramiko.Transport, login: Login) -> None:
         "log in",
         b"",
         f"{login.user}@{login.known_as} refused us ({what})",
-        f"run: rla-agent trust {login.host_name}, and add the line it prints to the master's authorized_keys",
+        f"run: {login.trust_command}, and add the line it prints to the master's authorized_keys",
     )
 
 

@@ -64,7 +64,7 @@ def examine_master(config: Config, private: Path) -> list[Finding]:
         findings.append(Finding("master-ftp", "warning", what, "file_transfer_protocol: sftp"))
     try:
         if protocol == "sftp":
-            login = resolve_login(remote, private)
+            login = resolve_login(remote, private, config.path)
             findings += _closed_down(login)
             session: Session = open_sftp(login, remote.remote_data_root)
         else:

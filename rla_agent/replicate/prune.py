@@ -26,16 +26,18 @@ import hashlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rla_agent.replicate import prune_plan
 from rla_agent.replicate.ledger import CLEAN, PRUNED, ledger_path
 from rla_agent.replicate.ledger_rows import Key, record_of
 from rla_agent.replicate.plan import Local
-from rla_agent.replicate.prune_plan import Candidate, Rules, choose, first_to_go, may_go, newest
+from rla_agent.replicate.prune_plan import Candidate, Rules, choose, first_to_go, newest
 from rla_agent.replicate.scan import Folder, Scanner, Scope
 from rla_agent.replicate.source import fingerprint
 from rla_agent.replicate.take_away import MAX_NAME_BYTES, settle, take_away
@@ -65,11 +67,12 @@ class StaysError(RlaError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would go, and what the files of these kinds take here now."""
+    """What would go, what the files of these kinds take here now, and reason → how many stay for it."""
 
     chosen: tuple[Candidate, ...]
     used_bytes: int
     free_bytes: int
+    kept: Mapping[str, int]
 
     @property
     def bytes(self) -> int:
@@ -134,20 +137,27 @@ class Pruner:
         """
         scanner = Scanner(self._root, Scope(host="", kinds=rules.kinds))
         used = 0
+        kept: Counter[str] = Counter()
 
         def candidates() -> Iterator[Candidate]:
             nonlocal used
             for folder in self._settled(scanner):
                 used += sum(local.size for local in folder.files.values())
-                if folder.files and self._ended(scanner, folder.item, now):
-                    yield from self._of_folder(folder, rules, now - settled_s)
+                if folder.files and not self._ended(scanner, folder.item, now):
+                    kept[prune_plan.LIVE] += len(folder.files)
+                elif folder.files:
+                    for found in self._of_folder(folder, rules, now - settled_s):
+                        kept[prune_plan.SPARED if isinstance(found, Candidate) else found] += 1
+                        if isinstance(found, Candidate):
+                            yield found
 
         with _ledger_errors():
             first = first_to_go(candidates(), rules)
         found = os.statvfs(self._root)
         free = found.f_bavail * found.f_frsize
         chosen = choose(first, rules, now=now, used_bytes=used, free_bytes=free)
-        return Plan(tuple(chosen), used, free)
+        kept[prune_plan.SPARED] -= len(chosen)
+        return Plan(tuple(chosen), used, free, +kept)
 
     def _settled(self, scanner: Scanner) -> Iterator[Folder]:
         """All folders; where an earlier pass was killed, as it would have left them.
@@ -160,19 +170,24 @@ class Pruner:
                 settle(path)
             yield folder
 
-    def _of_folder(self, folder: Folder, rules: Rules, sent_before: float) -> Iterator[Candidate]:
+    def _of_folder(self, folder: Folder, rules: Rules, sent_before: float) -> Iterator[Candidate | str]:
+        """For each file: itself if it may go, else why it stays."""
         kept: set[str] = set()
         if folder.kind == CHECKPOINT and folder.path == folder.item:
             kept = newest(map(os.fsdecode, folder.files), rules.keep_newest)
-        for name, candidate in self._rows(folder.path, sent_before).items():
+        rows = self._rows(folder.path)
+        for name, local in folder.files.items():
             text = os.fsdecode(name)
-            if (
-                folder.files.get(name) == candidate.local
-                and text not in kept
-                and len(name) <= MAX_NAME_BYTES
-                and may_go(folder.kind, text, candidate.local.size)
-            ):
-                yield candidate
+            unfit = prune_plan.unfit(folder.kind, text, local.size)
+            candidate, sent_at = rows.get(name, (None, 0.0))
+            if text in kept or unfit or len(name) > MAX_NAME_BYTES:
+                yield prune_plan.NEWEST if text in kept else unfit or prune_plan.OTHER_NAME
+            elif candidate is None:
+                yield prune_plan.UNSENT
+            elif candidate.local != local:
+                yield prune_plan.CHANGED
+            else:
+                yield candidate if sent_at <= sent_before else prune_plan.FRESH
 
     def _ended(self, scanner: Scanner, item: bytes, now: float) -> bool:
         name = os.fsdecode(item.partition(b"/")[2])
@@ -184,20 +199,20 @@ class Pruner:
             return now - os.stat(rows).st_mtime > UNKNOWN_REST_S
         return False
 
-    def _rows(self, folder: bytes, sent_before: float) -> dict[bytes, Candidate]:
-        """Name → file of a folder that the ledger holds as wholly on the master."""
+    def _rows(self, folder: bytes) -> dict[bytes, tuple[Candidate, float]]:
+        """Name → file of a folder that the ledger holds as wholly on the master, and when it was sent."""
         rows = self._db.execute(
-            f"SELECT f.folder, f.name, d.path, d.kind, d.item, {_COLUMNS} FROM folders d "  # noqa: S608 - constants
+            f"SELECT f.folder, f.name, d.path, d.kind, d.item, f.sent_at, {_COLUMNS} FROM folders d "  # noqa: S608 - constants
             "JOIN files f ON f.folder = d.id WHERE d.db = ? AND d.path = ? AND f.state = ? "
-            "AND f.acked = f.size AND f.sent_at <= ?",
-            (self._number, folder, CLEAN, sent_before),
+            "AND f.acked = f.size",
+            (self._number, folder, CLEAN),
         )
         found = {}
         for row in rows:
-            record = record_of(row[5:])
-            if record is not None:
+            record = record_of(row[6:])
+            if record is not None and row[5] is not None:
                 key = Key(row[0], row[1])
-                found[row[1]] = Candidate(key, row[2] + b"/" + row[1], row[3], row[4], record)
+                found[row[1]] = Candidate(key, row[2] + b"/" + row[1], row[3], row[4], record), float(row[5])
         return found
 
     # -- taking away -------------------------------------------------------------------------

@@ -27,6 +27,17 @@ MIN_FILE_BYTES: Final = 4096  # a smaller one frees no more than its note takes
 _CHECKPOINT: Final = re.compile(r"(.+)[_-](-?[0-9]{1,19})\.pt", re.DOTALL)
 
 
+# why a file stays, as the command says it
+LIVE: Final = "of a run that has not ended"
+OTHER_NAME: Final = "not named NAME_STEP.pt"
+SMALL: Final = f"smaller than {MIN_FILE_BYTES >> 10} KiB"
+NEWEST: Final = "newest of its run and name"
+UNSENT: Final = "not wholly on the master yet"
+FRESH: Final = "sent less than two minutes ago"
+CHANGED: Final = "changed since it was sent"
+SPARED: Final = "within the limits given"
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """When a file goes. At least one of the three limits must be given; a file goes by any of them.
@@ -70,9 +81,14 @@ class Candidate:
 
 def may_go(kind: str, name: str, size: int) -> bool:
     """Whether a file is of a sort that can be taken away and fetched back."""
-    if kind not in PRUNABLE or size < MIN_FILE_BYTES:
-        return False
-    return kind != CHECKPOINT or _CHECKPOINT.fullmatch(name) is not None
+    return kind in PRUNABLE and not unfit(kind, name, size)
+
+
+def unfit(kind: str, name: str, size: int) -> str:
+    """Why a file of a kind that is pruned stays whatever the rules; empty where nothing keeps it."""
+    if kind == CHECKPOINT and _CHECKPOINT.fullmatch(name) is None:
+        return OTHER_NAME
+    return SMALL if size < MIN_FILE_BYTES else ""
 
 
 def newest(names: Iterable[str], count: int) -> set[str]:

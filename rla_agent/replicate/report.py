@@ -119,7 +119,8 @@ def attention(status: dict[str, Any]) -> list[dict[str, str]]:
         why = target.get("reason") or target.get("problem") or ""
         if why:
             blocked = target.get("health") == "blocked"
-            what = f"replication to {target['target']} {'has stopped' if blocked else 'is held up'}: {why}"
+            name = shown_target(target["target"])
+            what = f"replication to {name} {'has stopped' if blocked else 'is held up'}: {why}"
             problems.append({"what": what, "mend": target.get("mend") or "it is tried again by itself"})
     reasons: dict[tuple[str, str], list[str]] = {}
     for parked in status["parked"]:
@@ -136,6 +137,15 @@ def attention(status: dict[str, Any]) -> list[dict[str, str]]:
     return problems
 
 
+def shown_target(name: str) -> str:
+    """A target's name for people: one slash before an absolute path, `~/` before another."""
+    scheme, colon, rest = name.partition("://")
+    if not colon:
+        return name
+    host, _, root = rest.partition("/")
+    return f"{scheme}://{host}{root if root.startswith('/') else '/~/' + root}"
+
+
 def headline(status: dict[str, Any]) -> list[str]:
     """A line for each target, for the head of `rla-agent status`; none where nothing is replicated."""
     lines = []
@@ -148,7 +158,9 @@ def headline(status: dict[str, Any]) -> list[str]:
         last = target.get("last_success")
         when = f", last success {time.strftime('%H:%M:%S', time.localtime(last))}" if last else ""
         eta = f", done in {target['eta_s']:.0f} s" if target.get("eta_s") else ""
-        lines.append(f"{target['target']}: {word}; {files} file(s), {size_text(size)} waiting{eta}{when}")
+        lines.append(
+            f"{shown_target(target['target'])}: {word}; {files} file(s), {size_text(size)} waiting{eta}{when}"
+        )
     return lines
 
 
@@ -174,7 +186,8 @@ def as_text(status: dict[str, Any]) -> str:
 
 
 def _target_lines(target: dict[str, Any]) -> list[str]:
-    lines = [f"  {printable(target['data_root'])} → {target['target']}: {target.get('health', 'unknown')}"]
+    name = shown_target(target["target"])
+    lines = [f"  {printable(target['data_root'])} → {name}: {target.get('health', 'unknown')}"]
     lines += [
         f"    {'→ ' if name == 'mend' else ''}{target[name]}"
         for name in ("reason", "mend", "problem")

@@ -97,7 +97,7 @@ def target(config: Config, private: Path) -> Target:
             from rla_agent.replicate.ftp import open_ftp  # noqa: PLC0415 - only when asked for
 
             return open_ftp(remote)
-        return open_sftp(resolve_login(remote, private), root)
+        return open_sftp(resolve_login(remote, private, config.path), root)
 
     connections = 1 if protocol == "ftp" else remote.connections
     return Target(name, connect, connections, remote.rate_limit_bytes_s, config.agent.replicate_retention)

@@ -33,7 +33,6 @@ from rla_agent.replicate.target import (
 )
 
 COPY_DATA: Final = b"copy-data"
-SSH_PORT: Final = 22
 _NEW: Final = wire.WRITE_FLAG | wire.CREATE_FLAG | wire.EXCLUSIVE_FLAG
 
 
@@ -63,8 +62,7 @@ def open_sftp(login: Login, root: str, *, make_root: bool = False) -> SftpSessio
         ) from error
     except NoRootError as error:
         transport.close()
-        port = "" if login.port == SSH_PORT else f" --port {login.port}"
-        error.hint += f", or have it made: rla-agent trust {login.host_name}{port} --config rla_config.yaml"
+        error.hint += f", or have it made: {login.trust_command}"
         raise
     except BaseException:
         transport.close()

@@ -43,10 +43,11 @@ OPTIONS: Final = "restrict"
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """What came of it. `ready`: the test file went through. `say`: lines for the user."""
+    """What came of it. `ready`: the test file went through; `known`: the key is; `say`: for the user."""
 
     ready: bool
     say: tuple[str, ...]
+    known: bool = True
 
 
 def trust(login: Login, root: str, private: Path, accept: Callable[[str], bool]) -> Trusted:
@@ -66,9 +67,9 @@ def trust(login: Login, root: str, private: Path, accept: Callable[[str], bool])
     problem = host_key_problem(login, key_type, key)
     if problem is not None:
         if "is not known" not in problem.why:
-            return Trusted(ready=False, say=(*say, problem.why, problem.hint))
+            return Trusted(ready=False, say=(*say, problem.why, problem.hint), known=False)
         if not accept(f"Is this the master's key ({fingerprint(key)})? "):
-            return Trusted(ready=False, say=(*say, "not trusted; nothing was written"))
+            return Trusted(ready=False, say=(*say, "not trusted; nothing was written"), known=False)
         pin(private, login, key_type, key)
         say.append(f"pinned in {private / OWN_KNOWN_HOSTS}")
     try:

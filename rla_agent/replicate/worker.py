@@ -30,6 +30,7 @@ from rla_agent.replicate.database import Database
 from rla_agent.replicate.hints import Committed, Hint, Listener
 from rla_agent.replicate.ledger import Ledger, ledger_path
 from rla_agent.replicate.link import Confirmed, Link, Outcome
+from rla_agent.replicate.outage import Outage, log_beside_the_agent
 from rla_agent.replicate.retention import Kept, Retention
 from rla_agent.replicate.scan import Scanner
 from rla_agent.replicate.watch import Watch
@@ -59,6 +60,7 @@ class Served:
     stamp: tuple[int, int]
     database: Database
     target: settings.Target
+    outage: Outage
     rates: list[tuple[float, int]] = field(default_factory=list)
     quiet_until: float = 0.0
     kept: Kept | None = None
@@ -163,6 +165,7 @@ class Worker:
                     served.database.confirmed(outcome)
                     return
                 served.database.outcome(outcome, now)
+                served.outage.look(served.database.health, now, came_through=outcome.error is None)
                 if outcome.error is not None and now >= served.quiet_until:
                     served.quiet_until = now + QUIET_S
                     log.warning("%s: %s; %s", served.target.name, outcome.error, outcome.error.hint)
@@ -179,6 +182,8 @@ class Worker:
             for database, inner in self._homes(path):
                 database.hint_item(inner, now)
         if not (hint.outputs or hint.files or hint.now):
+            self._registry_due = self._note_due = 0.0  # somebody acted: read what they left, tell of it
+            self.wake()
             for served in self._served.values():
                 served.database.look_now()
 
@@ -233,7 +238,7 @@ class Worker:
         database = Database(number, scanner, link, self._ledger, self._committed)
         database.host, database.mirror = self._host, target.retention == "mirror"
         kept = Kept(entry.data_root, target, config.agent) if config.agent.retention else None
-        return Served(entry, stamp, database, target, kept=kept)
+        return Served(entry, stamp, database, target, Outage(target.name), kept=kept)
 
     def tick(self, now: float) -> float:
         """Seconds to the next turn, if nothing wakes the worker; a master that is down costs little."""
@@ -328,6 +333,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RlaError as error:
         print(error, file=sys.stderr)  # noqa: T201 - the process's only output
         return 3
+    log_beside_the_agent(options.state)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _stop(worker))
     try:

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Progress = Callable[[int, int], None]
-VERSION = 4
+VERSION = 5
 RACY_NS = 2_000_000_000  # FAT's clock has 2 s; the finest tick of Linux is 4 ms
 BUSY_S = 60.0
 COMMIT_EVERY = 500  # runs; a first build that is interrupted goes on from there
 _COLUMNS = (
     "table_name", "idx", "kinds", "opened", "host", "state", "updated", "time_step", "duration_s",
-    "hyper", "metrics", "tags", "note", "problems", "parent",
+    "hyper", "metrics", "tags", "note", "problems", "parent", "tracked",
 )  # fmt: skip
 _HEAVY = ("hyper", "metrics")
 _EMPTY = (None, "[]")
@@ -60,7 +60,7 @@ CREATE TABLE IF NOT EXISTS days (kind TEXT, table_name TEXT, day TEXT, mtime_ns 
 CREATE TABLE IF NOT EXISTS runs (table_name TEXT, idx TEXT, signature TEXT, kinds TEXT, opened REAL,
     host TEXT, state TEXT, updated REAL, time_step REAL, duration_s REAL, hyper TEXT,
     metrics TEXT, tags TEXT, note TEXT,
-    problems TEXT, parent TEXT, PRIMARY KEY (table_name, idx)) WITHOUT ROWID;
+    problems TEXT, parent TEXT, tracked TEXT, PRIMARY KEY (table_name, idx)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_age ON runs (opened, idx);
 CREATE INDEX IF NOT EXISTS by_parent ON runs (table_name, parent) WHERE parent <> '';
 """
@@ -207,7 +207,7 @@ class Catalogue:
         return (
             table, index, kinds, record.opened, record.host, record.state, record.updated, record.time_step,
             record.duration_s, record.hyper_json, record.metrics_json, to_json(record.tags), record.note,
-            to_json(record.problems), record.parent, signature,
+            to_json(record.problems), record.parent, record.tracked_json, signature,
         )  # fmt: skip
 
     def records(
@@ -341,6 +341,7 @@ def _record(row: tuple[Any, ...]) -> Record:
         note,
         problems,
         parent,
+        tracked,
     ) = row
     return Record(
         table=table,
@@ -358,6 +359,7 @@ def _record(row: tuple[Any, ...]) -> Record:
         note=note or "",
         problems=() if problems in _EMPTY else tuple(json.loads(problems)),
         parent=parent or "",
+        tracked_json=tracked or "",
     )
 
 

@@ -33,7 +33,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rla_client.database.live import known_states
+from rla_client.database.live import known_states, written_unserved
 from rla_client.database.records import LIVE_STATES, RUN_FILE, read_json, read_record
 from rla_client.database.tree import Item, item_bytes
 from rla_client.errors import BrokenFileError, DatabaseError, LiveRunError
@@ -116,18 +116,24 @@ def live_runs(data_root: Path, items: Iterable[Item], now: float) -> set[tuple[s
     """(table, index) of the runs that are being written, by run.json, or else by what this machine knows."""
     found = set()
     silent = []
+    unrecorded = []
     for table, index in {(item.table, item.index) for item in items}:
         try:
             run = read_json(f"{data_root}/{LOG}/{table}/{index}/{RUN_FILE}")
         except BrokenFileError:
             continue
-        if run is None or run.get("state") not in LIVE_STATES:
+        if run is None:
+            unrecorded.append((table, index))
+            continue
+        if run.get("state") not in LIVE_STATES:
             continue
         record = read_record(data_root, table, index, ())
         if record.is_live(now):
             found.add((table, index))
         else:
             silent.append(record)
+    if unrecorded:
+        found |= written_unserved(data_root, unrecorded)
     return found | known_states(data_root, silent).keys() if silent else found
 
 
@@ -170,8 +176,14 @@ def trash_entries(data_root: Path) -> list[TrashEntry]:
     return found
 
 
-def restore_trash(data_root: Path, name: str) -> int:
+def restore_trash(data_root: Path, name: str, only: Sequence[Move] | None = None) -> int:
     """Move a trash entry back; the caller holds `changing`.
+
+    Args:
+        data_root: the database.
+        name: the entry's.
+        only: those of its moves that are to be taken back, None for all. The entry keeps the others;
+            killed in between, it still names what is back already, which the next restore passes over.
 
     Returns:
         How many paths came back.
@@ -184,13 +196,18 @@ def restore_trash(data_root: Path, name: str) -> int:
     if entry is None:
         message = f"the trash has no entry {name!r}; `rla trash` lists them"
         raise DatabaseError(message)
-    back = [(str(new), str(old)) for old, new in entry["moves"]]
+    back = [(str(new), str(old)) for old, new in entry["moves"] if only is None or (old, new) in only]
     taken = [
         old for new, old in back if os.path.lexists(data_root / old) and os.path.lexists(data_root / new)
     ]
     if taken:
         message = f"{len(taken)} paths are taken, such as {taken[0]}; move them away first"
         raise DatabaseError(message)
+    if len(back) < len(entry["moves"]):
+        carry_out(data_root, back)
+        left = [(str(old), str(new)) for old, new in entry["moves"] if os.path.lexists(data_root / str(new))]
+        write_entry(folder, float(entry["created"]), "done", left)
+        return len(back)
     write_entry(folder, float(entry["created"]), "restoring", back)
     _finish_restore(data_root, folder, float(entry["created"]), back)
     return len(back)

@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 from rla_client.database.records import Record
-from rla_client.database.rows import FIELDS
+from rla_client.database.rows import ALIASES, FIELDS
 from rla_client.errors import AmbiguousRunError, ArgumentError, DatabaseError, NoSuchRunError
 
 LAST = "@last"
 Since = str | float | datetime | None
 MAX_CANDIDATES_SHOWN = 8
+_MICROSECONDS = re.compile(r"(\d{4}/\d{2}/\d{2}/\d{2}-\d{2}-\d{2})-\d{6}(?=[_ ])")
 
 
 def match_runs(names: Sequence[tuple[str, str]], reference: str) -> list[tuple[str, str]]:
-    """(table, index) pairs that a reference means: `@last`, an exact index or date, else a part."""
+    """(table, index) pairs that a reference means.
+
+    `@last`; else the first of these that any run fits: the whole index; tracked hyper-parameters
+    as they stand there (`seed=3` is not 30; `lr=0.1&seed=3`); a part of table and index without the
+    microseconds of its time, which fit any short number; a part with them.
+    """
     if reference == LAST:
         return list(names[-1:])
     wanted = reference.strip().rstrip("/")
+    if not wanted:
+        return []
     exact = [pair for pair in names if wanted in {pair[1], f"{pair[0]}/{pair[1]}"}]
-    return exact or [pair for pair in names if wanted and wanted in f"{pair[0]}/{pair[1]}"]
+    if exact:
+        return exact
+    fields = [f"&{part}&" for part in wanted.strip("&").split("&")]
+    if all("=" in field for field in fields):
+        exact = [pair for pair in names if all(field in f"{pair[1]}&" for field in fields)]
+    return (
+        exact
+        or [pair for pair in names if wanted in _MICROSECONDS.sub(r"\1", f"{pair[0]}/{pair[1]}", count=1)]
+        or [pair for pair in names if wanted in f"{pair[0]}/{pair[1]}"]
+    )
 
 
 def not_one(found: list[tuple[str, str]], names: Sequence[tuple[str, str]], reference: str) -> DatabaseError:
@@ -32,7 +50,10 @@ def not_one(found: list[tuple[str, str]], names: Sequence[tuple[str, str]], refe
         return NoSuchRunError(f"no run fits {reference!r}; `rla ls` lists them, @last is the newest")
     shown = "\n".join(f"  {table}/{index}" for table, index in found[-MAX_CANDIDATES_SHOWN:])
     more = f" (the newest {MAX_CANDIDATES_SHOWN})" if len(found) > MAX_CANDIDATES_SHOWN else ""
-    return AmbiguousRunError(f"{len(found)} runs fit {reference!r}, give a longer part{more}:\n{shown}")
+    return AmbiguousRunError(
+        f"{len(found)} runs fit {reference!r}, give a longer part, in quotes where it holds & "
+        f"('lr=0.1&seed=3'){more}:\n{shown}"
+    )
 
 
 def check_names(names: AbstractSet[str], records: Sequence[Record]) -> None:
@@ -41,7 +62,7 @@ def check_names(names: AbstractSet[str], records: Sequence[Record]) -> None:
     Raises:
         ArgumentError: no run has one of them; the message lists those that there are.
     """
-    missing = names - set(FIELDS)
+    missing = names - set(FIELDS) - ALIASES.keys()
     if not records or not missing:
         return
     known: set[str] = set(FIELDS)

@@ -16,6 +16,7 @@ import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Annotated
 
 import typer
 
@@ -35,6 +36,14 @@ COMMAND_MODULES = {
 EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from rla_client import __version__
+
+        print(f"rla {__version__}")  # noqa: T201
+        raise typer.Exit
 
 
 def make_app(command: str | None = None) -> typer.Typer:
@@ -62,7 +71,11 @@ def make_app(command: str | None = None) -> typer.Typer:
     return app
 
 
-def _group() -> None:
+def _group(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
     # Makes typer ask for a command's name also where only one was registered.
     pass
 

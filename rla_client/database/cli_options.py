@@ -43,7 +43,7 @@ Where = Annotated[
     typer.Option(
         "--where",
         "-w",
-        help="Only runs that fit, e.g. \"lr == 0.001 and state == 'finished'\".",
+        help="Only runs that fit, e.g. \"lr == 0.001 and state == 'finished' and took > 60\".",
         show_default=False,
     ),
 ]
@@ -58,7 +58,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Columns = Annotated[
     str | None, typer.Option("--columns", "-c", help="Columns, separated by commas.", show_default=False)
 ]
-_RUN_HELP = "Index, a unique part of it, or @last."
+_RUN_HELP = "Index, a unique part of it (quote one with &), or @last."
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP, autocompletion=complete_run)]
 RunArguments = Annotated[
     list[str] | None, typer.Argument(metavar="RUN", help=_RUN_HELP, autocompletion=complete_run)
@@ -78,10 +78,15 @@ Metrics = Annotated[
 ]
 
 
+class NoRunsYetError(DatabaseError):
+    """A project whose database has no run yet; nothing is wrong with it."""
+
+
 def open_database(data_root: Path | None, *, archived: bool = False) -> Database:
     """The database of a command.
 
     Raises:
+        NoRunsYetError: it, or its archive, holds nothing yet.
         DatabaseError: there is none, or it cannot be told which.
     """
     from rla_client.database.runs import Database
@@ -89,6 +94,11 @@ def open_database(data_root: Path | None, *, archived: bool = False) -> Database
     database = Database(data_root if data_root is not None else find_data_root(Path.cwd()))
     _drop_expired_trash(database.data_root)
     if archived:
+        from rla_client.layout import ARCHIVED_TABLE
+
+        if not (database.data_root / ARCHIVED_TABLE).is_dir():
+            message = f"nothing is archived yet in {database.data_root}; `rla archive RUN` copies runs there"
+            raise NoRunsYetError(message)
         database = database.archived
     if sys.stderr.isatty():
         database.progress = _progress
@@ -113,12 +123,15 @@ def find_data_root(start: Path) -> Path:
     """The database in a folder, above it, below the folder with rla_config.yaml above it, or in `data` here.
 
     Raises:
+        NoRunsYetError: here is a project, but no run yet.
         DatabaseError: there is none, or several.
     """
+    project = None
     for folder in (start, *start.parents):
         if is_data_root(folder):
             return folder
         if (folder / CONFIG_NAME).is_file():
+            project = project or folder
             found = sorted(_roots_below(folder, _SEARCH_DEPTH))
             found = [path for path in found if path.is_relative_to(start)] or found
             if len(found) == 1:
@@ -129,6 +142,9 @@ def find_data_root(start: Path) -> Path:
                 raise DatabaseError(message)
     if is_data_root(start / DATA_FOLDER):  # of rla_client.init in a project without rla_config.yaml
         return start / DATA_FOLDER
+    if project is not None:
+        message = f"no runs yet in {project / DATA_FOLDER}"
+        raise NoRunsYetError(message)
     message = (
         f"no database here: neither {start} nor a folder above it holds one; "
         "go to your project, or give --data-root FOLDER (the folder that holds log/)"

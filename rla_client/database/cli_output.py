@@ -77,7 +77,7 @@ def plot(
         raise ArgumentError(message)
     database = open_database(data_root)
     try:
-        from rla_client.plot.frames import BAND_NAMES, curves
+        from rla_client.plot.frames import BAND_NAMES, draw, gather, notes
         from rla_client.plot.style import paper_style
     except ImportError as error:  # pragma: no cover - matplotlib is an extra
         message = "plots need matplotlib: pip install matplotlib"
@@ -87,17 +87,23 @@ def plot(
         message = "no run fits"
         raise ArgumentError(message)
     frame = database.runs(table, where, since)
-    frame = frame[frame["index"].isin({record.index for record in records})]
+    wanted = {(record.table, record.index) for record in records}
+    frame = frame[[pair in wanted for pair in zip(frame["table"], frame["index"], strict=True)]]
     groups = [name.strip() for name in group.split(",")] if group else None
-    figure = curves(
-        frame, metrics, database=database, group=groups, x=x, band=band, smooth=smooth, bound=bound,
-        width=width, ylabel=ylabel,
-    )  # fmt: skip
+    found = gather(frame, metrics, database=database, group=groups, x=x, bound=bound)
+    figure = draw(found, band=band, smooth=smooth, width=width, ylabel=ylabel)
     out.parent.mkdir(parents=True, exist_ok=True)
     with paper_style():  # fonts as text in PDF and SVG
         figure.savefig(out)
     note_written(database.data_root, out)
-    say(f"{out}: {len(records)} run(s), {BAND_NAMES[band]}")
+    drawn = sum(map(len, found.groups.values()))
+    lacking = [f"{len(records) - drawn} without the metric left out"] if drawn < len(records) else []
+    told = [*([BAND_NAMES[band]] if band in BAND_NAMES else []), *lacking, *notes(found)]
+    say(
+        "; ".join(
+            [f"{out}: {drawn} run(s)" + (f" in {len(found.groups)} curve(s)" if found.by else ""), *told]
+        )
+    )
 
 
 def export(
@@ -160,7 +166,8 @@ def tb(
     import sys
     from importlib.util import find_spec
 
-    from rla_client.database.export import make_logdir, tensorboard_folders
+    from rla_client.database.export import fresh_logdir, make_logdir, tensorboard_folders
+    from rla_client.database.records import clock
 
     database = open_database(data_root)
     records = choose_records(database, runs, table, where, since)
@@ -169,7 +176,7 @@ def tb(
         message = "none of the chosen runs has TensorBoard events"
         raise DatabaseError(message)
     if print_only:
-        folder = Path(tempfile.mkdtemp(prefix="rla-tb-"))
+        folder = fresh_logdir(clock())
         make_logdir(folders, folder, copy=False)
         say(str(folder))
         return
@@ -190,6 +197,7 @@ def import_(
         Path, typer.Argument(metavar="DIR", help="Folder (or CSV file) to import.", exists=True)
     ],
     table: Annotated[str, typer.Option("--table", "-t", help="Task table that gets the runs.")] = "imported",
+    reruns: Annotated[bool, typer.Option("--reruns", help="Also what `rla rerun` made of runs.")] = False,
     data_root: DataRoot = None,
 ) -> None:
     """Make runs out of foreign logs; importing again leaves what is there."""
@@ -199,7 +207,7 @@ def import_(
 
     root = open_database(data_root).data_root
     with changing(root, clock(), say_waiting):
-        made, there, problems = import_logs(root, kind, folder, table, clock())
+        made, there, problems = import_logs(root, kind, folder, table, clock(), reruns=reruns)
     for problem in problems:
         say_aside(f"left out: {problem}")
     say(

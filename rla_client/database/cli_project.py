@@ -2,11 +2,13 @@
 
 The work is the agent package's (`rla-agent transfer …`), started as a process of its own, so that
 the client package never imports the agent's. `--config` and `--data-root` are found as for the other
-commands; everything else is passed on.
+commands (the configuration also beside and above the database); everything else is passed on.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import typer
 
-from rla_client.database.cli_options import CONFIG_NAME, find_data_root
+from rla_client.database.cli_options import CONFIG_NAME, find_data_root, say
 from rla_client.errors import DatabaseError
 
 INTERRUPTED_S = 1.0  # enough to end by the terminal's Ctrl-C
@@ -49,13 +51,17 @@ def transfer(name: str, arguments: list[str]) -> int:
     Raises:
         DatabaseError: no rla_config.yaml, or no database, can be found from here.
     """
-    words = list(arguments)
-    if not {"--help", "-h"} & set(words):
-        if not _given(words, "--config"):
-            words += ["--config", str(find_config(Path.cwd()))]
-        if not _given(words, "--data-root"):
-            words += ["--data-root", str(find_data_root(Path.cwd()))]
-    command = [sys.executable, "-m", "rla_agent", "transfer", name, *words]
+    command = [sys.executable, "-m", "rla_agent", "transfer", name]
+    words = ["--data-root" if word == "-d" else word for word in arguments]
+    if {"--help", "-h"} & set(words):
+        return _print_help(command, name)
+    root = _value(words, "--data-root")
+    if root is None:
+        root = os.environ.get("RLA_DATA_ROOT") or str(find_data_root(Path.cwd()))
+        words += ["--data-root", root]
+    if _value(words, "--config") is None:
+        words += ["--config", str(find_config(Path.cwd(), Path(root).absolute()))]
+    command += words
     with subprocess.Popen(command) as child:
         try:
             return child.wait()
@@ -72,18 +78,42 @@ def _ended(child: subprocess.Popen[bytes]) -> int:
         return child.wait()
 
 
-def _given(words: list[str], option: str) -> bool:
-    return any(word == option or word.startswith(f"{option}=") for word in words)
+def _print_help(command: list[str], name: str) -> int:
+    """The agent package's own help, with this command's name; what is found here is not required."""
+    room = str(shutil.get_terminal_size((80, 24)).columns)
+    done = subprocess.run(
+        [*command, "--help"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": room},
+    )
+    text = done.stdout.replace(f"python -m rla_agent transfer {name}", f"rla {name}")
+    if text:
+        say(text.replace("[required]", "(or found)").replace("│ *  ", "│    ").rstrip("\n"))
+    return done.returncode
 
 
-def find_config(start: Path) -> Path:
-    """The rla_config.yaml of a folder or of one above it.
+def _value(words: list[str], option: str) -> str | None:
+    """What an option was given, None when it was not."""
+    for word, following in zip(words, [*words, ""][1:], strict=True):
+        if word == option:
+            return following
+        if word.startswith(f"{option}="):
+            return word.removeprefix(f"{option}=")
+    return None
+
+
+def find_config(*starts: Path) -> Path:
+    """The rla_config.yaml of a folder or of one above it; of several folders, the first that has one.
 
     Raises:
         DatabaseError: there is none.
     """
-    for folder in (start, *start.parents):
-        if (folder / CONFIG_NAME).is_file():
-            return folder / CONFIG_NAME
-    message = f"no {CONFIG_NAME} in {start} or above; go to your project, or give --config FILE"
+    for start in starts:
+        for folder in (start, *start.parents):
+            if (folder / CONFIG_NAME).is_file():
+                return folder / CONFIG_NAME
+    places = " or ".join(map(str, starts))
+    message = f"no {CONFIG_NAME} in {places} or above; go to your project, or give --config FILE"
     raise DatabaseError(message)

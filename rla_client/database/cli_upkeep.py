@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +23,11 @@ from rla_client.database.cli_options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rla_client.database.fsck import Fault
+
+PIPE_WIDTH = 1000  # columns of a list that nobody looks at in a terminal: nothing is left out
 
 
 def register(app: typer.Typer) -> None:
@@ -31,6 +36,7 @@ def register(app: typer.Typer) -> None:
     app.command()(fsck)
     bin_app = typer.Typer(help="The trash: list (default), restore, empty.", invoke_without_command=True)
     bin_app.callback()(trash)
+    bin_app.command("list")(list_)
     bin_app.command("restore")(restore)
     bin_app.command("empty")(empty)
     app.add_typer(bin_app, name="trash")
@@ -40,33 +46,53 @@ def trash(
     context: typer.Context, data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False
 ) -> None:
     """List what can be restored."""
-    if context.invoked_subcommand is not None:
-        return
-    from rla_client.database.changes import TRASH_DAYS, trash_entries
-    from rla_client.database.terminal import bytes_text
+    if context.invoked_subcommand is None:
+        list_(data_root, as_json, as_csv)
 
-    entries = trash_entries(open_database(data_root).data_root)
-    rows = []
-    for entry in entries:
-        until = time.strftime("%Y-%m-%d", time.localtime(entry.created + TRASH_DAYS * 86400))
-        size: object = entry.bytes if as_json or as_csv else bytes_text(entry.bytes)
-        rows.append([entry.name, len(entry.moves), size, until, entry.moves[0][0] if entry.moves else None])
-    if rows or as_json or as_csv:
-        print_rows(["entry", "paths", "size", "kept until", "first"], rows, as_json=as_json, as_csv=as_csv)
+
+def list_(data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
+    """List what can be restored."""
+    from rla_client.database.changes import TRASH_DAYS
+    from rla_client.database.terminal import bytes_text, table_text
+    from rla_client.database.trashed import trashed
+
+    found = trashed(open_database(data_root).data_root)
+    machine = as_json or as_csv
+    rows: list[list[object]] = []
+    for one in found:
+        until = time.strftime("%Y-%m-%d", time.localtime(one.entry.created + TRASH_DAYS * 86400))
+        size: object = one.entry.bytes if machine else bytes_text(one.entry.bytes)
+        tables = " ".join(dict.fromkeys(table for table, _ in one.runs))
+        if machine:
+            first = one.entry.moves[0][0] if one.entry.moves else None
+            rows.append([one.title, one.entry.name, len(one.entry.moves), size, until, tables, first])
+        else:
+            rows.append([one.title, one.entry.name, size, until, one.what, tables])
+    if machine:
+        names = ["run", "entry", "paths", "size", "kept until", "table", "first"]
+        print_rows(names, rows, as_json=as_json, as_csv=as_csv)
+    elif rows:
+        room = None if sys.stdout.isatty() else PIPE_WIDTH
+        say(table_text(["run", "entry", "size", "kept until", "what", "table"], rows, room))
     else:
         say("the trash is empty")
 
 
 def restore(
-    entry: Annotated[str, typer.Argument(help="Entry, as `rla trash` lists it.")], data_root: DataRoot = None
+    entry: Annotated[
+        str,
+        typer.Argument(metavar="RUN_OR_ENTRY", help="A run in the trash (a unique part), or a whole entry."),
+    ],
+    data_root: DataRoot = None,
 ) -> None:
-    """Move an entry back to where it was."""
-    from rla_client.database.changes import changing, restore_trash
+    """Move a run, or all of an entry, back to where it was."""
+    from rla_client.database.changes import changing
     from rla_client.database.records import clock
+    from rla_client.database.trashed import restore as restore_one
 
     root = open_database(data_root).data_root
     with changing(root, clock(), say_waiting):
-        count = restore_trash(root, entry)
+        count = restore_one(root, entry)
     say(f"restored {count} path(s)")
 
 
@@ -140,15 +166,27 @@ def fsck(
         if not (as_json or as_csv):
             say("no faults")
         return
+    left = _left_text(faults, mendable)
     if not fix:
-        say_aside(f"{len(faults)} fault(s), {len(mendable)} can be mended by --fix")
+        only_text = f" --only {only}" if only is not None else ""
+        say_aside(f"{len(faults)} fault(s); `rla fsck --fix{only_text}` mends {len(mendable)}{left}")
         raise typer.Exit(1)
-    if mendable and agree(f"Mend {len(mendable)} fault(s)?", yes):
+    if mendable:
+        if not agree(f"Mend {len(mendable)} fault(s)?", yes):
+            raise typer.Exit(1)
         with changing(root, clock(), say_waiting):
             for fault in mendable:
                 mend(root, fault, clock())
-        say_aside(f"mended {len(mendable)}, left {len(faults) - len(mendable)}")
+    say_aside(f"mended {len(mendable)} of {len(faults)} fault(s){left}")
     raise typer.Exit(0 if len(mendable) == len(faults) else 1)
+
+
+def _left_text(faults: Sequence[Fault], mendable: Sequence[Fault]) -> str:
+    """What a mend would leave, and how to go on with it."""
+    asked = [fault.kind for fault in faults if fault.mendable and fault not in mendable]
+    by_hand = sum(not fault.mendable for fault in faults)
+    text = f"; {len(asked)} only by `rla fsck --fix --only {','.join(sorted(set(asked)))}`" if asked else ""
+    return text + (f"; {by_hand} by hand" if by_hand else "")
 
 
 def _how_to_mend(fault: Fault) -> str:
@@ -156,4 +194,4 @@ def _how_to_mend(fault: Fault) -> str:
 
     if not fault.mendable:
         return "hand"
-    return f"--only {fault.kind}" if fault.kind in ON_REQUEST else "--fix"
+    return f"--fix --only {fault.kind}" if fault.kind in ON_REQUEST else "--fix"

@@ -15,6 +15,7 @@ from rla_client.database.cli_options import (
     Columns,
     DataRoot,
     Metrics,
+    NoRunsYetError,
     OtherRun,
     RunArgument,
     RunArguments,
@@ -29,16 +30,15 @@ from rla_client.database.cli_options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rla_client.database.records import Record
     from rla_client.database.runs import Run
 
 TERMINAL_LIMIT = 50  # rows of `ls` on a terminal; a pipe gets all
 LIGHT_COLUMNS = frozenset({"time", "run", "state", "step", "time-step", "took", "host", "table"})
-SHORT_NAMES = {"step": "time_step", "time-step": "time_step", "took": "duration"}
-CLOCKS = frozenset({"time-step", "timestamp"})  # columns of each row that say when, not what
-LIKELY_METRICS = ("return", "reward", "rew", "score", "success", "loss")
+_STATE_TEXTS = {
+    "waiting": "waits for an agent; rla-agent start --detach",
+    "silent": "silent: its process is gone, no agent runs; rla-agent start --detach",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -73,8 +73,14 @@ def ls(
     from rla_client.database.records import clock
 
     table = _one_table(tables, table)
-    database = open_database(data_root, archived=archived)
     machine = as_json or as_csv
+    try:
+        database = open_database(data_root, archived=archived)
+    except NoRunsYetError as error:
+        say_aside(str(error)) if machine else say(str(error))
+        if machine:
+            print_rows(["run"], [], as_json=as_json, as_csv=as_csv)
+        return
     if limit is None:
         limit = TERMINAL_LIMIT if sys.stdout.isatty() and not machine else 0
     early = limit if limit and sort == "time" else None
@@ -91,11 +97,15 @@ def ls(
         records = records[-limit:]
     names, rows = _listing(records, columns, now, everything=machine)
     if not rows and not machine:
-        say("no runs" + (f" in table {table}" if table else "") + (" fit" if where or since else " yet"))
+        place = f"table {table}" if table else str(database.data_root)
+        say("no runs fit" if where or since else f"no runs yet in {place}")
         return
     print_rows(names, rows, as_json=as_json, as_csv=as_csv)
     if hidden:
         say_aside(f"({hidden} more; --limit 0 shows all)")
+    unserved = sum(record.state in _STATE_TEXTS for record in records)
+    if unserved and not machine:
+        say_aside(f"({unserved} run(s) wait for an agent; rla-agent start --detach)")
     broken = sum(bool(record.problems) for record in records)
     if broken and not machine:
         say_aside(f"({broken} run(s) with unreadable files; `rla fsck` or `rla show RUN` says which)")
@@ -115,7 +125,7 @@ def _check_columns(records: list[Record], columns: str | None, sort: str) -> Non
     from rla_client.database.choosing import check_names
 
     asked = {name.strip() for name in (columns or "").split(",")} | {sort.removeprefix("-")}
-    check_names({SHORT_NAMES.get(name, name) for name in asked if name}, records)
+    check_names({name for name in asked if name}, records)
 
 
 def _sorted(records: list[Record], sort: str, now: float) -> list[Record]:
@@ -124,7 +134,6 @@ def _sorted(records: list[Record], sort: str, now: float) -> list[Record]:
     if sort == "time":
         return records
     name = sort.removeprefix("-")
-    name = SHORT_NAMES.get(name, name)
 
     def key(record: Record) -> tuple[int, float, str]:
         value = RowView(record, now).get(name)
@@ -139,16 +148,15 @@ def _listing(
     records: list[Record], columns: str | None, now: float, *, everything: bool
 ) -> tuple[list[str], list[list[object]]]:
     """Column names and rows of `ls`."""
-    from rla_client.database.records import tracked_texts
     from rla_client.database.rows import RowView
     from rla_client.database.terminal import duration_text, plain
 
     if columns is not None:
         asked = [name.strip() for name in columns.split(",") if name.strip()]
         views = [RowView(record, now) for record in records]
-        cells = [[view.get(SHORT_NAMES.get(name, name)) for name in asked] for view in views]
+        cells = [[view.get(name) for name in asked] for view in views]
         return asked, cells if everything else [list(map(_shown, row)) for row in cells]
-    texts = [tracked_texts(record.index) for record in records]
+    texts = [record.tracked for record in records]
     keys = list(dict.fromkeys(key for text in texts for key in text))
     several = everything or len({record.table for record in records}) > 1
     names = ["run", *(["table"] if several else []), "state", "step", "took", *keys]
@@ -159,8 +167,7 @@ def _listing(
         known = RowView(record, now) if everything else text
         values = [known.get(key) for key in keys]
         rows.append([*head, record.shown_state(now), plain(record.time_step), took, *values])
-    tags = any(record.tags for record in records)
-    if tags or everything:
+    if everything or any(record.tags for record in records):
         names.append("tags")
         for row, record in zip(rows, records, strict=True):
             row.append(" ".join(record.tags) or None)
@@ -239,6 +246,7 @@ def _run_file(run: Run) -> dict[str, Any]:
 
 def _print_run(run: Run, metrics: list[str]) -> None:
     from rla_client.database.records import clock
+    from rla_client.database.small_chart import CLOCKS
     from rla_client.database.terminal import bytes_text, clean, cut, pairs_text, plain, width
     from rla_client.database.tree import item_bytes
 
@@ -291,7 +299,7 @@ def _about(run: Run, now: float) -> dict[str, object]:
 def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
     from rla_client.database.terminal import duration_text
 
-    state = run.state or "not recorded (imported, or written by the original RLA)"
+    state = _STATE_TEXTS.get(run.state or "", run.state) or "not recorded (imported, or by the original RLA)"
     if state == "unknown" and run.record.updated is not None:
         state = f"unknown, last seen {duration_text(now - run.record.updated)} ago"
     detail = [str(about[key]) for key in ("reason",) if about.get(key)]
@@ -304,7 +312,7 @@ def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
 
 
 def _print_charts(run: Run, metrics: list[str]) -> None:
-    from rla_client.database.small_chart import chart_names, chart_points, chart_text
+    from rla_client.database.small_chart import chart_names, chart_points, chart_text, likely_metric
     from rla_client.errors import DatabaseError
 
     place = (run.database.data_root, run.table, run.index)
@@ -312,7 +320,7 @@ def _print_charts(run: Run, metrics: list[str]) -> None:
     try:
         if run.record.parent:
             names = list(dict.fromkeys([*names, *chart_names(*place)]))
-        chosen = metrics or _likely_metric(names)
+        chosen = metrics or likely_metric(names)
         if not chosen:
             return
         points, sampled = chart_points(*place, chosen)
@@ -324,15 +332,6 @@ def _print_charts(run: Run, metrics: list[str]) -> None:
             say(chart_text(name, points[name], sampled=sampled))
         else:
             say_aside(f"no metric {name!r}; there are: {', '.join(names)}")
-
-
-def _likely_metric(names: Sequence[str]) -> list[str]:
-    candidates = [name for name in names if name not in CLOCKS and not name.startswith("time")]
-    for word in LIKELY_METRICS:
-        for name in candidates:
-            if word in name.lower():
-                return [name]
-    return candidates[:1]
 
 
 def diff(

@@ -6,7 +6,10 @@ import json
 import math
 import os
 import shutil
+import tempfile
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
 
     from rla_client.database.records import Record
 
+KEPT_LOGDIR_S = (
+    30 * 86400.0
+)  # a TensorBoard that looks at a folder of `rla tb --print` is older than that rarely
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
 
 
@@ -46,7 +52,7 @@ def write_table(frame: pd.DataFrame, path: Path, form: str | None) -> str:
     try:
         if chosen == "csv":
             with temp.open("w", encoding="utf-8", newline="") as file:
-                frame.to_csv(NewlineEnds(file), index=False, lineterminator=LINE_END)
+                _with_tags_as_text(frame).to_csv(NewlineEnds(file), index=False, lineterminator=LINE_END)
         elif chosen == "jsonl":
             _write_jsonl(frame, temp)
         else:
@@ -55,6 +61,15 @@ def write_table(frame: pd.DataFrame, path: Path, form: str | None) -> str:
     finally:
         temp.unlink(missing_ok=True)
     return chosen
+
+
+def _with_tags_as_text(frame: pd.DataFrame) -> pd.DataFrame:
+    """Tags joined by commas, as a cell can hold them; none is an empty cell."""
+    if "tags" not in frame.columns:
+        return frame
+    texts = [",".join(tags) if isinstance(tags, list) else tags for tags in frame["tags"]]
+    changed: pd.DataFrame = frame.assign(tags=texts)
+    return changed
 
 
 def _write_jsonl(frame: pd.DataFrame, path: Path) -> None:
@@ -93,6 +108,23 @@ def tensorboard_folders(data_root: Path, records: Sequence[Record]) -> dict[str,
         if folder.is_dir():
             found[f"{record.table}/{record.index}"] = folder
     return found
+
+
+def fresh_logdir(now: float) -> Path:
+    """A new folder for `make_logdir` in the user's cache; those of `KEPT_LOGDIR_S` ago go.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    import platformdirs
+
+    cache = Path(platformdirs.user_cache_dir("rla")) / "tb"
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for old in cache.iterdir():
+        with suppress(OSError):
+            if now - old.lstat().st_mtime > KEPT_LOGDIR_S:
+                shutil.rmtree(old)  # links are removed, never followed
+    return Path(tempfile.mkdtemp(prefix=time.strftime("%Y%m%d-%H%M%S-", time.localtime(now)), dir=cache))
 
 
 def make_logdir(folders: dict[str, Path], target: Path, *, copy: bool) -> None:

@@ -5,6 +5,10 @@ files, or garage's text log), and `hyperparameter/<table>/<index>` with paramete
 is made of the time of the source's first record and its path below the imported folder, so
 importing again finds the run there and leaves it. A run appears whole; see `copies.publish`.
 
+Of garage's folders, variant.json holds the hyper-parameters; metadata.json (git, packages, machine)
+goes into the item's environment.json. What `rla rerun` made beside a run repeats it, and would count
+twice in every mean: it is passed over unless asked for.
+
 Folders of garage's form that our own launchers wrote hold a run.json. How the run stood goes into
 the item's, not its identity (id, streams, parent): the item is a copy, which nobody goes on in.
 What was still running when it was copied has the state `unknown`.
@@ -37,6 +41,8 @@ STEP_COLUMNS = (
     TIME_STEP, "TotalEnvSteps", "time/total_timesteps", "total_timesteps", "timesteps", "global_step", "step",
     "Step", "steps", "iteration", "Iteration", "epoch",
 )  # fmt: skip
+ENVIRONMENT_FILE = "environment.json"
+RERUN_ENDING = "-rerun"  # of the folder that `rla rerun` makes: code/ and run/
 STATE_FIELDS = (  # of run.json
     "format", "state", "reason", "exit_code", "signal", "opened", "reopened", "ran_before_s", "last_row",
     "closed", "user", "host", "versions", "updated",
@@ -57,6 +63,7 @@ class Source:
         events: event files to copy.
         text: text log to copy.
         state: content of the item's run.json; empty makes none.
+        environment: content of the item's environment.json; empty makes none.
     """
 
     path: Path
@@ -68,10 +75,11 @@ class Source:
     events: Sequence[Path] = ()
     text: Path | None = None
     state: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
 
 
 def import_logs(
-    data_root: Path, kind: str, folder: Path, table: str, now: float
+    data_root: Path, kind: str, folder: Path, table: str, now: float, *, reruns: bool = False
 ) -> tuple[list[str], list[str], list[str]]:
     """Import everything below a folder; the caller holds `changing`.
 
@@ -81,6 +89,7 @@ def import_logs(
         folder: what to import.
         table: task table that gets the runs.
         now: Unix seconds.
+        reruns: also what `rla rerun` made.
 
     Returns:
         (indices made, indices that were there, problems).
@@ -96,7 +105,11 @@ def import_logs(
     there: list[str] = []
     problems: list[str] = []
     paths = list(_FINDERS[kind](folder))
+    repeated = [path for path in paths if kind == "garage" and not reruns and _is_rerun(path, folder)]
+    problems += [f"{path} repeats a run (rla rerun); --reruns imports it" for path in repeated]
     for path in paths:
+        if path in repeated:
+            continue
         try:
             source = _READERS[kind](path, folder)
         except (BrokenFileError, OSError) as error:
@@ -129,6 +142,9 @@ def _publish(data_root: Path, table: str, index: str, what: tuple[Source, float]
             (target / f"{HYPARAM_FILE_NAME}.json").write_text(text, encoding="utf-8")
         if source.state:
             (log / RUN_FILE).write_text(json.dumps(dict(source.state), indent=1), encoding="utf-8")
+        if source.environment:
+            text = json.dumps(dict(source.environment), indent=1)
+            (log / ENVIRONMENT_FILE).write_text(text, encoding="utf-8")
         if source.text is not None:
             shutil.copyfile(source.text, log / "log.txt")
         if source.events:
@@ -196,15 +212,9 @@ def _read_csv(path: Path, folder: Path) -> Source:
 
 def _read_garage(path: Path, folder: Path) -> Source:
     columns, rows = _table(path / "progress.csv")
-    params: dict[str, Any] = {}
-    for name in ("variant.json", "metadata.json"):
-        try:
-            content = json.loads((path / name).read_bytes())
-        except FileNotFoundError:
-            continue
-        except ValueError as error:
-            raise BrokenFileError(os.fspath(path / name), f"no valid JSON ({error})") from error
-        params |= content if name == "variant.json" else {"metadata": content}
+    params, metadata = (read_json(path / name) or {} for name in ("variant.json", "metadata.json"))
+    around = metadata.pop("environment", {})
+    environment = {**around, **metadata} if isinstance(around, dict) else metadata
     state = _state(path / RUN_FILE)
     began = state.get("opened")
     if not isinstance(began, int | float):
@@ -213,8 +223,14 @@ def _read_garage(path: Path, folder: Path) -> Source:
     events = [*event_files(path), *sorted((path / "tb").rglob("*.tfevents.*"))]
     return Source(
         path, _name(path, folder), *_with_steps(columns, rows), params, began, events,
-        text if text.is_file() else None, state,
+        text if text.is_file() else None, state, environment,
     )  # fmt: skip
+
+
+def _is_rerun(path: Path, folder: Path) -> bool:
+    """Whether a folder is the `run` of a `<run>-rerun` that `rla rerun` made beside `<run>`."""
+    above = path.parent
+    return path.name == "run" and above.name.endswith(RERUN_ENDING) and folder not in {path, above}
 
 
 def _state(path: Path) -> dict[str, Any]:

@@ -1,9 +1,13 @@
-"""Runs that seem to be silent: what this machine knows of them beyond their run.json.
+"""Runs whose run.json says little: what this machine knows of them beyond it.
 
 The agent writes run.json at each change of state and every 60 s. A file that says `running` and
 is older than that is asked about in two places: the agent of this user, on its control socket,
 and, where none answers, the locks of the run's streams in the spool, which a living writer
 holds. Runs of other machines are in neither, and stay `unknown`.
+
+While no agent serves, nobody keeps run.json true. Then a stream of the run in this machine's spool
+tells: a run that has no run.json is `waiting`, one that is said to run, with no living writer, is
+`silent`. Both are words for the reader; nothing is written, the next agent finds out what happened.
 
 Looked at only for such runs, so that nobody pays for it otherwise; on machines without an agent
 there is neither socket nor spool, and nothing is imported.
@@ -12,35 +16,111 @@ there is neither socket nor spool, and nothing is imported.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rla_client.database.records import LIVE_STATES, RUN_FILE, UNKNOWN, Record, read_json
-from rla_client.errors import BrokenFileError, RemoteProtocolError
+from rla_client.database.records import (
+    LIVE_STATES,
+    RUN_FILE,
+    SILENT,
+    UNKNOWN,
+    WAITING,
+    Record,
+    read_json,
+)
+from rla_client.errors import BrokenFileError, RemoteProtocolError, RlaError
 from rla_client.layout import LOG
 
 ASK_TIMEOUT_MS = 500  # an agent answers within milliseconds; a busy one is not waited for
+MAX_STREAMS = 1000  # the newest so many are looked at, 0.1 s; older ones wait for an agent as well, unnamed
+OPENING_BYTES = 1 << 16  # of a segment; an opening frame has a kilobyte
 
 
 def with_live_states(data_root: Path, records: Sequence[Record], now: float) -> list[Record]:
-    """The same records, those that seem silent with the state that this machine knows of."""
-    silent = [
-        record
-        for record in records
-        if record.state in LIVE_STATES and record.shown_state(now) == UNKNOWN  # not an imported one
-    ]
-    if not silent:
+    """The same records, those that this machine knows better with the state that it knows of."""
+    silent, open_ones = [], []
+    for record in records:
+        if record.state in LIVE_STATES:
+            open_ones.append(record)
+            if record.shown_state(now) == UNKNOWN:  # not an imported one
+                silent.append(record)
+        elif record.state is None and LOG in record.kinds:
+            open_ones.append(record)
+    if not open_ones:
         return list(records)
-    known = known_states(data_root, silent)
+    known = known_states(data_root, silent) if silent else {}
+    better = {run: state for run, state in _without_agent(data_root, open_ones).items() if run not in known}
     return [
-        replace(record, state=known[record.table, record.index], updated=now)
-        if (record.table, record.index) in known
+        replace(record, state=known[run], updated=now)
+        if (run := (record.table, record.index)) in known
+        else replace(record, state=better[run])
+        if run in better
         else record
         for record in records
     ]
+
+
+def _without_agent(data_root: Path, records: Sequence[Record]) -> dict[tuple[str, str], str]:
+    """(table, index) → `waiting` or `silent`, where no agent serves and this machine's spool tells."""
+    streams = _unserved_streams(data_root)
+    found = {}
+    for record in records if streams else ():
+        mine = streams.get(f"{record.table}/{record.index}")
+        if mine is not None and record.state is None:
+            found[record.table, record.index] = WAITING
+        elif mine is not None and not any(map(_alive, mine)):
+            found[record.table, record.index] = SILENT
+    return found
+
+
+def written_unserved(data_root: Path, runs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Those (table, index) that a living process writes while no agent serves, run.json or not."""
+    streams = _unserved_streams(data_root)
+    return {run for run in runs if any(map(_alive, streams.get("/".join(run), ())))}
+
+
+def _alive(stream: Path) -> bool:
+    from rla_client.spool import writer_alive
+
+    return writer_alive(stream)
+
+
+def _unserved_streams(data_root: Path) -> dict[str, list[Path]]:
+    """`<table>/<index>` → its streams in this machine's spool; empty while an agent serves."""
+    from rla_client.places import find_places
+
+    places = find_places()
+    if not places.spool.is_dir():
+        return {}
+    from rla_client.autostart import agent_alive
+
+    if agent_alive(places):
+        return {}
+    base = os.path.realpath(data_root / LOG) + os.sep
+    found: dict[str, list[Path]] = {}
+    for folder, log in _streams(places.spool):
+        path = os.path.realpath(log)
+        if path.startswith(base):
+            found.setdefault(path.removeprefix(base), []).append(folder)
+    return found
+
+
+def _streams(spool: Path) -> Iterator[tuple[Path, str]]:
+    """(folder, log folder of its run) of the newest streams; what cannot be read is passed over."""
+    from rla_client.protocol import FrameKind, iter_frames, unpack
+    from rla_client.spool import read_at, segment_numbers, segment_path, stream_names
+
+    for name in stream_names(spool)[-MAX_STREAMS:]:
+        folder = spool / name
+        with suppress(OSError, RlaError, LookupError, TypeError, ValueError):
+            first = segment_path(folder, segment_numbers(folder)[0])
+            frame = next(iter_frames(read_at(first, 0, OPENING_BYTES)), None)
+            if frame is not None and frame.kind == FrameKind.OPEN:
+                fields = unpack(frame.payload)
+                yield folder, os.path.join(str(fields["root"]), str(fields["folders"]["log"]))
 
 
 def known_states(data_root: Path, silent: Sequence[Record]) -> dict[tuple[str, str], str]:

@@ -3,7 +3,7 @@
 Nothing here raises for a broken file: the row then carries a problem that names the file. The
 state comes from run.json; runs of the original have none and no state. A file that says
 `running` but was not written for `LIVE_S` seconds is shown as `unknown` (the writer touches it
-every 60 s), unless this machine knows better (`live`).
+every 60 s), unless this machine knows better (`live`), which may also find it `silent` or `waiting`.
 
 How long a run took (`ran_s`) is the time in which a process of it ran: to its end where that is
 known (`finished`, `failed`), else to its last row, since a death may be noticed much later. What a
@@ -26,7 +26,7 @@ from rla_client.database.chains import chain_of, link_of
 from rla_client.database.csv_table import TIME_STEP, TIMESTAMP, read_tail
 from rla_client.database.hyper_params import HyperParams, read_hyper_params
 from rla_client.errors import BrokenFileError, DatabaseError
-from rla_client.layout import LOG, RunIndex
+from rla_client.layout import LOG, RunIndex, make_info
 
 LIVE_S = 180.0
 RUN_FILE = "run.json"
@@ -35,6 +35,8 @@ PROGRESS_FILE = "progress.csv"
 LIVE_STATES = frozenset({"running", "stalled"})
 CLOSED_STATES = frozenset({"finished", "failed"})  # whose end the program itself told
 UNKNOWN = "unknown"
+SILENT = "silent"  # run.json says running, but its process is gone and no agent serves to say how it ended
+WAITING = "waiting"  # no run.json yet: its rows wait in this machine's spool, and no agent serves
 DATE_LENGTH = len("2026/11/21/09-30-01-123456")
 
 
@@ -58,6 +60,7 @@ class Record:
         note: from note.json.
         problems: one line of text per file that could not be read.
         parent: index of the run that this one goes on with (see `chains`), empty without one.
+        tracked_json: `tracked_texts` of its index as JSON text, only where a value holds an `&`.
     """
 
     table: str
@@ -75,6 +78,12 @@ class Record:
     note: str = ""
     problems: tuple[str, ...] = ()
     parent: str = ""
+    tracked_json: str = ""
+
+    @property
+    def tracked(self) -> Mapping[str, str]:
+        """The tracked hyper-parameters as the index spells them."""
+        return _parse(self.tracked_json) if self.tracked_json else tracked_texts(self.index)
 
     @property
     def hyper(self) -> HyperParams:
@@ -166,6 +175,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
         note=str(note.get("note") or ""),
         problems=tuple(problems),
         parent=parent,
+        tracked_json=_unlike_split(index, hyper),
     )
 
 
@@ -224,10 +234,42 @@ def _chain_duration(
     return total
 
 
-def tracked_texts(index: str) -> dict[str, str]:
-    """The tracked hyper-parameters as the index spells them; the fast form of `tracked`."""
-    parts = (part.partition("=") for part in index.partition("&")[2].split("&"))
-    return {key: value for key, sign, value in parts if sign}
+def tracked_texts(index: str, hyper: HyperParams | None = None) -> dict[str, str]:
+    """The tracked hyper-parameters as the index spells them; the fast form of `tracked`.
+
+    Args:
+        index: of a run.
+        hyper: all hyper-parameters, for values that hold an `&` themselves.
+    """
+    parts = index.partition("&")[2].split("&")
+    found = {}
+    place = 0
+    while place < len(parts):
+        taken = _parts_of_value(parts[place:], hyper) if hyper else 1
+        key, sign, value = "&".join(parts[place : place + taken]).partition("=")
+        if sign:
+            found[key] = value
+        place += taken
+    return found
+
+
+def _parts_of_value(parts: list[str], hyper: HyperParams) -> int:
+    """Over how many of the parts between `&` the first one's value goes."""
+    key = parts[0].partition("=")[0]
+    try:
+        value = hyper.dotted(key)
+    except KeyError:
+        return 1
+    whole = make_info([(key, value)])[1:]
+    count = whole.count("&") + 1
+    return count if "&".join(parts[:count]) == whole else 1
+
+
+def _unlike_split(index: str, hyper: HyperParams) -> str:
+    if index.count("&") < 2:  # noqa: PLR2004 - the first begins the info
+        return ""
+    found = tracked_texts(index, hyper)
+    return to_json(found) if found != tracked_texts(index) else ""
 
 
 def to_json(value: object) -> str:

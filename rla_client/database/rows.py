@@ -12,9 +12,18 @@ FIELDS = (
     "problems",
 )  # fmt: skip
 
+ALIASES = {  # what `ls`, its JSON, `show --json` and `Database.runs` call a field, where no run has it itself
+    "step": "time_step",
+    "time-step": "time_step",
+    "took": "duration",
+    "duration_s": "duration",
+    "began": "time",
+    "opened": "time",
+}
+
 
 class RowView(Mapping[str, Any]):
-    """A record by field, hyper-parameter and metric names, for filters and sorting."""
+    """A record by field, hyper-parameter and metric names, then aliases, for filters and sorting."""
 
     __slots__ = ("_now", "_record")
 
@@ -29,7 +38,10 @@ class RowView(Mapping[str, Any]):
         try:
             return record.hyper.dotted(name)
         except KeyError:
-            return record.metrics[name]
+            pass
+        if name in ALIASES and name not in record.metrics:
+            return _FIELD_OF[ALIASES[name]](record, self._now)
+        return record.metrics[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter({**dict.fromkeys(FIELDS), **self._record.hyper.flat(), **self._record.metrics})

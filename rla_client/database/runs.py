@@ -253,7 +253,7 @@ class Run:
 
     @property
     def state(self) -> str | None:
-        """running, finished, failed, killed, stalled, unknown; None for runs of the original."""
+        """running, finished, failed, killed, stalled, unknown, silent, waiting (see `live`); else None."""
         return self.record.shown_state(clock())
 
     @property

@@ -18,7 +18,10 @@ from rla_client.database.terminal import clean, cut, width
 from rla_client.layout import LOG
 
 CHART_ROWS = 8
+CLOCKS = frozenset({"time-step", "timestamp"})  # columns of each row that say when, not what
+LIKELY_METRICS = ("return", "reward", "rew", "score", "success", "loss")
 _BLOCKS = " ▁▂▃▄▅▆▇█"
+_LINE = "─"
 
 Points = list[tuple[float, float]]
 
@@ -87,11 +90,21 @@ def _counting(sample: Sample, link: Link) -> list[int]:
     return rows
 
 
+def likely_metric(names: Sequence[str]) -> list[str]:
+    """The one metric that people most likely want to see, none where there is none."""
+    candidates = [name for name in names if name not in CLOCKS and not name.startswith("time")]
+    for word in LIKELY_METRICS:
+        for name in candidates:
+            if word in name.lower():
+                return [name]
+    return candidates[:1]
+
+
 def chart_text(title: str, points: Points, room: int | None = None, *, sampled: bool = False) -> str:
     """A curve, `CHART_ROWS` high, averaged over what falls into one column of the terminal.
 
     What is NaN or infinite is not drawn, but counted in the title; a metric of such values alone
-    is one line.
+    is one line. Equal values, and one row, are a straight line with the value beside it.
 
     Args:
         title: the metric.
@@ -107,6 +120,8 @@ def chart_text(title: str, points: Points, room: int | None = None, *, sampled: 
         return cut(f"{clean(title)}: " + (f"all {values} are nan or inf" if lost else "no numbers yet"), room)
     note = f"  ({lost} of {values} not drawn: nan or inf)" if lost else ""
     box = _Box.around(good)
+    if box.low == box.high:
+        return "\n".join([cut(clean(title), max(room - len(note), 10)) + note, *_flat(box, room)])
     labels = [f"{box.high:.4g}", f"{box.low:.4g}"]
     margin = max(len(label) for label in labels)
     columns = max(room - margin - 2, 10)
@@ -119,6 +134,15 @@ def chart_text(title: str, points: Points, room: int | None = None, *, sampled: 
     begin, end = f"{box.first:.6g}", f"{box.last:.6g}"
     lines.append(" " * (margin + 2) + begin + end.rjust(columns - len(begin)))
     return "\n".join(lines)
+
+
+def _flat(box: _Box, room: int) -> list[str]:
+    """The two lines of a curve without heights; from where to where it goes, or at which x it is."""
+    label = f"{box.low:.4g}"
+    columns = max(room - len(label) - 2, 10)
+    begin, end = f"{box.first:.6g}", f"{box.last:.6g}"
+    axis = begin if begin == end else begin + end.rjust(columns - len(begin))
+    return [f"{label} │{_LINE * (1 if begin == end else columns)}", " " * (len(label) + 2) + axis]
 
 
 @dataclass(frozen=True, slots=True)

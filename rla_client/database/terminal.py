@@ -29,6 +29,8 @@ _STATE_COLOURS = {
     "killed": "31",
     "stalled": "33",
     "unknown": "33",
+    "silent": "33",
+    "waiting": "33",
 }
 
 

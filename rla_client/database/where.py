@@ -2,7 +2,9 @@
 
 `lr == 0.001 and env_id == 'Hopper-v4' and state == 'finished'`. Names are the fields of a run
 (`FIELDS`), then its hyper-parameters (dotted ones too), then the last values of its metrics;
-names that are no Python names stand in backticks: `` `perf/mse` < 0.1 ``. Only comparisons,
+names that are no Python names stand in backticks: `` `perf/mse` < 0.1 ``; a dash between names
+belongs to the name (`time-step > 100`). The names of columns that `rla ls` prints (`took`, `step`) are
+understood, too, where no hyper-parameter or metric is called so. Only comparisons,
 `and`, `or`, `not`, `in`, `is None`, literals and lists are understood: nothing is called and no
 attribute of an object is touched.
 
@@ -82,6 +84,8 @@ class Where:
         if isinstance(node, ast.Constant):
             value = node.value
             return lambda _: value
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+            return self._lookup(self._dashed(node))
         if isinstance(node, ast.List | ast.Tuple | ast.Set):
             parts = [self._compile(part) for part in node.elts]
             return lambda row: [part(row) for part in parts]
@@ -94,13 +98,23 @@ class Where:
         return lambda _: value
 
     def _compile_name(self, node: ast.expr) -> Test:
+        return self._lookup(self._name(node))
+
+    def _dashed(self, node: ast.expr) -> str:
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+            return f"{self._dashed(node.left)}-{self._dashed(node.right)}"
+        return self._name(node)
+
+    def _name(self, node: ast.expr) -> str:
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
             node = node.value
         if not isinstance(node, ast.Name):
             raise _fault(self.text, f"{ast.unparse(node)!r} is not understood")
-        name = ".".join([self._quoted.get(node.id, node.id), *reversed(parts)])
+        return ".".join([self._quoted.get(node.id, node.id), *reversed(parts)])
+
+    def _lookup(self, name: str) -> Test:
         self.names.add(name)
         return lambda row: row.get(name)
 

@@ -75,12 +75,12 @@ def find_database(options: Options, function_name: str, launcher: Path | None) -
 
 def _find_config(folder: Path) -> Path | None:
     """The nearest rla_config.yaml from the launcher's `folder` upwards, as far as it may be (see above)."""
-    here = Path.cwd()
+    top = _top(folder)
+    works_here = Path.cwd().is_relative_to(top)
     for one in (folder, *folder.parents):
         if (one / CONFIG_NAME).is_file():
             return one / CONFIG_NAME
-        top = (one / ".git").exists() or any((one / mark).exists() for mark in VENV_MARKS)
-        if top or not here.is_relative_to(_top(folder)):
+        if one == top or not works_here or any((one / mark).exists() for mark in VENV_MARKS):
             return None
     return None
 

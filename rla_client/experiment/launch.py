@@ -1,8 +1,8 @@
 """The launch record: what a run was started with, enough to start it again.
 
 `metadata.json` holds garage's two keys (`githash`, with `-dirty` behind it when the tree had
-changes, and `launcher`, relative to the repository) and ours: `environment` (interpreter,
-machine, packages, variables that change results) and `launch` (command, folder, function, which
+changes and `-unknown` when git did not say whether it had, and `launcher`, relative to the repository)
+and ours: `environment` (interpreter, machine, packages, variables that change results) and `launch` (command, folder, function, which
 call of it, where modules came from). `variant.json` holds the parameters as plain data.
 
 The launcher may change its working folder. The one that it was started in is told by a launcher
@@ -210,13 +210,16 @@ RESULT_VARIABLES = (
 _VARIABLES = (*RESULT_VARIABLES, "CUDA_VISIBLE_DEVICES")
 
 
+_STATES = {True: "-dirty", False: "", None: "-unknown"}  # of the tree, behind the commit
+
+
 def write_record(
     folder: Path, launch: Launch, repository: Repository | None, parameters: Mapping[str, Any]
 ) -> None:
     """Write metadata.json and variant.json into `folder`."""
     metadata: dict[str, Any] = {}
     if repository is not None and repository.githash:
-        metadata["githash"] = repository.githash + ("-dirty" if repository.dirty else "")
+        metadata["githash"] = repository.githash + _STATES[repository.dirty]
     if launch.script is not None:
         base = repository.root if repository else Path(launch.script).parent
         metadata["launcher"] = os.path.relpath(launch.script, base)

@@ -5,7 +5,9 @@ the SHA-256 of each file. A process of its own, which outlives this one, then tu
 `launch_archive.tar.xz` and removes it; small archives are compressed at once. So at any moment
 one of the two is there and readable; `restore` takes either.
 
-What goes in: the repository's code (repository.py), less files of 8 MiB and more. Without a
+What goes in: the repository's code (repository.py), less files of 8 MiB and more, and less what the code
+backup takes for secrets: files that an rla_config.yaml names as such, itself where it holds a password, and
+untracked files with names like `.env`. Without a
 repository: the launcher, modules beside it, and packages beside it that it has imported. A repository
 that git did not list is not archived in part: that is an error.
 """
@@ -22,13 +24,17 @@ import stat
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rla_client.errors import LaunchError
+from rla_client.config import load_config
+from rla_client.errors import ConfigError, LaunchError
 from rla_client.experiment.repository import Repository, lost_repository
+from rla_client.secret_files import is_secret, is_secret_name
+from rla_client.starting import CONFIG_NAME
 from rla_client.storage import atomic_file, write_atomic
 
 ARCHIVE_NAME = "launch_archive.tar.xz"
@@ -89,13 +95,16 @@ class Compression:
         return False
 
 
-def capture(folder: Path, repository: Repository | None, launcher: Path | None) -> Compression:
+def capture(
+    folder: Path, repository: Repository | None, launcher: Path | None, secrets: Iterable[Path] = ()
+) -> Compression:
     """Archive the launching code into `folder`.
 
     Args:
         folder: where archive and manifest go.
         repository: the repository; None: there is none.
         launcher: the launcher; None: there is none.
+        secrets: files with passwords or keys, left out wherever they lie.
 
     Raises:
         LaunchError: git did not say what belongs to the repository.
@@ -109,9 +118,12 @@ def capture(folder: Path, repository: Repository | None, launcher: Path | None) 
     else:
         return Compression(None)
     raw = folder / RAW_NAME
+    withheld = _secret_names(root, names, repository, secrets)
+    manifest.left_out.update(dict.fromkeys(withheld, "it holds a secret"))
     with atomic_file(raw, durable=False) as file, tarfile.open(fileobj=file, mode="w") as tar:
         for name in names:
-            _add(tar, root, name, manifest)
+            if name not in withheld:
+                _add(tar, root, name, manifest)
     content = {"root": str(root), "files": manifest.files, "left_out": manifest.left_out}
     write_atomic(folder / MANIFEST_NAME, json.dumps(content, indent=1, sort_keys=True).encode())
     _warn_of_size(root, manifest)
@@ -153,6 +165,35 @@ def _repository_files(repository: Repository) -> list[str]:
         message = f"git did not list the files of {repository.root} in time; the code is not archived"
         raise LaunchError(message)
     return sorted(repository.tracked | repository.untracked)
+
+
+def _secret_names(
+    root: Path, names: list[str], repository: Repository | None, secrets: Iterable[Path]
+) -> set[str]:
+    """Which of `names` hold secrets: those named as such, under any name, and untracked ones by their name."""
+    named = list(secrets)
+    for name in names:
+        if os.path.basename(name) == CONFIG_NAME:
+            try:
+                named += load_config(root / name).secret_files
+            except ConfigError:  # it may hold a password: nobody knows
+                named.append(root / name)
+    identities = {_identity(path) for path in named} - {None}
+    tracked = (repository.tracked if repository else None) or frozenset()
+    return {name for name in names if _identity(root / name) in identities} | {
+        name
+        for name in names
+        if name not in tracked
+        and (any(map(is_secret_name, name.split("/"))) or is_secret(str(root / name), str(root)))
+    }
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _files_beside(launcher: Path) -> list[str]:

@@ -1,6 +1,6 @@
 """How a started launcher learns that it is to repeat or continue one of its runs.
 
-`rla resume` and `rla rerun` start the launcher as it was started first, with `RLA_LAUNCH` set:
+`rla resume` and `rla rerun` start the launcher as it was started first, with `RLA_RELAUNCH` set:
 which call of which wrapped function is meant, the folder it is to use, its recorded parameters,
 and from which snapshot it goes on. That call runs there; every other call of a wrapped function
 at top level is passed over, so a launcher that runs several experiments, or has no
@@ -8,8 +8,9 @@ at top level is passed over, so a launcher that runs several experiments, or has
 
 A launcher may make its calls in several processes (multiprocessing.Pool), which all inherit the
 variable, and in which the number of a call means nothing. There the first call that becomes the
-recorded one by its parameters is taken. A token, a file that only one process can remove, makes sure
-that it is one; a token that is still there at the end says that no call was.
+recorded one by its parameters is taken. What the run itself starts does not see the variable; processes
+that the launcher starts after it do, or their runs would be made anew. A token, a file that only one
+process can remove, makes sure that it is one; a token that is still there at the end says that no call was.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -25,7 +27,7 @@ from rla_client.errors import LaunchError
 from rla_client.experiment.context import ResumeFrom
 from rla_client.experiment.recorded_parameters import fits
 
-VARIABLE = "RLA_LAUNCH"
+VARIABLE = "RLA_RELAUNCH"
 
 _calls: Counter[tuple[str, bool]] = Counter()
 _wanted: list[Relaunch] = []
@@ -33,7 +35,7 @@ _wanted: list[Relaunch] = []
 
 @dataclass(frozen=True, slots=True)
 class Relaunch:
-    """What RLA_LAUNCH says.
+    """What RLA_RELAUNCH says.
 
     Attributes:
         function: qualified name of the wrapped function.
@@ -70,7 +72,6 @@ class Relaunch:
         pooled = self.starter is not None and os.getppid() != self.starter
         if not (fits(parameters, self.parameters) if pooled else call == self.call):
             return False
-        os.environ.pop(VARIABLE, None)  # what the run itself starts is its own
         return self._take_token()
 
     def _take_token(self) -> bool:
@@ -100,6 +101,17 @@ def wanted() -> Relaunch | None:
     except (ValueError, TypeError, AttributeError) as error:
         message = f"{VARIABLE} is not what `rla resume` and `rla rerun` set: {error}"
         raise LaunchError(message) from error
+
+
+@contextmanager
+def taken() -> Iterator[None]:
+    """Around the wanted run: what it starts is its own and sees no variable."""
+    value = os.environ.pop(VARIABLE, None)
+    try:
+        yield
+    finally:
+        if value is not None:
+            os.environ[VARIABLE] = value
 
 
 def count_call(function: str, *, nested: bool) -> int:

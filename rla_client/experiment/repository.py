@@ -29,14 +29,14 @@ class Repository:
     Attributes:
         root: its top folder.
         githash: the commit; None before the first.
-        dirty: whether the code is not that of the commit.
+        dirty: whether the code is not that of the commit, None when git did not tell.
         tracked: names of the files that git knows, None when it did not tell.
         untracked: names of further files that are code, likewise.
     """
 
     root: Path
     githash: str | None
-    dirty: bool
+    dirty: bool | None
     tracked: frozenset[str] | None = None
     untracked: frozenset[str] | None = None
 
@@ -58,9 +58,8 @@ def find_repository(folder: Path, outside: tuple[Path, ...]) -> Repository | Non
     untracked = None
     if others is not None:
         untracked = frozenset(name for name in others if not in_no_code(base, os.path.dirname(name), known))
-    return Repository(
-        base, commit.decode().strip() if commit else None, bool(changes or untracked), tracked, untracked
-    )
+    dirty = True if changes or untracked else None if changes is None or untracked is None else False
+    return Repository(base, commit.decode().strip() if commit else None, dirty, tracked, untracked)
 
 
 def lost_repository(folder: Path) -> Path | None:

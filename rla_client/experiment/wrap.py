@@ -27,6 +27,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+from rla_client.config import load_config
 from rla_client.errors import ArgumentError, RlaError
 from rla_client.experiment import launch_archive
 from rla_client.experiment.context import ExperimentContext, ResumeFrom
@@ -43,7 +44,7 @@ from rla_client.experiment.one_thread import this_thread
 from rla_client.experiment.options import Options
 from rla_client.experiment.outputs import Outputs, current_outputs
 from rla_client.experiment.recorded_parameters import differs, recorded_value
-from rla_client.experiment.relaunch import Relaunch, count_call, wanted
+from rla_client.experiment.relaunch import Relaunch, count_call, taken, wanted
 from rla_client.experiment.repository import find_repository
 from rla_client.experiment.snapshotter import find_snapshot
 from rla_client.snapshot_job import read_footer
@@ -164,6 +165,8 @@ class _Call:
                 _log.info("passing over call %d of %s: another run is being repeated", self._call, name)
                 return None
             self._follow(relaunch)
+            with taken(), this_thread(name):
+                return self._open_and_run()
         with this_thread(name):
             return self._open_and_run()
 
@@ -250,7 +253,8 @@ class _Call:
             write_record(log_dir, launch, repository, self._parameters)
             if not self._options.archive_launch_repo:
                 return None
-            return launch_archive.capture(folders.code, repository, script)
+            secrets = () if plan is None else load_config(plan.config).secret_files
+            return launch_archive.capture(folders.code, repository, script, secrets)
         except (OSError, RlaError) as error:
             _log.warning("the launch of %s could not be kept whole: %s", log_dir, error)
             return None

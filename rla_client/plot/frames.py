@@ -1,8 +1,14 @@
-"""`curves(df, metric, group=…)`: learning curves from DataFrames of runs, with honest bands."""
+"""`curves(df, metric, group=…)`: learning curves from DataFrames of runs, with honest bands.
+
+Two steps: `gather` reads the curves and puts their runs into groups, `draw` draws them. What a
+reader of the figure has to know of the runs behind it, `notes` says in words; `rla plot` prints it.
+Runs without the metric are in no group and no count.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rla_client.errors import ArgumentError
@@ -26,6 +32,30 @@ BAND_NAMES = {  # for captions
     "range": "mean, min to max",
     "median": "median, quartiles",
 }
+ENDED_EARLY = ("failed", "killed")  # states of runs that may not have learnt to their end
+SAME_END = 0.98  # of the longest: a live run and its siblings differ by some rows; a step there is not seen
+RunName = tuple[str, str]  # (table, index): two tables may hold runs of the same moment
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The curves of some runs, ready to be drawn.
+
+    Attributes:
+        metrics: names, one panel each.
+        x: column that is x.
+        points: what `Database.curves` gives.
+        groups: label → its runs, in the order of the labels.
+        by: columns that the groups are made by; empty for one group.
+        states: run → state, of the runs in groups.
+    """
+
+    metrics: list[str]
+    x: str
+    points: pd.DataFrame
+    groups: dict[str, set[RunName]]
+    by: list[str]
+    states: dict[RunName, str | None]
 
 
 def curves(  # noqa: PLR0913 - a plot has many knobs, all but two by name
@@ -49,7 +79,7 @@ def curves(  # noqa: PLR0913 - a plot has many knobs, all but two by name
         df: rows of `database.runs(...)`; its columns can be grouped by.
         metric: one or several; each gets its own panel, below each other.
         database: the database of these runs; None: the one that made `df`.
-        group: column(s) whose values make the groups; without, one group.
+        group: column(s) whose values make the groups; without, one for each table that has the metric.
         x: column of progress.csv.
         band: ci (95 % bootstrap of the mean), iqm, stderr, std, range, median, none.
         resample: points on the x axis at most.
@@ -66,27 +96,107 @@ def curves(  # noqa: PLR0913 - a plot has many knobs, all but two by name
         ArgumentError: an unknown group column or band, no run has the metric, or `df` does not
             say which database it comes from.
     """
-    import matplotlib.figure
+    found = gather(df, metric, database=database, group=group, x=x, bound=bound)
+    return draw(found, band=band, resample=resample, smooth=smooth, width=width, ylabel=ylabel, legend=legend)
 
+
+def gather(
+    df: pd.DataFrame,
+    metric: str | Sequence[str],
+    *,
+    database: Database | None = None,
+    group: str | Sequence[str] | None = None,
+    x: str = "time-step",
+    bound: float | tuple[float, float] | None = None,
+) -> Gathered:
+    """Read the curves of some runs and put them into groups; see `curves` for arguments and errors."""
     database = database or _database_of(df)
     metrics = [metric] if isinstance(metric, str) else list(metric)
-    groups = _groups(df, group)
-    long = database.curves(df, metrics, x=x, bound=bound)
+    by = [] if group is None else [group] if isinstance(group, str) else list(group)
+    missing = [name for name in by if name not in df.columns]
+    if missing:
+        message = f"no column {', '.join(missing)}; there are: {', '.join(map(str, df.columns))}"
+        raise ArgumentError(message)
+    points = database.curves(df, metrics, x=x, bound=bound)
+    having = set(points[["table", "index"]].drop_duplicates().itertuples(index=False, name=None))
+    if not having:
+        message = "none of these runs has this metric with numbers; `rla show RUN` lists a run's metrics"
+        raise ArgumentError(message)
+    if not by and len({table for table, _ in having}) > 1:
+        by = ["table"]
+    kept = df[[pair in having for pair in zip(df["table"], df["index"], strict=True)]]
+    names = list(zip(kept["table"], kept["index"], strict=True))
+    states = dict(zip(names, kept["state"], strict=True)) if "state" in kept.columns else {}
+    return Gathered(metrics, x, points, _groups(kept, names, by), by, states)
+
+
+def draw(  # noqa: PLR0913 - a plot has many knobs, all but one by name
+    found: Gathered,
+    *,
+    band: str = "ci",
+    resample: int = 200,
+    smooth: float = 0.0,
+    width: float = COLUMN_INCHES,
+    ylabel: str | None = None,
+    legend: bool = True,
+) -> Any:  # noqa: ANN401 - a matplotlib Figure
+    """Draw what `gather` gave; see `curves` for arguments and errors."""
+    import matplotlib.figure
+
+    groups, metrics = found.groups, found.metrics
     with paper_style():
         rows = -(-len(groups) // _legend_columns(groups, width)) if legend and len(groups) > 1 else 0
         height = width * _PANEL_HEIGHT * len(metrics) + rows * _LEGEND_ROW_INCHES
         figure = matplotlib.figure.Figure(figsize=(width, height), layout="constrained", dpi=DPI)
         panels = figure.subplots(len(metrics), 1, squeeze=False)[:, 0]
+        handles: dict[str, Any] = {}
         for axes, name in zip(panels, metrics, strict=True):
-            _panel(axes, long[long["metric"] == name], groups, (band, resample, smooth))
+            _panel(axes, found, name, (band, resample, smooth))
             axes.set_ylabel(ylabel or name)
             shorten_steps(axes)
-        panels[-1].set_xlabel(x)
+            lines, labels = axes.get_legend_handles_labels()
+            handles |= dict(zip(labels, lines, strict=True))  # a group may have one of the metrics alone
+        panels[-1].set_xlabel(found.x)
         if rows:
-            handles, labels = panels[0].get_legend_handles_labels()
             figure.align_ylabels()
-            figure.legend(handles, labels, loc="outside lower center", ncols=_legend_columns(groups, width))
+            shown = [label for label in groups if label in handles]
+            figure.legend(
+                [handles[label] for label in shown],
+                shown,
+                loc="outside lower center",
+                ncols=_legend_columns(groups, width),
+            )
     return figure
+
+
+def notes(found: Gathered) -> list[str]:
+    """What the curves hide: which runs are averaged that a reader may not expect, and steps in the mean."""
+    told = []
+    tables = {table for members in found.groups.values() for table, _ in members}
+    if "table" in found.by:
+        told.append(f"a curve for each of {len(tables)} tables" if found.by == ["table"] else "")
+    elif any(len({table for table, _ in members}) > 1 for members in found.groups.values()):
+        told.append(f"runs of {len(tables)} tables averaged together; --group table,… keeps them apart")
+    ended = [state for state in found.states.values() if state in ENDED_EARLY]
+    if ended:
+        listing = " and ".join(f"{ended.count(state)} {state}" for state in ENDED_EARLY if state in ended)
+        told.append(f"with {listing}")
+    if any(_ends_apart(found, name) for name in found.metrics):
+        told.append("runs of different length: the mean steps where one ends, --bound cuts before")
+    return [text for text in told if text]
+
+
+def _ends_apart(found: Gathered, metric: str) -> bool:
+    """Whether a mean goes on without some of its runs."""
+    rows = found.points[found.points["metric"] == metric]
+    spans = rows.groupby(["table", "index"], observed=True)["x"].agg(["min", "max"])
+    for members in found.groups.values():
+        mine = spans[[name in members for name in spans.index]]
+        if len(mine) > 1:
+            first, last = mine["min"].min(), mine["max"].max()
+            if mine["max"].min() - first < (last - first) * SAME_END:
+                return True
+    return False
 
 
 def _database_of(df: pd.DataFrame) -> Database:
@@ -98,26 +208,21 @@ def _database_of(df: pd.DataFrame) -> Database:
     return Database(df.attrs[DATA_ROOT_ATTRIBUTE])
 
 
-def _groups(df: pd.DataFrame, group: str | Sequence[str] | None) -> dict[str, set[str]]:
-    """Label → indices of its runs, in the order of the labels."""
-    names = [] if group is None else [group] if isinstance(group, str) else list(group)
-    missing = [name for name in names if name not in df.columns]
-    if missing:
-        message = f"no column {', '.join(missing)}; there are: {', '.join(map(str, df.columns))}"
-        raise ArgumentError(message)
-    if not names:
-        return {f"all ({len(df)})": set(df["index"])}
-    labels: dict[Any, set[str]] = {}
-    columns = [df[name] for name in names]
-    for row, index in enumerate(df["index"]):
+def _groups(df: pd.DataFrame, names: Sequence[RunName], by: Sequence[str]) -> dict[str, set[RunName]]:
+    """Label → its runs, in the order of the labels."""
+    if not by:
+        return {f"all ({len(names)})": set(names)}
+    labels: dict[Any, set[RunName]] = {}
+    columns = [df[name] for name in by]
+    for row, run in enumerate(names):
         values = tuple(column.iloc[row] for column in columns)
-        labels.setdefault(values, set()).add(index)
+        labels.setdefault(values, set()).add(run)
 
     def key(values: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple((0, float(v), "") if isinstance(v, int | float) else (1, 0.0, str(v)) for v in values)
 
     return {
-        ", ".join(f"{name}={_text(value)}" for name, value in zip(names, values, strict=True))
+        ", ".join(f"{name}={_text(value)}" for name, value in zip(by, values, strict=True))
         + f" ({len(labels[values])})": labels[values]
         for values in sorted(labels, key=key)
     }
@@ -127,28 +232,30 @@ def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _legend_columns(groups: dict[str, set[str]], width: float) -> int:
+def _legend_columns(groups: dict[str, set[RunName]], width: float) -> int:
     longest = max(map(len, groups)) + 5
     return max(1, min(len(groups), int(width * 14 / longest)))  # about 14 characters of 7 points an inch
 
 
 def _panel(
     axes: Any,  # noqa: ANN401 - a matplotlib Axes
-    long: pd.DataFrame,
-    groups: dict[str, set[str]],
+    gathered: Gathered,
+    metric: str,
     options: tuple[str, int, float],
 ) -> None:
     band, resample, smooth = options
-    drawn = 0
-    for place, (label, indices) in enumerate(groups.items()):
-        rows = long[long["index"].isin(indices)]
-        found = [
-            (part["x"].to_numpy(), part["value"].to_numpy())
-            for _, part in rows.groupby("index", observed=True)
-        ]
+    rows = gathered.points[gathered.points["metric"] == metric]
+    parts = {
+        run: (part["x"].to_numpy(), part["value"].to_numpy())
+        for run, part in rows.groupby(["table", "index"], observed=True)
+    }
+    if not parts:
+        message = f"none of these runs has {metric!r} with numbers; `rla show RUN` lists a run's metrics"
+        raise ArgumentError(message)
+    for place, (label, runs) in enumerate(gathered.groups.items()):
+        found = [curve for run, curve in parts.items() if run in runs]
         if not found:
             continue
-        drawn += 1
         longest = max(len(curve[0]) for curve in found)  # a finer grid would smooth over nothing
         grid = min(resample, longest) if smooth > 0 else 0
         xs, values = align(found, resample=grid, smooth_step=smooth or 1.0, vary_len=True)
@@ -160,9 +267,6 @@ def _panel(
         axes.plot(xs, centre, color=colour, linestyle=line, label=label)
         if len(found) > 1 and band != "none":
             axes.fill_between(xs, low, high, color=colour, alpha=BAND_ALPHA, linewidth=0)
-    if not drawn:
-        message = "none of these runs has this metric with numbers; `rla show RUN` lists a run's metrics"
-        raise ArgumentError(message)
 
 
 def _spread_over(count: int, points: int) -> Any:  # noqa: ANN401

@@ -15,6 +15,7 @@ import pytest
 
 from rla_agent.control import stop_agent
 from rla_agent.logs import follow_log, last_lines
+from rla_client import __version__
 from rla_client.autostart import agent_alive
 from rla_client.places import Places
 
@@ -54,6 +55,11 @@ def test_life(ended: Places) -> None:
     assert f"pid {status['agent']['pid']}" in cli("status").stdout
     stopped = cli("stop")
     assert (stopped.returncode, "until: rla-agent start" in stopped.stdout) == (0, True)
+
+
+def test_its_version() -> None:
+    done = cli("--version")
+    assert (done.returncode, done.stdout) == (0, f"rla-agent {__version__}\n")
 
 
 def test_status_json_without_an_agent(ended: Places) -> None:

@@ -36,6 +36,12 @@ def test_problems_of_the_agent(
     shutil.rmtree(stream)
 
 
+def test_problems_of_replication(look: Callable[..., dict[str, Finding]]) -> None:
+    found = look(replication=({"what": "held up: refused", "mend": "is it up?"},))["replication-problem"]
+    assert (found.level, found.what, found.mend) == ("warning", "held up: refused", "is it up?")
+    assert look() == {}  # with a master that is down: tests/agent/replicate/test_outage.py
+
+
 def test_version_of_the_agent(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
     status = agent.status()
     status["agent"]["version"] = "0.0.1"

@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import pytest
 from crash.lone import LoneStream, Side
@@ -17,14 +20,20 @@ from crash.oracle import event_records
 
 from rla_agent.following import follow, new_run_record
 from rla_agent.ingest import Position
-from rla_agent.jobs import JobDesk, JobKind
+from rla_agent.jobs import JobContext, JobDesk, JobKind, RetryLaterError, run_job
 from rla_agent.root_away import waits_for_root
+from rla_agent.runners import KINDS
 from rla_agent.state import Changes, JobRow
+from rla_agent.stream import Stream
+from rla_agent.stream_reading import CHECKPOINT_JOB
+from rla_client.checkpoint_job import BlobSource, CheckpointJob, Retention, Stamp
 from rla_client.config import AgentConfig
+from rla_client.errors import RlaError
 from rla_client.outbox import Outbox
 from rla_client.places import Places
 from rla_client.protocol import FrameKind, pack
 from rla_client.run import make_opening
+from rla_client.spool import BLOBS_NAME
 
 LOG = "log/table/run"
 OpenRun: TypeAlias = Callable[..., Outbox]
@@ -199,3 +208,100 @@ def test_jobs_wait_for_the_root_too(tmp_path: Path) -> None:
         desk.start({stream.name: stream})
         pool.submit(int).result()
         assert done == [{}]
+
+
+def job(stream: Stream, kind: str, fields: dict[str, Any]) -> JobRow:
+    return JobRow(stream.name, Position(1, 1), kind, pack(fields))
+
+
+def test_a_job_that_meets_no_root_has_its_stream_wait(tmp_path: Path) -> None:
+    """Nothing but the job came, so no output has met it."""
+    lone = LoneStream(tmp_path)
+    done: list[bool] = []
+    kinds = {"kind": JobKind(lambda _fields, context: done.append(context.removed), media=False)}
+    with Side(lone) as side, ThreadPoolExecutor(1) as pool:
+        stream = side.stream
+        side.commit()
+        desk = JobDesk(pool, Places(tmp_path / "state", tmp_path / "runtime"), kinds, lambda: None)
+        stream.new_jobs = [job(stream, "kind", {})]
+        desk.add_changes([stream], Changes())
+        lone.root.rename(tmp_path / "away")
+        desk.start({stream.name: stream})
+        assert waits_for_root(stream, side.files)
+        desk.start({stream.name: stream})
+        pool.submit(int).result()
+        assert done == []
+        assert "is not here" in stream.parked
+        (tmp_path / "away").rename(lone.root)
+        side.come_back()
+        desk.start({stream.name: stream})
+        pool.submit(int).result()
+        assert done == [False]
+
+
+def test_a_root_that_goes_while_a_job_runs_costs_no_checkpoint(tmp_path: Path) -> None:
+    lone = LoneStream(tmp_path, {"log": ".", "checkpoint": "."})
+    stream = Stream(lone.writer.name, lone.writer.folder)
+    blobs = stream.folder / BLOBS_NAME
+    blobs.mkdir()
+    (blobs / "kept").write_bytes(b"x")
+    source = BlobSource("kept", 1)
+    fields = CheckpointJob(Stamp("0" * 16, 1, "r", "model", 1, {}), source, Retention()).encode()
+    row = job(stream, CHECKPOINT_JOB, fields)
+    context = JobContext(stream.opening, blobs, Places(tmp_path, tmp_path), {}, frozenset())
+    lone.root.rename(tmp_path / "away")
+    with pytest.raises(RetryLaterError, match="is not here"):
+        run_job(KINDS, row, context)
+    assert (blobs / "kept").exists()
+    with pytest.raises(RlaError, match="is gone"):  # a root that was deleted is not waited for
+        run_job(KINDS, row, replace(context, removed=True))
+    assert not (blobs / "kept").exists()
+
+
+CHECKPOINTS = """
+import os, sys
+from pathlib import Path
+from rla_client import exp_manager, logger, time_step_holder
+base = Path(sys.argv[1])
+config = {'LOG_USED': ['csv'], 'BACKUP_CONFIG': {'backup_code_dir': []}}
+exp_manager.configure('t', config, str(base / 'data'), code_root=str(base))
+exp_manager.log_files_gen()
+exp_manager.save_checkpoint({'step': 1})
+assert logger.flush(30)
+os.rename(base / 'data', base / 'away')
+time_step_holder.set_time(2)
+exp_manager.save_checkpoint({'step': 2})
+print('flush', logger.flush(3), flush=True)
+input()
+print('flush', logger.flush(30), flush=True)
+"""
+
+
+def answer(lines: IO[str]) -> str:
+    """What `flush` said; a run prints where it lies, too."""
+    return next(line for line in lines if line.startswith("flush ")).split()[1]
+
+
+def test_a_checkpoint_while_the_root_is_away_is_kept(
+    agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    base = tmp_path / "project"
+    base.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", CHECKPOINTS, str(base)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=base,
+    ) as training:
+        assert training.stdin is not None
+        assert training.stdout is not None
+        assert answer(training.stdout) == "False", "nothing is durable while the root is away"
+        wait_until(lambda: "is not here" in str(agent.status()["problems"]), what="a waiting stream")
+        (base / "away").rename(base / "data")
+        training.stdin.write("\n")
+        training.stdin.flush()
+        assert answer(training.stdout) == "True"
+        training.stdin.close()
+    found = sorted(path.name for path in (base / "data" / "checkpoint").rglob("*.pt"))
+    assert [name.rpartition("_")[2] for name in found] == ["0.pt", "2.pt"]

@@ -73,6 +73,7 @@ def test_an_agent_comes_and_goes_with_the_command(places: Places, tmp_path: Path
     assert (log / "progress.csv").read_text().count("\n") == 101
     record = json.loads((log / "run.json").read_text())
     assert (record["exit_code"], record["signal"], record["rows"]) == (3, None, 100)
+    assert (record["state"], record["reason"]) == ("failed", "exit code 3")
     console = (log / "console.txt").read_text()
     assert "trained" in console
     assert "to stderr" in console  # print writes the line's end apart, so another line may come between
@@ -231,6 +232,28 @@ def test_the_reason_of_a_run(state: RunState, pid: int, reason: str) -> None:
     changed = ended_record(record, Launch("x", 5, Ending(None, 9)))
     assert changed is not None
     assert (changed.reason, changed.signal) == (reason, 9)
+
+
+@pytest.mark.parametrize(
+    ("pid", "last", "code", "state"),
+    [
+        (5, True, 3, RunState.FAILED),
+        (5, True, 0, RunState.FINISHED),
+        (5, False, 3, RunState.FINISHED),  # a sweep in one process: its later run failed
+        (6, True, 3, RunState.FINISHED),  # a script around it failed afterwards
+    ],
+)
+def test_a_process_that_fails_after_it_closed_its_run(
+    pid: int, last: bool, code: int, state: RunState
+) -> None:
+    record = RunRecord(
+        run="a", root="/", table="", index="", log_folder="/", host="", user="", pid=pid, opened=0.0,
+        client="", state=RunState.FINISHED,
+    )  # fmt: skip
+    changed = ended_record(record, Launch("x", 5, Ending(code, None)), last=last)
+    assert changed is not None
+    assert (changed.state, changed.exit_code) == (state, code)
+    assert changed.reason == ("exit code 3" if state is RunState.FAILED else "")
 
 
 def test_a_live_run_is_left_alone() -> None:

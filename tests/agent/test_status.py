@@ -12,7 +12,7 @@ from rich.console import Console
 
 from rla_agent.runs import RunRecord, RunState
 from rla_agent.status import RATE_WINDOW_S, Facts, RateMeter, absent_status, build_status, problem
-from rla_agent.status_view import duration, show_status, size
+from rla_agent.status_view import broken, duration, show_status, size
 from rla_client.places import Places
 from rla_client.protocol import SEGMENT_MAX_BYTES
 
@@ -176,7 +176,24 @@ def test_80_columns_tell_runs_apart_and_say_why_they_ended() -> None:
         assert max(len(line) for line in shown.splitlines()) <= 80
         assert all(f"09-30-01 t seed={name}" in shown for name in "12")
         assert " ".join(shown.split()).count(" ".join(why.split())) == 2
-        assert ("rows/s" in shown) == bool(live)
+        assert ("rows/s" in shown) == ("silent" in shown) == bool(live)
+        lines = [line for line in shown.splitlines() if "09-30-01" in line]
+        assert ["00:0" in line for line in lines] == [True] * len(live) + [False, False], "ended: not silent"
+
+
+def test_problems_break_at_spaces_and_slashes_only() -> None:
+    path = "/home/somebody/projects/reinforcement/cartpole/database-of-the-group/log/table/2026"
+    live = volume(faults={"x": f"[Errno 13] Permission denied: '{path}'"})
+    text = io.StringIO()
+    show_status(build_status(facts(), [live]), Console(file=text, width=44))
+    shown = text.getvalue()
+    assert max(len(line) for line in shown.splitlines()) <= 44
+    for word in ("reinforcement", "database-of-the-group", "Permission", "write"):
+        assert word in shown
+    assert "\n  → give this user" in shown
+    assert broken("", 10) == [""]
+    assert broken("at /aaaa/bbbb/cccc", 7) == ["at", "/aaaa/", "bbbb/", "cccc"]
+    assert broken("x" * 25 + " y", 10) == ["x" * 10, "x" * 10, "xxxxx y"]
 
 
 def test_units_for_people() -> None:

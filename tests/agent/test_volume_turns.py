@@ -12,7 +12,10 @@ import pytest
 from crash.lone import LoneStream
 
 import rla_agent.volume as module
+from rla_agent import adopting
+from rla_agent.flush_desk import FlushDesk
 from rla_agent.jobs import JobKind
+from rla_agent.stream import Stream
 from rla_agent.volume import QUEUE_MAX_ITEMS, Volume
 from rla_agent.volume_items import Adopt, Data, Flush, Stop
 from rla_client.config import AgentConfig
@@ -67,8 +70,13 @@ def test_a_commit_of_many_files_does_not_wait_for_jobs(
         release.set()
 
 
+@pytest.mark.parametrize("messages", [0, 50])
 def test_streams_that_are_far_behind_leave_time_for_commits(
-    volume: Volume, tmp_path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    volume: Volume,
+    tmp_path: Path,
+    wait_until: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    messages: int,
 ) -> None:
     monkeypatch.setattr("rla_agent.stream_reading.READ_BYTES", 4096)
     monkeypatch.setattr(module, "TURN_S", 0.0)
@@ -92,8 +100,11 @@ def test_streams_that_are_far_behind_leave_time_for_commits(
     monkeypatch.setattr(volume, "commit", commit_and_note)
     for stream in streams:
         volume.put(Adopt(stream.writer.name, stream.writer.folder))
-    volume.start()
+    for _ in range(messages):
+        for stream in streams:
+            volume.put(Data(stream.writer.name, 1, 1 << 20, b""))
     asked = [Asked(volume, stream) for stream in streams]
+    volume.start()
     wait_until(lambda: all(one.answers == [True] for one in asked), what="the answers")
     rounds = "".join("," if event == "commit" else event[0] for event in events).split(",")
     assert max(map(len, rounds[1:])) < len(streams), "a commit waited for all of them"
@@ -163,3 +174,39 @@ def test_the_job_of_a_parked_stream_waits_until_it_goes_on(
     volume.start()
     wait_until(lambda: len(looked) > 20, what="commits while it is parked")
     assert runs == []
+
+
+def test_only_something_new_that_is_asked_hurries_a_commit(
+    volume: Volume, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    volume.start()
+    wait_until(lambda: hasattr(volume, "_flushes"))
+    desk = FlushDesk(volume._database, volume._jobs)
+    heard: list[bool] = []
+    asked = Flush(PEER, "coming", 1, 10, False, heard.append)
+    desk.add(asked)
+    assert desk.fresh
+    desk.answer({}, lambda _stream: True)
+    desk.add(asked)
+    assert not desk.fresh
+    desk.add(Flush(PEER, "coming", 1, 20, False, heard.append))
+    assert desk.fresh
+    assert heard == []
+
+
+def test_a_resumed_run_waits_for_its_earlier_stream(tmp_path: Path) -> None:
+    first, second = lone(tmp_path / "1"), lone(tmp_path / "2")
+    continues = {"rows": 3, "time_step": 7.0, "event_file": None, "event_size": 0, "abandoned": "abandoned-1"}
+    second.opening.update({"epoch": 2, "continues": continues})
+    second.writer.close()
+    again = second.new_writer()
+    before = Stream(first.writer.name, first.writer.folder)
+    after = Stream(again.name, again.folder)
+    assert adopting.waits_behind(before, [after], []) is None
+    assert adopting.waits_behind(after, [], []) is None
+    assert adopting.waits_behind(after, [before], []) == ""
+    before.parked = "of a later release"
+    assert "of a later release" in str(adopting.waits_behind(after, [before], []))
+    assert first.writer.name in str(adopting.waits_behind(after, [], [first.writer.name]))
+    assert adopting.waits_behind(after, [], [after.name]) is None
+    again.close()

@@ -221,6 +221,9 @@ def test_excluded_from_stdout_is_not_printed(capsys: pytest.CaptureFixture[str])
     printed = capsys.readouterr().out
     assert "| shown " in printed
     assert "hidden" not in printed
+    logger.record_tabular("hidden", 1, exclude="stdout")
+    logger.dump_tabular()
+    assert capsys.readouterr().out == "", "the clock alone is no row to print"
 
 
 # -- MPI ---------------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ def test_wrong_input_is_told_in_the_users_words(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="rla_config, data_root"):
         exp_manager.configure("demo")
     with pytest.raises(ArgumentError, match="code_root"):
-        exp_manager.configure("demo", CONFIG, tmp_path)
+        exp_manager.configure("demo", CONFIG | {"BACKUP_CONFIG": {"backup_code_dir": ["src"]}}, tmp_path)
     with pytest.raises(ArgumentError, match="leave its folder"):
         exp_manager.configure("../demo", CONFIG, tmp_path, code_root=tmp_path)
     with pytest.raises(ConfigError, match="LOG_USED"):

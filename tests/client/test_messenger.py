@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 
 from rla_client import logger
 from rla_client import messenger as messenger_module
+from rla_client.autostart import agent_alive
 from rla_client.messenger import Messenger
 from rla_client.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 
@@ -81,3 +85,62 @@ def test_a_flush_asks_as_soon_as_it_is_connected(tmp_path: Path, monkeypatch: py
         assert logger.flush(20)
     finally:
         logger.reset()
+
+
+@pytest.fixture
+def written(agent: Any, tmp_path: Path) -> Iterator[Callable[[], None]]:
+    """Writes a row into a run that was opened while an agent served."""
+    assert agent.alive
+    logger.configure(tmp_path / "run", ["csv"])
+
+    def write() -> None:
+        logger.record_tabular("a", 1)
+        logger.dump_tabular()
+
+    write()
+    assert logger.flush(20)
+    yield write
+    logger.reset()
+
+
+@pytest.mark.parametrize("by", ["flush", "rows"])
+def test_the_agent_that_was_killed_is_started_again(
+    agent: Any,
+    written: Callable[[], None],
+    places: Places,
+    wait_until: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    by: str,
+) -> None:
+    agent.kill()
+    written()
+
+    def rows_start_it() -> bool:
+        written()
+        return agent_alive(places)
+
+    try:
+        if by == "rows":
+            monkeypatch.setattr(messenger_module, "START_INTERVAL_S", 0.5)
+            wait_until(rows_start_it, 60)
+        assert logger.flush(60)
+        assert agent_alive(places)
+    finally:
+        started = json.loads(places.lock.read_bytes())["pid"]
+        if agent_alive(places):
+            os.kill(started, signal.SIGKILL)
+        wait_until(lambda: not agent_alive(places), what="the end of the agent")
+
+
+def test_a_flush_does_not_wait_for_an_agent_that_may_not_come(
+    agent: Any, written: Callable[[], None], places: Places
+) -> None:
+    agent.kill()
+    places.stopped_marker.touch()
+    written()
+    began = time.monotonic()
+    assert not logger.flush(600)
+    places.stopped_marker.unlink()
+    messenger = Messenger(places, autostart=False, config_path=None)
+    assert not messenger.await_flushed({"s": "nobody"}, time.monotonic() + 600)
+    assert time.monotonic() - began < 60

@@ -208,6 +208,22 @@ def test_rows_that_still_wait_at_the_end_are_counted_and_told(
     assert [type(content) for content in rest] == ([Close] if end == "close" else [])
 
 
+def test_the_closing_record_is_written_though_the_last_rows_filled_the_spool(
+    new_outbox: Callable[..., Outbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox = new_outbox(spool_max_bytes=1 << 20)
+    with monkeypatch.context() as context:
+        refusing(context, outbox)
+        for seq in range(3):
+            put(outbox, seq, size=500_000)
+    folder = outbox.stream_folder
+    assert folder is not None
+    outbox.close("finished", "")
+    numbers = segment_numbers(folder)
+    data = [parse(segment_path(folder, number).read_bytes(), number, 0, final=True) for number in numbers]
+    assert [type(record.content) for part in data for record in part.records][-1] is Close
+
+
 def test_the_end_on_a_disk_that_takes_nothing(
     new_outbox: Callable[..., Outbox], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from rla_client.last_words import TRACEBACK_BYTES
 from rla_client.places import Places
 
 HEAD = """
@@ -114,6 +115,61 @@ def test_how_a_run_ends(
     (folder,) = trainer.folders()
     assert [row["a"] for row in read_rows(folder / "progress.csv")] == [str(n) for n in range(20)]
     assert {"warn.txt", "backup.txt", "log.txt", "parameter.yaml"} <= set(os.listdir(folder))
+
+
+@pytest.mark.usefixtures("agent")
+def test_the_log_keeps_the_end_of_the_traceback(trainer: Trainer, wait_until: Callable[..., Any]) -> None:
+    script = """
+begin()
+def deeper(n):
+    left = 10 - n
+    if n:
+        return even(n - 1) if n % 2 else odd(n - 1)
+    raise ValueError("simulated " + "x" * 10)
+def even(n): return deeper(n)
+def odd(n): return deeper(n)
+deeper(80)
+"""
+    returned, out, err = trainer.run(script)
+    assert returned == 1
+    assert wait_until(trainer.state)["reason"].startswith("ValueError: simulated")
+    (folder,) = trainer.folders()
+    for name in ("log.txt", "warn.txt"):
+        text = (folder / name).read_text()
+        assert text.endswith("ValueError: simulated xxxxxxxxxx\n")
+        assert text.count("return deeper(n)") > 10
+        assert "in <module>" not in text, "the last 100 lines of many"
+    assert "in deeper" not in out
+    assert "in <module>" in err
+
+
+@pytest.mark.usefixtures("agent")
+def test_all_open_runs_are_closed_and_an_error_that_was_caught_is_told(
+    trainer: Trainer, wait_until: Callable[..., Any]
+) -> None:
+    script = """
+begin()
+logger.configure(sys.argv[1] + "/plain", ["csv", "log"])
+try:
+    with logger.scoped_configure(sys.argv[1] + "/inner", ["log"]):
+        raise KeyError("caught")
+except KeyError:
+    pass
+raise ValueError("x" * 100000)
+"""
+    trainer.run(script)
+    assert wait_until(trainer.state)["state"] == "failed"
+    wait_until(lambda: _state(trainer.data / "plain") == "failed")
+    wait_until(lambda: _state(trainer.data / "inner") == "failed")
+    assert "KeyError: 'caught'\n" in (trainer.data / "inner" / "log.txt").read_text()
+    assert len((trainer.data / "plain" / "warn.txt").read_text()) == TRACEBACK_BYTES + 1
+
+
+def _state(folder: Path) -> str:
+    try:
+        return str(json.loads((folder / "run.json").read_text())["state"])
+    except FileNotFoundError:
+        return ""
 
 
 @pytest.mark.usefixtures("agent")

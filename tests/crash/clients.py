@@ -3,8 +3,8 @@
     python clients.py FOLDER FIRST COUNT RATE SECONDS RESULT
 
 Clients FIRST … FIRST + COUNT - 1 log RATE rows a second each into FOLDER/<number>; RATE 0 means as fast as
-it goes. RESULT (JSON) then holds the rows of each client and the durations of all calls, in seconds. The
-sockets share one ZeroMQ context: a thousand would be a thousand processes, which is not what is tested.
+it goes. RESULT (JSON) then holds the rows of each client, the durations of all calls and, as floor, of a
+bare write(2) of the same row before each tenth of them, in seconds. The sockets share one ZeroMQ context: a thousand would be a thousand processes, which is not what is tested.
 """
 
 # ruff: noqa: E501
@@ -28,6 +28,8 @@ from rla_client.outbox import Outbox
 from rla_client.places import find_places
 from rla_client.protocol import FrameKind, pack
 from rla_client.spool import new_stream_name
+
+FLOOR_EACH = 10
 
 _context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
 
@@ -60,7 +62,8 @@ def main() -> None:
     rla_client.outbox.Messenger = SharingMessenger  # type: ignore[misc]
     clients = [new_client(folder / str(first + index)) for index in range(count)]
     rows = [0] * count
-    times = array("d")
+    times, floor = array("d"), array("d")
+    bare = os.open(folder / f"bare-{first}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     begin = time.monotonic()
     pause = 1 / rate if rate else 0.0
     due = sorted((begin + random.random() * pause, index) for index in range(count))
@@ -74,6 +77,10 @@ def main() -> None:
                 break
             if at > now:
                 time.sleep(at - now)
+            if len(times) % FLOOR_EACH == 0:  # as the call otherwise does, it comes right after the sleep
+                called = time.perf_counter()
+                os.write(bare, pack([rows[index], time.time(), {"seq": 0, "loss": 0.5, "reward": 1.5}]))
+                floor.append(time.perf_counter() - called)
             payload = pack([rows[index], time.time(), {"seq": rows[index], "loss": 0.5, "reward": 1.5}])
             called = time.perf_counter()
             clients[index].put(FrameKind.ROW, payload, time.time(), 1)
@@ -86,7 +93,12 @@ def main() -> None:
         client.close("finished", "")
     with open(result, "w", encoding="ascii") as file:
         json.dump(
-            {"rows": {first + index: rows[index] for index in range(count)}, "times": list(times)}, file
+            {
+                "rows": {first + index: rows[index] for index in range(count)},
+                "times": list(times),
+                "floor": list(floor),
+            },
+            file,
         )
 
 

@@ -41,13 +41,17 @@ class LoneStream:
             "table": "", "index": "", "primary": True, "label": "", "pid": os.getpid(), "host": "h", "user": "u",  # noqa: E501
             "python": "p", "client": "0", "config": None, "offline": False,
         }  # fmt: skip
-        self.writer = SegmentWriter(
+        self.writer = self.new_writer()
+        self.rows = 0
+
+    def new_writer(self) -> SegmentWriter:
+        """Another stream, by the opening as it is now."""
+        return SegmentWriter(
             self.spool,
             lambda number, rows: encode_frame(
                 FrameKind.OPEN, pack({**self.opening, "segment": number, "rows": rows, "lost": 0})
             ),
         )
-        self.rows = 0
 
     def row(self, values: dict[str, object]) -> None:
         """Append one row; its `seq` is added."""

@@ -10,6 +10,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -22,6 +23,7 @@ from rla_client.places import Places
 SCRIPT = Path(__file__).with_name("clients.py")
 MOST_MEMORY = 400 << 20
 CALL_P99_S = 1e-3
+FLOOR_RATIO = 4.0  # where more processes want to run than there are cores, a bare write(2) waits as well
 FLOODED_RATIO = 3.0
 SCHEDULER_S = 1e-4  # a p99 below this says more of the scheduler than of us
 FLOOD = 60_000.0  # rows a second: twice what the agent takes in
@@ -29,6 +31,24 @@ FLOODER = 1_000_000  # number of its data root
 needs_descriptors = pytest.mark.skipif(
     resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 8192, reason="a thousand clients need 8,192 descriptors"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Sorted durations in seconds, of calls and of bare writes beside them."""
+
+    calls: list[float]
+    floor: list[float]
+
+    @property
+    def p99(self) -> float:
+        """Of the calls."""
+        return self.calls[int(len(self.calls) * 0.99)]
+
+    @property
+    def floor_p99(self) -> float:
+        """Of the bare writes."""
+        return self.floor[int(len(self.floor) * 0.99)]
 
 
 class Crowd:
@@ -58,10 +78,10 @@ class Crowd:
         )
         self._made.append((process, result))
 
-    def end(self, agent: BareAgent, deadline_s: float) -> tuple[dict[int, int], list[float], int]:
-        """Wait for all; rows by client, sorted durations of all but the flooder's calls, the agent's most RSS."""
+    def end(self, agent: BareAgent, deadline_s: float) -> tuple[dict[int, int], Times, int]:
+        """Wait for all; rows by client, durations of all but the flooder's calls, the agent's most RSS."""
         rows: dict[int, int] = {}
-        times: list[float] = []
+        times, floor = list[float](), list[float]()
         memory = 0
         assert agent.process is not None
         watched = psutil.Process(agent.process.pid)
@@ -78,8 +98,9 @@ class Crowd:
             rows |= {int(number): count for number, count in found["rows"].items()}
             if str(FLOODER) not in found["rows"]:
                 times += found["times"]
+                floor += found["floor"]
         self._made = []
-        return rows, sorted(times), memory
+        return rows, Times(sorted(times), sorted(floor)), memory
 
     def kill(self) -> None:
         """For a test that fails."""
@@ -115,8 +136,8 @@ def crowd_logs(  # noqa: PLR0913 - fixtures and sizes
     seconds: float,
     *,
     flood: float = 0.0,
-) -> float:
-    """Let a crowd log 20 rows/s each, compare every file; returns p99 of the calls, in seconds."""
+) -> Times:
+    """Let a crowd log 20 rows/s each and compare every file; returns how long the calls took."""
     crowd = Crowd(folder)
     try:
         for number in range(processes):
@@ -131,10 +152,10 @@ def crowd_logs(  # noqa: PLR0913 - fixtures and sizes
     crowd.compare(rows)
     print(
         f"{processes * clients} clients{' and a flood' if flood else ''}: {sum(rows.values())} rows, each once; "
-        f"{quantiles(times)}; agent at most {memory >> 20} MiB"
+        f"{quantiles(times.calls)} (a bare write: {quantiles(times.floor)}); agent at most {memory >> 20} MiB"
     )
     assert memory <= MOST_MEMORY
-    return times[int(len(times) * 0.99)]
+    return times
 
 
 def test_forty_clients(
@@ -153,8 +174,8 @@ def test_a_thousand_clients(
 ) -> None:
     bare_agent.spawn()
     wait_until(bare_agent.serves)
-    p99 = crowd_logs(bare_agent, wait_until, tmp_path / "crowd", 10, 100, 60)
-    assert p99 <= CALL_P99_S
+    times = crowd_logs(bare_agent, wait_until, tmp_path / "crowd", 10, 100, 60)
+    assert times.p99 <= max(CALL_P99_S, FLOOR_RATIO * times.floor_p99)
 
 
 @pytest.mark.soak
@@ -164,7 +185,7 @@ def test_a_flood_beside_a_hundred_clients(
 ) -> None:
     bare_agent.spawn()
     wait_until(bare_agent.serves)
-    before = crowd_logs(bare_agent, wait_until, tmp_path / "quiet", 1, 100, 20)
-    after = crowd_logs(bare_agent, wait_until, tmp_path / "flooded", 1, 100, 20, flood=FLOOD)
+    before = crowd_logs(bare_agent, wait_until, tmp_path / "quiet", 1, 100, 20).p99
+    after = crowd_logs(bare_agent, wait_until, tmp_path / "flooded", 1, 100, 20, flood=FLOOD).p99
     print(f"the flood raised the others' p99 from {before * 1e6:.0f} to {after * 1e6:.0f} us")
     assert after <= FLOODED_RATIO * max(before, SCHEDULER_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +42,7 @@ def test_an_unknown_host_key_is_refused_with_the_words_to_mend_it(master: Sshd, 
     node.start()
     wait_until(lambda: blocked(node), 20)
     assert master.fingerprint() in str(target(node)["reason"])
-    assert "rla-agent trust 127.0.0.1" in str(target(node)["mend"])
+    assert str(target(node)["mend"]).endswith(f"rla-agent trust 127.0.0.1 --config {node.config}")
     assert "rla-agent trust" in as_text(replication_status(node.state))
     assert tree(master.root) == {}
     # once it is known, `retry` goes on
@@ -49,6 +50,33 @@ def test_an_unknown_host_key_is_refused_with_the_words_to_mend_it(master: Sshd, 
     (master.folder / "known_hosts").write_text(f"[127.0.0.1]:{master.port} {key}\n")
     registry.ask_retry(node.state)
     wait_until(lambda: same_trees(node, master.root), 20)
+
+
+def test_trust_wakes_the_replicator(master: Sshd, make_node: MakeNode) -> None:
+    node = make_node(nothing_pinned(master, remote_data_root=str(master.root / "not-there")))
+    (master.folder / "authorized_keys").write_text("")
+    node.run()
+    node.start()
+    wait_until(lambda: "is not known" in str(target(node).get("reason")), 20)
+    command = str(target(node)["mend"]).rpartition("run: ")[2].split()
+    done = subprocess.run(
+        [sys.executable, "-m", "rla_agent", *command[1:], "--yes"],
+        env={**os.environ, "RLA_STATE_DIR": str(node.state), "HOME": str(node.folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done  # pinned, but no key of ours is let in
+    assert "pinned in" in done.stdout
+    wait_until(lambda: "is not known" not in str(target(node).get("reason")), 10)
+
+
+def test_without_a_file_the_line_names_everything(tmp_path: Path) -> None:
+    remote = RemoteSetting(ftp_server="m", port=2222, username="bob", remote_data_root="/srv/my data")
+    login = resolve_login(remote, tmp_path)
+    assert login.trust_command == "rla-agent trust m --port 2222 --user bob --root '/srv/my data'"
+    login = resolve_login(remote, tmp_path, tmp_path / "rla_config.yaml")
+    assert login.trust_command == f"rla-agent trust m --config {tmp_path / 'rla_config.yaml'}"
 
 
 def test_a_changed_host_key_is_refused(master: Sshd, make_node: MakeNode) -> None:

@@ -155,14 +155,39 @@ def test_a_live_run_and_what_was_just_sent_stay(master: Sshd, node: Node) -> Non
     wait_until((master.root / "checkpoint" / ITEM / "checkpoint_30.pt").exists, 20)
     wait_clean(node)
     make_settled(node)
-    assert "would free 0 B" in prune(node, "--older-than", "1s").stdout
+    shown = prune(node, "--older-than", "1s").stdout
+    assert "would free 0 B" in shown
+    assert "kept: of a run that has not ended 4\n" in shown
     node.run(state="finished")
     wait_clean(node)
     assert "in 2 file(s)" in prune(node, "--older-than", "1s").stdout
     with closing(sqlite3.connect(node.state / "replicate" / "ledger.db", timeout=10)) as db:
         db.execute("UPDATE files SET sent_at = ?", (time.time(),))
         db.commit()
-    assert "would free 0 B" in prune(node, "--older-than", "1s").stdout
+    shown = prune(node, "--older-than", "1s").stdout
+    assert "would free 0 B" in shown
+    assert "sent less than two minutes ago 2" in shown
+
+
+def test_it_says_why_files_stay(sent: Node) -> None:
+    folder = sent.root / "checkpoint" / ITEM
+    (folder / "checkpoint_5.pt").write_bytes(b"s" * 2300)
+    (folder / "checkpoint_6.pt").write_bytes(b"n" * 9000)  # the replicator has not seen it
+    with (folder / "checkpoint_10.pt").open("ab") as changed:
+        changed.write(b"more")
+    (result,) = json.loads(prune(sent, "--older-than", "1s", "--json").stdout)["databases"]
+    assert result["kept"] == {
+        "changed since it was sent": 1,
+        "newest of its run and name": 1,
+        "not named NAME_STEP.pt": 1,
+        "not wholly on the master yet": 1,
+        "smaller than 4 KiB": 1,
+    }
+    assert [os.path.basename(file["path"]) for file in result["planned"]] == ["checkpoint_20.pt"]
+    spared = prune(sent, "--older-than", "30d").stdout
+    assert "within the limits given 1" in spared
+    page = Path(__file__).parents[3] / "docs" / "retention.md"
+    assert all(f"| {reason} |" in page.read_text() for reason in result["kept"])
 
 
 def test_what_is_not_there_as_it_was_sent_stays(sent: Node, master: Sshd) -> None:

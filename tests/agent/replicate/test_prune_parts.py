@@ -34,6 +34,9 @@ def test_a_damaged_note_still_keeps_the_masters_copy(tmp_path: Path) -> None:
         ({"older_than": "1d", "kind": ["log"]}, "never pruned"),
         ({"older_than": "soon"}, "is no age"),
         ({"free": "much"}, "is no size"),
+        ({"max_bytes": "0"}, "--max 0 is no limit, give more than 0"),
+        ({"free": "0G"}, "--free 0G is no limit"),
+        ({"older_than": "0d"}, "--older-than 0d is no limit"),
         ({"free": "1G", "data_root": Path("/tmp")}, "/tmp is not replicated"),
     ],
 )

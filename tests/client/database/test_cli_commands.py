@@ -278,3 +278,123 @@ def test_parquet_holds_the_runs_and_the_curves(
     curves = pd.read_parquet(tmp_path / "c.parquet")
     assert curves["value"].tolist() == [step * 0.5 for step in range(10)] * 3
     assert curves["index"].nunique() == 3
+
+
+def test_the_trash_names_runs_and_gives_single_ones_back(rla: Rla, root: Path, make_run: MakeRun) -> None:
+    first, second = make_run(number=1, info="&seed=1"), make_run(number=2, info="&seed=2")
+    third = make_run(number=3, table="other")
+    where = ("-d", str(root))
+    rla("rm", "-t", "task", "-y", *where)
+    rla("rm", "09-30-03", "-y", *where)
+    rows = rla("trash", *where).stdout.splitlines()
+    assert rows == rla("trash", "list", *where).stdout.splitlines()
+    assert [row.split("  ")[0] for row in rows] == ["run", f"{first[:26]} +1", third[:26]]
+    assert [row.split()[-1] for row in rows] == ["table", "task", "other"]  # a pipe gets all columns
+    assert "2 runs in the trash fit" in rla("trash", "restore", "seed=", *where).stderr
+    assert rla("trash", "restore", "seed=2", *where).returncode == 0
+    assert [row["run"] for row in json.loads(rla("ls", "--json", *where).stdout)] == [second]
+    assert (root / "archive_tester" / "task" / f"{second}.json").is_file()
+    assert rla("trash", "restore", "seed=1", *where).returncode == 0
+    assert rla("trash", "restore", third, *where).returncode == 0
+    assert rla("trash", *where).stdout == "the trash is empty\n"
+    assert rla("fsck", *where).returncode == 0
+    missing = rla("trash", "restore", "nope", *where)
+    assert (missing.returncode, "rla trash" in missing.stderr) == (1, True)
+
+
+def test_a_project_without_runs_is_no_fault(rla: Rla, tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    assert rla("init", cwd=tmp_path / "p").returncode == 0
+    done = rla("ls", cwd=tmp_path / "p")
+    assert (done.returncode, done.stdout) == (0, f"no runs yet in {tmp_path / 'p' / 'data'}\n")
+    done = rla("ls", "--json", cwd=tmp_path / "p")
+    assert (done.returncode, json.loads(done.stdout)) == (0, [])
+    assert rla("show", cwd=tmp_path / "p").returncode == 1
+    assert rla("ls", cwd=tmp_path).returncode == 1  # no project either
+
+
+def test_an_archive_of_nothing_is_no_fault(rla: Rla, root: Path, make_run: MakeRun) -> None:
+    make_run()
+    done = rla("ls", "--archived", "-d", str(root))
+    assert (done.returncode, "nothing is archived yet" in done.stdout) == (0, True)
+    assert json.loads(rla("ls", "--archived", "--json", "-d", str(root)).stdout) == []
+
+
+def test_the_plots_line_says_what_was_averaged(
+    rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path
+) -> None:
+    make_run(number=1, state="killed")
+    make_run(number=2, table="other", rows=5)
+    make_run(number=3, table="other")
+    bare = make_run(number=4)
+    (root / "log" / "task" / bare / "progress.csv").write_text("loss,time-step\n1,1\n")
+    done = rla("plot", "return", "-o", str(tmp_path / "p.png"), "-d", str(root))
+    assert done.returncode == 0, done.stderr
+    assert "3 run(s) in 2 curve(s); mean, 95 % CI; 1 without the metric left out" in done.stdout
+    assert "each of 2 tables; with 1 killed; runs of different length" in done.stdout
+    assert (
+        rla("plot", "return", "--band", "none", "-o", str(tmp_path / "p.png"), "-d", str(root)).returncode
+        == 0
+    )
+
+
+def test_a_value_with_an_ampersand_makes_no_column(rla: Rla, root: Path, make_run: MakeRun) -> None:
+    make_run(info="&name=a&b=c&seed=3", params={"name": "a&b=c", "seed": 3})
+    where = ("-d", str(root))
+    assert rla("ls", *where, columns=120).stdout.splitlines()[0].split() == [
+        "run",
+        "state",
+        "step",
+        "took",
+        "name",
+        "seed",
+    ]
+    (row,) = json.loads(rla("ls", "--json", *where).stdout)
+    assert (row["name"], row["seed"], "b" in row) == ("a&b=c", 3, False)
+
+
+def test_tags_are_exported_as_words(rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path) -> None:
+    make_run(number=1)
+    make_run(number=2)
+    rla("tag", "09-30-01", "best", "two", "-d", str(root))
+    rla("export", str(tmp_path / "runs.csv"), "-d", str(root))
+    assert [row["tags"] for row in csv.DictReader((tmp_path / "runs.csv").open())] == ["best,two", ""]
+
+
+def test_the_version(rla: Rla) -> None:
+    from rla_client import __version__
+
+    done = rla("--version")
+    assert (done.returncode, done.stdout) == (0, f"rla {__version__}\n")
+
+
+def test_verify_is_called_verify_and_finds_its_files(
+    rla: Rla, root: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    done = rla("verify", "--help")
+    assert "Usage: rla verify" in done.stdout
+    assert "required" not in done.stdout
+    make_run()
+    (tmp_path / "elsewhere").mkdir()
+    lacking = rla("verify", "-d", str(root), cwd=tmp_path / "elsewhere")
+    assert "rla_config.yaml" in lacking.stderr
+    (root / "rla_config.yaml").write_text("LOG_USED: [csv]\n")  # beside the database, not above us
+    monkeypatch.setenv("RLA_DATA_ROOT", str(root))
+    assert "REMOTE_SETTING" in rla("push", cwd=tmp_path / "elsewhere").stderr  # found, and names no master
+
+
+def test_the_folder_of_tb_print_lies_in_the_cache_and_goes_with_time(
+    rla: Rla, root: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    index = make_run()
+    events = root / "log" / "task" / index / "tb" / "events"
+    events.mkdir(parents=True)
+    (events / "events.out.tfevents.1.box").write_bytes(b"x")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    first = Path(rla("tb", "--print", "-d", str(root)).stdout.strip())
+    assert first.is_relative_to(tmp_path / "cache")
+    assert (first / "task" / index / "events" / "events.out.tfevents.1.box").is_file()
+    os.utime(first, (1e9, 1e9))
+    second = Path(rla("tb", "--print", "-d", str(root)).stdout.strip())
+    assert (first.exists(), second.exists()) == (False, True)
+    assert (events / "events.out.tfevents.1.box").is_file()  # links go, not what they name

@@ -93,12 +93,16 @@ def test_garage(root: Path, tmp_path: Path) -> None:
         "Iteration,TotalEnvSteps,Evaluation/AverageReturn\n0,2000,12.5\n1,4000,13\n"
     )
     (folder / "variant.json").write_text(json.dumps({"seed": 3, "lr": 0.01}))
-    (folder / "metadata.json").write_text(json.dumps({"githash": "abc"}))
+    (folder / "metadata.json").write_text(
+        json.dumps({"githash": "abc", "environment": {"packages": {"numpy": "2"}}})
+    )
     os.utime(folder / "variant.json", (1e9, 1e9))
     run_import(root, "garage", tmp_path / "data")
     run = open_database(root).find("@last")
     assert run.hyper_param.seed == 3
-    assert run.hyper_param.metadata.githash == "abc"
+    assert run.hyper_param.flat() == {"seed": 3, "lr": 0.01}  # not the packages of metadata.json
+    around = json.loads(Path(run.folder("log"), "environment.json").read_text())
+    assert around == {"packages": {"numpy": "2"}, "githash": "abc"}
     assert run.record.opened == pytest.approx(1e9)
     assert run.scalars()["time-step"].tolist() == [2000, 4000]
     assert run.scalars()["Evaluation/AverageReturn"].tolist() == [12.5, 13]
@@ -117,7 +121,8 @@ def test_a_folder_that_dowel_wrote(root: Path) -> None:
         assert list(map(repr, frame[name].tolist())) == [repr(float(row[name])) for row in original]
     assert frame["time-step"].tolist() == frame["TotalEnvSteps"].tolist() == [2000, 4000, 6000, 8000]
     assert run.hyper_param["hidden_sizes"] == [32, 32]
-    assert run.hyper_param.metadata.githash == "abc-dirty"
+    assert "metadata" not in run.hyper_param
+    assert json.loads(Path(run.folder("log"), "environment.json").read_text())["githash"] == "abc-dirty"
     text = (folder / "my_run" / "debug.log").read_text()
     assert Path(run.folder("log"), "log.txt").read_text() == text
 
@@ -198,3 +203,17 @@ def test_nothing_to_import_is_said(root: Path, tmp_path: Path) -> None:
         run_import(root, "garage", tmp_path)
     with pytest.raises(ArgumentError, match="kinds"):
         run_import(root, "wandb", tmp_path)
+
+
+def test_what_rerun_made_is_imported_on_request_alone(root: Path, tmp_path: Path) -> None:
+    for name in ("search", "search-rerun/run"):
+        log = tmp_path / "data" / name
+        log.mkdir(parents=True)
+        (log / "progress.csv").write_text("loss,time-step\n0.5,1\n")
+        (log / "variant.json").write_text('{"seed": 3}')
+    made, _, (told,) = run_import(root, "garage", tmp_path / "data")
+    assert len(made) == 1
+    assert "--reruns" in told
+    with changing(root, 1000.0):
+        made, there, _ = import_logs(root, "garage", tmp_path / "data", "new", 1000.0, reruns=True)
+    assert (len(made), len(there)) == (1, 1)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -184,3 +185,20 @@ def test_temp_files_that_come_and_go_while_it_looks(root: Path, make_run: Callab
     finally:
         writer.kill()
         writer.wait()
+
+
+def test_the_last_line_says_what_works(
+    rla: Callable[..., Any], root: Path, make_run: Callable[..., str]
+) -> None:
+    index = make_run(kinds=("archive_tester",))
+    where = ("-d", str(root))
+    found = rla("fsck", *where)
+    assert found.returncode == 1
+    assert "`rla fsck --fix` mends 0; 1 only by `rla fsck --fix --only orphan`" in found.stderr
+    left = rla("fsck", "--fix", "-y", *where)
+    assert (left.returncode, "--only orphan" in left.stderr) == (1, True)
+    refused = rla("fsck", "--fix", "--only", "orphan", *where)  # nobody to ask: as `rla rm`
+    assert (refused.returncode, "--yes" in refused.stderr) == (1, True)
+    assert rla("fsck", "--fix", "--only", "orphan", "-y", *where).returncode == 0
+    assert not (root / "archive_tester" / "task" / f"{index}.json").exists()
+    assert rla("fsck", *where).returncode == 0

@@ -73,7 +73,28 @@ def test_the_agent_confirms_a_run_and_then_the_writers_lock(
     writer.kill()
     writer.wait()
     assert live_runs(tmp_path / "db", items, time.time()) == set()
-    assert database.find("@last").state == "unknown"
+    assert database.find("@last").state == "silent"
+    run = json.loads((log / "run.json").read_text()) | {"updated": time.time()}
+    (log / "run.json").write_text(json.dumps(run))  # the agent was killed a moment ago
+    assert database.find("@last").state == "silent"
+    assert json.loads((log / "run.json").read_text())["state"] == "running"  # readers never write
+
+
+def test_rows_that_wait_for_an_agent_are_told(
+    places: Any, writer: subprocess.Popen[str], rla: Callable[..., Any], tmp_path: Path
+) -> None:
+    assert writer.stdout is not None
+    next(line for line in writer.stdout if line.startswith("/"))
+    shown = rla("show", "-d", str(tmp_path / "db"))
+    assert "waits for an agent" in shown.stdout
+    assert "rla-agent start" in shown.stdout
+    refused = rla("rm", "@last", "-y", "-d", str(tmp_path / "db"))
+    assert (refused.returncode, "being written" in refused.stderr) == (1, True)
+    writer.kill()
+    writer.wait()
+    listed = rla("ls", "-d", str(tmp_path / "db"))
+    assert "waiting" in listed.stdout
+    assert "rla-agent start" in listed.stderr
 
 
 def test_runs_of_other_machines_stay_unknown(agent: Any, root: Path, make_run: Callable[..., str]) -> None:

@@ -161,3 +161,25 @@ def test_the_originals_data(legacy: Path) -> None:
         entries(legacy, "log", f"{LEGACY_TABLE}/*/*/*/*")
     )
     assert len(database.curves(frame, "perf/mse")) == cells(legacy, "perf/mse") > 50
+
+
+def test_a_tracked_value_is_meant_whole_and_before_a_part(root: Path, make_run: Callable[..., str]) -> None:
+    three = make_run(number=1, info="&lr=0.1&seed=3")
+    thirty = make_run(number=2, info="&seed=30&lr=0.1")
+    database = open_database(root)
+    assert database.find("seed=3").index == three
+    assert database.find("&lr=0.1&seed=3").index == three
+    assert database.find("seed=3&lr=0.1").index == three
+    assert database.find("seed=30").index == thirty
+    with pytest.raises(AmbiguousRunError, match="in quotes"):
+        database.find("lr=0.1")
+
+
+def test_microseconds_fit_only_where_nothing_else_does(root: Path, make_run: Callable[..., str]) -> None:
+    make_run(number=1, info="&lr=0.1")
+    named = make_run(number=2, info="&name=3456")
+    database = open_database(root)  # every run was begun at …123456
+    assert database.find("3456").index == named
+    assert database.find("09-30-02-123456").index == named
+    with pytest.raises(AmbiguousRunError):
+        database.find("23456")

@@ -33,7 +33,8 @@ def write(root: Path, name: str, content: str, parent: object = None) -> str:
 def test_whatever_the_numbers_a_chart_fits(points: list[tuple[float, float]], room: int) -> None:
     lines = chart_text("loss", points, room).split("\n")
     finite = [point for point in points if all(map(math.isfinite, point))]
-    assert len(lines) == (CHART_ROWS + 2 if finite else 1)
+    flat = len({y for _, y in finite}) == 1
+    assert len(lines) == (3 if flat else CHART_ROWS + 2 if finite else 1)
     assert max(map(text_width, lines[1:]), default=0) <= max(room, 40)
 
 
@@ -120,3 +121,10 @@ def test_a_large_item_is_cut_by_its_time_step(chain: tuple[Path, list[str]]) -> 
     assert sampled
     assert max(x for x, y in points["loss"] if y == x * 10) <= 10
     assert points["loss"][-1] == (35.0, 17.5)
+
+
+def test_equal_values_are_a_line_with_the_value_once() -> None:
+    assert chart_text("loss", [(1.0, 0.5)], 40).split("\n") == ["loss", "0.5 │─", "     1"]
+    title, line, axis = chart_text("loss", [(1.0, 0.5), (9.0, 0.5)], 40).split("\n")
+    assert (title, line) == ("loss", "0.5 │" + "─" * 35)
+    assert axis.split() == ["1", "9"]

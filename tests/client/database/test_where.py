@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rla_client.database import open as open_database
 from rla_client.database.where import Where
 from rla_client.errors import ArgumentError
 
@@ -72,3 +76,19 @@ def test_no_text_does_anything_but_filter_or_be_refused(text: str) -> None:
     except ArgumentError:
         return
     test(ROW)
+
+
+def test_the_names_of_columns_are_understood(root: Path, make_run: Callable[..., str]) -> None:
+    make_run(number=1, rows=3)
+    make_run(number=2, rows=9, params={"step": 77, "batch-size": 4})
+    database = open_database(root)
+
+    def found(where: str) -> list[str]:
+        return [record.index[17:19] for record in database.records(where=where)]
+
+    assert found("took > 5") == found("duration > 5") == found("duration_s > 5") == ["01", "02"]
+    assert found("time-step == 2") == found("`time-step` == 2") == found("step == 2") == ["01"]
+    assert found("step == 77") == ["02"]  # a hyper-parameter of that name comes first
+    assert found("batch-size == 4 and host == 'box'") == ["02"]
+    with pytest.raises(ArgumentError):
+        database.records(where="step - 1 == 2")

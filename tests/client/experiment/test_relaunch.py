@@ -79,6 +79,36 @@ def test_one_process_of_a_pool_goes_on(tmp_path: Path, method: str) -> None:
     assert sorted(one.name for one in (tmp_path / BASE).iterdir()) == [f"sweep_seed={n}" for n in (1, 2, 3)]
 
 
+SWEEP_THEN_POOL = """
+import multiprocessing
+@wrap_experiment(archive_launch_repo=False, name_parameters="passed")
+def sweep(ctxt, seed=1):
+    row(seed=seed, told="RLA_RELAUNCH" in os.environ)
+def call(seed): sweep(seed=seed)
+if __name__ == "__main__":
+    sweep(seed=0)
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        pool.map(call, [1, 2], 1)
+"""
+
+
+def test_processes_started_after_the_run_make_none(tmp_path: Path) -> None:
+    launchers.run(write(tmp_path / "then.py", SWEEP_THEN_POOL))
+    assert commands.resume(tmp_path / BASE / "sweep_seed=0") == 0
+    assert sorted(one.name for one in (tmp_path / BASE).iterdir()) == [f"sweep_seed={n}" for n in (0, 1, 2)]
+    assert {row["told"] for row in rows(tmp_path / BASE / "sweep_seed=0")} == {"False"}, "the run is its own"
+
+
+def test_a_launcher_under_rla_agent_run(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "l.py", "@wrap_experiment(archive_launch_repo=False)\ndef one(ctxt): row(a=1)\none()\n"
+    )
+    command = [sys.executable, "-m", "rla_agent", "run", "--no-console", "--", sys.executable, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [row["a"] for row in rows(tmp_path / BASE / "one")] == ["1"]
+
+
 HOLDING = """
 @wrap_experiment(archive_launch_repo=False, use_existing_dir=True, log_dir="same")
 def held(ctxt, who="", ask=False):
@@ -295,6 +325,22 @@ def test_the_configuration_above_the_launcher_is_found(
     (tmp_path / "rla_config.yaml").write_text("LOG_USED: [csv]\n")
     (project / "rla_config.yaml").unlink()
     assert folder() == project / BASE / "deep_1"  # that one is not of this project
+    (project / ".git").rmdir()
+    (path.parent / ".git").mkdir()
+    monkeypatch.chdir(path.parent)
+    assert folder() == path.parent / BASE / "deep"  # nor above a repository
+
+
+def test_no_configuration_above_the_launcher_without_a_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "@wrap_experiment(archive_launch_repo=False)\ndef deep(ctxt): pass\ndeep()\n"
+    path = write(tmp_path / "home" / "scripts" / "l.py", text)
+    (tmp_path / "home" / "rla_config.yaml").write_text("LOG_USED: [csv]\n")
+    monkeypatch.chdir(path.parent)
+    launchers.run(path)
+    assert (path.parent / BASE / "deep").is_dir()
+    assert not (tmp_path / "home" / "data").exists()
 
 
 THREADS = """

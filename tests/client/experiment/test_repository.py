@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rla_client.experiment.launch_archive import restore
 from rla_client.experiment.repository import find_repository
 from rla_client.places import Places
 
@@ -150,7 +151,14 @@ def test_a_repository_that_git_does_not_list_is_warned_of(tmp_path: Path) -> Non
     output, log_dir = launch(folder, tmp_path / "one", PATH=failing_git(tmp_path / "bin", "ls-files"))
     assert f"git did not list the files of {folder}" in output
     assert not list(log_dir.glob("launch_archive*"))
-    assert githash(log_dir) == git(folder, "rev-parse", "HEAD")
+    assert githash(log_dir) == git(folder, "rev-parse", "HEAD") + "-unknown"
+
+
+def test_a_tree_whose_state_git_does_not_tell_is_not_recorded_as_clean(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    (folder / "helper.py").write_text("X = 2\n")
+    _, log_dir = launch(folder, tmp_path / "one", PATH=failing_git(tmp_path / "bin", "status"))
+    assert githash(log_dir) == git(folder, "rev-parse", "HEAD") + "-unknown"
 
 
 def test_a_repository_that_git_refuses_is_warned_of_and_its_launcher_kept(tmp_path: Path) -> None:
@@ -166,6 +174,45 @@ def test_without_git_the_modules_beside_the_launcher_are_kept(tmp_path: Path) ->
     output, log_dir = launch(folder, tmp_path / "one")
     assert "git tells nothing" not in output
     assert archived(log_dir) == CODE - {"other/x.py"}  # not imported
+
+
+SECRET_LAUNCHER = """
+import sys
+from rla_client.experiment import wrap_experiment
+@wrap_experiment(data_root=sys.argv[1], rla_config={"REMOTE_SETTING": {"credentials_file": "own/login"}})
+def experiment(ctxt): pass
+experiment()
+"""
+
+
+def test_secrets_stay_out_of_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = project(tmp_path / "project")
+    monkeypatch.chdir(folder)
+    (folder / "launcher.py").write_text(SECRET_LAUNCHER)
+    config = "REMOTE_SETTING:\n  password: geheim\n  identity_file: %s/own/deploy\n"
+    (folder / "rla_config.yaml").write_text(config % folder)
+    for name in ("own/login", "own/deploy", "own/code.py", ".env", ".ssh/config", "tracked.pem"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("geheim")
+    (folder / "harmless.txt").hardlink_to(folder / "own" / "login")
+    git(folder, "add", "tracked.pem", "rla_config.yaml")
+    launch(folder, tmp_path / "data")
+    (manifest,) = (tmp_path / "data").rglob("launch_manifest.json")
+    assert archived(manifest.parent) == CODE | {"own/code.py", "tracked.pem"}
+    assert set(json.loads(manifest.read_text())["left_out"]) == {
+        "own/login", "own/deploy", "harmless.txt", ".env", ".ssh/config", "rla_config.yaml",
+    }  # fmt: skip
+    restored = tmp_path / "restored"
+    restore(manifest.parent, restored)
+    assert not (restored / "rla_config.yaml").exists()
+
+
+def test_a_configuration_without_secrets_is_archived_and_a_broken_one_is_not(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    (folder / "rla_config.yaml").write_text("LOG_USED: [csv]\n")
+    (folder / "other" / "rla_config.yaml").write_text("REMOTE_SETTING: {password: geheim, nonsense: 1}\n")
+    _, log_dir = launch(folder, tmp_path / "one")
+    assert archived(log_dir) == CODE | {"rla_config.yaml"}
 
 
 def test_files_that_are_too_large_are_named_in_the_warning(tmp_path: Path) -> None:

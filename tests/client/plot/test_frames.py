@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from rla_client.database import open as open_database
 from rla_client.errors import ArgumentError
 from rla_client.plot import curves
+from rla_client.plot.frames import gather, notes
 
 
 def test_one_curve_a_group_in_a_paper_column(seeds: Path) -> None:
@@ -54,3 +56,52 @@ def test_smoothing_counts_in_logged_points(seeds: Path) -> None:
     database = open_database(seeds)
     figure = curves(database.runs(), "return", database=database, group="lr", smooth=1)
     assert len(figure.axes[0].lines[0].get_xdata()) == 11
+
+
+def second_table(seeds: Path, *, rows: int = 11, metric: str = "return", state: str = "finished") -> None:
+    """A run of another table at the very moment of one of `task`."""
+    index = "2026/11/21/09-30-00-123456_noip_&lr=0.1&seed=0"
+    folder = seeds / "log" / "other" / index
+    folder.mkdir(parents=True)
+    lines = [f"{100 + step},{step * 10}" for step in range(rows)]
+    (folder / "progress.csv").write_text("\n".join([f"{metric},time-step", *lines]) + "\n")
+    (folder / "run.json").write_text(json.dumps({"format": 1, "state": state}))
+
+
+def test_tables_are_not_averaged_into_one_curve(seeds: Path) -> None:
+    second_table(seeds)
+    database = open_database(seeds)
+    figure = curves(database.runs(), "return", database=database, band="none")
+    labels = [line.get_label() for line in figure.axes[0].lines]
+    assert labels == ["table=other (1)", "table=task (6)"]
+    assert figure.axes[0].lines[0].get_ydata()[0] == 100
+    found = gather(database.runs(), "return", database=database)
+    assert notes(found) == ["a curve for each of 2 tables"]
+    found = gather(database.runs(), "return", database=database, group="lr")
+    assert any("2 tables averaged together" in note for note in notes(found))
+
+
+def test_only_runs_with_the_metric_count(seeds: Path) -> None:
+    second_table(seeds, metric="else")
+    database = open_database(seeds)
+    found = gather(database.runs(), "return", database=database)
+    assert list(found.groups) == ["all (6)"]
+    assert notes(found) == []
+
+
+def test_ends_that_show_in_the_mean_are_told(seeds: Path) -> None:
+    second_table(seeds, rows=5, state="failed")
+    database = open_database(seeds)
+    told = notes(gather(database.runs(), "return", database=database, group="lr"))
+    assert any("1 failed" in note for note in told)
+    assert any("different length" in note for note in told)
+    cut = notes(gather(database.runs(), "return", database=database, group="lr", bound=40))
+    assert not any("different length" in note for note in cut)
+
+
+def test_a_group_with_one_of_two_metrics_is_in_the_legend(seeds: Path) -> None:
+    second_table(seeds, metric="else")
+    database = open_database(seeds)
+    figure = curves(database.runs(), ["return", "else"], database=database, band="none")
+    shown = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert shown == ["table=other (1)", "table=task (6)"]

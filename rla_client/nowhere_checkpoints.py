@@ -1,0 +1,103 @@
+"""Checkpoints of a process that stores nothing (RLA_MODE=disabled, ranks above 0).
+
+`save` keeps the newest content of each name in a file of the temporary item, so that a
+`load_checkpoint()` after it works as ever; the file goes with the process. Beyond MAX_KEPT_BYTES, and
+where the disk has no room, nothing is kept. A rank above 0 of a resumed run also reads the
+checkpoint that rank 0 went on from; it never writes there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla_client.errors import NoCheckpointError
+
+MAX_KEPT_BYTES = 512 << 20  # eight ranks must not fill the disk for temporary files
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCheckpoint:
+    """The checkpoint of another process's run that this one goes on from."""
+
+    folder: Path
+    name: str
+    time_step: int
+
+
+class NowhereCheckpoints:
+    """What `load_checkpoint` finds.
+
+    Args:
+        folder: gives the temporary folder, when it is needed.
+        why: names the mode, for messages.
+    """
+
+    def __init__(self, folder: Callable[[], str], why: str) -> None:
+        self.seen: SeenCheckpoint | None = None
+        self._folder = folder
+        self._why = why
+        self._kept: dict[str, tuple[int, Path | str]] = {}  # a text says why it is not there
+
+    def save(self, content: object, name: str, time_step: int) -> None:
+        """Keep the content instead of the former one of this name.
+
+        Raises:
+            ArgumentError: it cannot be pickled.
+        """
+        from rla_client.checkpoint_fallback import (  # noqa: PLC0415 - rarely needed
+            NotWrittenError,
+            has_room,
+            write_checkpoint,
+        )
+        from rla_client.checkpoint_job import Stamp  # noqa: PLC0415
+        from rla_client.tensor_pickle import capture  # noqa: PLC0415
+
+        captured = capture(content)
+        size = len(captured.skeleton) + sum(captured.sizes)
+        folder = Path(self._folder())
+        former = self._kept.get(name)
+        if size > MAX_KEPT_BYTES or not has_room(folder):
+            what = f"over {MAX_KEPT_BYTES >> 20} MiB" if size > MAX_KEPT_BYTES else "and there was no room"
+            self._kept[name] = time_step, f"it was {what}"
+        else:
+            path = folder / f"kept-{os.urandom(8).hex()}.pt"
+            stamp = Stamp(os.urandom(8).hex(), 0, "", name, time_step, {})
+            try:
+                write_checkpoint(content, path, stamp)
+                self._kept[name] = time_step, path
+            except NotWrittenError as error:
+                self._kept[name] = time_step, str(error)
+        if former is not None and isinstance(former[1], Path):
+            with suppress(OSError):
+                os.unlink(former[1])
+
+    def load(self, name: str, index: int | None) -> tuple[int, Any]:
+        """What was kept last under a name, else the checkpoint that was seen at the start.
+
+        Raises:
+            NoCheckpointError: neither is the one that is asked for.
+        """
+        from rla_client.checkpoint_files import find_checkpoint, load_file  # noqa: PLC0415 - rarely needed
+
+        step, kept = self._kept.get(name, (None, None))
+        if step is not None and index in {None, step} and isinstance(kept, Path):
+            return step, load_file(kept, trust=True)
+        seen = self.seen
+        asked = seen is not None and (index == seen.time_step or (index is None and step is None))
+        if seen is not None and seen.name == name and asked:
+            found, path = find_checkpoint(seen.folder, name, seen.time_step)
+            return found, load_file(path, trust=True)
+        wanted = f"{name!r}" if index is None else f"{name!r} at time-step {index}"
+        there = "none was saved" if step is None else f"the last one is of time-step {step}"
+        if isinstance(kept, str):
+            there += f" and was not kept ({kept})"
+        message = (
+            f"no checkpoint {wanted}: {self._why} stores nothing; a process gets back what it saved last "
+            f"itself, and {there}"
+        )
+        raise NoCheckpointError(message)

@@ -1,0 +1,158 @@
+"""All ranks of a resumed job go on at the same point: two real ranks of torchrun, killed and run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rla_client import exp_manager
+from rla_client.ranks import await_resumed
+from rla_client.run import MODE_VARIABLE, RANK_VARIABLES
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "clusters.md"
+HEAD = """
+import json, os, signal, sys, time
+import torch
+import torch.distributed as dist
+from rla_client import exp_manager, logger, time_step_holder
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+data_root = sys.argv[1] if rank == 0 or len(sys.argv) < 4 else sys.argv[3]
+config = {"LOG_USED": ["csv"], "PROJECT_TYPE": {"backup_code_by": "source"},
+          "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}}
+from functools import partial
+exp_manager.configure = partial(exp_manager.configure, code_root=data_root)
+"""
+SEEING = """
+if rank:
+    time.sleep(0.5)  # rank 0 is long at it
+exp_manager.configure("ddp", config, data_root, run_id="ddp-1", resume="allow")
+exp_manager.set_hyper_param(lr=0.1)
+exp_manager.log_files_gen()
+start, content = exp_manager.load_checkpoint() if exp_manager.resumed_from else (0, None)
+"""
+TRAINING = """
+found = {"start": start, "resumed": exp_manager.resumed, "clock": time_step_holder.get_time(),
+         "epoch": exp_manager.get_custom_data("epoch"), "random": torch.rand(1).item(),
+         "w": None if content is None else content["w"].tolist()}
+json.dump(found, open(f"{sys.argv[2]}.{rank}", "w"))
+exp_manager.new_saver(max_to_keep=1)
+for step in range(start + 1, 121):
+    time_step_holder.set_time(step)
+    logger.record_tabular("x", step)
+    logger.dump_tabular()
+    if step % 33 == 0:
+        exp_manager.add_custom_data("epoch", step // 33, mode="replace")
+        exp_manager.save_checkpoint({"w": torch.full((2,), float(step))})
+if rank == 0:
+    exp_manager.flush(20)
+dist.barrier()
+if start == 0:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def launch(script: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Two ranks under torchrun."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port)]
+    return subprocess.run(
+        [sys.executable, *command, script, *map(str, arguments)], capture_output=True, text=True, check=False,
+        timeout=180, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def documented() -> str:
+    """The snippet of the document's section on ranks."""
+    section = DOCUMENT.read_text().split("## Ranks", 1)[1]
+    return section.split("```python\n", 1)[1].split("```", 1)[0]
+
+
+@pytest.mark.usefixtures("agent")
+@pytest.mark.parametrize("way", ["each sees it", "broadcast"])
+def test_both_ranks_go_on_at_the_same_checkpoint(tmp_path: Path, way: str) -> None:
+    data, other = tmp_path / "data", tmp_path / "other"
+    data.mkdir()
+    script = tmp_path / "train.py"
+    script.write_text(HEAD + (SEEING if way == "each sees it" else documented()) + TRAINING)
+    roots = [] if way == "each sees it" else [other]
+    assert launch(script, data, tmp_path / "first", *roots).returncode != 0
+    again = launch(script, data, tmp_path / "second", *roots)
+    assert again.returncode == 0, again.stderr
+    first, second = (
+        [json.loads((tmp_path / f"{name}.{rank}").read_text()) for rank in (0, 1)]
+        for name in ("first", "second")
+    )
+    assert [found["start"] for found in first] == [0, 0]
+    assert [found["start"] for found in second] == [99, 99]
+    assert [found["w"] for found in second] == [[99.0, 99.0]] * 2
+    if way == "each sees it":
+        same = [(found["resumed"], found["clock"], found["epoch"]) for found in second]
+        assert same == [(True, 99, 3)] * 2
+        assert second[0]["random"] != second[1]["random"], "rank 0's generators are its own"
+    assert len(list(data.glob("log/ddp/*/*/*/*"))) == 1
+    assert not other.exists()
+
+
+def test_without_a_launcher_the_newest_checkpoint_is_seen_and_the_run_left_as_it_is(
+    agent: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert agent.alive
+    script = (
+        "import os, sys, torch\n"
+        "from rla_client import exp_manager, time_step_holder\n"
+        "exp_manager.configure('t', {'LOG_USED': ['csv']}, sys.argv[1], code_root=sys.argv[1],\n"
+        "                      run_id='one', resume='allow')\n"
+        "exp_manager.set_hyper_param(lr=1)\n"
+        "exp_manager.log_files_gen()\n"
+        "if len(sys.argv) > 2:\n"
+        "    index = exp_manager.resumed_from\n"
+        "    looked = exp_manager.resume(sys.argv[2])\n"
+        "    print(index, exp_manager.load_checkpoint(), looked[0])\n"
+        "else:\n"
+        "    time_step_holder.set_time(5)\n"
+        "    exp_manager.save_checkpoint({'w': 1.5})\n"
+        "    exp_manager.flush(20)\n"
+        "    print(exp_manager.log_dir)\n"
+        "    sys.stdout.flush()\n"
+        "    os._exit(1)\n"
+    )
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, "-c", script, str(tmp_path), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+
+    index = "/".join(run().strip().splitlines()[-1].rstrip("/").split("/")[-4:])
+    before = sorted(path for path in tmp_path.rglob("*") if "/state" not in str(path))
+    monkeypatch.setenv(MODE_VARIABLE, "disabled")
+    assert run(index).strip().splitlines()[-1] == "None (5, {'w': 1.5}) 5"
+    monkeypatch.delenv(MODE_VARIABLE)
+    monkeypatch.setenv(RANK_VARIABLES[0], "1")
+    assert run(index).strip().splitlines()[-1] == "5 (5, {'w': 1.5}) 5"
+    assert sorted(path for path in tmp_path.rglob("*") if "/state" not in str(path)) == before, "only read"
+
+
+def test_what_a_former_attempt_said_does_not_count(tmp_path: Path) -> None:
+    """It ran on this machine and is gone, or it was long ago."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    host = os.uname().nodename
+    for opening, age_s in (({"host": host, "pid": gone.pid}, 0.0), ({"host": "other", "pid": 1}, 3600.0)):
+        path = tmp_path / "meeting.json"
+        path.write_text(json.dumps({"opening": opening, "time": time.time() - age_s, "resumed": None}))
+        assert await_resumed(path, wait_s=0.1) is None
+    path.write_text(json.dumps({"opening": {"host": "other", "pid": 1}, "time": time.time()}))
+    found = await_resumed(path, wait_s=0.1)
+    assert found is not None
+    assert found.item is None
+    assert exp_manager.resumed_from is None
