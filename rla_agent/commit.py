@@ -18,10 +18,10 @@ from concurrent.futures import Executor
 
 from rla_agent.gone_on import EPOCH, RUN_FILE, newer_than, read_run_file
 from rla_agent.open_files import OpenFiles
-from rla_agent.opening import ItemGoneError, open_folder
+from rla_agent.opening import ItemGoneError, StreamOpening, open_folder, same_root
 from rla_agent.output import Output
 from rla_agent.recovery import renew_base
-from rla_agent.runs import RunRecord
+from rla_agent.runs import RunRecord, RunState
 from rla_agent.state import AgentDatabase, Changes
 from rla_agent.stream import Stream
 from rla_agent.temp_files import temp_name
@@ -43,6 +43,7 @@ class Committer:
         self._executor = executor  # for nothing else: a commit must not queue behind long work
         self._written: dict[str, tuple[RunRecord, float]] = {}
         self.unwritten: set[str] = set()
+        self._openings: dict[str, StreamOpening] = {}  # by run: of a stream that was committed
 
     def commit(self, dirty: list[Stream], changes: Changes, faults: dict[str, str]) -> bool:
         """Make the present state of dirty streams, none of them parked, durable.
@@ -50,6 +51,8 @@ class Committer:
         Returns:
             False when the transaction failed (a full state disk); everything stays dirty.
         """
+        self._openings.update((stream.opening.run, stream.opening) for stream in dirty)
+        _look_for_roots(dirty)
         self._sync([(stream, output) for stream in dirty for output in stream.outputs if output.dirty])
         stored = {stream: self._storable(stream) for stream in dirty}
         for stream, outputs in stored.items():
@@ -162,7 +165,8 @@ class Committer:
     def write_run_files(self, records: Iterable[RunRecord], now: float) -> None:
         """Write run.json of runs that changed state, or are live and were written a while ago.
 
-        What a full disk refused is in `unwritten` until a later call with that run succeeds.
+        What a full disk refused is in `unwritten` until a later call with that run succeeds, and so is what
+        had no data root to go to.
         """
         for record in records:
             former, written = self._written.get(record.run, (None, 0.0))
@@ -172,7 +176,7 @@ class Committer:
                     continue
             elif record == former:
                 continue
-            if write_run_file(record, now):
+            if write_run_file(record, now, self._openings.get(record.run)):
                 self._written[record.run] = (record, now)
                 self.unwritten.discard(record.run)
             else:
@@ -181,7 +185,18 @@ class Committer:
     def forget_run(self, run: str) -> None:
         """Nothing more is to be written of a run that ended and has no stream left."""
         self._written.pop(run, None)
+        self._openings.pop(run, None)
         self.unwritten.discard(run)
+
+
+def _look_for_roots(dirty: Iterable[Stream]) -> None:
+    """Have the next look at streams that ended find out whether their items are away or removed.
+
+    The end of a run changes no output, so none would notice that its run.json cannot be written.
+    """
+    for stream in dirty:
+        if stream.writer_gone and stream.outputs and not same_root(stream.opening):
+            stream.removed = True
 
 
 def _try_sync(descriptor: int) -> OSError | None:
@@ -192,14 +207,25 @@ def _try_sync(descriptor: int) -> OSError | None:
     return None
 
 
-def write_run_file(record: RunRecord, now: float) -> bool:
-    """Write run.json into the run's log folder, if that is there; False if the disk refused it for now."""
+def write_run_file(record: RunRecord, now: float, opening: StreamOpening | None = None) -> bool:
+    """Write run.json into the run's log folder, unless that was removed.
+
+    Args:
+        record: of the run.
+        now: Unix seconds.
+        opening: of a stream of the run, which knows its data root from another one of that name.
+
+    Returns:
+        False when it has to be tried again: the disk refused it, or the data root is away.
+    """
     content = json.dumps(record.to_plain(now), indent=1).encode()
     below = os.path.relpath(record.log_folder, record.root)
     try:
         folder = open_folder(record.root, below)
     except OSError:
-        return True
+        if record.state is RunState.REMOVED:
+            return True
+        return os.path.isdir(record.root) if opening is None else same_root(opening)
     try:
         if newer_than(read_run_file(folder), record.run, int(record.extra.get(EPOCH, 0))):
             return True  # another agent's by now

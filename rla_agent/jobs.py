@@ -124,8 +124,14 @@ class JobDesk:
             busy: set[str] = set()
             for job in left:
                 if job.row.kind not in busy and job.future is None and now >= job.not_before:
+                    removed = stream.removed and not stream.outputs
                     context = JobContext(
-                        stream.opening, stream.folder / BLOBS_NAME, self._places, sizes(stream), live, stream.removed
+                        stream.opening,
+                        stream.folder / BLOBS_NAME,
+                        self._places,
+                        sizes(stream),
+                        live,
+                        removed,
                     )
                     job.future = self._executor.submit(run_job, self._kinds, job.row, context)
                     job.future.add_done_callback(lambda _: self._wake())

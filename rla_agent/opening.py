@@ -14,7 +14,7 @@ from typing import Any
 
 from rla_agent.continuation import Continuation, check_continuation
 from rla_client.errors import ArgumentError, RemoteProtocolError
-from rla_client.layout import check_relative
+from rla_client.layout import TAKEN_NAMES, check_relative
 
 SINKS = ("csv", "json", "log", "tensorboard")
 MAX_TIME_S = 1 << 37  # the year 6325: every date library takes it
@@ -26,7 +26,7 @@ OUTPUT_NAMES = {
     "warn": "warn.txt",
     "backup": "backup.txt",
 }
-TAKEN_NAMES = ("tb", "run.json", "system.csv")  # of a log folder, by what is no output of this kind
+ALWAYS = ("warn", "backup")  # outputs that no stream has to ask for
 MAX_NAME_BYTES = 255
 MAX_WHOLE = 1 << 64  # inodes and device numbers have 64 bits
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -88,7 +88,8 @@ def check_opening(fields: dict[str, Any]) -> StreamOpening:
         label = str(fields["label"])
         if label:
             _name(label)
-        _check_places(names, label)
+        sinks = frozenset(name for name in fields["sinks"] if name in SINKS)
+        _check_places({*sinks, *ALWAYS}, names, label)
         root = str(fields["root"])
         if not os.path.isabs(root) or "\0" in root or "log" not in folders:
             message = f"data root {root!r} is not an absolute path, or there is no log folder"
@@ -104,7 +105,7 @@ def check_opening(fields: dict[str, Any]) -> StreamOpening:
             root_device=_whole(fields["root_device"]),
             root_inode=_whole(fields["root_inode"]),
             folders=folders,
-            sinks=frozenset(name for name in fields["sinks"] if name in SINKS),
+            sinks=sinks,
             names=names,
             table=str(fields.get("table", "")),
             index=str(fields.get("index", "")),
@@ -158,9 +159,16 @@ def _name(name: object) -> str:
     return text
 
 
-def _check_places(names: dict[str, str], label: str) -> None:
-    """Refuse outputs for which there is no place: one would be tried for ever, or two write one file."""
-    placed = [_labelled(names.get(name, default), label) for name, default in OUTPUT_NAMES.items()]
+def _check_places(outputs: set[str], names: dict[str, str], label: str) -> None:
+    """Refuse outputs for which there is no place: one would be tried for ever, or two write one file.
+
+    Only those that the stream has: the names of the others are used by nobody.
+    """
+    placed = [
+        _labelled(names.get(name, default), label)
+        for name, default in OUTPUT_NAMES.items()
+        if name in outputs
+    ]
     long = [name for name in placed if len(os.fsencode(name)) > MAX_NAME_BYTES]
     if long or len({*placed, *TAKEN_NAMES}) < len(placed) + len(TAKEN_NAMES):
         message = f"no place for the outputs {placed!r:.400}"

@@ -5,8 +5,10 @@ by pwrite, so a replay after a crash overwrites with the same bytes. When a writ
 is cut back to `size`, the encoder goes back too, and the records are read from the spool again
 later. The file is always opened from the data root without following links.
 
-A user may remove the file or put another in its place. What is there then is never cut: the output goes on
-behind its last whole record, under its header. Such an output is `moved`, as is one whose file lost bytes:
+A user may remove the file or put another in its place. Under a live stream that is noticed, and what is there
+then keeps all its whole records: the output goes on behind the last of them, under its header. While no agent
+runs it is not: the next one knows a name and a size, cuts a longer file to that size, and goes on behind the
+last whole record of a shorter one. An output with another file is `moved`, as is one whose file lost bytes:
 agent.db and the stream's base file still tell of the old file, and after a kill would take new rows for old
 ones. So it takes no records until both know better.
 """

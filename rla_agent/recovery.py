@@ -15,6 +15,7 @@ Files are only ever cut, never extended; afterwards replay writes the same bytes
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -32,6 +33,7 @@ from rla_agent.output_set import make_outputs
 from rla_agent.state import AgentDatabase, OutputRow
 from rla_agent.stream import CONTROL, Stream
 from rla_agent.temp_files import sweep_temp_files
+from rla_client.errors import RemoteProtocolError
 from rla_client.spool import base_path, segment_numbers, segment_path
 from rla_client.storage import fsync_file, fsync_folder, write_atomic
 
@@ -162,31 +164,52 @@ def _from_base(stream: Stream) -> None:
 def _restore_base(output: Output, base: dict[str, Any], number: int) -> None:
     output.position = Position(number, 0)
     known = base["outputs"].get(output.name)
-    if known is not None:
+    if known is None:
+        return
+    try:
         output.file_name = os.path.basename(str(known["file"]))
         output.restore_base(known, number)
+    except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+        message = f"the base file of segment {number} makes no sense of {output.name}: {error!r}"
+        raise RemoteProtocolError(message) from error
 
 
 def _newest_base(stream: Stream) -> tuple[int, dict[str, Any] | None]:
-    """A base is written once every output is durably past it: older segments are left-overs."""
+    """A base is written once every output is durably past it: older segments are left-overs.
+
+    A damaged one is as none.
+    """
     for number in reversed(segment_numbers(stream.folder)):
-        with suppress(FileNotFoundError, ValueError):
+        with suppress(FileNotFoundError, ValueError, RecursionError):
             content = json.loads(base_path(stream.folder, number).read_bytes())
-            if isinstance(content, dict):
+            if _is_base(content):
                 return number, content
     return 0, None
 
 
+def _is_base(content: object) -> bool:
+    if not isinstance(content, dict):
+        return False
+    control = content.get("control")
+    if not isinstance(control, dict) or not isinstance(control.get("rows", 0), int):
+        return False
+    return isinstance(content.get("outputs"), dict)
+
+
 def renew_base(stream: Stream, outputs: list[Output]) -> None:
-    """Have the newest base say of some outputs what they are now.
+    """Have the newest base say of some outputs what they are now; where none is readable, a new one of all.
 
     Raises:
-        OSError: it could not be made durable.
+        OSError: it could not be made durable, or not all that a new one would say is.
     """
     number, base = _newest_base(stream)
-    if base is not None:
-        base["outputs"].update({output.name: output.base() for output in outputs})
-        write_atomic(base_path(stream.folder, number), json.dumps(base).encode(), mode=0o600)
+    if base is None:
+        if not all(output.storable for output in stream.outputs):
+            raise OSError(errno.EAGAIN, "its base file is damaged, and a new one has to wait")
+        number = min(segment_numbers(stream.folder), default=stream.first_segment)
+        outputs, base = stream.outputs, {"control": stream.bases.get(number, {}), "outputs": {}}
+    base["outputs"].update({output.name: output.base() for output in outputs})
+    write_atomic(base_path(stream.folder, number), json.dumps(base).encode(), mode=0o600)
 
 
 def _begin_new(stream: Stream, number: int) -> None:

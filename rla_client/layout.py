@@ -39,6 +39,7 @@ LOG_NAME_FORMAT_VERSION = "v1"
 # 255 bytes is the limit of ext4, xfs and APFS; the rest is room for `.json.tmp-xxxxxxxx`.
 MAX_INDEX_NAME_BYTES = 230
 MAX_COMPONENT_BYTES = 255
+TAKEN_NAMES = ("tb", "run.json", "system.csv")  # of a log folder, by what is no output of a chosen name
 RECORD_DATE_FORMAT = "%Y/%m/%d/%H-%M-%S-%f"
 
 _TIME = r"\d{2}-\d{2}-\d{2}-\d{6}"

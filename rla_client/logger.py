@@ -244,7 +244,7 @@ def configure(  # noqa: PLR0913, PLR0917 - baselines' signature and ours
         file_names: other names for output files, e.g. `{"log": "debug.log"}`.
 
     Raises:
-        ArgumentError: an unknown output, or a folder that cannot be made.
+        ArgumentError: an unknown output, a folder that cannot be made, or two outputs in one file.
     """
     del framework
     global _plain_run  # noqa: PLW0603

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.autostart import shares_our_life
 from rla_client.errors import ArgumentError
 from rla_client.last_words import active_traceback, traceback_text
-from rla_client.layout import check_relative
+from rla_client.layout import TAKEN_NAMES, check_relative
 from rla_client.outbox import Outbox
 from rla_client.places import find_places
 from rla_client.protocol import FrameKind, pack
@@ -52,6 +52,7 @@ OUTPUT_NAMES = {
     "warn": "warn.txt",
     "backup": "backup.txt",
 }
+ALWAYS = ("warn", "backup")  # outputs that every stream has
 
 _open_runs: list[Run] = []
 _failure: list[tuple[str, str]] = []  # reason, traceback
@@ -189,9 +190,12 @@ def make_opening(
         names: output → file name in the log folder, where it is not the usual one.
         item: `table`, `index` and the like; empty for a plain folder.
         config_path: the rla_config.yaml that the run was opened with.
+
+    Raises:
+        ArgumentError: a file name cannot be used, or two outputs have the same.
     """
-    for name in names.values():
-        check_relative(name, what="output file name")
+    sinks = set(sinks) - {"stdout"}
+    _check_names(sinks, names)
     real = os.path.realpath(root)
     found = os.stat(real)
     return {
@@ -202,7 +206,7 @@ def make_opening(
         "root_device": found.st_dev,
         "root_inode": found.st_ino,
         "folders": dict(folders),
-        "sinks": sorted(set(sinks) - {"stdout"}),
+        "sinks": sorted(sinks),
         "names": {**OUTPUT_NAMES, **names},
         "offline": os.environ.get(MODE_VARIABLE, "").lower() == "offline",
         "config": None if config_path is None else os.path.abspath(config_path),
@@ -210,6 +214,29 @@ def make_opening(
         **item,
         **_writer_fields(primary=True, label=""),
     }
+
+
+def _check_names(sinks: Iterable[str], names: Mapping[str, str]) -> None:
+    """Refuse what no agent takes, before the first row waits for one.
+
+    Raises:
+        ArgumentError: a file name cannot be used, or two outputs have the same.
+    """
+    for output, name in names.items():
+        if len(check_relative(name, what="output file name")) != 1:
+            message = f"the {output} output cannot be called {name!r}: a file name without a folder is needed"
+            raise ArgumentError(message)
+    owners = dict.fromkeys(TAKEN_NAMES, "what rla-agent itself writes there")
+    for output, usual in OUTPUT_NAMES.items():
+        if output not in sinks and output not in ALWAYS:
+            continue
+        name = names.get(output, usual)
+        other = owners.setdefault(name, f"the {output} output")
+        if other != f"the {output} output":
+            message = (
+                f"{other} and the {output} output cannot both be {name!r}: give one of them another name"
+            )
+            raise ArgumentError(message)
 
 
 def _writer_fields(*, primary: bool, label: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -63,6 +64,13 @@ def check_names(names: AbstractSet[str], records: Sequence[Record]) -> None:
         ArgumentError: no run has one of them; the message lists those that there are.
     """
     missing = names - set(FIELDS) - ALIASES.keys()
+    for name in sorted(missing):
+        quoted = _quoted(name)  # ten thousand records are looked at, most of them in vain: text first
+        for record in reversed(records):
+            spelled = any(part in record.hyper_json or part in record.metrics_json for part in quoted)
+            if spelled and _has(record, name):
+                missing = missing - {name}
+                break
     if not records or not missing:
         return
     known: set[str] = set(FIELDS)
@@ -73,6 +81,22 @@ def check_names(names: AbstractSet[str], records: Sequence[Record]) -> None:
         listing = ", ".join(sorted(known)[:60])
         message = f"no run has {', '.join(map(repr, lacking))}; known names: {listing}"
         raise ArgumentError(message)
+
+
+def _quoted(name: str) -> set[str]:
+    """How a name, or the first part of a dotted one, is spelled in JSON."""
+    parts = {name, name.split(".", maxsplit=1)[0]}
+    return {json.dumps(part, ensure_ascii=plain) for part in parts for plain in (True, False)}
+
+
+def _has(record: Record, name: str) -> bool:
+    if name in record.metrics:
+        return True
+    try:
+        record.hyper.dotted(name)
+    except KeyError:
+        return False
+    return True
 
 
 def parse_since(since: Since, now: float) -> float | None:

@@ -24,6 +24,7 @@ MAX_CODE_BYTES = 2 << 20  # a larger file is only said to differ
 MAX_LINE = 5000  # characters; longer ones are data: minified, or pictures inside a notebook
 NO_LINES = frozenset({".csv", ".tsv", ".jsonl", ".svg", ".pdf", ".ps", ".eps", ".log"})  # results and data
 _BINARY = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")  # a form feed and an escape do occur in sources
+LAUNCH_FILES = frozenset({"launch_archive.tar.xz", "launch_archive.tar", "launch_manifest.json"})
 PARAMETER_FILES = frozenset(f"{HYPARAM_FILE_NAME}.{suffix}" for suffix in ("json", "yaml"))
 _ENVIRONMENT = ("host", "user", "versions")
 
@@ -72,7 +73,8 @@ def code_diff(first: str, second: str) -> str:
     """Unified diff of two code folders; empty when they are equal, or when there is nothing in one.
 
     Files without lines to compare (see above), or larger than `MAX_CODE_BYTES`, are only said to
-    differ. The parameters that lie beside the code are no code. `has_code` tells the cases apart.
+    differ. The parameters and a launcher's archive that lie beside the code are no code. `has_code` tells
+    the cases apart.
     """
     left, right = _code_files(first), _code_files(second)
     if not left or not right:
@@ -102,7 +104,7 @@ def has_code(folder: str) -> bool:
 
 def _code_files(folder: str) -> dict[str, str]:
     found = {os.path.relpath(path, folder): path for path in files_below(folder)}
-    return {name: path for name, path in found.items() if name not in PARAMETER_FILES}
+    return {name: path for name, path in found.items() if name not in PARAMETER_FILES | LAUNCH_FILES}
 
 
 def _content(path: str | None) -> bytes | None:

@@ -2,8 +2,9 @@
 
 `metadata.json` holds garage's two keys (`githash`, with `-dirty` behind it when the tree had
 changes and `-unknown` when git did not say whether it had, and `launcher`, relative to the repository)
-and ours: `environment` (interpreter, machine, packages, variables that change results) and `launch` (command, folder, function, which
-call of it, where modules came from). `variant.json` holds the parameters as plain data.
+and ours: `environment` (interpreter, machine, packages, variables that change results) and `launch`
+(command, folder, function, which call of it, where modules came from). `variant.json` holds the
+parameters as plain data.
 
 The launcher may change its working folder. The one that it was started in is told by a launcher
 that was named relative to it (`python scripts/launcher.py`); else it is the one in which this module was

@@ -170,7 +170,7 @@ def _repository_files(repository: Repository) -> list[str]:
 def _secret_names(
     root: Path, names: list[str], repository: Repository | None, secrets: Iterable[Path]
 ) -> set[str]:
-    """Which of `names` hold secrets: those named as such, under any name, and untracked ones by their name."""
+    """Which of `names` hold secrets: those named as such, and untracked ones by their name."""
     named = list(secrets)
     for name in names:
         if os.path.basename(name) == CONFIG_NAME:

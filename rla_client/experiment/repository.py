@@ -2,8 +2,9 @@
 
 Code is what git tracks (submodules too) and what it does not ignore. Of the untracked files no code are
 those of data roots (folders that look like one, also where git does not ignore them), of
-`data/local`, of experiments, virtual environments and caches: they neither go into archives nor
-make a commit `-dirty`.
+`data/local`, of experiments, virtual environments and caches, and what `rla plot` and `rla export` wrote
+(written_files.py): they neither go into archives nor make a commit `-dirty`. An untracked launcher that
+lies among data itself, as the code of a rerun does, is none of the repository's.
 
 Git is asked with a deadline and never fatal. What it did not tell is None, and never taken for "nothing".
 """
@@ -17,6 +18,8 @@ from pathlib import Path
 
 from rla_client.code_files import DATA_ROOT_MARKS, DATABASE_FOLDERS, NEVER_FOLDERS, VENV_MARKS
 from rla_client.experiment.directories import DATA_FOLDER
+from rla_client.starting import DATA_FOLDER as DATABASE_FOLDER
+from rla_client.written_files import is_written, read_written
 
 GIT_TIMEOUT_S = 10.0  # a repository on a sleeping network disk must not hold up the training
 RECORD_MARKS = frozenset({"metadata.json", "variant.json"})  # of an experiment's folder
@@ -42,7 +45,7 @@ class Repository:
 
 
 def find_repository(folder: Path, outside: tuple[Path, ...]) -> Repository | None:
-    """The git repository around `folder`; what lies in the folders `outside` is no code."""
+    """The git repository that the code in `folder` is of; what lies in the folders `outside` is no code."""
     root = git(folder, "rev-parse", "--show-toplevel")
     if not root:
         return None
@@ -53,11 +56,19 @@ def find_repository(folder: Path, outside: tuple[Path, ...]) -> Repository | Non
     exclude = [":(top)", *(f":(exclude,top,literal){path}" for path in below)]
     changes = git(base, "status", "--porcelain", "--untracked-files=no", "--", *exclude)
     tracked = _names(git(base, "ls-files", "-z", "--cached", "--recurse-submodules"), below)
+    if _is_among_data(base, folder) and not _holds(tracked, os.path.relpath(folder, base)):
+        return None
     others = _names(git(base, "ls-files", "-z", "--others", "--exclude-standard", "--", *exclude), below)
     known: dict[str, bool] = {}
     untracked = None
     if others is not None:
-        untracked = frozenset(name for name in others if not in_no_code(base, os.path.dirname(name), known))
+        written = read_written((*outside, base / DATABASE_FOLDER))
+        untracked = frozenset(
+            name
+            for name in others
+            if not in_no_code(base, os.path.dirname(name), known)
+            and not ((noted := written.get(str(base / name))) and is_written(str(base / name), noted))
+        )
     dirty = True if changes or untracked else None if changes is None or untracked is None else False
     return Repository(base, commit.decode().strip() if commit else None, dirty, tracked, untracked)
 
@@ -66,7 +77,7 @@ def lost_repository(folder: Path) -> Path | None:
     """A folder at or above `folder` that is a repository by its look; for when git named none."""
     for above in (folder, *folder.parents):
         if (above / ".git").exists():
-            return above
+            return None if _is_among_data(above, folder) else above
     return None
 
 
@@ -99,6 +110,25 @@ def _is_data_root(folder: Path) -> bool:
     return all((folder / mark).is_dir() for mark in DATA_ROOT_MARKS)
 
 
+def _holds(names: frozenset[str] | None, folder: str) -> bool:
+    return any(name.startswith(f"{folder}/") for name in names or ())
+
+
+def _is_data(root: Path, folder: Path) -> bool:
+    return (
+        folder.parts[-len(DATA_FOLDER) :] == DATA_FOLDER
+        or _is_data_root(folder)
+        or (folder.parent == root and folder.name in DATABASE_FOLDERS and _is_data_root(root))
+        or all((folder / mark).exists() for mark in RECORD_MARKS)
+    )
+
+
+def _is_among_data(root: Path, folder: Path) -> bool:
+    """Whether a launcher's folder is or is in one of data. A virtual environment's commands are no data."""
+    above = (folder, *folder.parents) if folder != root and folder.is_relative_to(root) else ()
+    return any(_is_data(root, one) for one in above if one != root and one.is_relative_to(root))
+
+
 def in_no_code(root: Path, folder: str, known: dict[str, bool]) -> bool:
     """Whether a folder, relative to `root`, is or is in one that holds no code (see above)."""
     if folder in {"", "."}:
@@ -107,11 +137,8 @@ def in_no_code(root: Path, folder: str, known: dict[str, bool]) -> bool:
         here = root / folder
         own = (
             here.name in NEVER_FOLDERS
-            or here.parts[-len(DATA_FOLDER) :] == DATA_FOLDER
             or any((here / mark).exists() for mark in VENV_MARKS)
-            or _is_data_root(here)
-            or (here.parent == root and here.name in DATABASE_FOLDERS and _is_data_root(root))
-            or all((here / mark).exists() for mark in RECORD_MARKS)
+            or _is_data(root, here)
         )
         known[folder] = own or in_no_code(root, os.path.dirname(folder), known)
     return known[folder]

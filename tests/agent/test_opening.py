@@ -27,6 +27,14 @@ def test_what_a_client_writes_is_taken(fields: dict[str, Any]) -> None:
     assert (found.rows, found.time_step, found.abandoned) == (3, 7.0, "abandoned-2")
 
 
+def test_only_outputs_that_are_asked_for_need_a_place(fields: dict[str, Any]) -> None:
+    names = {"csv": "progress.json", "log": "run.json"}
+    assert check_opening({**fields, "sinks": ["csv"], "names": names}).names == names
+    for sinks, taken in ((["csv", "json"], names), ([], {"backup": "warn.txt"})):
+        with pytest.raises(RemoteProtocolError, match="no place"):
+            check_opening({**fields, "sinks": sinks, "names": taken})
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

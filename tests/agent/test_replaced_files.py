@@ -22,8 +22,11 @@ from rla_agent.sinks.jsonl import JsonEncoder
 from rla_agent.sinks.tensorboard import EventEncoder
 from rla_agent.sinks.text import TextEncoder
 from rla_agent.stream import Stream
+from rla_client.errors import RemoteProtocolError
 from rla_client.protocol import TextTarget
 from rla_client.spool import base_path, segment_numbers
+
+INF = float("inf")
 
 
 @pytest.fixture
@@ -146,6 +149,10 @@ def events() -> EventEncoder:
         (text, b"one\ntw", Whole(6, b"\n", {})),
         (events, events().head() + b"\0\0", Whole(len(events().head()), b"", {})),
         (events, b"no record", Whole(0, b"", {})),
+        (CsvEncoder, b'"' + b"x" * 200_000 + b'"\n1\n', Whole(0, b"", {})),
+        (CsvEncoder, b"a\n" + b"x" * 200_000, Whole(0, b"", {})),
+        (CsvEncoder, b'"' + b"x" * 200_000, Whole(0, b"", {"rows": 0, "columns": []})),
+        (JsonEncoder, b"[" * 200_000, Whole(0, b"", {})),
     ],
 )
 def test_whole_part(tmp_path: Path, new: Callable[[], Encoder], content: bytes, found: Whole) -> None:
@@ -217,6 +224,39 @@ def test_the_base_that_is_there_is_told_of_another_file(lone: LoneStream) -> Non
     with Side(lone) as side:
         write(lone, side, 1)
     assert seqs(lone) == [4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    "damaged", [{"control": {"rows": 0}, "outpuus": {}}, {"control": {}, "outputs": []}, {"outputs": {}}, 5]
+)
+def test_a_damaged_base_is_written_anew(lone: LoneStream, damaged: object) -> None:
+    with Side(lone) as side:
+        write(lone, side, 3)
+        (number,) = segment_numbers(lone.writer.folder)
+        base_path(lone.writer.folder, number).write_text(json.dumps(damaged))
+        (lone.root / "progress.csv").unlink()
+        notice_removal(lone, side)
+        write(lone, side, 2)
+        base = json.loads(base_path(lone.writer.folder, number).read_bytes())
+        assert set(base["outputs"]) == {output.name for output in side.stream.outputs}
+    lone.forget_database()
+    with Side(lone) as side:
+        write(lone, side, 1)
+    assert seqs(lone) == [4, 5, 6]
+    assert len((lone.root / "progress.json").read_text().splitlines()) == 7, "no row is lost or doubled"
+
+
+@pytest.mark.parametrize("known", [5, {"file": "progress.csv", "generation": INF}, {"file": "progress.csv"}])
+def test_a_base_that_makes_no_sense_of_an_output_ends_no_agent(lone: LoneStream, known: object) -> None:
+    with Side(lone) as side:
+        write(lone, side, 3)
+        (number,) = segment_numbers(lone.writer.folder)
+        base = json.loads(base_path(lone.writer.folder, number).read_bytes())
+        base["outputs"]["csv"] = known
+        base_path(lone.writer.folder, number).write_text(json.dumps(base))
+    lone.forget_database()
+    with pytest.raises(RemoteProtocolError, match="no sense of csv"):
+        Side(lone)
 
 
 def test_while_the_base_cannot_be_told_nothing_is_stored(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import shutil
 import subprocess
@@ -126,6 +127,32 @@ def test_a_root_that_was_deleted_is_not_waited_for(
     outbox.close("finished", "")
     wait_until(lambda: not os.listdir(agent.places.spool), what="the end of the stream")
     assert not (tmp_path / "db").exists()
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_run_that_ends_while_its_root_is_away_has_its_end_in_run_json(
+    agent: Any, open_run: OpenRun, tmp_path: Path, wait_until: Callable[..., Any], *, deleted: bool
+) -> None:
+    """The end alone changes no output."""
+    root = tmp_path / "db"
+    outbox = open_run(root)
+    put(outbox, *range(5))
+    assert outbox.flush(20)
+    wait_until((root / LOG / "run.json").exists, what="run.json")
+    if deleted:
+        delete(root)
+    else:
+        os.rename(root, tmp_path / "away")
+    outbox.close("finished", "")
+    if deleted:
+        wait_until(lambda: states(agent) == ["removed"], what="a removed run")
+    else:
+        wait_until(lambda: "is not here" in str(agent.status()["problems"]), what="a stream that waits")
+        assert os.listdir(agent.places.spool)
+        os.rename(tmp_path / "away", root)
+    wait_until(lambda: not os.listdir(agent.places.spool), what="the end of the stream")
+    if not deleted:
+        assert json.loads((root / LOG / "run.json").read_text())["state"] == "finished"
 
 
 def test_an_item_that_is_half_deleted_is_not_made_again(

@@ -130,6 +130,33 @@ def test_suffix_and_file_names(places: Places, tmp_path: Path) -> None:
         logger.configure(tmp_path, ("csv",), file_names={"csv": "../x.csv"})
 
 
+@pytest.mark.parametrize(
+    ("file_names", "words"),
+    [
+        ({"csv": "out.csv", "log": "out.csv"}, "the csv output and the log output cannot both be 'out.csv'"),
+        ({"csv": "log.txt"}, "the csv output and the log output cannot both be 'log.txt'"),
+        ({"log": "warn.txt"}, "the log output and the warn output cannot both be 'warn.txt'"),
+        ({"csv": "system.csv"}, "rla-agent itself writes .* 'system.csv': give one of them another name"),
+        ({"csv": "below/x.csv"}, "a file name without a folder"),
+    ],
+)
+def test_two_outputs_in_one_file_are_refused_at_once(
+    places: Places, tmp_path: Path, file_names: dict[str, str], words: str
+) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        logger.configure(tmp_path, ("csv", "log"), file_names=file_names)
+    assert openings(places) == []
+
+
+def test_names_of_outputs_that_are_not_asked_for_may_be_the_same(agent: Any, tmp_path: Path) -> None:
+    logger.configure(tmp_path, ("csv",), file_names={"csv": "log.txt", "json": "x", "log": "x"})
+    logger.logkvs({"v": 1})
+    logger.dumpkvs()
+    assert logger.flush(20)
+    assert agent.status()["problems"] == []
+    assert (tmp_path / "log.txt").read_text().startswith("time-step,")
+
+
 def test_callback_sees_each_dump(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
     logger.configure(tmp_path, ("csv",), log_callback_fn=seen.append)

@@ -48,6 +48,18 @@ def test_results_and_data_are_named_and_not_printed(
     assert len(lines) == 6
 
 
+def test_the_archive_of_a_launcher_is_no_code(folders: tuple[Path, Path]) -> None:
+    names = ("launch_archive.tar.xz", "launch_archive.tar", "launch_manifest.json")
+    for folder in folders:
+        for name in names:
+            (folder / name).write_text(str(folder))
+    diff = code_diff(*map(str, folders))
+    assert "+lr = 1" in diff
+    assert "launch_" not in diff
+    (folders[0] / "train.py").unlink()
+    assert not has_code(str(folders[0]))
+
+
 def test_odd_characters_in_sources_end_no_line(folders: tuple[Path, Path]) -> None:
     for number, folder in enumerate(folders):
         (folder / "train.py").write_text(f"page = 1\x0c\ntext = 'a\u2028b'\nlr = {number}")

@@ -14,6 +14,7 @@ import pytest
 from rla_client.experiment.launch_archive import restore
 from rla_client.experiment.repository import find_repository
 from rla_client.places import Places
+from rla_client.written_files import note_written
 
 IDENTITY = ("-c", "user.name=x", "-c", "user.email=x@y")
 LAUNCHER = """
@@ -213,6 +214,43 @@ def test_a_configuration_without_secrets_is_archived_and_a_broken_one_is_not(tmp
     (folder / "other" / "rla_config.yaml").write_text("REMOTE_SETTING: {password: geheim, nonsense: 1}\n")
     _, log_dir = launch(folder, tmp_path / "one")
     assert archived(log_dir) == CODE | {"rla_config.yaml"}
+
+
+def test_the_code_of_a_rerun_is_its_own_and_not_that_of_the_repository_around(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    copy = folder / "data" / "local" / "rerun" / "run" / "code"
+    project(copy, repository=False)
+    (copy / "helper.py").write_text("X = 7\n")
+    output, log_dir = launch(copy, tmp_path / "one")
+    assert "git tells nothing" not in output
+    assert githash(log_dir) is None
+    restore(log_dir, tmp_path / "restored")
+    assert (tmp_path / "restored" / "helper.py").read_text() == "X = 7\n"
+
+
+def test_commands_of_a_virtual_environment_and_tracked_launchers_are_the_repositorys(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    for name in (".venv/bin/train", ".venv/pyvenv.cfg", "log/x", "archive_tester/x", "code/train.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("")
+    assert find_repository(folder / ".venv" / "bin", ()) is not None
+    assert find_repository(folder / "code", ()) is None
+    git(folder, "add", "code/train.py")
+    assert find_repository(folder / "code", ()) is not None
+
+
+def test_what_rla_wrote_is_no_code(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    for name in ("log", "archive_tester"):
+        (folder / "data" / name).mkdir(parents=True)
+    for name in ("runs.csv", "plot.png"):
+        (folder / name).write_text("a result")
+        note_written(folder / "data", folder / name)
+    _, log_dir = launch(folder, tmp_path / "one")
+    assert githash(log_dir) == git(folder, "rev-parse", "HEAD")
+    assert archived(log_dir) == CODE
+    (folder / "plot.png").write_text("of somebody else")
+    assert find_repository(folder, ()).untracked == {"plot.png"}
 
 
 def test_files_that_are_too_large_are_named_in_the_warning(tmp_path: Path) -> None:
