@@ -9,6 +9,7 @@ ZeroMQ is imported when the first run opens: it is a third of what importing the
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from contextlib import suppress
@@ -30,6 +31,7 @@ FLUSH_ASK_AGAIN_S = 0.25
 LOOK_INTERVAL_S = 1.0  # at where the agent serves, while it does not take what is sent
 SEND_QUEUE_MESSAGES = 64
 REFUSED_PAUSE_S = 0.010  # a refused send costs 2.3 us; at most a hundred a second
+CONTEXT_DESCRIPTORS = 16  # ZeroMQ's threads take seven, and end the process where they get none
 PENDING_MAX_BYTES = 1 << 20  # of a message; beyond, the agent reads the file, which is as fast
 
 _inherited: list[object] = []  # sockets of the parent: never closed, never collected, in the child
@@ -58,11 +60,15 @@ class Messenger:
 
     def send(self, header: dict[str, Any], body: bytes) -> bool:
         """Send segment bytes without waiting; False if they were refused."""
-        import zmq  # noqa: PLC0415 - not at import of the package
-
+        try:
+            import zmq  # noqa: PLC0415 - not at import of the package
+        except (ImportError, OSError):  # no descriptors left to read it by
+            return False
         try:
             socket = self._socket or self._connect()
             socket.send(encode_message(MessageKind.DATA, header, body), zmq.NOBLOCK)
+        except OSError:  # there are too few descriptors for a socket
+            return False
         except zmq.ZMQError:
             self._follow_agent()
             return False
@@ -79,9 +85,7 @@ class Messenger:
             self._socket = None
 
     def _connect(self) -> zmq.Socket[bytes]:
-        import zmq  # noqa: PLC0415 - not at import of the package
-
-        self._context = self._context or zmq.Context()
+        self._context = self._context or _new_context()
         self._path = self._places.data_socket
         self._socket = _dealer(self._context, self._path)
         self._warn_of_older_agent()
@@ -174,9 +178,10 @@ class Messenger:
         Returns:
             False when that did not happen in time, or no agent runs and none may be started.
         """
-        import zmq  # noqa: PLC0415 - not at import of the package
-
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        try:
+            context = _new_context()
+        except (ImportError, OSError):  # too few descriptors
+            return False
         socket = _dealer(context, self._places.data_socket)
         try:
             return self._ask_until(socket, header, deadline)
@@ -207,6 +212,25 @@ def _wait_ms(deadline: float | None) -> int:
     """Milliseconds until it is time to ask again, 0 when the deadline has passed."""
     left = FLUSH_ASK_AGAIN_S if deadline is None else min(deadline - time.monotonic(), FLUSH_ASK_AGAIN_S)
     return max(0, math.ceil(1000.0 * left))
+
+
+def _new_context() -> zmq.Context[zmq.Socket[bytes]]:
+    """A context, where there are descriptors for it.
+
+    Raises:
+        OSError: there are too few.
+    """
+    import zmq  # noqa: PLC0415 - not at import of the package
+
+    taken: list[int] = []
+    try:
+        for _ in range(CONTEXT_DESCRIPTORS):
+            taken.append(os.eventfd(0))  # noqa: PERF401 - to be closed wherever it ends
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    return context
 
 
 def _dealer(context: zmq.Context[zmq.Socket[bytes]], path: Path) -> zmq.Socket[bytes]:

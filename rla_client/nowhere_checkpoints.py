@@ -1,9 +1,10 @@
 """Checkpoints of a process that stores nothing (RLA_MODE=disabled, ranks above 0).
 
-`save` keeps the newest content of each name in a file of the temporary item, so that a
-`load_checkpoint()` after it works as ever; the file goes with the process. Beyond MAX_KEPT_BYTES, and
-where the disk has no room, nothing is kept. A rank above 0 of a resumed run also reads the
-checkpoint that rank 0 went on from; it never writes there.
+`save` keeps the newest content of each name in a temporary file, so that a `load_checkpoint()` after
+it works as ever. The file has no name any more once it is written: it goes with the process, also with
+one that torchrun kills because another rank failed. Beyond MAX_KEPT_BYTES, and where the disk has no
+room, nothing is kept. A rank above 0 of a resumed run also reads the checkpoint that rank 0 went on
+from; it never writes there.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ class NowhereCheckpoints:
         self.seen: SeenCheckpoint | None = None
         self._folder = folder
         self._why = why
-        self._kept: dict[str, tuple[int, Path | str]] = {}  # a text says why it is not there
+        self._kept: dict[str, tuple[int, int | str]] = {}  # a descriptor, or why it is not there
+
+    def __del__(self) -> None:
+        for _step, kept in self._kept.values():
+            _close(kept)
 
     def save(self, content: object, name: str, time_step: int) -> None:
         """Keep the content instead of the former one of this name.
@@ -69,12 +74,12 @@ class NowhereCheckpoints:
             stamp = Stamp(os.urandom(8).hex(), 0, "", name, time_step, {})
             try:
                 write_checkpoint(content, path, stamp)
-                self._kept[name] = time_step, path
-            except NotWrittenError as error:
+                self._kept[name] = time_step, os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                os.unlink(path)
+            except (NotWrittenError, OSError) as error:
                 self._kept[name] = time_step, str(error)
-        if former is not None and isinstance(former[1], Path):
-            with suppress(OSError):
-                os.unlink(former[1])
+        if former is not None:
+            _close(former[1])
 
     def load(self, name: str, index: int | None) -> tuple[int, Any]:
         """What was kept last under a name, else the checkpoint that was seen at the start.
@@ -85,8 +90,8 @@ class NowhereCheckpoints:
         from rla_client.checkpoint_files import find_checkpoint, load_file  # noqa: PLC0415 - rarely needed
 
         step, kept = self._kept.get(name, (None, None))
-        if step is not None and index in {None, step} and isinstance(kept, Path):
-            return step, load_file(kept, trust=True)
+        if step is not None and index in {None, step} and isinstance(kept, int):
+            return step, load_file(Path(f"/proc/self/fd/{kept}"), trust=True)
         seen = self.seen
         asked = seen is not None and (index == seen.time_step or (index is None and step is None))
         if seen is not None and seen.name == name and asked:
@@ -101,3 +106,9 @@ class NowhereCheckpoints:
             f"itself, and {there}"
         )
         raise NoCheckpointError(message)
+
+
+def _close(kept: int | str) -> None:
+    if isinstance(kept, int):
+        with suppress(OSError):
+            os.close(kept)

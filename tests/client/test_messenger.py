@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -144,3 +146,32 @@ def test_a_flush_does_not_wait_for_an_agent_that_may_not_come(
     messenger = Messenger(places, autostart=False, config_path=None)
     assert not messenger.await_flushed({"s": "nobody"}, time.monotonic() + 600)
     assert time.monotonic() - began < 60
+
+
+FEW_DESCRIPTORS = """
+import os, resource, sys, time
+from rla_client.messenger import Messenger
+from rla_client.places import find_places
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+taken = []
+try:
+    while True:
+        taken.append(os.dup(0))
+except OSError:
+    pass
+for free in range(24):
+    messenger = Messenger(find_places(), autostart=False, config_path=None)
+    assert messenger.send({"s": "nobody", "n": 1, "o": 0}, b"") is False
+    assert messenger.await_flushed({"s": "nobody", "n": 1, "o": 0, "m": False}, time.monotonic()) is False
+    messenger.close()
+    os.close(taken.pop())
+print("alive")
+"""
+
+
+def test_a_process_with_few_descriptors_is_neither_ended_nor_interrupted(places: Places) -> None:
+    del places
+    done = subprocess.run(
+        [sys.executable, "-c", FEW_DESCRIPTORS], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr

@@ -61,14 +61,15 @@ if start == 0:
 
 
 def launch(script: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Two ranks under torchrun."""
+    """Two ranks under torchrun, their temporary files beside the script."""
+    (script.parent / "tmp").mkdir(exist_ok=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port)]
     return subprocess.run(
         [sys.executable, *command, script, *map(str, arguments)], capture_output=True, text=True, check=False,
-        timeout=180, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=180, env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(script.parent / "tmp")},
     )  # fmt: skip
 
 
