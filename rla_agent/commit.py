@@ -18,7 +18,7 @@ from concurrent.futures import Executor
 
 from rla_agent.gone_on import EPOCH, RUN_FILE, newer_than, read_run_file
 from rla_agent.open_files import OpenFiles
-from rla_agent.opening import ItemGoneError, StreamOpening, open_folder, same_root
+from rla_agent.opening import ItemGoneError, StreamOpening, open_folder, root_is_away, same_root
 from rla_agent.output import Output
 from rla_agent.recovery import renew_base
 from rla_agent.runs import RunRecord, RunState
@@ -195,7 +195,7 @@ def _look_for_roots(dirty: Iterable[Stream]) -> None:
     The end of a run changes no output, so none would notice that its run.json cannot be written.
     """
     for stream in dirty:
-        if stream.writer_gone and stream.outputs and not same_root(stream.opening):
+        if stream.writer_gone and stream.outputs and root_is_away(stream.opening):
             stream.removed = True
 
 

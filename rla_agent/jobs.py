@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla_agent.opening import StreamOpening, same_root
+from rla_agent.opening import StreamOpening, root_is_away
 from rla_agent.state import AgentDatabase, Changes, JobRow
 from rla_agent.stream import Stream
 from rla_client.errors import RlaError
@@ -172,7 +172,7 @@ def _must_be_looked_at(stream: Stream) -> bool:
 
     A checkpoint changes no output, so no commit would have noticed that the data root is away.
     """
-    if not stream.outputs or same_root(stream.opening):
+    if not stream.outputs or not root_is_away(stream.opening):
         return False
     stream.removed = stream.dirty = True
     return True

@@ -271,6 +271,18 @@ def item_is_there(opening: StreamOpening) -> bool:
     return same_root(opening)
 
 
+def root_is_away(opening: StreamOpening) -> bool:
+    """Whether an item is missed because all of its data root is not there, or another one.
+
+    One whose folder is found is not away: a file system that was mounted anew may have another device number.
+    """
+    try:
+        os.close(open_folder(opening.root, opening.folders["log"]))
+    except OSError:
+        return not same_root(opening)
+    return False
+
+
 def boot_time() -> float:
     """When this machine booted, Unix seconds; 0 when that cannot be found out."""
     try:

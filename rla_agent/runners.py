@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_agent.jobs import JobContext, JobKind, RetryLaterError
-from rla_agent.opening import open_folder, same_root, why_parked
+from rla_agent.opening import open_folder, root_is_away, why_parked
 from rla_agent.sinks.checkpoint import retain, run_checkpoint
 from rla_agent.sinks.figure import RENDER_JOBS, parse_figure, run_figure
 from rla_agent.sinks.files import Outcome, parse_code, run_code
@@ -64,7 +64,7 @@ def _wait_for_root(context: JobContext) -> None:
     Raises:
         RetryLaterError: the data root is not there.
     """
-    if not context.removed and not same_root(context.opening):
+    if not context.removed and root_is_away(context.opening):
         raise RetryLaterError(why_parked(context.opening.root))
 
 

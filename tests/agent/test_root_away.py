@@ -22,6 +22,7 @@ from crash.oracle import event_records
 from rla_agent.following import follow, new_run_record
 from rla_agent.ingest import Position
 from rla_agent.jobs import JobContext, JobDesk, JobKind, RetryLaterError, run_job
+from rla_agent.opening import root_is_away, same_root
 from rla_agent.root_away import waits_for_root
 from rla_agent.runners import KINDS
 from rla_agent.state import Changes, JobRow
@@ -264,6 +265,15 @@ def test_a_job_that_meets_no_root_has_its_stream_wait(tmp_path: Path) -> None:
         desk.start({stream.name: stream})
         pool.submit(int).result()
         assert done == [False]
+
+
+def test_a_root_that_was_mounted_anew_is_not_away(tmp_path: Path) -> None:
+    lone = LoneStream(tmp_path)
+    opening = replace(Stream(lone.writer.name, lone.writer.folder).opening, root_device=1, opened=time.time())
+    assert not same_root(opening)
+    assert not root_is_away(opening)
+    lone.root.rename(tmp_path / "away")
+    assert root_is_away(opening)
 
 
 def test_a_root_that_goes_while_a_job_runs_costs_no_checkpoint(tmp_path: Path) -> None:
