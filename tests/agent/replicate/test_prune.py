@@ -7,7 +7,6 @@ import os
 import shutil
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +14,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from replication_lab import ITEM, Node, Sshd, free_port, random_bytes, tree, wait_same, wait_until
+from prune_lab import STEPS, fill, make_settled, prune, wait_clean
+from replication_lab import ITEM, Node, Sshd, free_port, tree, wait_same, wait_until
 
 from rla_agent.replicate import replication_status
 from rla_agent.replicate.cli import verify_database
@@ -29,44 +29,7 @@ from rla_client.config import load_config
 from rla_client.database.fsck import find_faults
 from rla_client.pruned import PRUNED_FOLDER, pruned_below, pruned_files, read_note
 
-STEPS = (10, 20, 30)
 OLD = Rules(older_than_s=1.0)
-
-
-def fill(node: Node, item: str = ITEM, state: str = "finished", size: int = 60_000) -> Path:
-    """A run with three checkpoints, two figures and rows, last written an hour ago."""
-    folder = node.item("checkpoint", item)
-    for step in STEPS:
-        (folder / f"checkpoint_{step}.pt").write_bytes(random_bytes(size, step))
-    (folder / "replay.npz").write_bytes(random_bytes(size, 5))
-    results = node.item("results", item)
-    for step in STEPS[:2]:
-        (results / f"{step}-figure.png").write_bytes(random_bytes(size, step + 1))
-    log = node.run(item, state)
-    (log / "progress.csv").write_text("a,time-step\n" + "".join(f"{n},{n}\n" for n in range(2000)))
-    (log / "parameter.json").write_text("{}")
-    hour_ago = time.time() - 3600
-    for kind in (folder, results):
-        for path in kind.iterdir():
-            os.utime(path, (hour_ago, hour_ago))
-    return folder
-
-
-def make_settled(node: Node) -> None:
-    """As if everything had been sent ten minutes ago."""
-    with closing(sqlite3.connect(node.state / "replicate" / "ledger.db", timeout=10)) as db:
-        db.execute("UPDATE files SET sent_at = sent_at - 600")
-        db.commit()
-
-
-def wait_clean(node: Node) -> None:
-    """Until nothing waits any more."""
-
-    def idle() -> bool:
-        targets = replication_status(node.state)["targets"]
-        return bool(targets) and not any(kind["files"] for kind in targets[0]["backlog"].values())
-
-    wait_until(idle, 20, "an empty backlog")
 
 
 @pytest.fixture
@@ -80,17 +43,6 @@ def sent(node: Node, master: Sshd) -> Node:
     node.stop()
     make_settled(node)
     return node
-
-
-def prune(node: Node, *words: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*prefix, sys.executable, "-m", "rla_agent", "prune", *words],
-        env={**os.environ, "RLA_STATE_DIR": str(node.state), "HOME": str(node.folder)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
 
 
 @pytest.fixture
