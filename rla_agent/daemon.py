@@ -48,9 +48,10 @@ from rla_agent.start_up import (
 )
 from rla_agent.state import AgentDatabase
 from rla_agent.status import ENDED_SHOWN, Facts, RateMeter, build_status
+from rla_agent.stopping import stop_volumes
 from rla_agent.unreadable import Unreadable
 from rla_agent.volume import Volume
-from rla_agent.volume_items import Adopt, Data, Flush, stop_volumes
+from rla_agent.volume_items import Adopt, Data, Flush
 from rla_agent.wire import Wire
 from rla_client.config import AgentConfig
 from rla_client.errors import AgentRunningError, ConfigError, PlaceError

@@ -14,19 +14,11 @@ from typing import Any
 
 from rla_agent.continuation import Continuation, check_continuation
 from rla_client.errors import ArgumentError, RemoteProtocolError
-from rla_client.layout import TAKEN_NAMES, check_relative
+from rla_client.layout import ALWAYS_OUTPUTS, OUTPUT_NAMES, TAKEN_NAMES, check_relative
 
 SINKS = ("csv", "json", "log", "tensorboard")
 MAX_TIME_S = 1 << 37  # the year 6325: every date library takes it
 MAX_PID = 1 << 31
-OUTPUT_NAMES = {
-    "csv": "progress.csv",
-    "json": "progress.json",
-    "log": "log.txt",
-    "warn": "warn.txt",
-    "backup": "backup.txt",
-}
-ALWAYS = ("warn", "backup")  # outputs that no stream has to ask for
 MAX_NAME_BYTES = 255
 MAX_WHOLE = 1 << 64  # inodes and device numbers have 64 bits
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -89,7 +81,7 @@ def check_opening(fields: dict[str, Any]) -> StreamOpening:
         if label:
             _name(label)
         sinks = frozenset(name for name in fields["sinks"] if name in SINKS)
-        _check_places({*sinks, *ALWAYS}, names, label)
+        _check_places({*sinks, *ALWAYS_OUTPUTS}, names, label)
         root = str(fields["root"])
         if not os.path.isabs(root) or "\0" in root or "log" not in folders:
             message = f"data root {root!r} is not an absolute path, or there is no log folder"

@@ -39,6 +39,14 @@ LOG_NAME_FORMAT_VERSION = "v1"
 # 255 bytes is the limit of ext4, xfs and APFS; the rest is room for `.json.tmp-xxxxxxxx`.
 MAX_INDEX_NAME_BYTES = 230
 MAX_COMPONENT_BYTES = 255
+OUTPUT_NAMES = {
+    "csv": "progress.csv",
+    "json": "progress.json",
+    "log": "log.txt",
+    "warn": "warn.txt",
+    "backup": "backup.txt",
+}
+ALWAYS_OUTPUTS = ("warn", "backup")  # that every stream has, asked for or not
 TAKEN_NAMES = ("tb", "run.json", "system.csv")  # of a log folder, by what is no output of a chosen name
 RECORD_DATE_FORMAT = "%Y/%m/%d/%H-%M-%S-%f"
 

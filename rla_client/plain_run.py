@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from rla_client.errors import ArgumentError
+from rla_client.layout import OUTPUT_NAMES
 from rla_client.nowhere import Nowhere
 from rla_client.recording import SINKS, Logger, Row
-from rla_client.run import OUTPUT_NAMES, Run, disabled, make_opening, open_run, rank
+from rla_client.run import Run, disabled, make_opening, open_run, rank
 
 
 def open_plain_run(

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.autostart import shares_our_life
 from rla_client.errors import ArgumentError
 from rla_client.last_words import active_traceback, traceback_text
-from rla_client.layout import TAKEN_NAMES, check_relative
+from rla_client.layout import ALWAYS_OUTPUTS, OUTPUT_NAMES, TAKEN_NAMES, check_relative
 from rla_client.outbox import Outbox
 from rla_client.places import find_places
 from rla_client.protocol import FrameKind, pack
@@ -45,14 +45,6 @@ MODE_VARIABLE = "RLA_MODE"
 MODES = ("", "online", "offline", "disabled")
 LAUNCH_VARIABLE = "RLA_LAUNCH"  # set by `rla-agent run`: which runs its command opened
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
-OUTPUT_NAMES = {
-    "csv": "progress.csv",
-    "json": "progress.json",
-    "log": "log.txt",
-    "warn": "warn.txt",
-    "backup": "backup.txt",
-}
-ALWAYS = ("warn", "backup")  # outputs that every stream has
 
 _open_runs: list[Run] = []
 _failure: list[tuple[str, str]] = []  # reason, traceback
@@ -228,7 +220,7 @@ def _check_names(sinks: Iterable[str], names: Mapping[str, str]) -> None:
             raise ArgumentError(message)
     owners = dict.fromkeys(TAKEN_NAMES, "what rla-agent itself writes there")
     for output, usual in OUTPUT_NAMES.items():
-        if output not in sinks and output not in ALWAYS:
+        if output not in sinks and output not in ALWAYS_OUTPUTS:
             continue
         name = names.get(output, usual)
         other = owners.setdefault(name, f"the {output} output")

@@ -12,8 +12,9 @@ import pytest
 from crash.lone import LoneStream
 
 import rla_agent.adopting as module
+from rla_agent.stopping import stop_volumes
 from rla_agent.volume import Volume
-from rla_agent.volume_items import Adopt, Flush, Stop, stop_volumes
+from rla_agent.volume_items import Adopt, Flush, Stop
 from rla_client.config import AgentConfig
 from rla_client.errors import RemoteProtocolError
 from rla_client.places import Places
