@@ -313,6 +313,9 @@ def verify_database(
         RlaError: the ledger knows nothing of this database, or the master cannot be reached.
     """
     target = settings.target(config, registry.folder(state))
+    nothing = f"nothing of {data_root} was sent to {target.name} from here"
+    if not ledger_path(state).exists():  # sqlite3 would make an empty one
+        raise RlaError(nothing)
     db = sqlite3.connect(ledger_path(state), timeout=30.0)
     try:
         root = os.fsencode(os.path.abspath(data_root))
@@ -320,7 +323,7 @@ def verify_database(
             "SELECT id FROM databases WHERE root = ? AND target = ?", (root, target.name)
         ).fetchone()
         if row is None:
-            raise RlaError(f"nothing of {data_root} was sent to {target.name} from here")
+            raise RlaError(nothing)
         session = target.open()
         try:
             count, faults = verifying.verify_ledger(session, db, int(row[0]), sizes=sizes, sample=sample)

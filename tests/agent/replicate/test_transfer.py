@@ -21,7 +21,7 @@ from rla_agent.replicate.sums import parse
 from rla_agent.replicate.target import DeniedError, FullError, LinkError, RemoteStat, TransientError, Upload
 from rla_agent.replicate.transfer import Selection, Tally, fetch, pull
 from rla_client.config import load_config
-from rla_client.errors import ArgumentError, UnsafeNameError
+from rla_client.errors import ArgumentError, RlaError, UnsafeNameError
 
 OTHER = "other/2026/11/22/09-30-01-000002_10.0.0.5_&lr=0.01"
 
@@ -251,6 +251,16 @@ def test_pull_checks_what_came_of_an_ended_run(node: Node, master: Sshd, tmp_pat
     assert tally.files == len(items_only(tree(master.root))) - refused
     known = parse(sums.read_bytes(), f"log/{ITEM}")
     assert known.keys() == {path for path in tree(node.root) if not path.endswith("SHA256SUMS")}
+
+
+def test_verify_where_nothing_was_sent_yet_says_so(tmp_path: Path) -> None:
+    (tmp_path / "rla_config.yaml").write_text(
+        "SEND_LOG_FILE: true\n"
+        "REMOTE_SETTING: {ftp_server: 127.0.0.1, username: x, remote_data_root: /tmp/x}\n"
+    )
+    with pytest.raises(RlaError, match=r"nothing of .* was sent to .* from here"):
+        verify_database(tmp_path / "state", load_config(tmp_path / "rla_config.yaml"), tmp_path / "data")
+    assert not list(tmp_path.rglob("ledger.db"))
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.soak)])
