@@ -100,7 +100,13 @@ def test_a_run_that_was_known_is_marked(
     """Without an agent, its database is told too: the next agent does not show the run as live."""
     agent = new_agent().start()
     process = train(tmp_path / "data", wait=True)
-    wait_until(lambda: agent.status()["runs"])
+    wait_until(  # until a commit: only then the database knows of it
+        lambda: any(
+            stream["durable"] != [0, 0]
+            for volume in agent.status()["volumes"]
+            for stream in volume["streams"]
+        )
+    )
     agent.kill()
     places.stopped_marker.touch()
     process.kill()
