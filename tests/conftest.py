@@ -14,10 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 import pytest
+from waiting import DEADLINE_S, TIME_FACTOR, wait_until
 
 from rla_client.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 
@@ -26,8 +27,7 @@ pytest_plugins = ["progress"]
 # started in the background of a script, we would inherit an ignored Ctrl-C, and so would our children
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-DEADLINE_S = 20.0 * float(os.environ.get("RLA_TEST_TIME_FACTOR", "1"))
-POLL_S = 0.01
+ENDING_S = 3.0
 MARKER_VARIABLE = "RLA_TEST_MARKER"  # lets the teardown find each process that came of a test
 RLA_VARIABLES = (
     "RLA_RUN",
@@ -42,20 +42,6 @@ RLA_VARIABLES = (
     "PMI_RANK",
     "MV2_COMM_WORLD_RANK",
 )
-
-Found = TypeVar("Found")
-
-
-def wait_until(condition: Callable[[], Found], deadline_s: float = DEADLINE_S, *, what: str = "") -> Found:
-    """Poll `condition` until its result is true, and return that; fail after `deadline_s` seconds."""
-    end = time.monotonic() + deadline_s
-    while True:
-        found = condition()
-        if found:
-            return found
-        if time.monotonic() > end:
-            pytest.fail(f"{what or getattr(condition, '__name__', 'condition')}: not within {deadline_s} s")
-        time.sleep(POLL_S)
 
 
 @pytest.fixture(name="wait_until")
@@ -78,7 +64,9 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Places]:
     threads = _threads()
     descriptors = _descriptors()
     yield found
-    left = [process for process in _processes_of(runtime.name) if process.is_running()]
+    end = time.monotonic() + ENDING_S * TIME_FACTOR  # what watches for its parent's end gets time to see it
+    while (left := _processes_of(runtime.name)) and time.monotonic() < end:
+        time.sleep(0.05)
     told = [_describe(process) for process in left]
     for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -138,7 +126,7 @@ class Agent:
             [sys.executable, "-m", "rla_agent", *arguments],
             capture_output=True,
             text=True,
-            timeout=timeout_s,
+            timeout=timeout_s * TIME_FACTOR,
             check=False,
         )
 
@@ -167,7 +155,7 @@ class Agent:
             process.send_signal(signal.SIGCONT)  # a stopped process would not see SIGTERM
             process.send_signal(number)
         try:
-            return process.wait(deadline_s)
+            return process.wait(deadline_s * TIME_FACTOR)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

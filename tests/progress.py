@@ -70,5 +70,9 @@ class Progress:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the plugin in the process that owns the terminal: xdist's workers have no reporter."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if os.environ.get(PROGRESS_VARIABLE) == "1" and reporter is not None:
+    if (
+        os.environ.get(PROGRESS_VARIABLE) == "1"
+        and reporter is not None
+        and not hasattr(config, "workerinput")
+    ):
         config.pluginmanager.register(Progress(reporter), "rla-progress")

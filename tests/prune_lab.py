@@ -10,7 +10,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from replication_lab import ITEM, Node, random_bytes, wait_until
+from replication_lab import ITEM, Node, random_bytes
+from waiting import wait_until
 
 from rla_agent.replicate import replication_status
 

@@ -47,7 +47,7 @@ for line in sys.stdin:
         Path(exp_manager.tmp_data_dir, "scratch.txt").write_text("scratch")
         print(exp_manager.flush(20, media=True), flush=True)
     elif word == "sync":
-        print(exp_manager.sync_log_file(wait=count == "wait", timeout=20), flush=True)
+        print(exp_manager.sync_log_file(wait=count == "wait", timeout=60), flush=True)
     else:
         break
 """

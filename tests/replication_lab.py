@@ -13,12 +13,12 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from waiting import wait_until
 
 SSHD = "/usr/sbin/sshd"
 ITEM = "task/2026/11/21/09-30-01-000001_10.0.0.5_&lr=0.001"
@@ -26,18 +26,6 @@ HOST = "node-a"
 missing_sshd = (
     "" if os.access(SSHD, os.X_OK) and shutil.which("ssh-keygen") else "OpenSSH's sshd is not installed"
 )
-
-
-def wait_until(condition: Callable[[], Any], timeout_s: float = 30.0, what: str = "the condition") -> Any:
-    """Poll until `condition()` is true; its value."""
-    end = time.monotonic() + timeout_s
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > end:
-            raise AssertionError(f"{what} did not come true within {timeout_s} s")
-        time.sleep(0.02)
 
 
 def free_port() -> int:
@@ -218,7 +206,7 @@ class Node:
     def stop(self) -> int:
         assert self.process is not None
         self.process.terminate()
-        code = self.process.wait(20)
+        code = self.process.wait(60)
         self.process = None
         return code
 

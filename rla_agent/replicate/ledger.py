@@ -34,6 +34,7 @@ from rla_client.layout import FOLDER_KINDS
 CLEAN, DIRTY, PARKED, GONE, BURIED, PRUNED = range(6)
 STATE_NAMES: Final = ("clean", "waiting", "parked", "gone here", "deleted", "on the master alone")
 VERSION: Final = 1
+OPEN_WAIT_S: Final = 10.0  # for whoever holds the file
 MAX_ATTEMPTS: Final = 8  # remembered tries of one file whose outcome is unknown
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -72,6 +73,8 @@ class Ledger:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             self._db = _open(path)
+        except sqlite3.OperationalError:
+            raise  # held by somebody, no space: no reason to begin it anew
         except sqlite3.DatabaseError:
             for suffix in ("", "-wal", "-shm"):
                 if os.path.exists(f"{path}{suffix}"):
@@ -372,7 +375,17 @@ class Ledger:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, isolation_level=None, timeout=10.0)
+    if not path.exists():  # others read it at any time: it gets its name when its tables are there
+        new = path.with_name(f"{path.name}.new")
+        for left in (new, path.with_name(f"{new.name}-wal"), path.with_name(f"{new.name}-shm")):
+            left.unlink(missing_ok=True)
+        _set_up(new).close()
+        new.replace(path)
+    return _set_up(path)
+
+
+def _set_up(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None, timeout=OPEN_WAIT_S)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
     db.execute("PRAGMA cache_size = -16000")

@@ -173,7 +173,7 @@ def trash_entries(data_root: Path) -> list[TrashEntry]:
             moves = tuple((str(old), str(new)) for old, new in entry["moves"])
             total = sum(item_bytes(Item("", "", "", (str(data_root / new),)))[0] for _, new in moves)
             found.append(TrashEntry(name, float(entry["created"]), moves, total))
-    return found
+    return sorted(found, key=lambda one: (one.created, one.name))
 
 
 def restore_trash(data_root: Path, name: str, only: Sequence[Move] | None = None) -> int:

@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from waiting import wait_until
 
 from rla_agent.control import ask_status, start_detached, stop_agent
 from rla_agent.lock import read_holder
@@ -59,7 +60,7 @@ def test_the_background_agent_is_on_its_own(ended: Places, tmp_path: Path) -> No
     os.environ["RLA_TEST_SECRET"] = "x"
     try:
         assert start_agent(ended)
-        wait_for(lambda: agent_alive(ended) and "pid" in read_holder(ended))
+        wait_until(lambda: agent_alive(ended) and "pid" in read_holder(ended))
         process = process_of(ended)
         paths = {file.path for file in process.open_files()}
         assert str(tmp_path / "held") not in paths
@@ -73,13 +74,6 @@ def test_the_background_agent_is_on_its_own(ended: Places, tmp_path: Path) -> No
     finally:
         os.close(held)
         del os.environ["RLA_TEST_SECRET"]
-
-
-def wait_for(condition: Callable[[], object], deadline_s: float = 15.0) -> None:
-    end = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def clients(root: Path, count: int) -> list[subprocess.Popen[str]]:
@@ -123,17 +117,17 @@ def test_an_idle_agent_ends_and_misses_nobody(ended: Places, tmp_path: Path) -> 
     config = tmp_path / "rla_config.yaml"
     config.write_text("AGENT:\n  idle_exit_s: 1\n")
     assert start_agent(ended, config)
-    wait_for(lambda: agent_alive(ended))
+    wait_until(lambda: agent_alive(ended))
     (client,) = clients(tmp_path / "data", 1)
     assert client.stdout is not None
     assert "rla: this run lies in" in client.stdout.readline() or client.stdout.readline()
     pid = read_holder(ended)["pid"]
     time_of_idleness = time.monotonic() + 2.0
-    wait_for(lambda: time.monotonic() > time_of_idleness or not agent_alive(ended))
+    wait_until(lambda: time.monotonic() > time_of_idleness or not agent_alive(ended))
     assert agent_alive(ended), "an open stream is work"
-    client.communicate("\n", timeout=20)
-    wait_for(lambda: not agent_alive(ended))
-    wait_for(lambda: not psutil.pid_exists(pid))
+    client.communicate("\n", timeout=60)
+    wait_until(lambda: not agent_alive(ended))
+    wait_until(lambda: not psutil.pid_exists(pid))
     assert list(ended.spool.iterdir()) == []
 
 
@@ -183,7 +177,7 @@ def test_clients_of_other_environments_find_the_sockets(
     monkeypatch.setenv("RLA_RUNTIME_DIR", str(tmp_path / "elsewhere"))
     assert ask_status(agent.places)["agent"]["pid"] == agent.pid
     (client,) = clients(tmp_path / "data", 1)
-    assert "True" in client.communicate("\n", timeout=30)[0]
+    assert "True" in client.communicate("\n", timeout=60)[0]
 
 
 def test_units_serve_the_default_places_only(

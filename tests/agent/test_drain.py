@@ -44,7 +44,7 @@ def train(root: Path, *, wait: bool = False) -> tuple[subprocess.Popen[str], Pat
     assert process.stdout is not None
     log = next(line.strip() for line in process.stdout if line.startswith("/"))
     if not wait:
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     return process, Path(log)
 
 

@@ -37,7 +37,7 @@ def train(root: Path, *, wait: bool = False) -> subprocess.Popen[str]:
     assert process.stdout is not None
     assert any(line == "up\n" for line in process.stdout)
     if not wait:
-        process.communicate("\n", timeout=20)
+        process.communicate("\n", timeout=60)
     return process
 
 

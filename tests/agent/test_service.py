@@ -141,7 +141,7 @@ def test_a_service_takes_over_from_an_autostarted_agent(
             capture_output=True,
             text=True,
             check=False,
-            timeout=20,
+            timeout=60,
         )
         assert second.returncode == 3, "a service never ends another service"
     finally:

@@ -180,7 +180,7 @@ def test_ctrl_c_in_the_loop(trainer: Trainer, wait_until: Callable[..., Any]) ->
         if "looping" in line:
             break
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     assert wait_until(trainer.state)["reason"].startswith("KeyboardInterrupt")
 
 

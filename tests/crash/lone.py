@@ -111,7 +111,7 @@ class Side:
 
     def read_all(self) -> None:
         """Take in everything, in all outputs."""
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while not self.stream.at_end:
             self.stream.read_more(self.files)
             for output in self.stream.outputs:
@@ -129,7 +129,7 @@ class Side:
 
     def settle(self) -> None:
         """Take in everything and commit, as often as it takes until all of it is durable."""
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while not (self.stream.at_end and self.stream.all_durable == self.stream.position):
             self.stream.read_more(self.files)
             self.begin()

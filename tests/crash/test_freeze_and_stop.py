@@ -145,7 +145,7 @@ def test_second_agent_names_the_holder(bare_agent: BareAgent, wait_until: Callab
     assert bare_agent.process is not None
     for command in (["rla_agent.daemon"], ["rla_agent", "start"]):
         second = subprocess.run(
-            [sys.executable, "-m", *command], capture_output=True, text=True, timeout=30, check=False
+            [sys.executable, "-m", *command], capture_output=True, text=True, timeout=60, check=False
         )
         assert second.returncode == 3, second.stderr
         assert str(bare_agent.process.pid) in second.stderr, second.stderr

@@ -19,7 +19,8 @@ import pytest
 from crash.conftest import BareAgent
 from crash.hostile import FOLDERS, MARK, Sandbox, frames_with, hostile_names, opening, some, write_frames
 from crash.lone import LoneStream, Side
-from replication_lab import Node, Sshd, missing_sshd, tree, wait_until
+from replication_lab import Node, Sshd, missing_sshd, tree
+from waiting import wait_until
 
 from rla_agent.item_files import keep_new_files
 from rla_agent.replicate import register

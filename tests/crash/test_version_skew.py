@@ -93,7 +93,7 @@ class Client:
         return flushed
 
     def end(self) -> None:
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=60)
 
     @property
     def errors(self) -> str:

@@ -47,7 +47,7 @@ for step in range(start + 1, int(until) + 1):
     if step % 10 == 0:
         exp_manager.save_checkpoint({'weights': weights}, related_variable={'seen': step})
     if step == int(kill_at):
-        exp_manager.sync_log_file(wait=True, timeout=30)
+        exp_manager.sync_log_file(wait=True, timeout=60)
         os.kill(os.getpid(), signal.SIGKILL)
 exp_manager.flush(20, media=True)
 print(exp_manager.log_dir)

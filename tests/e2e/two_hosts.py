@@ -25,7 +25,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY)]
 
 import yaml
-from replication_lab import Sshd, tree, wait_until
+from replication_lab import Sshd, tree
+from waiting import wait_until
 
 MASTER, NODE = "10.77.0.1", "10.77.0.2"
 EXAMPLE = REPOSITORY / "examples" / "ppo_cartpole.py"

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from replication_lab import ITEM, Node, Sshd, noted, random_bytes, same_trees, tree, wait_until
+from replication_lab import ITEM, Node, Sshd, noted, random_bytes, same_trees, tree
+from waiting import wait_until
 
 from rla_agent.replicate import Announcer, register, registry, replication_status
 from rla_agent.replicate.connect import Login, resolve_login

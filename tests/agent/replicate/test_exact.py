@@ -21,9 +21,9 @@ from replication_lab import (
     same_trees,
     sent_files,
     tree,
-    wait_until,
     written,
 )
+from waiting import wait_until
 
 from rla_agent.replicate import Announcer, replication_status
 

@@ -20,9 +20,9 @@ from replication_lab import (
     random_bytes,
     same_trees,
     tree,
-    wait_until,
     written,
 )
+from waiting import wait_until
 
 from rla_agent.replicate import Announcer, replication_status
 
@@ -66,7 +66,7 @@ def test_a_partial_file_is_gone_on_with_and_never_left(
     def both_wait() -> bool:
         return bool(replication_status(node.state)["targets"][0]["backlog"]["checkpoint"]["files"] == 2)
 
-    wait_until(both_wait, 10, "the other one being seen, too")
+    wait_until(both_wait, 10, what="the other one being seen, too")
     node.kill()
     proxy.bytes_per_s = 0
     node.start()
@@ -123,7 +123,7 @@ def test_the_server_goes_and_comes_back(node: Node, master: Sshd) -> None:
         targets = replication_status(node.state)["targets"]
         return bool(targets) and targets[0].get("health") == "retrying" and bool(targets[0]["reason"])
 
-    wait_until(retrying, 30, "status saying that it is retrying")
+    wait_until(retrying, 30, what="status saying that it is retrying")
     assert replication_status(node.state)["targets"][0]["backlog"]["results"]["files"] == 1
     master.start()
     wait_until(lambda: same_trees(node, master.root), 60, "the master's tree being equal")
@@ -142,7 +142,7 @@ def test_a_full_master(node: Node, master: Sshd) -> None:
             targets = replication_status(node.state)["targets"]
             return bool(targets) and "full" in targets[0].get("reason", "")
 
-        wait_until(full, 30, "status saying that the master is full")
+        wait_until(full, 30, what="status saying that the master is full")
         assert not list(master.root.rglob("checkpoint*.pt"))
         subprocess.run(["mount", "-o", "remount,size=60m", str(master.root)], check=True)
         with (log / "progress.csv").open("a") as file:

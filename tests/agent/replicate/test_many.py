@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from replication_lab import ITEM, Node, Sshd, items_only, tree, wait_until
+from replication_lab import ITEM, Node, Sshd, items_only, tree
+from waiting import wait_until
 
 from rla_agent.replicate import fleet
 from rla_agent.replicate.folder import FolderSession

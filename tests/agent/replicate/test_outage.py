@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from replication_lab import Node, Sshd, same_trees, wait_until
+from replication_lab import Node, Sshd, same_trees
+from waiting import wait_until
 
 from rla_agent.doctor import Finding
 from rla_agent.replicate import replication_status

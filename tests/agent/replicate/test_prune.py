@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from prune_lab import STEPS, fill, make_settled, prune, wait_clean
-from replication_lab import ITEM, Node, Sshd, free_port, tree, wait_same, wait_until
+from replication_lab import ITEM, Node, Sshd, free_port, tree, wait_same
+from waiting import wait_until
 
 from rla_agent.replicate import replication_status
 from rla_agent.replicate.cli import verify_database
@@ -199,7 +200,7 @@ def test_a_master_whose_root_is_the_data_root(make_node: Callable[..., Node], tm
         return names <= {name for (name,) in found}
 
     node.start()
-    wait_until(taken_over, 20, "checkpoints that are thought to be there")
+    wait_until(taken_over, 20, what="checkpoints that are thought to be there")
     node.stop()
     make_settled(node)
     for words in ((), ("--sizes",)):

@@ -28,9 +28,9 @@ from replication_lab import (
     same_trees,
     tree,
     wait_same,
-    wait_until,
     written,
 )
+from waiting import wait_until
 
 from rla_agent.replicate import registry, replication_status
 
@@ -263,7 +263,7 @@ def test_a_black_hole_of_a_minute(
         targets = replication_status(node.state)["targets"]
         return bool(targets) and targets[0].get("health") == "retrying"
 
-    wait_until(noticed, 60, "the dead peer being noticed")
+    wait_until(noticed, 60, what="the dead peer being noticed")
     took = time.monotonic() - began
     print(f"noticed after {took:.1f} s")  # noqa: T201 - figures of a soak
     wait_until(lambda: time.monotonic() - began > HOLE_S, HOLE_S + 10)

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from replication_lab import ITEM, Node, Sshd, finished_item, tree, wait_same, wait_until
+from replication_lab import ITEM, Node, Sshd, finished_item, tree, wait_same
+from waiting import wait_until
 
 from rla_agent.replicate import master_trash, registry, replication_status, tombstones
 from rla_agent.replicate.cli import verify_database
@@ -81,7 +82,7 @@ def looked_at_everything(node: Node, master: Sshd) -> None:
         (target,) = replication_status(node.state)["targets"]
         return not any(kind["files"] for kind in target["backlog"].values())
 
-    wait_until(idle, 20, "an empty backlog")
+    wait_until(idle, 20, what="an empty backlog")
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ import os
 import random
 import shutil
 import socket
-import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 from faulty_link import Proxy
-from replication_lab import ITEM, Node, Sshd, items_only, random_bytes, same_trees, tree, wait_until
+from replication_lab import ITEM, Node, Sshd, items_only, random_bytes, same_trees, tree
+from waiting import wait_until
 
 from rla_agent.replicate import register, replication_status, settings, transfer
 from rla_agent.replicate.cli import verify_database
@@ -308,20 +308,6 @@ def test_verify_finds_every_fault_and_mends_it(node: Node, master: Sshd, count: 
 def _equal(node: Node, master: Sshd) -> bool:
     there = {path: digest for path, digest in tree(master.root).items() if ".kept-" not in path}
     return there == tree(node.root)
-
-
-def test_a_damaged_ledger_is_set_aside(tmp_path: Path) -> None:
-    from rla_agent.replicate.ledger import Ledger
-
-    path = tmp_path / "ledger.db"
-    path.write_bytes(b"no database at all" * 1000)
-    ledger = Ledger(path)
-    ledger.set_meta("x", 1)
-    ledger.close()
-    assert (tmp_path / "ledger.db.damaged").exists()
-    db = sqlite3.connect(path)
-    assert db.execute("SELECT value FROM meta WHERE name = 'x'").fetchone() == (1,)
-    db.close()
 
 
 def test_what_is_newer_here_or_of_a_run_of_this_machine_stays(

@@ -57,7 +57,7 @@ def test_torch_training_killed_and_resumed_has_the_same_weights(tmp_path: Path) 
         if "epoch #2 | EpochTime" in line:
             break
     killed.kill()
-    killed.communicate(timeout=20)
+    killed.communicate(timeout=60)
     first, second = sorted((tmp_path / "data" / "local" / "experiment").iterdir())
     assert commands.resume(second) == 0
     settle(first)

@@ -144,7 +144,7 @@ def test_a_folder_is_used_by_one_process_at_a_time(tmp_path: Path) -> None:
     finally:
         for pid in pids:
             os.killpg(pid, 9)
-        first.communicate(timeout=20)
+        first.communicate(timeout=60)
         third.stdout.close()
     assert [row["who"] for row in rows(tmp_path / "same")] == ["one", "three"]
 

@@ -41,7 +41,7 @@ def kill_at(path: Path, epoch: int) -> None:
         if f"epoch #{epoch} | EpochTime" in line:
             break
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
 
 
 def events(folder: Path) -> list[tuple[int, dict[str, float]]]:
@@ -168,7 +168,7 @@ def test_killed_twice_and_resumed_from_an_early_epoch(tmp_path: Path) -> None:
         if "epoch #6 | EpochTime" in line:
             break
     os.killpg(resuming.pid, 9)
-    resuming.communicate(timeout=20)
+    resuming.communicate(timeout=60)
     with pytest.raises(FileNotFoundError):
         commands.resume(folder, 11)
     assert commands.resume(folder, "first") == 0
@@ -197,7 +197,7 @@ def test_only_the_wanted_one_of_several_runs_is_resumed(tmp_path: Path) -> None:
         if seen == 2:
             break
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     base = tmp_path / "sweep" / "data" / "local" / "experiment"
     second = base / "search_seed=2_epoch_s=0.05"
     assert sorted(entry.name for entry in base.iterdir()) == ["search_seed=1_epoch_s=0.0", second.name]
@@ -221,7 +221,7 @@ def test_a_live_run_is_not_resumed(tmp_path: Path) -> None:
             commands.resume(only(tmp_path / "live"))
     finally:
         process.kill()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
 
 
 def test_code_comes_back_and_a_rerun_repeats_the_curve(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_killed_at_any_moment_and_resumed_until_it_ends(tmp_path: Path, layout: 
             process.kill()
         else:
             os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
         (log,) = (found.parent for found in project.rglob("variant.json"))
         program = (
             f"from rla_client.experiment import commands; raise SystemExit(commands.resume({str(log)!r}))"

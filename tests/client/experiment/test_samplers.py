@@ -175,7 +175,7 @@ def test_no_worker_outlives_the_trainer(tmp_path: Path, wait_until: Callable[...
     assert len(pids) == 2
     wait_until(lambda: all(psutil.Process(pid).cpu_times().user > 0.5 for pid in pids), 30)
     os.kill(trainer.pid, number)
-    trainer.communicate(timeout=20)
+    trainer.communicate(timeout=60)
     assert trainer.returncode == -number
     wait_until(lambda: not any(psutil.pid_exists(pid) and _runs(pid) for pid in pids), 10)
 

@@ -1,0 +1,63 @@
+"""The ledger's file: whole for whoever reads it, begun anew only where it is no database any more."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rla_agent.replicate import ledger as ledger_module
+from rla_agent.replicate import replication_status
+from rla_agent.replicate.ledger import Ledger, ledger_path
+
+
+def test_a_damaged_ledger_is_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    path.write_bytes(b"no database at all" * 1000)
+    ledger = Ledger(path)
+    ledger.set_meta("x", 1)
+    ledger.close()
+    assert (tmp_path / "ledger.db.damaged").exists()
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT value FROM meta WHERE name = 'x'").fetchone() == (1,)
+
+
+def test_one_that_somebody_holds_is_not_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "OPEN_WAIT_S", 0.1)
+    path = tmp_path / "ledger.db"
+    Ledger(path).close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            Ledger(path)
+    assert sorted(left.name for left in tmp_path.iterdir() if "damaged" in left.name) == []
+
+
+def test_who_looks_while_it_begins_sees_no_half_of_it(tmp_path: Path) -> None:
+    """`status` said that it cannot be read: no such table."""
+    path, ended, errors = ledger_path(tmp_path), threading.Event(), set()
+
+    def look() -> None:
+        while not ended.is_set():
+            errors.add(replication_status(tmp_path).get("error", ""))
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    for _ in range(30):
+        Ledger(path).close()
+        path.unlink()
+    ended.set()
+    looker.join()
+    assert errors == {""}
+
+
+def test_what_a_killed_begin_left_is_no_part_of_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with closing(sqlite3.connect(tmp_path / "ledger.db.new", isolation_level=None)) as left:
+        left.execute("PRAGMA journal_mode = WAL")
+        left.execute("CREATE TABLE meta(other)")
+        Ledger(path).close()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["ledger.db"]

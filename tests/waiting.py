@@ -1,0 +1,37 @@
+"""Waiting for what other processes do: polled, with a deadline that a slow shared machine keeps too.
+
+A deadline only ends a test that would fail anyway; none of them is a promise about speed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+TIME_FACTOR: Final = float(os.environ.get("RLA_TEST_TIME_FACTOR", "3"))
+"""All deadlines times this: such as 1 to see a hang sooner, 10 under an emulator."""
+DEADLINE_S: Final = 20.0
+POLL_S: Final = 0.01
+
+Found = TypeVar("Found")
+
+
+def wait_until(condition: Callable[[], Found], deadline_s: float = DEADLINE_S, what: str = "") -> Found:
+    """Poll `condition` until its result is true, and return that.
+
+    Raises:
+        AssertionError: it was not within `deadline_s` seconds (of a machine of its own, see `TIME_FACTOR`).
+    """
+    patience_s = deadline_s * TIME_FACTOR
+    end = time.monotonic() + patience_s
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > end:
+            name = what or getattr(condition, "__name__", "condition")
+            message = f"{name}: not within {patience_s} s"
+            raise AssertionError(message)
+        time.sleep(POLL_S)
