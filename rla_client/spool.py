@@ -239,15 +239,15 @@ class SegmentWriter:
             self._next_segment()
         if after >= 0 and self.frames != after:
             return
-        before = self.size
+        before = self.frames
         self.unsettled = True
         try:
             written = os.write(self._descriptor, frame)
         except OSError as error:
             message = f"cannot write to the spool {self.folder}: {error.strerror or error}"
             raise SpoolError(message) from error
-        if written == length and self.size == before:
-            self.size = before + length
+        if written == length and self.frames == before:
+            self.size += length
             self.rows += is_row
             self.frames += 1
             self.unsettled = False
@@ -272,12 +272,27 @@ class SegmentWriter:
             self._settle()
 
     def _settle(self) -> None:
-        if self._next is not None:
-            self._next_segment()
+        while self.unsettled:
+            if self._next is not None:
+                self._next_segment()
+            before = (self.number, self.frames)
+            tail, end, frames, rows = self._measure()
+            if self.number != before[0] or self.frames != before[1]:
+                continue  # a handler's records came between, and counted what was measured
+            self.size += end
+            self.rows += rows
+            self.frames += frames
+            self.unsettled = tail > end
+            if tail > end:
+                self._cut()
+                return
+
+    def _measure(self) -> tuple[int, int, int, int]:
+        """Bytes beyond `size`; of these in whole frames, their number, and how many are rows."""
+        end = frames = rows = 0
         try:
             real = os.fstat(self._descriptor).st_size
             tail = os.pread(self._descriptor, real - self.size, self.size) if real > self.size else b""
-            end = rows = frames = 0
             for frame in iter_frames(tail):
                 end = frame.end
                 frames += 1
@@ -285,13 +300,7 @@ class SegmentWriter:
         except OSError as error:
             message = f"cannot mend the spool {self.folder}: {error.strerror or error}"
             raise SpoolError(message) from error
-        torn = len(tail) > end
-        self.size += end
-        self.rows += rows
-        self.frames += frames
-        self.unsettled = torn
-        if torn:
-            self._cut()
+        return len(tail), end, frames, rows
 
     def _cut(self) -> None:
         """Undo a short write; where that is refused, leave the torn tail behind in its segment."""

@@ -355,3 +355,30 @@ def test_a_stream_that_cannot_begin_for_want_of_descriptors_is_refused_and_remov
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split() == ["refused", "refused", "begun"]
     assert len(list(tmp_path.iterdir())) == 1, "of those refused nothing is left"
+
+
+@pytest.mark.parametrize("step", [False, True])
+def test_a_record_that_comes_between_while_the_file_is_measured_is_counted_once(
+    writer: SegmentWriter, monkeypatch: pytest.MonkeyPatch, step: bool
+) -> None:
+    """As from a signal handler: `size` was too large from then on, and the agent could take a row twice."""
+    if step:
+        monkeypatch.setattr(spool_module, "SEGMENT_MAX_BYTES", writer.size + 2 * len(row(0)))
+    writer.append(row(0), 1)
+    os.write(writer._descriptor, row(1))  # an append that an exception ended before it was counted
+    writer.unsettled = True
+    measured = iter_frames
+    came = []
+
+    def interrupted(tail: bytes) -> object:
+        if not came:
+            came.append(True)
+            writer.append(row(2), 1)
+        return measured(tail)
+
+    monkeypatch.setattr(spool_module, "iter_frames", interrupted)
+    writer.append(row(3), 1)
+    assert rows_in(writer.folder) == payloads(0, 1, 2, 3)
+    assert (writer.rows, writer.frames) == (4, 4)
+    assert writer.size == segment_path(writer.folder, writer.number).stat().st_size
+    assert not writer.unsettled
