@@ -19,7 +19,9 @@ from rla_agent.stream import Stream
 from rla_agent.volume_items import Adopt
 from rla_client.errors import RlaError
 
-NO_SENSE = (RlaError, csv.Error, ValueError, LookupError, TypeError)  # of what its files and base say
+NO_SENSE = (  # of what its files and base say
+    RlaError, csv.Error, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError,
+)  # fmt: skip
 
 _log = logging.getLogger("rla_agent.adopting")
 

@@ -184,16 +184,19 @@ class ConfigReader:
             except OSError as error:
                 self._failed(config, error.strerror or str(error))
             except Exception as error:  # noqa: BLE001 - the top of a thread; others are to be read too
-                _log.exception("cannot read %s", config)
-                self._failed(config, f"{type(error).__name__}: {error}")
+                if self._failed(config, f"{type(error).__name__}: {error}"):
+                    _log.exception("cannot read %s", config)
             else:
                 self._keep(config, found)
 
-    def _failed(self, config: str, why: str) -> None:
+    def _failed(self, config: str, why: str) -> bool:
+        """Have it tried again later; whether the reason is another one than before."""
         with self._lock:
             asked = self._asked[config]
+            is_news = asked.failed != why
             asked.begun, asked.failed, asked.retry_at = None, why, time.monotonic() + RETRY_S
             asked.done.set()
+        return is_news
 
     def _keep(self, config: str, found: Reading) -> None:
         with self._lock:

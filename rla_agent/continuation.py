@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
+from rla_agent.frame_numbers import number, whole
 from rla_client.errors import ArgumentError, RemoteProtocolError
 from rla_client.layout import check_relative
 
@@ -42,28 +42,12 @@ def check_continuation(raw: Any) -> Continuation | None:  # noqa: ANN401 - forei
     try:
         rows, step, event = raw.get("rows"), raw.get("time_step"), raw.get("event_file")
         return Continuation(
-            None if rows is None else _count(rows),
-            None if step is None else _number(step),
+            None if rows is None else whole(rows, MAX_COUNT),
+            None if step is None else number(step),
             None if event is None else check_relative(str(event))[0],
-            _count(raw.get("event_size", 0)),
+            whole(raw.get("event_size", 0), MAX_COUNT),
             check_relative(str(raw.get("abandoned", "abandoned-1")))[0],
         )
     except (TypeError, ValueError, OverflowError, AttributeError, ArgumentError) as error:
         message = f"continuation is not what a client writes: {error}"
         raise RemoteProtocolError(message) from error
-
-
-def _count(raw: Any) -> int:  # noqa: ANN401 - foreign data
-    count = int(raw)
-    if 0 <= count < MAX_COUNT:
-        return count
-    message = f"{count!r:.40} is no count"
-    raise ValueError(message)
-
-
-def _number(raw: Any) -> float:  # noqa: ANN401 - foreign data
-    number = float(raw)
-    if not math.isnan(number):
-        return number
-    message = f"{raw!r:.40} is no number"
-    raise ValueError(message)

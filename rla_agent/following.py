@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-from rla_agent.opening import MAX_TIME_S
+from rla_agent.frame_numbers import MAX_TIME_S
 from rla_agent.runs import RunEvent, RunRecord
 from rla_agent.stream import Stream
 

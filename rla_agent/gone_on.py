@@ -32,7 +32,7 @@ _log = logging.getLogger("rla_agent.gone_on")
 
 def read_run_file(folder: int) -> dict[str, Any]:
     """run.json in an open folder; empty without a readable one."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RecursionError):
         descriptor = os.open(RUN_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         with os.fdopen(descriptor, "rb") as file:
             content = json.loads(file.read(MAX_RUN_FILE_BYTES))

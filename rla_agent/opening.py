@@ -6,21 +6,19 @@ and every file is opened component by component from the data root without follo
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rla_agent.continuation import Continuation, check_continuation
+from rla_agent.frame_numbers import moment, whole
 from rla_client.errors import ArgumentError, RemoteProtocolError
 from rla_client.layout import ALWAYS_OUTPUTS, OUTPUT_NAMES, TAKEN_NAMES, check_relative
 
 SINKS = ("csv", "json", "log", "tensorboard")
-MAX_TIME_S = 1 << 37  # the year 6325: every date library takes it
 MAX_PID = 1 << 31
 MAX_NAME_BYTES = 255
-MAX_WHOLE = 1 << 64  # inodes and device numbers have 64 bits
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -91,11 +89,11 @@ def check_opening(fields: dict[str, Any]) -> StreamOpening:
             config = None
         return StreamOpening(
             run=_name(fields["run"]),
-            epoch=_whole(fields["epoch"]),
-            opened=_moment(fields["opened"]),
+            epoch=whole(fields["epoch"]),
+            opened=moment(fields["opened"]),
             root=root,
-            root_device=_whole(fields["root_device"]),
-            root_inode=_whole(fields["root_inode"]),
+            root_device=whole(fields["root_device"]),
+            root_inode=whole(fields["root_inode"]),
             folders=folders,
             sinks=sinks,
             names=names,
@@ -103,37 +101,21 @@ def check_opening(fields: dict[str, Any]) -> StreamOpening:
             index=str(fields.get("index", "")),
             primary=bool(fields["primary"]),
             label=label,
-            pid=_whole(fields["pid"], MAX_PID),
+            pid=whole(fields["pid"], MAX_PID),
             host=str(fields["host"]),
             user=str(fields["user"]),
             python=str(fields["python"]),
             client=str(fields["client"]),
             config=None if config is None else str(config),
             offline=bool(fields.get("offline", False)),
-            rows=_whole(fields["rows"]),
-            lost=_whole(fields["lost"]),
+            rows=whole(fields["rows"]),
+            lost=whole(fields["lost"]),
             continues=check_continuation(fields.get("continues")),
             raw=fields,
         )
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError, ArgumentError) as error:
         message = f"opening frame is not what a client writes: {error!r}"
         raise RemoteProtocolError(message) from error
-
-
-def _whole(raw: Any, limit: int = MAX_WHOLE) -> int:  # noqa: ANN401 - foreign data
-    number = int(raw)
-    if 0 <= number < limit:
-        return number
-    message = f"{number!r:.40} is not from 0 to {limit - 1}"
-    raise ValueError(message)
-
-
-def _moment(raw: Any) -> float:  # noqa: ANN401 - foreign data
-    moment = float(raw)
-    if math.isfinite(moment) and 0 <= moment < MAX_TIME_S:
-        return moment
-    message = f"{moment!r} is no moment in Unix seconds"
-    raise ValueError(message)
 
 
 def _folder(path: object) -> str:

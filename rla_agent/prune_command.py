@@ -18,6 +18,7 @@ from rla_agent.replicate.prune import Done, Plan, Pruner
 from rla_agent.replicate.prune_plan import MAX_AT_ONCE, PRUNABLE, Rules
 from rla_agent.replicate.report import shown_target, size_text
 from rla_agent.replicate.retention import rules_of
+from rla_client.config import load_config
 from rla_client.errors import ArgumentError, RlaError
 from rla_client.places import find_places
 from rla_client.textformat import printable
@@ -132,7 +133,7 @@ def _databases(state: Path, data_root: Path | None, asked: Rules | None) -> Iter
     for entry in registry.entries(state):
         if wanted is not None and os.path.realpath(entry.data_root) != wanted:
             continue
-        config = settings.read(entry)
+        config = load_config(entry.config)
         if settings.wanted(entry, config):
             target = settings.target(config, registry.folder(state))
             yield _Chosen(entry.data_root, target, asked or _configured(config, entry.data_root))

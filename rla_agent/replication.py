@@ -120,7 +120,7 @@ class Replication:
 
     def _arrived(self, data_root: str, item: str, answer: Callable[[bool | None], None]) -> None:
         try:
-            answer(arrived(self._places.state, data_root, item, socket.gethostname()))
+            answer(arrived(self._places.state, data_root, item, socket.gethostname(), self._reader))
         except Exception:  # noqa: BLE001 - the top of a thread; whoever asks must get an answer
             _log.exception("cannot tell whether %s is on the master", item)
             answer(False)

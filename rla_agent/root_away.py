@@ -14,12 +14,14 @@ from contextlib import suppress
 from rla_agent.open_files import OpenFiles
 from rla_agent.opening import item_is_there, same_root, why_parked
 from rla_agent.stream import Stream
+from rla_agent.widening import Widener
 
 
-def waits_for_root(stream: Stream, files: OpenFiles) -> bool:
+def waits_for_root(stream: Stream, files: OpenFiles, widener: Widener) -> bool:
     """Whether a stream whose item seemed removed now waits for its data root instead.
 
-    Its descriptors are closed: an unmounted file system is gone only when the last one is.
+    Its descriptors are closed: an unmounted file system is gone only when the last one is. Its rewrites are
+    forgotten: with the root back the outputs are other ones (`recovery`).
     """
     if not stream.removed or not stream.outputs:
         return False
@@ -30,7 +32,7 @@ def waits_for_root(stream: Stream, files: OpenFiles) -> bool:
     stream.root_away = True
     stream.parked = why_parked(opening.root)
     for output in stream.outputs:
-        files.close(output)
+        widener.forget(output, files)
     return True
 
 

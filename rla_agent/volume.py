@@ -294,7 +294,7 @@ class Volume(threading.Thread):
         while more and (more := stream.read_more(self.files)) and time.monotonic() < until:
             pass
         self._serve_outputs(stream)
-        if waits_for_root(stream, self.files):
+        if waits_for_root(stream, self.files, self._widener):
             return False
         keep_new_files(stream, self.faults, time.monotonic())
         if stream.removed and stream.outputs:
@@ -334,7 +334,7 @@ class Volume(threading.Thread):
         dirty = [
             stream
             for stream in self.streams.values()
-            if stream.dirty and not (waits_for_root(stream, self.files) or stream.parked)
+            if stream.dirty and not (waits_for_root(stream, self.files, self._widener) or stream.parked)
         ]
         everything = began >= self._next_full_commit or self._stopping is not None
         if everything:

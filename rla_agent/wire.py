@@ -26,7 +26,8 @@ from rla_client.protocol import (
 )
 
 BACKLOG = 4096  # clients that may connect at the same moment
-RECEIVE_QUEUE = 1000
+RECEIVE_QUEUE = 64  # of one client; beyond, its messages are refused and its file is read
+ZERO_COPY_RECV = 10  # of zmq.h; pyzmq has no name for it
 MAX_OLDER_PEERS = 10_000  # whose version is remembered; a peer beyond asks again and is remembered then
 ANSWERS_MAX = 100_000  # a flush is asked again, so an answer may be dropped
 
@@ -44,6 +45,8 @@ class Wire:
         self.newer = 0
         self._older: dict[bytes, int] = {}  # peer → version, of those that do not speak ours
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        with suppress(zmq.ZMQError):  # a message that waits would keep the 8 KiB that it was read into
+            self._context.set(ZERO_COPY_RECV, 0)
         self._data = self._router(str(places.data_socket))
         self._control = self._router(str(places.control_socket))
         self._answers: deque[tuple[zmq.Socket[bytes], bytes, bytes]] = deque(maxlen=ANSWERS_MAX)

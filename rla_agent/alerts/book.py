@@ -92,15 +92,15 @@ class Book:
 
     def take_late(self) -> bool:
         """Take up what could not be read in time and was read since; whether there was any. Never waits."""
-        before = len(self._unread)
+        taken = False
         for config in list(self._unread):
             with self._lock:
                 page = self._pages.get(config)
             if page is None:
                 self._unread.discard(config)
             else:
-                self._take_new(config, page)
-        return len(self._unread) < before
+                taken |= self._take_new(config, page)
+        return taken
 
     @property
     def configs(self) -> list[str]:
@@ -156,10 +156,12 @@ class Book:
         with self._lock:
             return list(self._pages.items())
 
-    def _take_new(self, config: str, page: Page) -> None:
+    def _take_new(self, config: str, page: Page) -> bool:
         found = self._reader.known(config)
-        if found is not None and (page.unread or found.changed != page.changed):
-            self._take(config, found)
+        if found is None or not (page.unread or found.changed != page.changed):
+            return False
+        self._take(config, found)
+        return True
 
     def _take(self, config: str, found: Reading | None) -> Page:
         with self._lock:

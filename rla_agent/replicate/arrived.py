@@ -11,10 +11,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from rla_agent.config_reader import ConfigReader
 from rla_agent.replicate import registry, settings
 from rla_agent.replicate.ledger import CLEAN, ledger_path
 from rla_agent.replicate.scan import Folder, Scanner
-from rla_client.errors import RlaError
 
 _STATES = (
     "SELECT name, state, ino, size, mtime_ns, ctime_ns, acked FROM files WHERE folder = "
@@ -22,7 +22,7 @@ _STATES = (
 )
 
 
-def arrived(state: Path, data_root: str, item: str, host: str) -> bool | None:
+def arrived(state: Path, data_root: str, item: str, host: str, reader: ConfigReader) -> bool | None:
     """Whether every file of an item that is in scope is on its master, as it is now.
 
     Args:
@@ -30,6 +30,7 @@ def arrived(state: Path, data_root: str, item: str, host: str) -> bool | None:
         data_root: absolute.
         item: `table/YYYY/MM/DD/name`.
         host: this machine's name in run.json.
+        reader: of the databases' configurations; one that cannot be read now is a no.
 
     Returns:
         None where the item is not replicated at all.
@@ -38,14 +39,16 @@ def arrived(state: Path, data_root: str, item: str, host: str) -> bool | None:
     for entry in registry.entries(state):
         if entry.data_root != os.path.abspath(data_root) or item in entry.off:
             continue
-        try:
-            config = settings.read(entry)
-            if not settings.wanted(entry, config):
-                continue
-            name = settings.target(config, state / "replicate").name
-            scanner = Scanner(os.fsencode(entry.data_root), settings.scope(entry, config, host))
-        except RlaError:
+        reading = reader.reading(entry.config)
+        if reading is None:
+            return False
+        config = reading.config
+        if config is None:
             return None
+        if not settings.wanted(entry, config):
+            continue
+        name = settings.target(config, state / "replicate").name
+        scanner = Scanner(os.fsencode(entry.data_root), settings.scope(entry, config, host))
         if not _all_there(ledger_path(state), scanner, item, name):
             return False
         found = True

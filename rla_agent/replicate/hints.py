@@ -47,7 +47,7 @@ def parse(message: bytes) -> Hint:
         )
         files = tuple(os.fsencode(path) for path in found.get("files", ()))
         now = tuple(os.fsencode(path) for path in found.get("now", ()))
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return Hint()
     return Hint(outputs, files, now)
 

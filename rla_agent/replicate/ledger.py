@@ -32,7 +32,6 @@ from rla_agent.replicate.tombstones import bury
 from rla_client.layout import FOLDER_KINDS
 
 CLEAN, DIRTY, PARKED, GONE, BURIED, PRUNED = range(6)
-STATE_NAMES: Final = ("clean", "waiting", "parked", "gone here", "deleted", "on the master alone")
 VERSION: Final = 1
 OPEN_WAIT_S: Final = 10.0  # for whoever holds the file
 MAX_ATTEMPTS: Final = 8  # remembered tries of one file whose outcome is unknown

@@ -29,6 +29,7 @@ _CHECKPOINT: Final = re.compile(r"(.+)[_-](-?[0-9]{1,19})\.pt", re.DOTALL)
 
 # why a file stays, as the command says it
 LIVE: Final = "of a run that has not ended"
+OTHER_KIND: Final = "of a kind that always stays"
 OTHER_NAME: Final = "not named NAME_STEP.pt"
 SMALL: Final = f"smaller than {MIN_FILE_BYTES >> 10} KiB"
 NEWEST: Final = "newest of its run and name"
@@ -79,13 +80,10 @@ class Candidate:
         return self.record.local
 
 
-def may_go(kind: str, name: str, size: int) -> bool:
-    """Whether a file is of a sort that can be taken away and fetched back."""
-    return kind in PRUNABLE and not unfit(kind, name, size)
-
-
 def unfit(kind: str, name: str, size: int) -> str:
-    """Why a file of a kind that is pruned stays whatever the rules; empty where nothing keeps it."""
+    """Why a file cannot be taken away and fetched back, whatever the rules; empty where it can."""
+    if kind not in PRUNABLE:
+        return OTHER_KIND
     if kind == CHECKPOINT and _CHECKPOINT.fullmatch(name) is None:
         return OTHER_NAME
     return SMALL if size < MIN_FILE_BYTES else ""

@@ -286,7 +286,7 @@ def _read_run(path: bytes, stamp: tuple[int, int]) -> Run | None:
     try:
         with open(path, "rb") as file:
             found = json.loads(file.read(MAX_RUN_JSON_BYTES))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(found, dict):
         return None

@@ -18,7 +18,7 @@ from rla_agent.replicate.folder import FolderSession
 from rla_agent.replicate.scan import Scope
 from rla_agent.replicate.sftp import open_sftp
 from rla_agent.replicate.target import BlockedError, Session
-from rla_client.config import Config, load_config
+from rla_client.config import Config
 
 if TYPE_CHECKING:
     from rla_agent.replicate.registry import Entry
@@ -43,15 +43,6 @@ class Target:
     connections: int
     rate: int
     retention: str
-
-
-def read(entry: Entry) -> Config:
-    """The config of a database.
-
-    Raises:
-        ConfigError: it cannot be read or has faults.
-    """
-    return load_config(entry.config)
 
 
 def scope(entry: Entry, config: Config, host: str) -> Scope:

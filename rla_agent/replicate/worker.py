@@ -4,6 +4,9 @@ One thread decides: it reads the registry, takes hints, looks at files a slice a
 work to the links' threads and writes the ledger. It ends on SIGTERM, SIGINT, or when its parent is
 gone (`--parent PID`). One worker per state folder: a lock file is held for life. It talks to nobody
 but the targets and never unpickles.
+
+Configurations are read beside that thread (`config_reader`): one on a file server that hangs holds up its own
+database, and one that was read before goes on as it said.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from rla_agent.config_reader import ConfigReader, Reading
 from rla_agent.replicate import registry, report, settings
 from rla_agent.replicate.database import Database
 from rla_agent.replicate.hints import Committed, Hint, Listener
@@ -35,7 +39,7 @@ from rla_agent.replicate.retention import Kept, Retention
 from rla_agent.replicate.scan import Scanner
 from rla_agent.replicate.watch import Watch
 from rla_agent.start_up import OneLine
-from rla_client.errors import AgentRunningError, RlaError
+from rla_client.errors import AgentRunningError, ConfigError, RlaError
 
 if TYPE_CHECKING:
     from rla_client.config import Config
@@ -54,10 +58,10 @@ log = logging.getLogger("rla_agent.replicate")
 
 @dataclass
 class Served:
-    """A database being replicated, and from what it was set up."""
+    """A database being replicated, and from what it was set up: `changed` as in `Reading`."""
 
     entry: registry.Entry
-    stamp: tuple[int, int]
+    changed: int
     database: Database
     target: settings.Target
     outage: Outage
@@ -83,6 +87,7 @@ class Worker:
         self._wake_out.setblocking(False)
         self._served: dict[tuple[str, str], Served] = {}
         self._problems: dict[str, str] = {}
+        self._configs = ConfigReader()
         self._watch = Watch(self.wake)
         self._retention = Retention(state)
         self._registry_due = self._note_due = self._settle_due = self._watch_due = 0.0
@@ -199,17 +204,21 @@ class Worker:
         wanted = {(entry.data_root, entry.config): entry for entry in registry.entries(self._state)}
         for key in [key for key in self._served if key not in wanted]:
             self._served.pop(key).database.close()
+        self._configs.look({entry.config for entry in wanted.values()})
         for key, entry in wanted.items():
-            stamp = _stamp(entry.config)
+            found = self._configs.known(entry.config)
             served = self._served.get(key)
-            if served is None or served.entry != entry or served.stamp != stamp:
-                self._serve(entry, stamp)
+            if found is None:
+                why = f"{entry.config} cannot be read now: its disk or file server does not answer"
+                self._not_replicated(entry, why)
+            elif served is None or served.entry != entry or served.changed != found.changed:
+                self._serve(entry, found)
         if registry.take_retry(self._state):
             self._ledger.unpark()
             for served in self._served.values():
                 served.database.retry()
 
-    def _serve(self, entry: registry.Entry, stamp: tuple[int, int]) -> None:
+    def _serve(self, entry: registry.Entry, found: Reading) -> None:
         key = (entry.data_root, entry.config)
         old = self._served.pop(key, None)
         if old is not None:
@@ -218,18 +227,20 @@ class Worker:
                 while True:
                     self._take(self._outcomes.get_nowait(), time.monotonic())
         try:
-            config = settings.read(entry)
-            if not settings.wanted(entry, config):
-                self._problems.pop(entry.config, None)
-                return
-            self._served[key] = self._open(entry, stamp, config)
+            if found.config is None:
+                raise ConfigError(entry.config, list(found.faults))
+            if settings.wanted(entry, found.config):
+                self._served[key] = self._open(entry, found.changed, found.config)
             self._problems.pop(entry.config, None)
         except RlaError as error:
-            if self._problems.get(entry.config) != str(error):
-                log.warning("%s is not replicated: %s", entry.data_root, error)
-            self._problems[entry.config] = str(error)
+            self._not_replicated(entry, str(error))
 
-    def _open(self, entry: registry.Entry, stamp: tuple[int, int], config: Config) -> Served:
+    def _not_replicated(self, entry: registry.Entry, why: str) -> None:
+        if self._problems.get(entry.config) != why:
+            log.warning("%s is not replicated: %s", entry.data_root, why)
+        self._problems[entry.config] = why
+
+    def _open(self, entry: registry.Entry, changed: int, config: Config) -> Served:
         target = settings.target(config, self._private)
         root = os.fsencode(entry.data_root)
         number = self._ledger.database(root, target.name)
@@ -238,7 +249,7 @@ class Worker:
         database = Database(number, scanner, link, self._ledger, self._committed)
         database.host, database.mirror = self._host, target.retention == "mirror"
         kept = Kept(entry.data_root, target, config.agent) if config.agent.retention else None
-        return Served(entry, stamp, database, target, Outage(target.name), kept=kept)
+        return Served(entry, changed, database, target, Outage(target.name), kept=kept)
 
     def tick(self, now: float) -> float:
         """Seconds to the next turn, if nothing wakes the worker; a master that is down costs little."""
@@ -293,14 +304,6 @@ def _snapshot(served: Served, now: float) -> dict[str, Any]:
         "written_bytes": counters.written_bytes,
         "kept": counters.kept,
     }
-
-
-def _stamp(path: str) -> tuple[int, int]:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return 0, 0
-    return found.st_ino, found.st_mtime_ns
 
 
 def _take_lock(path: Path) -> IO[str]:

@@ -89,7 +89,17 @@ def test_a_late_stream_whose_folder_goes_is_forgotten(
     assert (volume.snapshot()["faults"], volume._late) == ({}, {})
 
 
-@pytest.mark.parametrize("error", [RemoteProtocolError("no"), ValueError("no"), KeyError("control")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        RemoteProtocolError("no"),
+        ValueError("no"),
+        KeyError("control"),
+        AttributeError("'list' object has no attribute 'get'"),
+        OverflowError("cannot convert float infinity to integer"),
+        RecursionError("maximum recursion depth exceeded"),
+    ],
+)
 def test_a_stream_whose_files_make_no_sense_is_parked(
     volume: Kept,
     lone: LoneStream,

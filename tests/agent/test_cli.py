@@ -161,5 +161,5 @@ def test_watch_shows_the_status_anew(agent: Any) -> None:
     assert next(heads)
     assert next(heads)
     process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     process.stdout.close()

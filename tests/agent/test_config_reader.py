@@ -67,6 +67,27 @@ def test_more_files_than_are_kept(
     assert [reader.known(path) is not None for path in paths] == [False, True, True]
 
 
+def test_what_nobody_expected_is_told_once_and_holds_up_no_other(
+    reader: ConfigReader,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    wait_until: Callable[..., Any],
+) -> None:
+    monkeypatch.setattr(config_reader, "RETRY_S", 0.02)
+    tries, read = [], config_reader._read
+
+    def counted(config: str, former: Any) -> Any:
+        tries.append(config)
+        return read(config, former)
+
+    monkeypatch.setattr(config_reader, "_read", counted)
+    assert reader.reading("/no\0file") is None
+    wait_until(lambda: reader.retry() or tries.count("/no\0file") >= 3, what="further tries")
+    assert reader.reading(str(config_in(tmp_path / "p"))) is not None
+    assert caplog.text.count("cannot read") == 1
+
+
 # -- a mount that hangs -------------------------------------------------------------------------
 
 

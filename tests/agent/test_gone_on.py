@@ -47,8 +47,9 @@ def test_a_run_file_that_cannot_be_read(tmp_path: Path) -> None:
     folder = os.open(tmp_path, os.O_RDONLY)
     try:
         assert read_run_file(folder) == {}
-        (tmp_path / "run.json").write_text("no JSON")
-        assert read_run_file(folder) == {}
+        for text in ("no JSON", "[" * 100_000):
+            (tmp_path / "run.json").write_text(text)
+            assert read_run_file(folder) == {}
         (tmp_path / "other").write_text("{}")
         (tmp_path / "run.json").unlink()
         (tmp_path / "run.json").symlink_to("other")

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -188,7 +188,7 @@ def test_what_was_not_durable_is_read_again_after_the_root_came_back(tmp_path: P
         lone.root.rename(tmp_path / "away")
         side.commit()
         assert side.stream.removed
-        assert waits_for_root(side.stream, side.files)
+        assert waits_for_root(side.stream, side.files, side.widener)
         assert not side.stream.removed
         assert len(side.files) == 0, "open files hold an unmounted file system"
         (tmp_path / "away").rename(lone.root)
@@ -202,13 +202,36 @@ def test_what_was_not_durable_is_read_again_after_the_root_came_back(tmp_path: P
     assert [line.split(",")[0] for line in lines] == ["seq", "0", "1", "2"]
 
 
+def test_a_rewrite_of_a_root_that_went_away_is_forgotten(tmp_path: Path) -> None:
+    lone = LoneStream(tmp_path)
+    with Side(lone) as side:
+        lone.row({"v": 1})
+        side.read_all()
+        side.commit()
+        lone.row({"late": 2})
+        side.read()
+        side.serve(hurry=False)
+        former = {output for output in side.stream.outputs if output.rewriting}
+        assert former, "a rewrite is under way"
+        wait(side.widener._running.values())
+        lone.root.rename(tmp_path / "away")
+        side.stream.removed = True
+        assert waits_for_root(side.stream, side.files, side.widener)
+        (tmp_path / "away").rename(lone.root)
+        side.come_back()
+        side.settle()
+        assert not former & set(side.widener._running)
+    assert (lone.root / "progress.csv").read_text().splitlines()[0].startswith("seq,")
+    assert [name for name in os.listdir(lone.root) if name.startswith(".rla-tmp-")] == []
+
+
 def test_an_item_that_was_missed_for_a_moment_goes_on(tmp_path: Path) -> None:
     lone = LoneStream(tmp_path)
     with Side(lone) as side:
         lone.row({"v": 1})
         side.read_all()
         side.stream.removed = True  # its folder was looked for between two renames
-        assert waits_for_root(side.stream, side.files)
+        assert waits_for_root(side.stream, side.files, side.widener)
         record = follow(side.stream, new_run_record(side.stream), time.time(), 60.0)
         assert record.rows == 0, "an agent that is killed now counts them again"
         side.come_back()
@@ -255,7 +278,7 @@ def test_a_job_that_meets_no_root_has_its_stream_wait(tmp_path: Path) -> None:
         desk.add_changes([stream], Changes())
         lone.root.rename(tmp_path / "away")
         desk.start({stream.name: stream})
-        assert waits_for_root(stream, side.files)
+        assert waits_for_root(stream, side.files, side.widener)
         desk.start({stream.name: stream})
         pool.submit(int).result()
         assert done == []

@@ -101,7 +101,7 @@ def test_beside_a_serving_agent(agent: Any, tmp_path: Path, wait_until: Callable
     log = Path(shown["log_folder"])
     wait_until(lambda: (log / "console.txt").exists() and "trained" in (log / "console.txt").read_text(), 5)
     process.terminate()  # goes on to the command
-    assert process.wait(20) == 128 + signal.SIGTERM
+    assert process.wait(60) == 128 + signal.SIGTERM
     assert json.loads((log / "run.json").read_text())["signal"] == signal.SIGTERM
     assert agent.alive, "it was not started by this run"
     (shown,) = agent.status()["runs"]
@@ -120,7 +120,7 @@ def test_slurm_ends_the_whole_process_group(places: Places, tmp_path: Path) -> N
     assert process.stdout is not None
     assert "trained\n" in iter(process.stdout.readline, "")
     os.killpg(process.pid, signal.SIGTERM)
-    assert process.wait(20) == 128 + signal.SIGTERM
+    assert process.wait(60) == 128 + signal.SIGTERM
     assert (item(root) / "progress.csv").read_text().count("\n") == 51
     assert json.loads((item(root) / "run.json").read_text())["state"] == "killed"
     assert not agent_alive(places)
@@ -177,7 +177,7 @@ def test_in_a_terminal_the_command_has_one_too(agent: Any) -> None:
     while b"terminal" not in text and time.monotonic() < end:
         text += os.read(outer, 1000)
     assert b"is a terminal" in text
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     os.close(outer)
     del agent
 

@@ -38,7 +38,7 @@ def volume(places: Places) -> Iterator[Volume]:
     yield made
     if made.ident is not None:
         made.put(Stop(0.0))
-        made.join(20)
+        made.join(60)
         assert not made.is_alive()
 
 

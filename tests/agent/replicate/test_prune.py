@@ -14,8 +14,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from ports import free_port
 from prune_lab import STEPS, fill, make_settled, prune, wait_clean
-from replication_lab import ITEM, Node, Sshd, free_port, tree, wait_same
+from replication_lab import ITEM, Node, Sshd, tree, wait_same
 from waiting import wait_until
 
 from rla_agent.replicate import replication_status

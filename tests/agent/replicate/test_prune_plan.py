@@ -5,7 +5,7 @@ import pytest
 from rla_agent.replicate import prune_plan
 from rla_agent.replicate.ledger_rows import Key
 from rla_agent.replicate.plan import Local, Record
-from rla_agent.replicate.prune_plan import Candidate, Rules, choose, may_go, newest
+from rla_agent.replicate.prune_plan import Candidate, Rules, choose, newest, unfit
 from rla_client.layout import DEFAULT_LOG_TYPES
 
 NOW = 1_000_000.0
@@ -23,11 +23,11 @@ def names(chosen: list[Candidate]) -> list[str]:
 
 
 def test_only_what_can_be_asked_for_again_goes() -> None:
-    going = [kind for kind in DEFAULT_LOG_TYPES if may_go(kind, "checkpoint_7.pt", 1 << 20)]
+    going = [kind for kind in DEFAULT_LOG_TYPES if not unfit(kind, "checkpoint_7.pt", 1 << 20)]
     assert going == ["checkpoint", "results", "tmp_data"]
-    assert not may_go("checkpoint", "replay_buffer.npz", 1 << 30)
-    assert not may_go("checkpoint", "checkpoint_7.pt", 100)
-    assert may_go("results", "7-figure.png", 1 << 20)
+    assert unfit("checkpoint", "replay_buffer.npz", 1 << 30)
+    assert unfit("checkpoint", "checkpoint_7.pt", 100)
+    assert not unfit("results", "7-figure.png", 1 << 20)
 
 
 def test_the_newest_by_number_of_each_name() -> None:

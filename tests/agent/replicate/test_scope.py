@@ -19,3 +19,10 @@ def test_run_json_says_whether_an_item_goes(tmp_path: Path, said: dict[str, bool
     run = _read_run(bytes(path), (0, 0))
     assert isinstance(run, Run)
     assert run.goes is goes
+
+
+@pytest.mark.parametrize("text", ["no JSON", "[]", "[" * 100_000])
+def test_a_run_json_that_says_nothing_is_as_none(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(text)
+    assert _read_run(bytes(path), (0, 0)) is None

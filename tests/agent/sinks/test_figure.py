@@ -194,7 +194,7 @@ def test_a_figure_that_never_ends_is_given_up(run: Run, monkeypatch: pytest.Monk
 
     assert result.outcome is Outcome.FAILED
     assert "not done after" in result.reason
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
 
 
 def test_a_figure_that_eats_memory_is_given_up(run: Run) -> None:
