@@ -8,7 +8,6 @@ frame that nobody knows). Arenas of a forked child's parent are forgotten, never
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 import time
 import weakref
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from rla_client import forks
 from rla_client.arena import Arena, ArenaPool
 from rla_client.checkpoint_job import SLOT_BUSY
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Source = TypeVar("Source")
 
-_savers: weakref.WeakSet[ArenaSaver] = weakref.WeakSet()
+_savers: weakref.WeakSet[ArenaSaver] = weakref.WeakSet()  # to be closed at exit
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ class ArenaSaver:
         self._number = 0
         self._copy_s = 0.0
         self._reset()
+        forks.register(self)
         _savers.add(self)
 
     def _reset(self) -> None:
@@ -106,7 +107,7 @@ class ArenaSaver:
             started = time.perf_counter()
             source = fill(slot)
             self._copy_s = time.perf_counter() - started
-        except BaseException:
+        except BaseException:  # Ctrl-C, or no memory: no frame names the slot yet
             pool.give_back(number)
             raise
         try:
@@ -137,15 +138,9 @@ class ArenaSaver:
                 pool.prepare(nbytes)
 
 
-def _after_fork_in_child() -> None:
-    for saver in list(_savers):
-        saver.after_fork_in_child()
-
-
 def _at_exit() -> None:
     for saver in list(_savers):
         saver.close()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
 atexit.register(_at_exit)

@@ -128,25 +128,26 @@ def select_files(plan: BackupPlan, report: BackupReport) -> list[tuple[str, str]
             report.notes.append(f"run_file {script} is not there")
         elif not walk.withhold(str(script)):
             chosen.setdefault(script.name, str(script))
-    for path in _tracked(walk.withheld, root, report):
+    for path in _tracked(walk, root, report):
         chosen.setdefault(_name_below(path, str(base)), path)
     return _without_secrets(_without_results(chosen, plan, root), plan, report)
 
 
-def _tracked(withheld: list[str], root: Path, report: BackupReport) -> list[str]:
-    """Of files and folders that may hold secrets, what git tracks; the others are reported."""
-    if not withheld:
+def _tracked(walk: _Walk, root: Path, report: BackupReport) -> list[str]:
+    """Of withheld files and folders, what git tracks and no rule leaves out; the others are reported."""
+    if not walk.withheld:
         return []
-    tracked = tracked_by_git(withheld, str(root))
-    for path in dict.fromkeys(withheld):
+    tracked = tracked_by_git(walk.withheld, str(root))
+    for path in dict.fromkeys(walk.withheld):
         if not any(file == path or file.startswith(f"{path}{os.sep}") for file in tracked):
             report.leave_out(os.path.relpath(path, root), 0, "its name says that it holds secrets")
-    return [file for file in tracked if os.path.isfile(file)]
+    return [file for file in tracked if os.path.isfile(file) and not walk.ignored(file, folder=False)]
 
 
 def _without_results(chosen: dict[str, str], plan: BackupPlan, root: Path) -> dict[str, str]:
     """All but what `rla` itself wrote, and event files; a file that the plan names stays."""
     written = read_written(plan.data_roots)
+    names = {os.path.basename(path) for path in written}  # a look at a link for each file would be slow
     named = {str(_entry_path(root, entry)) for entry in (*plan.code_dirs, *plan.run_files)}
 
     def result(path: str) -> bool:
@@ -157,7 +158,6 @@ def _without_results(chosen: dict[str, str], plan: BackupPlan, root: Path) -> di
         real = os.path.realpath(path) if os.path.basename(path) in names else path
         return real in written and is_written(real, written[real])
 
-    names = {os.path.basename(path) for path in written}
     return {name: path for name, path in chosen.items() if not result(path)}
 
 
@@ -291,14 +291,14 @@ class _Walk:
             below: list[tuple[str, tuple[int, int]]] = []
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in never and not self._ignored(entry.path, folder=True):
+                    if entry.name not in never and not self.ignored(entry.path, folder=True):
                         if is_secret_name(entry.name):
                             self.withheld.append(entry.path)
                         else:
                             below.append((entry.path, _entry_identity(entry)))
                 elif (
                     entry.is_file()
-                    and not self._ignored(entry.path, folder=False)
+                    and not self.ignored(entry.path, folder=False)
                     and not ((is_secret_name(entry.name) or entry.is_symlink()) and self.withhold(entry.path))
                 ):
                     yield entry.path
@@ -333,7 +333,8 @@ class _Walk:
             self._report.leave_out(folder, 0, error.strerror or "unreadable")
         return sorted(entries, key=lambda entry: entry.name)
 
-    def _ignored(self, path: str, *, folder: bool) -> bool:
+    def ignored(self, path: str, *, folder: bool) -> bool:
+        """Whether a rule leaves `path` (absolute) out, or a folder that it is in."""
         return any(rules.ignores(path, folder=folder) for rules in self._rules)
 
 

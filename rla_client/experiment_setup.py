@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client import logger
 from rla_client.clock import TimeStepHolder, time_step_holder
 from rla_client.errors import ArgumentError, NotConfiguredError, UnknownParameterError
+from rla_client.item import local_address
 from rla_client.layout import LOG_NAME_FORMAT_VERSION, check_table_name, make_info
 from rla_client.recording import Row
 
@@ -161,6 +162,13 @@ class ExperimentSetup:
     def get_task_table_name(self) -> str:
         """The table of the next run."""
         return self._configured()[0]
+
+    @property
+    def ipaddr(self) -> str:
+        """Address in the run's index."""
+        if self._address is None:
+            self._address = local_address()
+        return self._address
 
     def _configured(self) -> tuple[str, Config, str]:
         if self.task_table_name is None or self.config is None or self.data_root is None:

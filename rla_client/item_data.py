@@ -204,10 +204,9 @@ class ItemData:
             return
         if self.dl_framework == "tensorflow":
             self._save_tensorflow(model_dict, checkpoint_name, int(step))
-        elif saver is None or self._nowhere is not None:
-            assert self._nowhere is not None
+        elif self._nowhere is not None:
             self._nowhere.checkpoints.save(model_dict, checkpoint_name, int(step))
-        else:
+        elif saver is not None:
             from rla_client.resume_state import keep_resume_state  # noqa: PLC0415
 
             keep_resume_state(self._run, self.custom_data, checkpoint_name, int(step))

@@ -10,6 +10,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from fnmatch import fnmatch
 from pathlib import Path
@@ -20,6 +22,7 @@ from rla_client.archive import load_arrays, unpack_arrays
 from rla_client.clock import time_step_holder
 from rla_client.custom_values import join_arrays
 from rla_client.errors import NotConfiguredError
+from rla_client.experiment_setup import ExperimentSetup
 from rla_client.item import Item
 from rla_client.item_data import CHECKPOINT_NAME, TIME_STEP_DATA, ItemData
 from rla_client.layout import CHECKPOINT, HYPARAM_FILE_NAME, HYPARAMETER, LOG, OTHER_RESULTS, TMP_DATA
@@ -40,10 +43,8 @@ NOT_FORKED = (
 )
 
 
-class ItemHistory(ItemData):
+class ItemHistory(ExperimentSetup, ItemData, ABC):
     """Loading, forking and resuming; `ExpManager` is one."""
-
-    data_root: str | None
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,13 +79,10 @@ class ItemHistory(ItemData):
         loaded.hyper_param = found.hyper_param
         loaded.custom_data = found.custom_data
         loaded.dl_framework = "torch"
-        for name, value in (
-            ("task_table_name", found.item.table),
-            ("data_root", found.item.root),
-            ("record_date", found.item.opened),
-            ("info", found.item.index.info),
-        ):
-            setattr(loaded, name, value)
+        loaded.task_table_name = found.item.table
+        loaded.data_root = found.item.root
+        loaded.record_date = found.item.opened
+        loaded.info = found.item.index.info
         return loaded
 
     @property
@@ -179,17 +177,32 @@ class ItemHistory(ItemData):
 
         if disabled() or rank() > 0:
             return self._look_on(run, at, checkpoint_name)
-        table, root = self._place()
+        table, _config, root = self._configured()
         return self._go_on(prepare(root, table, run, at, checkpoint_name))
 
-    def _place(self) -> tuple[str, str]:
-        raise NotImplementedError
-
+    @abstractmethod
     def _look_on(self, which: str, at: int | None, name: str) -> tuple[int, Any]:
-        raise NotImplementedError
+        """`resume` in a process that stores nothing."""
 
+    @abstractmethod
     def _open_continuing(self, point: ResumePoint) -> None:
-        raise NotImplementedError
+        """End the open run and open the one of `point` in its place."""
+
+    def _end_run(self, status: str, reason: str) -> None:
+        """Close the run and let go of everything that was its own."""
+        run, self._run = self._run, None
+        self.resumed_from, self._resume_state = None, {}
+        if run is None:
+            return
+        self.custom_data = {}
+        if self._saver is not None:
+            self._saver.close()
+            self._saver = None
+        if "rla_client.media_jobs" in sys.modules:
+            sys.modules["rla_client.media_jobs"].bind(None)
+        if logger.get_current() is run.logger:
+            logger.set_current(None)
+        run.close(status, reason)
 
     def _go_on(self, point: ResumePoint) -> tuple[int, Any]:
         from rla_client.found_run import read_run  # noqa: PLC0415

@@ -1,11 +1,24 @@
-"""The traceback of what ended a run, for its text log: Python prints it to stderr, which may be gone."""
+"""What ended a run: a line for its run.json, and the traceback for its text log.
+
+Python prints the traceback to stderr, which may be gone. All this runs inside of sys.excepthook, where
+an exception of our own would stand before the user's, and the run would end as finished: so whatever
+a user's class raises when it is asked for its text is caught.
+"""
 
 from __future__ import annotations
 
 import sys
 
+from rla_client.values import text_of
+
+REASON_CHARS = 2000  # of what run.json says
 TRACEBACK_LINES = 100  # the end tells where it happened; a deep recursion has thousands
 TRACEBACK_BYTES = 64 << 10  # a message may hold a whole array
+
+
+def reason_text(error: BaseException) -> str:
+    """Class and message of an exception."""
+    return f"{type(error).__name__}: {text_of(error)}".rstrip(": ")
 
 
 def traceback_text(error: BaseException) -> str:
@@ -14,7 +27,7 @@ def traceback_text(error: BaseException) -> str:
 
     try:
         lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines()
-    except Exception:  # noqa: BLE001 - inside sys.excepthook: an odd exception must not hide itself
+    except Exception:  # noqa: BLE001 - see above; the traceback module asks more of it than its text
         return ""
     text = "\n".join(lines[-TRACEBACK_LINES:]).encode("utf-8", "backslashreplace")
     return text[-TRACEBACK_BYTES:].decode("utf-8", "ignore")

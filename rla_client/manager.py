@@ -12,15 +12,13 @@ agent. Names, arguments and files are those of polixir/RLAssistant.
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
 from rla_client.clock import time_step_holder
 from rla_client.errors import ArgumentError
-from rla_client.experiment_setup import ExperimentSetup
-from rla_client.item import Item, create_item, local_address, parameter_file, write_parameters
+from rla_client.item import Item, create_item, parameter_file, write_parameters
 from rla_client.item_data import CHECKPOINT_NAME
 from rla_client.layout import (
     ARCHIVE_TESTER,
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
     from rla_client.resuming import ResumePoint
 
 
-class ExpManager(Measuring, ExperimentSetup, NowhereRuns):
+class ExpManager(Measuring, NowhereRuns):
     """The experiment of this process. `rla_client.exp_manager` is the one that everybody uses."""
 
     # -- the run ------------------------------------------------------------------------------
@@ -146,10 +144,6 @@ class ExpManager(Measuring, ExperimentSetup, NowhereRuns):
         logger.backup(f"resumed from {at}, begun on {chained.link.get('host')}")
         self._restore_random_state()
 
-    def _place(self) -> tuple[str, str]:
-        table, _config, root = self._configured()
-        return table, root
-
     def _open_continuing(self, point: ResumePoint) -> None:
         table, config, _root = self._configured()
         self._end_run("finished", "")
@@ -235,22 +229,6 @@ class ExpManager(Measuring, ExperimentSetup, NowhereRuns):
             raise ArgumentError(message)
         self._end_run(status, reason)
 
-    def _end_run(self, status: str, reason: str) -> None:
-        """Close the run and let go of everything that was its own."""
-        run, self._run = self._run, None
-        self.resumed_from, self._resume_state = None, {}
-        if run is None:
-            return
-        self.custom_data = {}
-        if self._saver is not None:
-            self._saver.close()
-            self._saver = None
-        if "rla_client.media_jobs" in sys.modules:
-            sys.modules["rla_client.media_jobs"].bind(None)
-        if logger.get_current() is run.logger:
-            logger.set_current(None)
-        run.close(status, reason)
-
     def _bind_recorders(self, item: Item) -> None:
         from rla_client.media_jobs import RecordingTarget, bind  # noqa: PLC0415 - not at import of the package
 
@@ -313,13 +291,6 @@ class ExpManager(Measuring, ExperimentSetup, NowhereRuns):
         time_step_holder.set_time(t)
 
     # -- where --------------------------------------------------------------------------------
-
-    @property
-    def ipaddr(self) -> str:
-        """Address in the run's index."""
-        if self._address is None:
-            self._address = local_address()
-        return self._address
 
     @property
     def run(self) -> Run | None:

@@ -24,6 +24,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rla_client import forks
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -73,13 +75,13 @@ class MediaSlots:
         self._owner = owner.encode("utf-8", "surrogateescape")[:SLOT_OWNER_MAX]
         self._lock = threading.Lock()
         self._slots: list[_Slot] = []
-        self._pid = os.getpid()
         self._number = 0
         self._made = 0
         self._thread: threading.Thread | None = None
         self._thread_size = 0
         self._released = False
         self._making: str | None = None
+        forks.register(self)
 
     def fill(self, size: int, copy: Callable[[memoryview], None]) -> tuple[str, int] | None:
         """Copy an array of `size` bytes into a free slot.
@@ -92,7 +94,6 @@ class MediaSlots:
             (slot name, number) for the job, or None: no warm slot of this size is free. In that
             case one is being prepared for the next time, where that is possible.
         """
-        self._forget_after_fork()
         claimed = self._claim(size)
         making = self._thread
         # is_alive: another thread of the training may be about to start it
@@ -119,8 +120,6 @@ class MediaSlots:
 
     def release(self) -> None:
         """Give back what no job waits for; the slots of this object are not used again."""
-        if self._pid != os.getpid():
-            return
         with self._lock:
             self._released = True
             for slot in self._slots:
@@ -153,14 +152,12 @@ class MediaSlots:
 
     def prepare_first(self) -> threading.Thread | None:
         """Make one slot before it is known how large arrays will be, as large as there is room for."""
-        self._forget_after_fork()
         if self._slots:
             return None
         sizes = [FIRST_SLOT_BYTES >> shift for shift in range(5)]
         return self._start(FIRST_SLOT_BYTES, sizes)
 
     def _start(self, size: int, sizes: Sequence[int]) -> threading.Thread | None:
-        self._forget_after_fork()
         with self._lock:
             small = [slot for slot in self._slots if slot.size < size]
             enough = len(self._slots) - len(small) >= MAX_SLOTS
@@ -226,12 +223,11 @@ class MediaSlots:
         _populate(memory, whole)  # last: a process killed meanwhile leaves a slot that names its owner
         return _Slot(name, memory, size)
 
-    def _forget_after_fork(self) -> None:
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._lock = threading.Lock()  # the parent's may have been held at the fork
-            self._slots = []
-            self._thread = self._making = None  # the parent's to unlink
+    def after_fork_in_child(self) -> None:
+        """Forget the slots: they are the parent's to unlink."""
+        forks.renew(self._lock)
+        self._slots = []
+        self._thread = self._making = None
 
 
 def _unlink(name: str) -> None:

@@ -17,12 +17,11 @@ from rla_client.item_history import ItemHistory
 from rla_client.layout import CHECKPOINT, OTHER_RESULTS
 from rla_client.nowhere import Nowhere
 from rla_client.ranks import await_resumed, job_file, join_rank_zero, next_number
-from rla_client.recording import Logger, Row
+from rla_client.recording import Logger
 from rla_client.run import Run, disabled, rank
+from rla_client.trackers import clear_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rla_client.config import Config
     from rla_client.item import Item
 
@@ -30,30 +29,24 @@ if TYPE_CHECKING:
 class NowhereRuns(ItemHistory):
     """Opening a run that stores nothing; `ExpManager` does it."""
 
-    config: Config | None
-    log_callback_fn: Callable[[Row], object] | None
-    record_date: datetime | None
-    info: str | None
-    run_id: str | None
-    resume_mode: str
-
-    @property
-    def ipaddr(self) -> str:
-        """Address in the run's index."""
-        raise NotImplementedError
-
     def _open_nowhere(self, config: Config, *, all_ranks: bool) -> None:
-        table, root = self._place()
-        meeting = job_file(root, table, next_number(root, table)) if rank() > 0 and not disabled() else None
+        meeting = self._meeting()
         self._begin_nowhere(config, meeting, all_ranks=all_ranks)
         if rank() > 0 and not disabled() and self.resume_mode != "never" and self.run_id is not None:
             self._follow_rank_zero(meeting)
 
+    def _meeting(self) -> Path | None:
+        """Where rank 0 tells of its next run; None with RLA_MODE=disabled and outside of a job."""
+        if disabled():
+            return None
+        table, _config, root = self._configured()
+        return job_file(root, table, next_number(root, table))
+
     def _begin_nowhere(self, config: Config, meeting: Path | None, *, all_ranks: bool) -> None:
-        table, _root = self._place()
         sinks = tuple(name for name in config.log_used if name != "stdout" or rank() == 0)
         why = "RLA_MODE=disabled" if disabled() else f"rank {rank()}"
-        self._item, self._nowhere = None, Nowhere(table, self.info or "", self.ipaddr, why)
+        self._item = None
+        self._nowhere = Nowhere(self.get_task_table_name(), self.info or "", self.ipaddr, why)
         joins = all_ranks and not disabled()
         if joins:
             self._run = join_rank_zero(config, meeting)
@@ -77,7 +70,6 @@ class NowhereRuns(ItemHistory):
         """Go on where rank 0 does, as far as a process can that writes nothing."""
         from rla_client.resuming import find_unfinished  # noqa: PLC0415 - rarely needed
 
-        table, root = self._place()
         if meeting is not None:
             found = await_resumed(meeting)
             if found is None:
@@ -88,6 +80,7 @@ class NowhereRuns(ItemHistory):
             elif found.item is not None:
                 self._see(found.item, found.name, found.time_step)
             return
+        table, _config, root = self._configured()
         item = find_unfinished(root, table, self.run_id or "")
         if item is not None:  # no launcher that would let the ranks meet: what is there now
             self._see(item, *_newest(item))
@@ -96,10 +89,11 @@ class NowhereRuns(ItemHistory):
         """`resume` of a process that stores nothing: the checkpoint is loaded, the run left as it is."""
         from rla_client.found_run import find_item, read_run  # noqa: PLC0415 - rarely needed
 
-        table, root = self._place()
-        meeting = job_file(root, table, next_number(root, table)) if rank() > 0 and not disabled() else None
-        if self.config is not None:
-            self._begin_nowhere(self.config, meeting, all_ranks=False)
+        table, config, root = self._configured()
+        meeting = self._meeting()
+        self._end_run("finished", "")
+        clear_time()
+        self._begin_nowhere(config, meeting, all_ranks=False)
         found = None if meeting is None else await_resumed(meeting)
         if found is not None and found.item is not None:
             item, step = found.item, found.time_step

@@ -31,9 +31,8 @@ def open_plain_run(
 
     settings = AgentConfig()
     if disabled() or rank() > 0:
-        prints = {"stdout"} if rank() == 0 else set()
+        outputs = [name for name in sinks if name != "stdout" or rank() == 0]
         where = Nowhere("plain", "", "noip").log_dir
-        outputs = (set(sinks) - {"stdout"}) | (prints & set(sinks))
         return Run(Logger(where, outputs, callback=callback, comm=comm), None, settings)
     try:
         os.makedirs(folder, exist_ok=True)

@@ -14,7 +14,6 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,15 +115,15 @@ def _sweep(folder: Path) -> None:
                 old.unlink()
 
 
-def read_published(path: Path | None, since: float) -> dict[str, Any] | None:
-    """The description that rank 0 put at `path` after `since`, None when there is none yet."""
+def read_published(path: Path | None, since: float, before_s: float = FRESH_S) -> dict[str, Any] | None:
+    """What rank 0 put at `path` after `since`, or at most `before_s` before; None when there is none yet."""
     if path is None:
         return None
     try:
         found: dict[str, Any] = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    return found if found.get("time", 0.0) > since - FRESH_S else None
+    return found if found.get("time", 0.0) > since - before_s else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ def await_resumed(path: Path, wait_s: float = RESUMED_WAIT_S) -> Resumed | None:
     """Where rank 0's run goes on, once it has said so; None when it did not in time."""
     deadline = time.monotonic() + wait_s
     while True:
-        found = read_published(path, _began + FRESH_S - BEFORE_S)
+        found = read_published(path, _began, BEFORE_S)
         if found is not None and _is_of_this_job(found["opening"]):
             return _resumed(found)
         if time.monotonic() > deadline:
@@ -166,8 +165,7 @@ def _resumed(found: dict[str, Any]) -> Resumed:
     index = RunIndex.parse(str(opening.get("index", "")))
     if resumed is None or index is None:
         return Resumed(None)
-    opened: datetime = index.opened
-    return Resumed(Item(opening["root"], opening["table"], index, opened), resumed[0], resumed[1])
+    return Resumed(Item(opening["root"], opening["table"], index, index.opened), resumed[0], resumed[1])
 
 
 def join_rank_zero(config: Config, path: Path | None) -> Run:

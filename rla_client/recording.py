@@ -214,10 +214,8 @@ class Logger:
             self.last_row = row
             if "stdout" in self.sinks:
                 shown = without(row, excluded, "stdout")
-                if not excluded or shown.keys() - {
-                    TIME_STEP_KEY,
-                    TIMESTAMP_KEY,
-                }:  # more than the clock
+                beside_the_clock = shown.keys() - {TIME_STEP_KEY, TIMESTAMP_KEY}
+                if beside_the_clock or not excluded:
                     self.print_text(format_table(shown))
         if self.callback is not None:
             self.callback(dict(row))

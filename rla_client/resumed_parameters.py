@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ from rla_client.storage import write_atomic
 
 MAX_TOLD = 10  # changes in the warning; the file has all
 MAX_VALUE_CHARS = 80
+_CHANGE_NAME = re.compile(rf"{HYPARAM_FILE_NAME}\.resumed-([0-9]{{1,9}})\.json")
 
 
 def changed_parameters(item: Item, hyper_param: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -39,7 +41,7 @@ def changed_parameters(item: Item, hyper_param: Mapping[str, Any]) -> dict[str, 
 
 def last_parameters(item: Item) -> dict[str, Any] | None:
     """The hyper-parameters that a run had last; None where that cannot be read."""
-    for path in reversed(_changes(Path(item.folder(LOG)))):
+    for path in reversed(change_files(Path(item.folder(LOG)))):
         try:
             found = json.loads(path.read_bytes())["hyper_param"]
         except (OSError, ValueError, KeyError, TypeError):
@@ -87,8 +89,8 @@ def keep_changes(
     Raises:
         OSError: it cannot be written.
     """
-    numbers = [int(path.name.split("-")[1].split(".")[0]) for path in _changes(Path(item.folder(LOG)))]
-    name = f"{HYPARAM_FILE_NAME}.resumed-{max(numbers, default=0) + 1}.json"
+    earlier = change_files(Path(item.folder(LOG)))
+    name = f"{HYPARAM_FILE_NAME}.resumed-{_number(earlier[-1]) + 1 if earlier else 1}.json"
     record = {
         "time_step": time_step,
         "time": time.time(),
@@ -101,14 +103,16 @@ def keep_changes(
     return name, content
 
 
-def _changes(folder: Path) -> list[Path]:
+def change_files(folder: Path) -> list[Path]:
     """The files of earlier changes, in order."""
-    found = [
-        path
-        for path in folder.glob(f"{HYPARAM_FILE_NAME}.resumed-*.json")
-        if path.name.split("-")[1].split(".")[0].isdigit()
-    ]
-    return sorted(found, key=lambda path: int(path.name.split("-")[1].split(".")[0]))
+    found = folder.glob(f"{HYPARAM_FILE_NAME}.resumed-*.json")
+    return sorted((path for path in found if _number(path)), key=_number)
+
+
+def _number(path: Path) -> int:
+    """N of `parameter.resumed-N.json`; 0 of another file."""
+    match = _CHANGE_NAME.fullmatch(path.name)
+    return 0 if match is None else int(match[1])
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,13 +29,14 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.autostart import shares_our_life
 from rla_client.errors import ArgumentError
-from rla_client.last_words import active_traceback, traceback_text
+from rla_client.last_words import REASON_CHARS, active_traceback, reason_text, traceback_text
 from rla_client.layout import ALWAYS_OUTPUTS, OUTPUT_NAMES, TAKEN_NAMES, check_relative
 from rla_client.outbox import Outbox
 from rla_client.places import find_places
 from rla_client.protocol import FrameKind, pack
 from rla_client.recording import ERROR, Logger, Row
 from rla_client.stream_handover import HANDED_OVER, settle, withdraw
+from rla_client.values import text_of
 
 if TYPE_CHECKING:
     from rla_client.config import AgentConfig
@@ -47,7 +48,7 @@ LAUNCH_VARIABLE = "RLA_LAUNCH"  # set by `rla-agent run`: which runs its command
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
 
 _open_runs: list[Run] = []
-_failure: list[tuple[str, str]] = []  # reason, traceback
+_failure: deque[tuple[str, str]] = deque(maxlen=1)  # reason, traceback; of the last one in a session
 _to_await: deque[tuple[Outbox, float]] = deque(maxlen=64)  # closed ones; older ones are committed
 
 
@@ -119,7 +120,7 @@ class Run:
 
         Args:
             state: finished or failed.
-            reason: a line that says why.
+            reason: a line that says why; cut to REASON_CHARS.
             details: for its log; of a failed run, the traceback of what is being handled now.
         """
         if self._closed:
@@ -138,7 +139,7 @@ class Run:
         details = details or (active_traceback() if state == "failed" else "")
         if details:
             self.logger.log(details, level=ERROR, echo=False)  # Python prints it itself
-        outbox.close(state, reason)
+        outbox.close(state, text_of(reason)[:REASON_CHARS])
         if self._settings.exit_wait_s > 0 and shares_our_life():
             _to_await.append((outbox, self._settings.exit_wait_s))
 
@@ -347,7 +348,7 @@ def _install_hooks() -> None:
     def note_failure(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        _failure.append((f"{kind.__name__}: {error}"[:2000].rstrip(": "), traceback_text(error)))
+        _failure.append((reason_text(error), traceback_text(error)))
         former(kind, error, traceback)
 
     sys.excepthook = note_failure

@@ -1,7 +1,8 @@
 """Files that hold keys and passwords, by the names that tools give them: a code backup leaves them out.
 
-What git tracks is no secret and stays: it is in the repository for everybody to read. git is asked
-only where such a name was found.
+What git tracks is no secret and stays: it is in the repository for everybody to read. Of a link that
+is the name that it points to, not the content, so links do not count as tracked. git is asked only
+where such a name was found.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def is_secret(path: str, root: str) -> bool:
 
 
 def tracked_by_git(paths: Iterable[str], root: str) -> list[str]:
-    """Of these files, and of those below these folders, the ones that git tracks; absolute paths."""
+    """Of these files, and of those below these folders, the ones whose content git tracks; absolute paths."""
     asked = list(paths)[:MAX_ASKED]
     if not asked or not _in_repository(root):
         return []
@@ -67,7 +68,8 @@ def tracked_by_git(paths: Iterable[str], root: str) -> list[str]:
         )
     except (OSError, subprocess.SubprocessError):
         return []
-    return [os.path.join(root, os.fsdecode(name)) for name in done.stdout.split(b"\0") if name]
+    tracked = (os.path.join(root, os.fsdecode(name)) for name in done.stdout.split(b"\0") if name)
+    return [path for path in tracked if not os.path.islink(path)]
 
 
 def _in_repository(folder: str) -> bool:

@@ -59,7 +59,7 @@ def to_plain(value: object) -> PlainValue:
             _ITEM_KINDS.add(kind)
         return _plain(value, ())
     except Exception:  # noqa: BLE001 - foreign code (__str__, item, …) may raise anything
-        return _text(value)
+        return text_of(value)
 
 
 def plain_hyper_param(value: object) -> PlainParam:
@@ -73,7 +73,7 @@ def plain_hyper_param(value: object) -> PlainParam:
     try:
         return _param(value, ())
     except Exception:  # noqa: BLE001 - foreign code may raise anything; parameters are never fatal
-        return _text(value, repr)
+        return text_of(value, repr)
 
 
 def clean_text(text: str) -> str:
@@ -88,7 +88,8 @@ def clean_text(text: str) -> str:
     return text
 
 
-def _text(value: object, show: Callable[[Any], str] = str) -> str:
+def text_of(value: object, show: Callable[[Any], str] = str) -> str:
+    """What `str` makes of anything, in text that UTF-8 can encode; never raises."""
     try:
         return clean_text(show(value))
     except Exception:  # noqa: BLE001 - a user's __str__ or __repr__
@@ -107,7 +108,7 @@ def _plain(value: object, path: tuple[int, ...]) -> PlainValue:  # noqa: PLR0911
     if isinstance(value, list | tuple):
         return _list(value, path)
     if isinstance(value, complex | enum.Enum | bytes | type):
-        return _text(value)
+        return text_of(value)
     found = _from_array(value, path)
     return _number(value) if found is _NOT_AN_ARRAY else found  # type: ignore[return-value]
 
@@ -129,7 +130,7 @@ def _plain_item(item: object, path: tuple[int, ...]) -> PlainValue:
     try:
         return _plain(item, path)
     except Exception:  # noqa: BLE001 - one bad element must not turn the whole list into text
-        return _text(item)
+        return text_of(item)
 
 
 _NOT_AN_ARRAY = object()
@@ -149,7 +150,7 @@ def _from_array(value: object, path: tuple[int, ...]) -> object:
     item = array.item()
     if kind and kind in "fc" and not isinstance(item, float | complex):
         return float(item) if kind == "f" else str(item)  # longdouble gives itself
-    return _plain(item, (*path, id(value))) if len(path) < MAX_DEPTH else _text(item)
+    return _plain(item, (*path, id(value))) if len(path) < MAX_DEPTH else text_of(item)
 
 
 def _on_host(value: object) -> object:
@@ -180,18 +181,18 @@ def _number(value: object) -> PlainValue:
             return float(value)
     except (TypeError, ValueError, ArithmeticError):
         pass  # a Decimal sNaN, a fraction beyond any float
-    return _text(value)
+    return text_of(value)
 
 
 def _param(value: object, path: tuple[int, ...]) -> PlainParam:  # noqa: PLR0911 - one line a kind
     if isinstance(value, enum.Enum) and not isinstance(value, int | float | str):
-        return _text(value.name)
+        return text_of(value.name)
     if value is None or isinstance(value, int | float | str):
         return _plain(value, ())
     if isinstance(value, os.PathLike):
-        return _text(os.fspath(value))
+        return text_of(os.fspath(value))
     if isinstance(value, type) or len(path) >= MAX_DEPTH:
-        return _text(value, repr)
+        return text_of(value, repr)
     if id(value) in path:
         return "<cycle>"
     below = (*path, id(value))
@@ -209,30 +210,30 @@ def _param_item(value: object, path: tuple[int, ...]) -> PlainParam:
     try:
         return _param(value, path)
     except Exception:  # noqa: BLE001 - one bad parameter must not turn the others into text
-        return _text(value, repr)
+        return text_of(value, repr)
 
 
 def _param_leaf(value: object) -> PlainParam:
     if getattr(value, "size", 0) is not None and hasattr(value, "dtype"):
         array = _on_host(value)
         if hasattr(array, "item") and _count(array) > MAX_PARAM_ITEMS:
-            return _text(value, repr)
+            return text_of(value, repr)
         return _plain(value, ())
     if hasattr(value, "__index__") or (hasattr(value, "__float__") and hasattr(value, "__add__")):
         return _number(value)
-    return _text(value, repr)
+    return text_of(value, repr)
 
 
 def _sort_key(item: object) -> tuple[float, str]:
     if isinstance(item, int | float):
         return float(item), ""
-    return 0.0, _text(item, repr)
+    return 0.0, text_of(item, repr)
 
 
 def _param_key(key: object) -> str:
     if isinstance(key, enum.Enum):
-        return _text(key.name)
-    return _text(key)
+        return text_of(key.name)
+    return text_of(key)
 
 
 def _pairs_of(value: object) -> list[tuple[object, object]] | None:  # noqa: PLR0911 - one line a kind

@@ -64,7 +64,7 @@ def chain_of(data_root: str | os.PathLike[str], table: str, index: str) -> list[
     chain = [Link(index)]
     seen = {index}
     while len(chain) < MAX_LINKS:
-        link = link_of(_run_file(data_root, table, chain[0].index), table)
+        link = link_of(run_file(data_root, table, chain[0].index), table)
         if link is None or link.index in seen or not Path(data_root, LOG, table, link.index).is_dir():
             break
         seen.add(link.index)
@@ -72,7 +72,8 @@ def chain_of(data_root: str | os.PathLike[str], table: str, index: str) -> list[
     return chain
 
 
-def _run_file(data_root: str | os.PathLike[str], table: str, index: str) -> dict[str, Any]:
+def run_file(data_root: str | os.PathLike[str], table: str, index: str) -> dict[str, Any]:
+    """Content of a run.json; empty where there is none, or it cannot be read."""
     try:
         with open(f"{os.fspath(data_root)}/{LOG}/{table}/{index}/run.json", "rb") as file:
             found = json.loads(file.read(MAX_RUN_FILE_BYTES))

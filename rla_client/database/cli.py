@@ -24,7 +24,8 @@ from rla_client.database.quick_start import spare_pydantic
 from rla_client.errors import RlaError
 
 COMMAND_MODULES = {
-    "rla_client.database.cli_view": ("ls", "show", "diff", "compare"),
+    "rla_client.database.cli_view": ("ls", "show"),
+    "rla_client.database.cli_compare": ("diff", "compare"),
     "rla_client.database.cli_tail": ("tail",),
     "rla_client.database.cli_change": ("tag", "note", "rm", "archive", "migrate"),
     "rla_client.database.cli_upkeep": ("du", "fsck", "trash"),

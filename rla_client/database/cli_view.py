@@ -1,4 +1,4 @@
-"""`rla ls`, `show`, `diff`, `compare`: looking at runs."""
+"""`rla ls`, `show`: looking at runs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ from rla_client.database.cli_options import (
     DataRoot,
     Metrics,
     NoRunsYetError,
-    OtherRun,
     RunArgument,
-    RunArguments,
     Since,
     TableOption,
     Where,
-    choose_records,
     open_database,
     print_rows,
     say,
     say_aside,
 )
+from rla_client.layout import CHECKPOINT, LOG
 
 if TYPE_CHECKING:
     from rla_client.database.records import Record
@@ -45,8 +43,6 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("ls")(ls)
     app.command()(show)
-    app.command()(diff)
-    app.command()(compare)
 
 
 def ls(
@@ -202,6 +198,7 @@ def show(
 
 
 def _facts(run: Run) -> dict[str, Any]:
+    from rla_client.database.run_history import resumed_with, traceback_end
     from rla_client.database.tree import item_bytes
 
     record = run.record
@@ -216,6 +213,8 @@ def _facts(run: Run) -> dict[str, Any]:
         "tags": list(record.tags),
         "note": record.note,
         "hyper_param": record.hyper,
+        "resumed_with": resumed_with(run.folder(LOG)),
+        "traceback": traceback_end(run.folder(LOG), run.state),
         "metrics": record.metrics,
         "items": {item.kind: {"paths": item.paths, "bytes": item_bytes(item)[0]} for item in run.items},
         "checkpoints": [path.name for path in run.checkpoints],
@@ -227,25 +226,20 @@ def _facts(run: Run) -> dict[str, Any]:
 
 
 def _pruned_checkpoints(run: Run) -> list[str]:
-    from rla_client.layout import CHECKPOINT
     from rla_client.pruned import pruned_files
 
     return [note.name for note in pruned_files(run.folder(CHECKPOINT))]
 
 
 def _run_file(run: Run) -> dict[str, Any]:
-    from rla_client.database.records import RUN_FILE, read_json
-    from rla_client.errors import BrokenFileError
-    from rla_client.layout import LOG
+    from rla_client.database.chains import run_file
 
-    try:
-        return read_json(f"{run.folder(LOG)}/{RUN_FILE}") or {}
-    except BrokenFileError:
-        return {}
+    return run_file(run.database.data_root, run.table, run.index)
 
 
 def _print_run(run: Run, metrics: list[str]) -> None:
     from rla_client.database.records import clock
+    from rla_client.database.run_history import changes_text, resumed_with
     from rla_client.database.small_chart import CLOCKS
     from rla_client.database.terminal import bytes_text, clean, cut, pairs_text, plain, width
     from rla_client.database.tree import item_bytes
@@ -255,6 +249,7 @@ def _print_run(run: Run, metrics: list[str]) -> None:
     say(pairs_text(_about(run, clock())))
     for title, pairs in (
         ("hyper-parameters", record.hyper.flat()),
+        ("resumed with other hyper-parameters", changes_text(resumed_with(run.folder(LOG)))),
         ("last values", {key: plain(value) for key, value in record.metrics.items() if key not in CLOCKS}),
     ):
         if pairs:
@@ -273,6 +268,7 @@ def _print_run(run: Run, metrics: list[str]) -> None:
     if pruned:
         say(f"checkpoints on the master, fetched when loaded\n  {cut(clean(', '.join(pruned)), width() - 2)}")
     _print_charts(run, metrics)
+    _print_traceback(run)
     for problem in record.problems:
         say_aside(f"problem: {problem}")
 
@@ -311,6 +307,15 @@ def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
     return state + (f" ({', '.join(detail)})" if detail else "")
 
 
+def _print_traceback(run: Run) -> None:
+    from rla_client.database.run_history import traceback_end
+    from rla_client.database.terminal import lines_text
+
+    traceback = traceback_end(run.folder(LOG), run.state)
+    if traceback:
+        say(lines_text(traceback))
+
+
 def _print_charts(run: Run, metrics: list[str]) -> None:
     from rla_client.database.small_chart import chart_names, chart_points, chart_text, likely_metric
     from rla_client.errors import DatabaseError
@@ -332,68 +337,3 @@ def _print_charts(run: Run, metrics: list[str]) -> None:
             say(chart_text(name, points[name], sampled=sampled))
         else:
             say_aside(f"no metric {name!r}; there are: {', '.join(names)}")
-
-
-def diff(
-    a: RunArgument,
-    b: OtherRun,
-    code: Annotated[bool, typer.Option(help="Compare the code snapshots too.")] = True,
-    table: TableOption = None,
-    data_root: DataRoot = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-) -> None:
-    """What differs between two runs: hyper-parameters, environment, code lines."""
-    from rla_client.database.compare import has_code, run_differences
-    from rla_client.database.terminal import csv_text, json_text, lines_text, table_text
-    from rla_client.layout import CODE
-
-    database = open_database(data_root)
-    first, second = database.find(a, table), database.find(b, table)
-    sections = run_differences(first, second, _run_file(first), _run_file(second))
-    if as_csv:
-        cells = [[name, key, *values] for name, rows in sections.items() for key, values in rows.items()]
-        say(csv_text(["section", "name", first.index, second.index], cells))
-        return
-    lines = first.code_diff(second) if code else ""
-    lacking = [run.record.date for run in (first, second) if code and not has_code(run.folder(CODE))]
-    if as_json:
-        content = {**{name: dict(rows) for name, rows in sections.items()}, "code": lines}
-        say(json_text({**content, "code_not_stored": lacking}))
-        return
-    for name, rows in sections.items():
-        if rows:
-            listing = [[key, *values] for key, values in rows.items()]
-            say(f"{name}\n{table_text(['', first.record.date, second.record.date], listing)}")
-        else:
-            say(f"{name}: equal")
-    if lacking:
-        say(f"code: not stored for {' and '.join(lacking)}")
-    elif code:
-        say(f"code\n{lines_text(lines)}" if lines else "code: equal")
-
-
-def compare(
-    runs: RunArguments = None,
-    where: Where = None,
-    since: Since = None,
-    metric: Metrics = None,
-    table: TableOption = None,
-    data_root: DataRoot = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-) -> None:
-    """Table of the hyper-parameters in which runs differ, with last values of the metrics of --metric."""
-    from rla_client.database.compare import differing_keys
-
-    database = open_database(data_root)
-    records = choose_records(database, runs, table, where, since)
-    keys, flats = differing_keys(records)
-    names = ["run", *keys, *(metric or [])]
-    rows = [
-        [record.date, *(flat.get(key) for key in keys), *(record.metrics.get(name) for name in metric or [])]
-        for record, flat in zip(records, flats, strict=True)
-    ]
-    print_rows(names, rows, as_json=as_json, as_csv=as_csv)
-    if not keys and not as_json and not as_csv:
-        say_aside(f"({len(records)} run(s) with the same hyper-parameters)")

@@ -3,6 +3,9 @@
 Of code, lines are compared: of files that are text and meant to be read. Of tables and drawings
 (`NO_LINES`), of binary files, and of files with lines longer than anybody reads it is only said
 that they differ, or a plot in the project's folder would hide what was changed in the program.
+
+Code is a folder of files, or a launcher's archive in it, or both. Files are compared with files, and
+where a run has none, archives with archives: the two begin at different folders.
 """
 
 from __future__ import annotations
@@ -10,11 +13,13 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.database.query import files_below
-from rla_client.layout import HYPARAM_FILE_NAME
+from rla_client.layout import CODE, HYPARAM_FILE_NAME
 
 if TYPE_CHECKING:
     from rla_client.database.records import Record
@@ -24,7 +29,8 @@ MAX_CODE_BYTES = 2 << 20  # a larger file is only said to differ
 MAX_LINE = 5000  # characters; longer ones are data: minified, or pictures inside a notebook
 NO_LINES = frozenset({".csv", ".tsv", ".jsonl", ".svg", ".pdf", ".ps", ".eps", ".log"})  # results and data
 _BINARY = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")  # a form feed and an escape do occur in sources
-LAUNCH_FILES = frozenset({"launch_archive.tar.xz", "launch_archive.tar", "launch_manifest.json"})
+MANIFEST_NAME = "launch_manifest.json"
+LAUNCH_FILES = frozenset({"launch_archive.tar.xz", "launch_archive.tar", MANIFEST_NAME})
 PARAMETER_FILES = frozenset(f"{HYPARAM_FILE_NAME}.{suffix}" for suffix in ("json", "yaml"))
 _ENVIRONMENT = ("host", "user", "versions")
 
@@ -69,6 +75,28 @@ def differing_keys(records: Sequence[Record]) -> tuple[list[str], list[dict[str,
     return keys, flats
 
 
+def code_differences(first: Run, second: Run) -> tuple[str, list[Run]]:
+    """Unified diff of the code of two runs, and those that have none to be compared; then it is empty.
+
+    Raises:
+        LaunchError: an archive is damaged.
+    """
+    runs = (first, second)
+    folders = [run.folder(CODE) for run in runs]
+    lacking = [run for run, folder in zip(runs, folders, strict=True) if not has_code(folder)]
+    if not lacking:
+        return code_diff(*folders), []
+    if not all(map(has_archive, folders)):
+        return "", lacking
+    from rla_client.experiment.launch_archive import restore
+
+    with tempfile.TemporaryDirectory(prefix="rla-diff-") as temporary:
+        trees = [Path(temporary, name) for name in ("first", "second")]
+        for folder, tree in zip(folders, trees, strict=True):
+            restore(Path(folder), tree)
+        return code_diff(*map(str, trees)), []
+
+
 def code_diff(first: str, second: str) -> str:
     """Unified diff of two code folders; empty when they are equal, or when there is nothing in one.
 
@@ -98,8 +126,13 @@ def code_diff(first: str, second: str) -> str:
 
 
 def has_code(folder: str) -> bool:
-    """Whether a code folder holds anything."""
+    """Whether a code folder holds files of code."""
     return bool(_code_files(folder))
+
+
+def has_archive(folder: str) -> bool:
+    """Whether a code folder holds a launcher's archive."""
+    return os.path.exists(f"{folder}/{MANIFEST_NAME}")
 
 
 def _code_files(folder: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ there is neither socket nor spool, and nothing is imported.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,12 +31,11 @@ from rla_client.database.records import (
     Record,
     read_json,
 )
-from rla_client.errors import BrokenFileError, RemoteProtocolError, RlaError
+from rla_client.errors import BrokenFileError, RemoteProtocolError
 from rla_client.layout import LOG
 
 ASK_TIMEOUT_MS = 500  # an agent answers within milliseconds; a busy one is not waited for
 MAX_STREAMS = 1000  # the newest so many are looked at, 0.1 s; older ones wait for an agent as well, unnamed
-OPENING_BYTES = 1 << 16  # of a segment; an opening frame has a kilobyte
 
 
 def with_live_states(data_root: Path, records: Sequence[Record], now: float) -> list[Record]:
@@ -96,31 +95,18 @@ def _unserved_streams(data_root: Path) -> dict[str, list[Path]]:
     if not places.spool.is_dir():
         return {}
     from rla_client.autostart import agent_alive
+    from rla_client.database.spooled import log_folder
+    from rla_client.spool import stream_names
 
     if agent_alive(places):
         return {}
     base = os.path.realpath(data_root / LOG) + os.sep
     found: dict[str, list[Path]] = {}
-    for folder, log in _streams(places.spool):
-        path = os.path.realpath(log)
-        if path.startswith(base):
-            found.setdefault(path.removeprefix(base), []).append(folder)
+    for name in stream_names(places.spool)[-MAX_STREAMS:]:
+        path = log_folder(places.spool / name)
+        if path is not None and path.startswith(base):
+            found.setdefault(path.removeprefix(base), []).append(places.spool / name)
     return found
-
-
-def _streams(spool: Path) -> Iterator[tuple[Path, str]]:
-    """(folder, log folder of its run) of the newest streams; what cannot be read is passed over."""
-    from rla_client.protocol import FrameKind, iter_frames, unpack
-    from rla_client.spool import read_at, segment_numbers, segment_path, stream_names
-
-    for name in stream_names(spool)[-MAX_STREAMS:]:
-        folder = spool / name
-        with suppress(OSError, RlaError, LookupError, TypeError, ValueError):
-            first = segment_path(folder, segment_numbers(folder)[0])
-            frame = next(iter_frames(read_at(first, 0, OPENING_BYTES)), None)
-            if frame is not None and frame.kind == FrameKind.OPEN:
-                fields = unpack(frame.payload)
-                yield folder, os.path.join(str(fields["root"]), str(fields["folders"]["log"]))
 
 
 def known_states(data_root: Path, silent: Sequence[Record]) -> dict[tuple[str, str], str]:

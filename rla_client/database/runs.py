@@ -23,7 +23,7 @@ from rla_client.database.live import with_live_states
 from rla_client.database.records import PROGRESS_FILE, Record, clock
 from rla_client.database.rows import RowView
 from rla_client.database.tree import Item, archived_root, check_data_root, check_table, find_tables, run_items
-from rla_client.layout import ARCHIVE_TESTER, CHECKPOINT, CODE, LOG, OTHER_RESULTS, RunIndex
+from rla_client.layout import ARCHIVE_TESTER, CHECKPOINT, LOG, OTHER_RESULTS, RunIndex
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -320,10 +320,14 @@ class Run:
         return None
 
     def code_diff(self, other: Run) -> str:
-        """Unified diff of the code snapshots, from this run to another."""
-        from rla_client.database.compare import code_diff
+        """Unified diff of the code snapshots, from this run to another; empty where one has none.
 
-        return code_diff(self.folder(CODE), other.folder(CODE))
+        Raises:
+            LaunchError: the code is in a launcher's archive, and that is damaged.
+        """
+        from rla_client.database.compare import code_differences
+
+        return code_differences(self, other)[0]
 
     def _repr_html_(self) -> str:
         from rla_client.database.html import run_html

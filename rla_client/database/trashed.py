@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rla_client.database.changes import Move, TrashEntry, restore_trash, trash_entries
-from rla_client.database.choosing import match_runs
+from rla_client.database.choosing import MAX_CANDIDATES_SHOWN, match_runs
 from rla_client.database.records import short_name
 from rla_client.database.tree import archive_stem
 from rla_client.errors import AmbiguousRunError, DatabaseError
@@ -103,7 +103,7 @@ def restore(data_root: Path, reference: str) -> int:
 
 
 def _several(found: Sequence[RunName], reference: str) -> str:
-    shown = "\n".join(f"  {table}/{index}" for table, index in found[-8:])
+    shown = "\n".join(f"  {table}/{index}" for table, index in found[-MAX_CANDIDATES_SHOWN:])
     return f"{len(found)} runs in the trash fit {reference!r}, give a longer part or the entry:\n{shown}"
 
 

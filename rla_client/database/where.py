@@ -4,7 +4,8 @@
 (`FIELDS`), then its hyper-parameters (dotted ones too), then the last values of its metrics;
 names that are no Python names stand in backticks: `` `perf/mse` < 0.1 ``; a dash between names
 belongs to the name (`time-step > 100`). The names of columns that `rla ls` prints (`took`, `step`) are
-understood, too, where no hyper-parameter or metric is called so. Only comparisons,
+understood, too, where no hyper-parameter or metric is called so. `run` is the date of a run, and equal to
+its whole index, too, which is what `rla ls --json` calls so. Only comparisons,
 `and`, `or`, `not`, `in`, `is None`, literals and lists are understood: nothing is called and no
 attribute of an object is touched.
 
@@ -21,6 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rla_client.errors import ArgumentError
+from rla_client.layout import RunIndex
 
 Row = Mapping[str, Any]
 Test = Callable[[Row], Any]
@@ -119,9 +121,28 @@ class Where:
         return lambda row: row.get(name)
 
     def _compile_compare(self, node: ast.Compare) -> Test:
-        sides = [self._compile(side) for side in (node.left, *node.comparators)]
+        nodes = [node.left, *node.comparators]
+        date = self._compile_steps(node, nodes)
+        if len(node.ops) > 1 or not any(map(_is_run, nodes)) or not any(map(_holds_index, nodes)):
+            return date
+        index = self._compile_steps(node, [ast.Name("index") if _is_run(side) else side for side in nodes])
+        join = all if isinstance(node.ops[0], ast.NotEq | ast.NotIn) else any
+        return lambda row: join(test(row) for test in (date, index))
+
+    def _compile_steps(self, node: ast.Compare, nodes: list[ast.expr]) -> Test:
+        sides = [self._compile(side) for side in nodes]
         steps = [(op, sides[i], sides[i + 1]) for i, op in enumerate(node.ops)]
         return lambda row: all(_compare(op, left(row), right(row)) for op, left, right in steps)
+
+
+def _is_run(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "run"
+
+
+def _holds_index(node: ast.expr) -> bool:
+    if isinstance(node, ast.List | ast.Tuple | ast.Set):
+        return any(map(_holds_index, node.elts))
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(RunIndex.parse(node.value))
 
 
 def _compare(op: ast.cmpop, left: Any, right: Any) -> bool:  # noqa: ANN401

@@ -196,17 +196,19 @@ def _start(command: list[str], folder: str, environment: Mapping[str, str], rela
     Raises:
         LaunchError: it cannot be started, or it ended well without making the run.
     """
-    with tempfile.TemporaryDirectory(prefix="rla-launch-") as private:
-        token = Path(private, "token")
-        token.touch()
-        told = replace(relaunch, token=str(token), starter=os.getpid())
+    descriptor, token = tempfile.mkstemp(prefix="rla-launch-")  # whoever takes it removes it
+    os.close(descriptor)
+    try:
+        told = replace(relaunch, token=token, starter=os.getpid())
         status = _wait_for(command, folder, {**environment, VARIABLE: told.to_variable()})
-        if status == 0 and token.exists():
+        if status == 0 and os.path.exists(token):
             message = (
                 f"call {relaunch.call} of {relaunch.function} was not reached: {' '.join(command)} ended "
                 "without making it, so nothing was run"
             )
             raise LaunchError(message)
+    finally:
+        Path(token).unlink(missing_ok=True)
     return status
 
 

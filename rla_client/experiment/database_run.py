@@ -8,13 +8,15 @@ and name; the database is `data_root`, else where `rla_client.init` puts it: `$R
 beside rla_config.yaml. A project has one database then, which `rla ls` finds, and what `rla init`
 ignores for git is all of it.
 
+The code is that beside the configuration, without one that beside the launcher. A home folder or one for
+temporary files is no project: there `rla_client.code_root` finds it, as for `rla_client.init`.
+
 Snapshots lie in checkpoint/, the code archive in code/, the rest in log/ of the item.
 """
 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +24,12 @@ from typing import Any
 
 from rla_client import logger
 from rla_client.code_files import VENV_MARKS
+from rla_client.code_root import is_broad
 from rla_client.config import load_config
 from rla_client.experiment.directories import Folders
 from rla_client.experiment.options import Options
 from rla_client.experiment.outputs import Opener, Outputs
+from rla_client.experiment_setup import names_code
 from rla_client.layout import FOLDER_KINDS, LOG, RunIndex, item_path
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.recording import Row
@@ -38,12 +42,12 @@ CONFIG_NAME = "rla_config.yaml"
 
 @dataclass(frozen=True, slots=True)
 class DatabasePlan:
-    """Which database and table a run goes into."""
+    """Which database and table a run goes into; `code_root` is None where the code is to be found."""
 
     table: str
     data_root: Path
     config: Path | dict[str, Any]
-    code_root: Path
+    code_root: Path | None
 
     @property
     def log_used(self) -> list[str] | None:
@@ -70,7 +74,9 @@ def find_database(options: Options, function_name: str, launcher: Path | None) -
     base = config.absolute().parent if isinstance(config, Path) else folder
     root = options.data_root or os.environ.get(DATA_ROOT_VARIABLE) or base / DATA_FOLDER
     table = options.task_table_name or f"{options.prefix}/{options.name or function_name}"
-    return DatabasePlan(table, Path(os.path.abspath(root)), config, base)
+    unsaid = isinstance(config, dict) and not names_code(config)
+    code_root = None if unsaid and is_broad(base) else base
+    return DatabasePlan(table, Path(os.path.abspath(root)), config, code_root)
 
 
 def _find_config(folder: Path) -> Path | None:
@@ -111,13 +117,11 @@ def open_item(
     manager.log_files_gen()
     manager.clear_record_param()
     logger.set_current(former)
-    if manager.log_dir is None or manager.run is None:  # disabled, or a rank that writes nothing
-        nowhere = Path(tempfile.mkdtemp(prefix="rla-disabled-"))
-        return Outputs(nowhere, x_axis, fresh=True), Folders(nowhere, nowhere, nowhere)
     log, code, snapshots = (
         Path(str(path)) for path in (manager.log_dir, manager.code_dir, manager.checkpoint_dir)
     )
     reopen = item_opener(ItemPlace(str(plan.data_root), plan.table, _index(log)), plan.config)
+    assert manager.run is not None
     first = [manager.run]
 
     def opener(on_row: Callable[[Row], None]) -> Run:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rla_client.code_files import DATABASE_FOLDERS
 from rla_client.errors import ArgumentError
 from rla_client.layout import MAX_INDEX_NAME_BYTES, component_problem
 
@@ -39,19 +40,9 @@ class Folders:
     @property
     def roots(self) -> tuple[Path, ...]:
         """Folders that hold data and no code."""
-        kinds = (
-            "log",
-            "code",
-            "checkpoint",
-            "archive_tester",
-            "hyperparameter",
-            "results",
-            "tmp_data",
-            "arc",
-        )
         if self.data_root is None:
             return (self.log,)
-        return (*(self.data_root / kind for kind in kinds), self.data_root.joinpath(*RERUN_FOLDER))
+        return (*(self.data_root / kind for kind in DATABASE_FOLDERS), self.data_root.joinpath(*RERUN_FOLDER))
 
 
 def experiment_name(name: str, parameters: Mapping[str, object]) -> str:

@@ -12,11 +12,11 @@ import fcntl
 import os
 import time
 
+from rla_client import forks
 from rla_client.errors import LaunchError
 from rla_client.experiment.settle import DYING_S, POLL_S
 
 _LOCKS_FILE = "/proc/locks"
-_held: set[FolderLock] = set()
 
 
 class FolderLock:
@@ -46,14 +46,17 @@ class FolderLock:
             )
             raise LaunchError(message)
         self._descriptor = descriptor
-        _held.add(self)
+        forks.register(self)
 
     def release(self) -> None:
         """Let go. Does nothing the second time."""
-        _held.discard(self)
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+    def after_fork_in_child(self) -> None:
+        """Let go: the parent's copy of the descriptor keeps the lock."""
+        self.release()
 
 
 def _take(descriptor: int) -> bool:
@@ -82,11 +85,3 @@ def _holder(descriptor: int) -> str:
     except (OSError, ValueError):
         pass
     return "another process"
-
-
-def _after_fork() -> None:
-    for lock in list(_held):
-        lock.release()  # the parent's copy of the descriptor keeps it
-
-
-os.register_at_fork(after_in_child=_after_fork)

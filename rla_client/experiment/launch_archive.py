@@ -8,8 +8,9 @@ one of the two is there and readable; `restore` takes either.
 What goes in: the repository's code (repository.py), less files of 8 MiB and more, and less what the code
 backup takes for secrets: files that an rla_config.yaml names as such, itself where it holds a password, and
 untracked files with names like `.env`. Without a
-repository: the launcher, modules beside it, and packages beside it that it has imported. A repository
-that git did not list is not archived in part: that is an error.
+repository: the launcher, modules beside it (in a home folder or one for temporary files: those that are
+imported), and packages beside it that it has imported. A repository that git did not list is not
+archived in part: that is an error.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rla_client.code_root import imported_below, is_broad
 from rla_client.config import load_config
 from rla_client.errors import ConfigError, LaunchError
 from rla_client.experiment.repository import Repository, lost_repository
@@ -113,6 +115,11 @@ def capture(
     manifest = Manifest()
     if repository is not None:
         root, names = repository.root, _repository_files(repository)
+        if is_broad(root):
+            _log.warning(
+                "%s is no project: of what git does not track there, the launch archive holds only the "
+                "launcher and what it has imported", root,
+            )  # fmt: skip
     elif launcher is not None:
         root, names = launcher.parent, _files_beside(launcher)
     else:
@@ -205,7 +212,8 @@ def _files_beside(launcher: Path) -> list[str]:
             "git tells nothing about the repository %s (see `git -C %s status`): the launch archive "
             "holds only %s, what lies beside it, and no commit is recorded", lost, lost, launcher.name,
         )  # fmt: skip
-    found = {path.name for path in here.glob("*.py")} | {launcher.name}
+    beside = map(Path, imported_below(here)) if is_broad(here) else here.glob("*.py")
+    found = {path.name for path in beside if path.parent == here} | {launcher.name}
     for name, module in list(sys.modules.items()):
         folders = getattr(module, "__path__", None)
         if "." not in name and folders is not None and str(here / name) in map(os.path.realpath, folders):

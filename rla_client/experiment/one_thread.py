@@ -7,11 +7,11 @@ a forked child goes on in the thread that it has.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rla_client import forks
 from rla_client.errors import LaunchError
 
 
@@ -21,13 +21,13 @@ class _Owner:
         self.thread = 0
         self.depth = 0
 
-    def after_fork(self) -> None:
+    def after_fork_in_child(self) -> None:
         self.lock = threading.Lock()
         self.thread = threading.get_ident()
 
 
 _owner = _Owner()
-os.register_at_fork(after_in_child=_owner.after_fork)
+forks.register(_owner)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -173,21 +174,23 @@ class Outputs:
         self._savers.clear()
 
     def close(self, state: str, reason: str) -> None:
-        """End the run as `state` (finished, failed) and put the former logger back."""
+        """End the run as `state` (finished, failed) and put the former logger back, whatever goes wrong."""
         if self not in _open:
             return
         _open.remove(self)
-        try:
+        with ExitStack() as steps:  # from the last to the first
+            steps.callback(self._put_back)
+            steps.callback(dowel.logger.remove_all)
+            steps.callback(self._lock.release)
+            steps.callback(self._run.close, state, reason)
+            steps.callback(self._end_savers)
             if self._on_close is not None:
                 self._on_close(state, reason)
-            self._end_savers()
-            self._run.close(state, reason)
-        finally:
-            self._lock.release()
+
+    def _put_back(self) -> None:
         rla_logger.set_current(self._former_logger)
         time_step_holder.set_time(self._former_time)
         dowel.tabular.swap(*self._former_tabular)
-        dowel.logger.remove_all()
         dowel.logger.swap(self._former_dowel)
 
 

@@ -4,7 +4,8 @@ Code is what git tracks (submodules too) and what it does not ignore. Of the unt
 those of data roots (folders that look like one, also where git does not ignore them), of
 `data/local`, of experiments, virtual environments and caches, and what `rla plot` and `rla export` wrote
 (written_files.py): they neither go into archives nor make a commit `-dirty`. An untracked launcher that
-lies among data itself, as the code of a rerun does, is none of the repository's.
+lies among data itself, as the code of a rerun does, is none of the repository's. Where the repository
+is a home folder (somebody keeps settings with git) untracked files are only code if this program runs them.
 
 Git is asked with a deadline and never fatal. What it did not tell is None, and never taken for "nothing".
 """
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rla_client.code_files import DATA_ROOT_MARKS, DATABASE_FOLDERS, NEVER_FOLDERS, VENV_MARKS
+from rla_client.code_root import find_script, imported_below, is_broad
 from rla_client.experiment.directories import DATA_FOLDER
 from rla_client.starting import DATA_FOLDER as DATABASE_FOLDER
 from rla_client.written_files import is_written, read_written
@@ -58,7 +60,11 @@ def find_repository(folder: Path, outside: tuple[Path, ...]) -> Repository | Non
     tracked = _names(git(base, "ls-files", "-z", "--cached", "--recurse-submodules"), below)
     if _is_among_data(base, folder) and not _holds(tracked, os.path.relpath(folder, base)):
         return None
-    others = _names(git(base, "ls-files", "-z", "--others", "--exclude-standard", "--", *exclude), below)
+    if is_broad(base):
+        others: frozenset[str] | None = _running(base, folder) - (tracked or frozenset())
+    else:
+        listed = git(base, "ls-files", "-z", "--others", "--exclude-standard", "--", *exclude)
+        others = _names(listed, below)
     known: dict[str, bool] = {}
     untracked = None
     if others is not None:
@@ -71,6 +77,14 @@ def find_repository(folder: Path, outside: tuple[Path, ...]) -> Repository | Non
         )
     dirty = True if changes or untracked else None if changes is None or untracked is None else False
     return Repository(base, commit.decode().strip() if commit else None, dirty, tracked, untracked)
+
+
+def _running(base: Path, folder: Path) -> frozenset[str]:
+    """Names of the script and of what it imported from beside it and from `base`."""
+    script = find_script()
+    own = () if script is None else (str(script),)
+    paths = map(os.path.realpath, (*own, *imported_below(folder), *imported_below(base)))
+    return frozenset(os.path.relpath(path, base) for path in paths if Path(path).is_relative_to(base))
 
 
 def lost_repository(folder: Path) -> Path | None:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from rla_client.autostart import agent_alive, start_agent
-from rla_client.errors import AgentNotRunningError, LaunchError, RemoteProtocolError, SpoolError
+from rla_client.database.spooled import log_folder
+from rla_client.errors import AgentNotRunningError, LaunchError
 from rla_client.places import find_places
-from rla_client.protocol import MAX_FRAME_BYTES, Frame, FrameKind, frame_at, unpack
-from rla_client.spool import read_at, segment_numbers, segment_path, stream_names, writer_alive
+from rla_client.spool import stream_names, writer_alive
 
 POLL_S = 0.05
 DYING_S = 2.0  # a killed process closes its files one by one: its last pipe may end before its lock does
@@ -57,16 +56,5 @@ def streams_of(log_dir: str) -> Iterator[Path]:
     """Folders of the spool's streams that write into `log_dir` (an absolute path without links)."""
     spool = find_places().spool
     for name in stream_names(spool) if spool.is_dir() else ():
-        folder = spool / name
-        with suppress(OSError, SpoolError, RemoteProtocolError, KeyError, TypeError, IndexError):
-            first = segment_path(folder, min(segment_numbers(folder), default=0))
-            if _log_folder(first) == log_dir:
-                yield folder
-
-
-def _log_folder(segment: Path) -> str:
-    found = frame_at(read_at(segment, 0, MAX_FRAME_BYTES), 0)
-    if not isinstance(found, Frame) or found.kind != FrameKind.OPEN:
-        raise KeyError
-    opening = unpack(found.payload)
-    return os.path.normpath(os.path.join(str(opening["root"]), str(opening["folders"]["log"])))
+        if log_folder(spool / name) == log_dir:
+            yield spool / name

@@ -14,6 +14,9 @@ what happened and whoever logged before logs again. Calls nest and repeat.
 Nothing but wrong arguments and a folder that cannot be made stops a run before it begins: an
 archive that cannot be written is warned about. Experiments share the process's logger, so they are
 those of one thread at a time.
+
+With RLA_MODE=disabled, and on ranks above 0, nothing is stored: the folder is a temporary one, removed
+when the process ends, with the newest snapshot alone.
 """
 
 from __future__ import annotations
@@ -47,6 +50,8 @@ from rla_client.experiment.recorded_parameters import differs, recorded_value
 from rla_client.experiment.relaunch import Relaunch, count_call, taken, wanted
 from rla_client.experiment.repository import find_repository
 from rla_client.experiment.snapshotter import find_snapshot
+from rla_client.nowhere import Nowhere
+from rla_client.run import disabled, rank
 from rla_client.snapshot_job import read_footer
 
 ARCHIVE_WAIT_S = 10.0  # at the end of a run, for the compressor; it finishes without us too
@@ -153,6 +158,7 @@ class _Call:
         self._snapshot_dir: Path | None = None
         self._relaunch: Relaunch | None = None
         self._call = 0
+        self._stored = True
 
     def run(self) -> Any:  # noqa: ANN401 - what the function returns
         """Run it, or pass it over when another call is wanted."""
@@ -167,6 +173,7 @@ class _Call:
             self._follow(relaunch)
             with taken(), this_thread(name):
                 return self._open_and_run()
+        self._stored = not disabled() and rank() == 0
         with this_thread(name):
             return self._open_and_run()
 
@@ -191,7 +198,7 @@ class _Call:
             config = None if relaunch.config is None else Path(relaunch.config)
             kept = self._rows_to_keep(snapshots) or 0
             return reopen_item(place, log_dir, x_axis, kept, config, relaunch.log_used)
-        fresh = not self._options.use_existing_dir
+        fresh = not self._options.use_existing_dir or not self._stored
         return Outputs(log_dir, x_axis, self._rows_to_keep(snapshots), fresh=fresh)
 
     def _follow(self, relaunch: Relaunch) -> None:
@@ -210,6 +217,8 @@ class _Call:
                 _log.warning("%s=%r, as recorded; the launcher gave %r", key, value, own)
 
     def _claim(self) -> Path:
+        if not self._stored:
+            return Path(Nowhere("plain", "", "noip").log_dir())
         options = self._options
         wished = options.log_dir
         if wished is None:
@@ -231,8 +240,8 @@ class _Call:
     def _keep_launch(
         self, folders: Folders, outer: str | None, plan: DatabasePlan | None
     ) -> launch_archive.Compression | None:
-        if self._resume_from is not None:
-            return None  # the record of the first start stays
+        if self._resume_from is not None or not self._stored:
+            return None  # a resumed run keeps the record of its first start
         script = launcher_path()
         log_dir = folders.log
         data = (Path.cwd().joinpath(*DATA_FOLDER), *folders.roots)
@@ -263,10 +272,11 @@ class _Call:
         self, outputs: Outputs, folders: Folders, outer: str | None, plan: DatabasePlan | None = None
     ) -> Any:  # noqa: ANN401
         options = self._options
+        few = not self._stored and options.snapshot_mode != "none"
         context = ExperimentContext(
             snapshot_dir=str(folders.snapshots),
-            snapshot_mode=options.snapshot_mode,
-            snapshot_gap=options.snapshot_gap,
+            snapshot_mode="last" if few else options.snapshot_mode,
+            snapshot_gap=1 if few else options.snapshot_gap,
             log_dir=outputs.log_dir,
             x_axis=options.x_axis,
             resume_from=self._resume_from,

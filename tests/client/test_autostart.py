@@ -54,7 +54,7 @@ def test_an_agent_is_started_and_is_nobodys_child(
         assert os.getsid(process.pid) != os.getsid(0)
         assert str(tmp_path / "held") not in {file.path for file in process.open_files()}
         process.terminate()
-        process.wait(20)
+        process.wait(60)
         wait_until(lambda: not agent_alive(places))
     finally:
         os.close(held)

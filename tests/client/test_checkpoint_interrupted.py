@@ -225,5 +225,5 @@ def test_a_stopped_reader_never_makes_a_save_wait(saver: CheckpointSaver, places
         saver.save(content(2), time_step=2)
         started = time.monotonic()
         saver.save(content(3), time_step=3)
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 60
     assert saver.ways == {"arena": 2, "blob": 1, "direct": 0}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from spooled import fill_spool
+from waiting import TIME_FACTOR
 
 from rla_agent.sinks.files import Outcome, parse_code, run_code
 from rla_client.code_backup import BackupPlan, BackupReport, back_up_code
@@ -273,9 +274,9 @@ def test_a_thousand_files_cost_less_than_the_run_may_wait(tmp_path: Path, outbox
 
     best = 1.0
     for _ in range(3):
-        started = time.perf_counter()
+        started = time.process_time()  # other loads of the machine do not count
         report = back_up_code(BackupPlan(root, ignore_rules=(".gitignore",)), outbox, tmp_path, pytest.fail)
-        best = min(best, time.perf_counter() - started)
+        best = min(best, time.process_time() - started)
 
     assert report.files == 1001
-    assert best < 0.15
+    assert best < 0.15 * TIME_FACTOR

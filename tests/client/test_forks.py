@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from forked import in_forked_child
 
 from rla_client import forks
 from rla_client import logger as logger_module
+from rla_client.experiment.folder_lock import FolderLock
+from rla_client.experiment.one_thread import _owner, this_thread
 from rla_client.recording import Logger
 from rla_client.run import RUN_VARIABLE, joined_logger
 from rla_client.summary_writer import AgentSummaryWriter
@@ -95,6 +98,32 @@ def test_a_time_tracker() -> None:
 
     with held_elsewhere(tracker._lock):
         assert in_forked_child(measure_in_child, CHILD_S)
+
+
+@pytest.mark.parametrize("held", [_owner.lock, this_thread("parent")], ids=["begins", "is inside"])
+def test_an_experiment_while_another_thread_has_one(held: Any) -> None:
+    def begin_in_child() -> bool:
+        with this_thread("child"):
+            return True
+
+    with held_elsewhere(held):
+        assert in_forked_child(begin_in_child, CHILD_S)
+
+
+def test_a_child_holds_no_copy_of_a_folders_lock(tmp_path: Path) -> None:
+    lock = FolderLock(str(tmp_path))
+
+    def open_folders() -> list[str]:
+        return [name for name in os.listdir("/proc/self/fd") if _points_to(name, tmp_path)]
+
+    assert len(open_folders()) == 1
+    assert in_forked_child(lambda: not open_folders(), CHILD_S)
+    lock.release()
+    assert not open_folders()
+
+
+def _points_to(descriptor: str, folder: Path) -> bool:
+    return os.path.realpath(f"/proc/self/fd/{descriptor}") == str(folder)
 
 
 def test_a_tensorboard_writer_that_adds_an_embedding(tmp_path: Path) -> None:

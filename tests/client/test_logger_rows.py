@@ -233,7 +233,7 @@ class Communicator:
     """Two ranks that are threads, with the one method that is used of a communicator."""
 
     def __init__(self) -> None:
-        self.barrier = threading.Barrier(2, timeout=10)
+        self.barrier = threading.Barrier(2, timeout=60)
         self.given: list[Any] = [None, None]
 
     def at(self, rank: int) -> Any:
@@ -275,7 +275,7 @@ def test_values_are_averaged_over_ranks_by_their_counts(places: Places, tmp_path
     row = logger.dump_tabular()
     logger.record_tabular("only", 1)
     logger.dump_tabular()
-    thread.join(10)
+    thread.join(60)
     assert row["loss"] == 3.0
     assert row["mean"] == (2.0 * 3 + 6.0) / 4
     assert row["name"] == "a"
@@ -338,7 +338,7 @@ def test_rows_of_two_threads_are_whole(places: Places) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     for name in ("a", "b"):
         seen = [row[name] for row in values(places) if name in row]
         assert seen == list(range(500)), f"{name}: each value once, in order"

@@ -86,7 +86,7 @@ def test_a_forked_child_does_not_use_its_parents_slots() -> None:
     slots = media_slots.MediaSlots(STREAM)
     thread = slots.prepare(2 << 20)
     assert thread is not None
-    thread.join(10)
+    thread.join(60)
     assert in_forked_child(lambda: slots.fill(1 << 20, lambda _memory: None) is None)
     assert slots.fill(1 << 20, lambda _memory: None) is not None
     assert sweep_slots(STREAM) == 1
@@ -99,13 +99,13 @@ def test_a_child_leaves_the_slot_that_its_parent_is_making(monkeypatch: pytest.M
 
     def populate_later(*arguments: Any) -> None:
         at.set()
-        forked.wait(10)
+        forked.wait(60)
         populate(*arguments)
 
     monkeypatch.setattr(media_slots, "_populate", populate_later)
     thread = slots.prepare(2 << 20)
     assert thread is not None
-    assert at.wait(10)
+    assert at.wait(60)
 
     def fill_and_release() -> bool:
         slots.fill(1 << 20, lambda _memory: None)
@@ -114,7 +114,7 @@ def test_a_child_leaves_the_slot_that_its_parent_is_making(monkeypatch: pytest.M
 
     assert in_forked_child(fill_and_release)
     forked.set()
-    thread.join(10)
+    thread.join(60)
 
     name, _ = slots.fill(1 << 20, lambda _memory: None) or ("", 0)
     assert os.path.exists(f"/dev/shm/{name}")
@@ -134,7 +134,7 @@ def test_a_thread_that_is_about_to_start_is_not_waited_for(monkeypatch: pytest.M
     monkeypatch.setattr(threading, "Thread", Late)
     thread = slots.prepare(2 << 20)
     assert thread is not None
-    thread.join(10)
+    thread.join(60)
     assert found == [None]
     assert sweep_slots(STREAM) == 1
 
@@ -166,7 +166,7 @@ def test_short_shared_memory_means_blobs() -> None:
     room = os.statvfs("/dev/shm")
     thread = slots.prepare(room.f_bavail * room.f_frsize // 4 + 1)
     assert thread is not None
-    thread.join(10)
+    thread.join(60)
 
     assert slots.fill(1 << 20, lambda _memory: None) is None
     assert sweep_slots(STREAM) == 0

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import threading
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -51,27 +51,35 @@ def test_notes_are_read_as_they_were_written_and_taken_away(folder: Path) -> Non
     assert pruned_files(folder / "not there") == []
 
 
-def test_a_checkpoint_that_goes_and_comes_back_is_always_listed(folder: Path) -> None:
+@pytest.mark.parametrize("pruned", [False, True], ids=["there", "pruned"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_checkpoint_that_goes_or_comes_back_while_we_look_is_listed(
+    folder: Path, moment: str, pruned: bool
+) -> None:
     path = folder / "checkpoint_10.pt"
+
+    def prune() -> None:
+        write_note(folder, note(10))
+        path.unlink()
+
+    def fetch() -> None:
+        path.write_bytes(b"x")
+        drop_note(folder, path.name)
+
+    class Meddled(type(folder)):  # type: ignore[misc]
+        def iterdir(self) -> Iterator[Path]:
+            if moment == "before":
+                (fetch if pruned else prune)()
+            entries = list(super().iterdir())
+            if moment == "after":
+                (fetch if pruned else prune)()
+            return iter(entries)
+
     path.write_bytes(b"x")
-    over = threading.Event()
-
-    def prune_and_fetch() -> None:
-        while not over.wait(0.001):
-            write_note(folder, note(10))
-            path.unlink()
-            over.wait(0.002)  # longer than one look
-            path.write_bytes(b"x")
-            drop_note(folder, path.name)
-
-    thread = threading.Thread(target=prune_and_fetch)
-    thread.start()
-    try:
-        seen = [list_checkpoints(folder, pruned=True) for _ in range(3000)]
-    finally:
-        over.set()
-        thread.join()
-    assert [found for found in seen if found != [(10, path)]] == []
+    if pruned:
+        prune()
+    assert list_checkpoints(Meddled(folder), pruned=True) == [(10, path)]
+    assert path.exists() == pruned, "it was meddled with"
 
 
 @pytest.mark.usefixtures("places")

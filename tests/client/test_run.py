@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rla_client.last_words import TRACEBACK_BYTES
+from rla_client.last_words import REASON_CHARS, TRACEBACK_BYTES
 from rla_client.places import Places
 
 HEAD = """
@@ -88,6 +88,13 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         ("", "finished", "", 0),
         ("sys.exit(0)", "finished", "", 0),
         ("raise ValueError('diverged')", "failed", "ValueError: diverged", 1),
+        (
+            "raise type('Odd', (Exception,), {'__str__': lambda self: 1 / 0})",
+            "failed",
+            "Odd: <Odd: cannot be shown>",
+            1,
+        ),
+        (r"raise ValueError('a name: \udcff')", "failed", r"ValueError: a name: \udcff", 1),
         ("raise KeyboardInterrupt", "failed", "KeyboardInterrupt", None),
         ("exp_manager.close('failed', 'nan loss')", "failed", "nan loss", 0),
         ("os._exit(5)", "killed", None, 5),
@@ -163,6 +170,30 @@ raise ValueError("x" * 100000)
     wait_until(lambda: _state(trainer.data / "inner") == "failed")
     assert "KeyError: 'caught'\n" in (trainer.data / "inner" / "log.txt").read_text()
     assert len((trainer.data / "plain" / "warn.txt").read_text()) == TRACEBACK_BYTES + 1
+
+
+@pytest.mark.usefixtures("agent")
+def test_whatever_is_given_as_a_reason(trainer: Trainer, wait_until: Callable[..., Any]) -> None:
+    returned, _, err = trainer.run("begin()\nexp_manager.close('failed', ValueError('x' * 20_000_000))\n")
+    assert returned == 0, err
+    found = wait_until(trainer.state)
+    assert (found["state"], found["reason"]) == ("failed", "x" * REASON_CHARS)
+
+
+@pytest.mark.usefixtures("agent")
+def test_a_block_that_fails_oddly(trainer: Trainer, wait_until: Callable[..., Any]) -> None:
+    script = """
+class Odd(Exception):
+    def __str__(self): return 1 / 0
+try:
+    with logger.scoped_configure(sys.argv[1], ["log"]):
+        raise Odd
+except Odd:
+    pass
+"""
+    returned, _, err = trainer.run(script)
+    assert returned == 0, err
+    wait_until(lambda: _state(trainer.data) == "failed")
 
 
 def _state(folder: Path) -> str:

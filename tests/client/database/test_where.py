@@ -92,3 +92,18 @@ def test_the_names_of_columns_are_understood(root: Path, make_run: Callable[...,
     assert found("batch-size == 4 and host == 'box'") == ["02"]
     with pytest.raises(ArgumentError):
         database.records(where="step - 1 == 2")
+
+
+def test_run_is_the_date_or_the_whole_index(root: Path, make_run: Callable[..., str]) -> None:
+    first, second = make_run(number=1), make_run(number=2)
+    date = second[:26]
+    database = open_database(root)
+
+    def found(where: str) -> list[str]:
+        return [record.index for record in database.records(where=where)]
+
+    assert found(f"run == '{first}'") == found(f"'{first}' == run") == found(f"run in ['{first}']") == [first]
+    assert found(f"run == '{date}'") == found(f"run != '{first}'") == [second]
+    assert found(f"run in ('{first}', '{date}')") == [first, second]
+    assert found(f"run not in ['{first}', '{date}']") == []
+    assert found(f"not run == '{first}' and state == 'finished'") == [second]

@@ -31,7 +31,7 @@ def test_another_process_is_named_and_ends_the_lock_with_its_life(
         with pytest.raises(LaunchError, match=f"process {holder.pid} is writing into {tmp_path}"):
             FolderLock(str(tmp_path))
         holder.kill()
-        holder.wait(20)
+        holder.wait(60)
         FolderLock(str(tmp_path)).release()
     assert not list(tmp_path.iterdir())  # it leaves nothing
 

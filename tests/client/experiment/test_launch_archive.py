@@ -62,7 +62,7 @@ def test_a_tree_comes_back_as_it_was(tmp_path: Path) -> None:
     assert found is not None
     assert found.root == project
     assert found.dirty
-    launch_archive.capture(log, found, project / "my code" / "launch it.py").wait(10)
+    launch_archive.capture(log, found, project / "my code" / "launch it.py").wait(60)
     (project / "run.sh").write_text("changed once more")
     manifest = launch_archive.restore(log, tmp_path / "restored here")
     there = {

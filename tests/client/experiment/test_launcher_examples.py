@@ -50,7 +50,7 @@ def test_the_smallest_launcher(tmp_path: Path) -> None:
 def test_torch_training_killed_and_resumed_has_the_same_weights(tmp_path: Path) -> None:
     arguments = ("--epochs", "5", "--batch-size", "60")
     whole = start("reinforce_launcher.py", *arguments)
-    output, _ = whole.communicate(timeout=90)
+    output, _ = whole.communicate(timeout=300)
     assert whole.returncode == 0, output
     killed = start("reinforce_launcher.py", *arguments)
     for line in killed.stdout:

@@ -56,12 +56,19 @@ POOL = """
 import multiprocessing
 @wrap_experiment(archive_launch_repo=False, name_parameters="passed")
 def sweep(ctxt, seed=1):
+    with open("made", "a") as file:
+        print(seed, file=file)
     for number in range(30):
         row(number=number, seed=seed, pid=os.getpid())
-        time.sleep(0.005)
-def call(seed): sweep(seed=seed)
+def meet(barrier):
+    global together
+    together = barrier
+def call(seed):
+    together.wait(60)  # each process makes one of the calls, all at the same time
+    sweep(seed=seed)
 if __name__ == "__main__":
-    with multiprocessing.get_context(sys.argv[1]).Pool(3) as pool:
+    context = multiprocessing.get_context(sys.argv[1])
+    with context.Pool(3, meet, (context.Barrier(3),)) as pool:
         pool.map(call, [1, 2, 3], 1)
 """
 
@@ -72,6 +79,7 @@ def test_one_process_of_a_pool_goes_on(tmp_path: Path, method: str) -> None:
     launchers.run(path, method)
     folder = tmp_path / BASE / "sweep_seed=2"
     assert commands.resume(folder) == 0
+    assert sorted((tmp_path / "made").read_text().split()) == ["1", "2", "2", "3"]
     found = rows(folder)
     assert [row["number"] for row in found] == [str(number) for number in range(30)]
     assert {row["seed"] for row in found} == {"2"}
@@ -125,7 +133,7 @@ held(who=sys.argv[1])
 def test_a_folder_is_used_by_one_process_at_a_time(tmp_path: Path) -> None:
     path = write(tmp_path / "held.py", HOLDING)
     first = launchers.start(path, "one", stdin=subprocess.PIPE, start_new_session=True)
-    pids = [first.pid]
+    processes = [first]
     try:
         while not first.stdout.readline().startswith("PID"):
             pass
@@ -138,14 +146,15 @@ def test_a_folder_is_used_by_one_process_at_a_time(tmp_path: Path) -> None:
         first.kill()
         first.wait(20)
         third = launchers.start(path, "three", stdin=subprocess.PIPE, start_new_session=True)
-        pids.append(third.pid)
+        processes.append(third)
         third.stdin.close()
         assert third.wait(60) == 0
     finally:
-        for pid in pids:
-            os.killpg(pid, 9)
-        first.communicate(timeout=60)
-        third.stdout.close()
+        for process in processes:
+            os.killpg(process.pid, 9)
+            process.wait(60)
+            process.stdin.close()
+            process.stdout.close()
     assert [row["who"] for row in rows(tmp_path / "same")] == ["one", "three"]
 
 

@@ -264,3 +264,37 @@ def test_files_that_are_too_large_are_named_in_the_warning(tmp_path: Path) -> No
     assert "holds 0 MiB, and 7 file(s) are too large for it: large0.bin (9 MiB)" in output
     assert "large4.bin (9 MiB) and 2 more" in output
     assert archived(log_dir) == CODE
+
+
+HOME_SCRIPT = """
+import helper
+from rla_client.experiment import wrap_experiment
+@wrap_experiment(@@)
+def experiment(ctxt): print("LOG " + ctxt.log_dir)
+experiment()
+"""
+
+
+@pytest.mark.parametrize("repository", [True, False])
+def test_of_a_home_folder_only_the_program_is_archived(tmp_path: Path, *, repository: bool) -> None:
+    home = tmp_path / "home"
+    for name in (".profile", "helper.py", "letters.txt", "old.py", "other/project/x.py"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("X = 1\n")
+    (home / "launcher.py").write_text(HOME_SCRIPT.replace("@@", f"data_root={str(home / 'db')!r}"))
+    if repository:  # of settings
+        git(home, "init", "-q")
+        git(home, "add", ".profile")
+        git(home, "commit", "-qm", "x")
+    output, _ = launch(home, home, HOME=str(home))
+    log_dir = Path(next(line[4:] for line in output.splitlines() if line.startswith("LOG ")))
+    code = home / "db" / "code" / log_dir.relative_to(home / "db" / "log")
+    program = {"launcher.py", "helper.py"}
+    assert archived(code) == (program | {".profile"} if repository else program)
+    assert f"the code kept with this run is {home / 'launcher.py'} and what it imported" in output
+    assert output.count("is no project") == 1 + repository
+    plain = HOME_SCRIPT.replace("@@", "log_dir='plain'")
+    (home / "launcher.py").write_text(plain)
+    output, _ = launch(home, home, HOME=str(home))
+    assert archived(tmp_path / "plain") == archived(code)
+    assert output.count("is no project") == repository

@@ -153,6 +153,8 @@ def test_killed_twice_and_resumed_from_an_early_epoch(tmp_path: Path) -> None:
     path = launchers.write(tmp_path / "killed", "snapshot_mode='all'", calls="search(epoch_s=0.05)")
     kill_at(path, 8)
     folder = only(tmp_path / "killed")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     resuming = subprocess.Popen(
         [
             sys.executable,
@@ -162,6 +164,7 @@ def test_killed_twice_and_resumed_from_an_early_epoch(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
     )
     for line in resuming.stdout:
         assert "epoch #4 |" not in line
@@ -169,6 +172,7 @@ def test_killed_twice_and_resumed_from_an_early_epoch(tmp_path: Path) -> None:
             break
     os.killpg(resuming.pid, 9)
     resuming.communicate(timeout=60)
+    assert list(temporary.glob("rla-launch-*")) == []
     with pytest.raises(FileNotFoundError):
         commands.resume(folder, 11)
     assert commands.resume(folder, "first") == 0

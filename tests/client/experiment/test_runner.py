@@ -153,7 +153,7 @@ def test_a_launcher_that_restores_itself_goes_on_in_its_folder(
         runner.restore(source, 1)
         runner._algo.stop_after = None
         runner.resume()
-        assert rla_logger.flush(10)
+        assert rla_logger.flush(60)
         return Path(ctxt.log_dir)
 
     first({"log_dir": "whole"})
@@ -182,7 +182,7 @@ def test_an_experiment_as_an_item_of_a_database(
         runner = LocalRunner(ctxt)
         runner.setup(Algo(), Counting(length=6))
         runner.train(epochs, 8)
-        assert rla_logger.flush(10)
+        assert rla_logger.flush(60)
         return Path(ctxt.log_dir), Path(ctxt.snapshot_dir)
 
     log, snapshots = experiment(seed=4)

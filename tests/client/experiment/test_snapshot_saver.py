@@ -109,7 +109,7 @@ def test_load_gives_what_the_agent_has_yet_to_write(agent: Any) -> None:
     def experiment(ctxt: Any, size: int) -> None:
         shots = Snapshotter(ctxt.snapshot_dir, "all", 1)
         shots.save_itr_params(0, {"w": np.zeros(size)})
-        assert shots.wait(20)
+        assert shots.wait(60)
         agent.send_signal(signal.SIGSTOP)
         weights = np.ones(size)
         shots.save_itr_params(1, {"w": weights})
@@ -138,7 +138,7 @@ def test_without_an_agent_the_thread_writes_and_what_comes_later_wins(
     def experiment(ctxt: Any) -> Any:
         shots = Snapshotter(ctxt.snapshot_dir, "last", 1)
         shots.save_itr_params(0, {"itr": 0})
-        assert shots.wait(10)
+        assert shots.wait(60)
         assert shots.load()["itr"] == 0
         saver = current_outputs().snapshot_saver(Path(ctxt.snapshot_dir))
         assert not saver.used
@@ -159,7 +159,7 @@ def test_a_full_spool_leaves_it_to_the_thread(agent: Any, size: int) -> None:
     def experiment(ctxt: Any) -> None:
         shots = Snapshotter(ctxt.snapshot_dir, "last", 1)
         shots.save_itr_params(0, {"w": np.zeros(size)})
-        assert shots.wait(20)
+        assert shots.wait(60)
         outbox = current_outputs().snapshot_saver(Path(ctxt.snapshot_dir))._outbox
         agent.send_signal(signal.SIGSTOP)
         shots.save_itr_params(1, {"w": np.ones(size)})
@@ -167,7 +167,7 @@ def test_a_full_spool_leaves_it_to_the_thread(agent: Any, size: int) -> None:
         patch = pytest.MonkeyPatch()
         patch.setattr("rla_client.experiment.snapshotter.AGENT_WAIT_S", 0.05)
         shots.save_itr_params(2, {"w": np.full(size, 2.0)})
-        shots.wait(10)
+        shots.wait(60)
         assert read_footer(Path(ctxt.snapshot_dir, "params.pkl"))["itr"] == 2
         ballast.unlink()
         agent.send_signal(signal.SIGCONT)

@@ -19,7 +19,7 @@ def test_round_trip_and_footer(tmp_path: Path) -> None:
     shots = Snapshotter(tmp_path / "shots", "gap_and_last", 2)
     for itr in range(5):
         shots.save_itr_params(itr, {"itr": itr, "w": np.full(3, itr)}, {"rows": itr + 1})
-    assert shots.wait(10)
+    assert shots.wait(60)
     assert sorted(os.listdir(tmp_path / "shots")) == ["itr_0.pkl", "itr_2.pkl", "itr_4.pkl", "params.pkl"]
     assert shots.load()["itr"] == 4
     assert shots.load(itr="first")["itr"] == 0
@@ -82,7 +82,7 @@ def test_a_disk_that_refuses_is_a_warning(tmp_path: Path, caplog: pytest.LogCapt
     shots = Snapshotter(tmp_path / "file" / "shots", "last", 1)
     for itr in range(5):
         shots.save_itr_params(itr, {"itr": itr})
-    assert shots.wait(10)
+    assert shots.wait(60)
     assert "was not written" in caplog.text
 
 
@@ -135,7 +135,7 @@ def test_nothing_is_visible_before_it_is_whole(tmp_path: Path) -> None:
     reader.start()
     for _ in range(20):
         shots.save_itr_params(0, {"w": np.zeros(200_000)})
-    shots.wait(20)
+    shots.wait(60)
     stop.set()
     reader.join()
     assert set(seen) <= {200_000}
@@ -155,7 +155,7 @@ def test_without_threads_the_caller_writes(tmp_path: Path, monkeypatch: pytest.M
     assert shots.wait(0)
     monkeypatch.undo()
     shots.save_itr_params(3, {"itr": 3})
-    assert shots.wait(10)
+    assert shots.wait(60)
     assert [shots.load(itr=itr)["itr"] for itr in range(4)] == [0, 1, 2, 3]
 
 
@@ -163,7 +163,7 @@ def test_last_of_a_copied_folder_goes_by_what_the_files_say(tmp_path: Path) -> N
     shots = Snapshotter(tmp_path / "shots", "gap_and_last", 5)
     for itr in range(8):
         shots.save_itr_params(itr, {"itr": itr})
-    assert shots.wait(10)
+    assert shots.wait(60)
     numbered, last = tmp_path / "shots" / "itr_5.pkl", tmp_path / "shots" / "params.pkl"
     os.utime(last, (1, 1))  # as a copy leaves it that came to params.pkl first
     assert shots.load()["itr"] == 7

@@ -25,8 +25,9 @@ import launchers
 
 from rla_client import logger as rla_logger
 from rla_client import time_step_holder, wrap_experiment
-from rla_client.errors import ArgumentError
+from rla_client.errors import AgentNotRunningError, ArgumentError
 from rla_client.experiment import logger, outputs, set_seed, tabular
+from rla_client.experiment.settle import settle
 
 
 @pytest.fixture(autouse=True)
@@ -271,3 +272,53 @@ def test_metadata_and_archive_of_a_repository(tmp_path: Path) -> None:
     manifest = json.loads((second / "launch_manifest.json").read_text())
     assert "big.bin" in manifest["left_out"]
     assert not (second / "launch_archive.tar").exists()
+
+
+@pytest.mark.parametrize("variable", [{"RLA_MODE": "disabled"}, {"RANK": "1"}])
+@pytest.mark.parametrize("options", ["snapshot_mode='all'", "task_table_name='t'"])
+def test_a_process_that_stores_nothing_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: dict[str, str], options: str
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    for name, value in variable.items():
+        monkeypatch.setenv(name, value)
+    shown = "; print(sorted(p.name for p in pathlib.Path(pathlib.Path('where').read_text()).glob('*.pkl')))"
+    path = launchers.write(tmp_path / "project", options, "import pathlib; search(epochs=3)" + shown)
+    text = path.read_text().replace("set_seed(seed)", "open('where', 'w').write(ctxt.snapshot_dir)")
+    path.write_text(text)
+    assert "['params.pkl']" in launchers.run(path)  # the newest is there, for who loads it
+    left = {str(one.relative_to(tmp_path)) for one in tmp_path.rglob("*") if one.is_file()}
+    left -= {one for one in left if one.startswith("state/") or "__pycache__" in one}
+    assert left == {"project/launcher.py", "project/where"}
+    assert list(temporary.iterdir()) == []
+
+
+def test_ctrl_c_while_outputs_close_leaves_no_run_behind(tmp_path: Path) -> None:
+    before = rla_logger.get_current()
+
+    def interrupted(_state: str, _reason: str) -> NoReturn:
+        raise KeyboardInterrupt
+
+    opened = outputs.Outputs(tmp_path, "x", fresh=True, on_close=interrupted)
+    assert rla_logger.get_current() is not before
+    with pytest.raises(KeyboardInterrupt):
+        opened.close("finished", "")
+    assert rla_logger.get_current() is before
+    assert outputs.current_outputs() is None
+    outputs.Outputs(tmp_path, "x", fresh=True).close("finished", "")  # nobody holds the folder
+
+
+def test_what_waits_in_the_spool_is_found_where_the_database_holds_links(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "db").mkdir()
+    (tmp_path / "db" / "log").symlink_to(tmp_path / "disk")
+
+    @wrap_experiment(archive_launch_repo=False, data_root=tmp_path / "db")
+    def experiment(ctxt: Any) -> Any:
+        return ctxt
+
+    context = experiment()
+    with pytest.raises(AgentNotRunningError, match="still wait"):
+        settle(context.log_dir, 0.1)

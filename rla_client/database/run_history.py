@@ -1,0 +1,67 @@
+"""What happened to a run, beside its rows: other hyper-parameters when it was resumed, and how it failed.
+
+A resumed run keeps the hyper-parameters that it began with; each change is a file of its own
+(`rla_client.resumed_parameters`). The traceback of what ended a run is the last one of its warnings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from rla_client.layout import OUTPUT_NAMES
+
+FAILED = "failed"
+MAX_TRACEBACK_LINES = 15  # the end says what and where; `rla tail --file warn` has all
+END_BYTES = (
+    80 << 10
+)  # of the warnings: what the client keeps of a traceback (last_words), and what came after
+_BEGINNING = "Traceback (most recent call last):"
+
+
+def resumed_with(log_folder: str) -> list[dict[str, Any]]:
+    """What each `parameter.resumed-N.json` says, in order: `file`, `time_step`, `time`, `changed`."""
+    from rla_client.resumed_parameters import change_files
+
+    found = []
+    for path in change_files(Path(log_folder)):
+        try:
+            content = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            continue  # `rla fsck` is for broken files
+        if isinstance(content, dict) and isinstance(content.get("changed"), dict):
+            said = {name: content.get(name) for name in ("time_step", "time", "changed")}
+            found.append({"file": path.name, **said})
+    return found
+
+
+def changes_text(resumes: list[dict[str, Any]]) -> dict[str, str]:
+    """Lines of name and value for people: the name of a file, and `lr 0.1 → 0.2, …`."""
+    from rla_client.database.terminal import plain
+
+    lines = {}
+    for one in resumes:
+        changes = [
+            f"{name} {' → '.join(str(plain(value)) for value in values)}"
+            for name, values in one["changed"].items()
+            if isinstance(values, list)
+        ]
+        step = one["time_step"]
+        lines[one["file"]] = ("" if step is None else f"at {plain(step)}: ") + ", ".join(changes)
+    return lines
+
+
+def traceback_end(log_folder: str, state: str | None) -> str:
+    """The last lines of the traceback that a failed run ended with; empty where there is none."""
+    if state != FAILED:
+        return ""
+    try:
+        with open(f"{log_folder}/{OUTPUT_NAMES['warn']}", "rb") as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - END_BYTES, 0))
+            text = file.read(END_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    place = text.rfind(_BEGINNING)
+    return "\n".join(text[place:].rstrip("\n").split("\n")[-MAX_TRACEBACK_LINES:]) if place >= 0 else ""

@@ -1,0 +1,50 @@
+"""What is kept of an exception, also of one that does not let itself be told."""
+
+from __future__ import annotations
+
+import pytest
+
+from rla_client.last_words import (
+    TRACEBACK_BYTES,
+    active_traceback,
+    reason_text,
+    traceback_text,
+)
+
+
+class OddError(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+class OddNotesError(Exception):
+    @property
+    def __notes__(self) -> list[str]:
+        raise ZeroDivisionError
+
+
+def test_the_reason_names_class_and_message() -> None:
+    assert reason_text(ValueError("diverged")) == "ValueError: diverged"
+    assert reason_text(KeyboardInterrupt()) == "KeyboardInterrupt"
+    assert reason_text(ValueError("\udcff")) == "ValueError: \\udcff"
+
+
+@pytest.mark.parametrize("error", [OddError(), OddNotesError()])
+def test_an_odd_exception_is_told_as_far_as_it_goes(error: Exception) -> None:
+    assert reason_text(error).startswith(type(error).__name__)
+    text = traceback_text(error)  # what the traceback module makes of it depends on Python's version
+    assert text == "" or type(error).__name__ in text
+
+
+def test_a_traceback_ends_with_the_end_and_is_text_whatever_it_holds() -> None:
+    text = traceback_text(ValueError("\udcff" + "é" * TRACEBACK_BYTES))
+    assert len(text.encode()) <= TRACEBACK_BYTES
+    assert text.endswith("é")
+
+
+def test_the_exception_that_is_being_handled() -> None:
+    assert active_traceback() == ""
+    try:
+        {}["caught"]
+    except KeyError:
+        assert active_traceback().endswith("KeyError: 'caught'")
