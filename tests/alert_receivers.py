@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 import socketserver
 import ssl
 import subprocess
@@ -233,13 +232,6 @@ def serving(server: Any) -> Iterator[Any]:
         thread.join(5)
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 # -- what alerts are about ---------------------------------------------------------------------
 
 TRAINING = """
@@ -257,7 +249,7 @@ for number, line in enumerate(sys.stdin, 1):
     if word == "raise":
         raise ValueError("it went wrong")
     if word == "flush":
-        print("flushed", logger.flush(20), flush=True)
+        print("flushed", logger.flush(60), flush=True)
         continue
     time_step_holder.set_time(number)
     logger.record_tabular("a", float(word))
@@ -295,7 +287,7 @@ class Training:
     def end(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(30)
+        self.process.wait(90)
 
     def kill(self) -> None:
         self.process.kill()

@@ -74,7 +74,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Places]:
     psutil.wait_procs(left, timeout=5)
     shutil.rmtree(runtime, ignore_errors=True)
     assert not told, f"processes outlived the test: {told}"
-    wait_until(lambda: _threads() <= threads, 5, what=f"end of threads {_threads() - threads}")
+    wait_until(lambda: _threads() <= threads, 5, lambda: f"end of threads {_threads() - threads}")
     leaked = [name for name in (_descriptors() - descriptors) if str(found.state) in name]
     assert not leaked, f"descriptors left open: {leaked}"
 
@@ -110,7 +110,7 @@ class Agent:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        wait_until(self._serves_or_ended, deadline_s, what=f"a serving agent; its log: {self._log_tail()}")
+        wait_until(self._serves_or_ended, deadline_s, lambda: f"a serving agent; its log: {self._log_tail()}")
         return self
 
     def status(self) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class Agent:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            pytest.fail(f"the agent did not end within {deadline_s} s of {number.name}: {self._log_tail()}")
+            pytest.fail(f"no end within {deadline_s * TIME_FACTOR:g} s of {number.name}: {self._log_tail()}")
 
     def _serves_or_ended(self) -> bool:
         assert self._process is not None

@@ -8,15 +8,15 @@ import threading
 import time
 from collections.abc import Callable
 
+from ports import free_port
 from replication_lab import (
     Node,
     Sshd,
     finished_item,
-    free_port,
     random_bytes,
     wait_same,
-    wait_until,
 )
+from waiting import TIME_FACTOR, wait_until
 
 from rla_agent.replicate import registry
 
@@ -123,7 +123,7 @@ def cut_the_link(node: Node, master: Sshd, proxy: Proxy, count: int, seed: int) 
     proxy.cut_after = lambda: int(5000 + 10 ** chance.uniform(2, 6))
     node.start()
     number = 0
-    end = time.monotonic() + 30 + count * 2
+    end = time.monotonic() + (30 + count * 2) * TIME_FACTOR
     while proxy.cuts < count and time.monotonic() < end:
         number += 1
         with (log / "progress.csv").open("a") as file:

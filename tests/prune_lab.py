@@ -62,5 +62,5 @@ def prune(node: Node, *words: str, prefix: tuple[str, ...] = ()) -> subprocess.C
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )

@@ -11,9 +11,11 @@ from typing import Any
 
 import yaml
 from replication_lab import Sshd, tree
+from waiting import TIME_FACTOR
 
+SYNC_S = 60.0  # that a training waits for the master, when it is told to
 STORES = ("code/.objects/", ".rla")  # of this machine alone
-TRAINING = """
+TRAINING = f"""
 import sys
 from pathlib import Path
 from rla_client import exp_manager, logger
@@ -33,7 +35,7 @@ for line in sys.stdin:
             logger.record_tabular("number", done)
             logger.record_tabular("text", "x" * (done % 97) + ',"' + chr(10))
             if done % 50 == 0:
-                logger.record_tabular(f"late{done // 500}", done)
+                logger.record_tabular(f"late{{done // 500}}", done)
             logger.dump_tabular()
         print(done, flush=True)
     elif word == "checkpoint":
@@ -41,13 +43,13 @@ for line in sys.stdin:
         exp_manager.new_saver(max_to_keep=2)
         for step in range(int(count)):
             exp_manager.set_timestep(done + step)
-            exp_manager.save_checkpoint({"w": torch.ones(200_000) * step})
+            exp_manager.save_checkpoint({{"w": torch.ones(200_000) * step}})
         Path(exp_manager.results_dir, "own").mkdir(exist_ok=True)
         Path(exp_manager.results_dir, "own", "kept.bin").write_bytes(bytes(70_000))
         Path(exp_manager.tmp_data_dir, "scratch.txt").write_text("scratch")
-        print(exp_manager.flush(20, media=True), flush=True)
+        print(exp_manager.flush(60, media=True), flush=True)
     elif word == "sync":
-        print(exp_manager.sync_log_file(wait=count == "wait", timeout=60), flush=True)
+        print(exp_manager.sync_log_file(wait=count == "wait", timeout={SYNC_S}), flush=True)
     else:
         break
 """
@@ -89,7 +91,7 @@ class Training:
 
     def end(self) -> None:
         self._told.close()
-        assert self.process.wait(30) == 0
+        assert self.process.wait(30 * TIME_FACTOR) == 0
 
 
 class Project:

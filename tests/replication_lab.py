@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ports import free_port
 from waiting import wait_until
 
 SSHD = "/usr/sbin/sshd"
@@ -26,12 +27,6 @@ HOST = "node-a"
 missing_sshd = (
     "" if os.access(SSHD, os.X_OK) and shutil.which("ssh-keygen") else "OpenSSH's sshd is not installed"
 )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 NO_EXTENSIONS = "internal-sftp -P posix-rename,statvfs,fstatvfs,hardlink,fsync,lsetstat,limits,copy-data"
@@ -206,7 +201,7 @@ class Node:
     def stop(self) -> int:
         assert self.process is not None
         self.process.terminate()
-        code = self.process.wait(60)
+        code = self.process.wait(90)
         self.process = None
         return code
 

@@ -18,11 +18,19 @@ POLL_S: Final = 0.01
 Found = TypeVar("Found")
 
 
-def wait_until(condition: Callable[[], Found], deadline_s: float = DEADLINE_S, what: str = "") -> Found:
+def wait_until(
+    condition: Callable[[], Found], deadline_s: float = DEADLINE_S, what: str | Callable[[], str] = ""
+) -> Found:
     """Poll `condition` until its result is true, and return that.
 
+    Args:
+        condition: what is waited for.
+        deadline_s: seconds on a machine of its own; `TIME_FACTOR` times as many are granted.
+        what: names the condition in a failure; a function is called then, so that it can tell of how
+            things stand at the end.
+
     Raises:
-        AssertionError: it was not within `deadline_s` seconds (of a machine of its own, see `TIME_FACTOR`).
+        AssertionError: it was not true in time.
     """
     patience_s = deadline_s * TIME_FACTOR
     end = time.monotonic() + patience_s
@@ -31,7 +39,7 @@ def wait_until(condition: Callable[[], Found], deadline_s: float = DEADLINE_S, w
         if found:
             return found
         if time.monotonic() > end:
-            name = what or getattr(condition, "__name__", "condition")
-            message = f"{name}: not within {patience_s} s"
+            name = what() if callable(what) else what or getattr(condition, "__name__", "condition")
+            message = f"{name}: not within {patience_s:g} s"
             raise AssertionError(message)
         time.sleep(POLL_S)

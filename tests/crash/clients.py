@@ -38,7 +38,8 @@ class SharingMessenger(Messenger):
     """Does not make a context, and so does not end one."""
 
     def _connect(self) -> zmq.Socket[bytes]:
-        self._socket = _dealer(_context, self._places)
+        self._path = self._places.data_socket
+        self._socket = _dealer(_context, self._path)
         return self._socket
 
 

@@ -17,8 +17,10 @@ import pytest
 from crash.loop_disk import loop_disk  # noqa: F401 - a fixture
 from crash.oracle import Trainer
 from crash.zygote import Forked, Zygote
+from waiting import DEADLINE_S
 
 from rla_agent.control import ask_status
+from rla_agent.lock import read_holder
 from rla_client.errors import RlaError
 from rla_client.places import Places
 from rla_client.spool import stream_names
@@ -57,7 +59,7 @@ class BareAgent:
         assert self.process is not None
         assert self.process.poll() is None, f"the agent ended with {self.process.returncode}: {self.tail()}"
         try:
-            return bool(ask_status(self.places, 0.2))
+            return bool(ask_status(self.places, DEADLINE_S))
         except RlaError:
             return False
 
@@ -72,6 +74,15 @@ class BareAgent:
         if self.process is not None:
             self.process.wait()
 
+    def kill_traced(self, wait_until: Callable[..., object]) -> None:
+        """SIGKILL for an agent that strace started, if it has come so far; strace ends with it."""
+        pid = read_holder(self.places).get("pid")
+        if isinstance(pid, int):
+            os.kill(pid, signal.SIGKILL)
+        process = self.process
+        assert process is not None
+        wait_until(lambda: process.poll() is not None)
+
     def drain(self, wait_until: Callable[..., object], deadline_s: float = 30.0) -> None:
         """Wait until every stream was taken in to its end and is gone."""
 
@@ -80,7 +91,7 @@ class BareAgent:
             assert self.process.poll() is None, f"the agent ended: {self.tail()}"
             return not stream_names(self.places.spool)
 
-        wait_until(empty, deadline_s, what=f"an empty spool; agent: {self.tail()}")
+        wait_until(empty, deadline_s, what=lambda: f"an empty spool; agent: {self.tail()}")
 
     def tail(self) -> str:
         """The end of its log and output."""

@@ -7,13 +7,19 @@ dropping it and making another is a SIGKILL at that point.
 from __future__ import annotations
 
 import contextlib
+import csv
 import os
+import random
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
+import pytest
+
+import rla_agent.stream_reading as reading_module
+import rla_client.spool as spool_module
 from rla_agent.adopting import root_is_back
 from rla_agent.commit import Committer
 from rla_agent.open_files import OpenFiles
@@ -23,6 +29,12 @@ from rla_agent.stream import Stream
 from rla_agent.widening import Widener
 from rla_client.protocol import FrameKind, encode_frame, pack
 from rla_client.spool import SegmentWriter
+
+
+def read_in_pieces(monkeypatch: pytest.MonkeyPatch, chance: random.Random) -> None:
+    """Segments and reads so small that a history of few rows has many of them."""
+    monkeypatch.setattr(spool_module, "SEGMENT_MAX_BYTES", chance.choice([700, 2000, 10_000]))
+    monkeypatch.setattr(reading_module, "READ_BYTES", chance.choice([300, 1500, 1 << 18]))
 
 
 class LoneStream:
@@ -52,6 +64,28 @@ class LoneStream:
                 FrameKind.OPEN, pack({**self.opening, "segment": number, "rows": rows, "lost": 0})
             ),
         )
+
+    def some_rows(self, chance: random.Random) -> None:
+        """Append a few rows of numbers and text, some of which needs quoting."""
+        for _ in range(chance.randrange(1, 12)):
+            self.row({"v": chance.random(), "t": chance.choice(["plain", 'a "quoted"\ntext, too'])})
+
+    def late_row(self) -> None:
+        """Append a row with a column of its own."""
+        self.row({f"late{self.rows}": self.rows})
+
+    def table(self) -> list[dict[str, str]]:
+        """The rows of its CSV.
+
+        Raises:
+            AssertionError: one is torn, or has another row's value in its late column.
+        """
+        with (self.root / "progress.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file, restval="torn", restkey="torn"))
+        assert not any("torn" in row or "torn" in row.values() for row in rows)
+        for row in rows:
+            assert row.get(f"late{row['seq']}", row["seq"]) == row["seq"]
+        return rows
 
     def row(self, values: dict[str, object]) -> None:
         """Append one row; its `seq` is added."""

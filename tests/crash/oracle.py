@@ -37,12 +37,14 @@ from crash.workload import (
     text_of,
 )
 from crash.zygote import Forked, Zygote
+from waiting import TIME_FACTOR
 
 from rla_client.places import Places
 from rla_client.spool import segment_numbers, segment_path, stream_names
 
 WORKLOAD = Path(__file__).with_name("workload.py")
 PIPE_BYTES = 1 << 20
+ENDED_WITHIN_S = 30.0 * TIME_FACTOR
 KINDS = ("csv", "json", "log", "tensorboard")
 
 
@@ -111,8 +113,8 @@ class Trainer:
 
     def ended(self) -> None:
         """Wait for the end of all writers."""
-        self.process.wait(30)
-        self._reader.join(30)
+        self.process.wait(ENDED_WITHIN_S)
+        self._reader.join(ENDED_WITHIN_S)
         assert not self._reader.is_alive(), "a worker of the workload did not end"
 
 

@@ -52,7 +52,7 @@ def kill_often(  # noqa: PLR0913 - fixtures and counts
         agent.spawn(zygote=zygote if number % cold_every else None)
         ahead = trainer.told + chance.randrange(most_rows_ahead)
         if number % cold_every == 0:
-            wait_until(agent.serves, what=f"a serving agent; {agent.tail()}")
+            wait_until(agent.serves, what=lambda: f"a serving agent; {agent.tail()}")
             slowest_s = max(slowest_s, time.monotonic() - agent.started)
         wait_until(lambda ahead=ahead: trainer.told >= ahead)
         agent.kill()

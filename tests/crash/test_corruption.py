@@ -126,7 +126,7 @@ def test_agent_takes_in_a_damaged_spool(
     hit = damage(case, path)
     bare_agent.spawn()
     wait_until(bare_agent.serves)
-    wait_until(lambda: not stream_names(places.spool), 30, what=bare_agent.tail())
+    wait_until(lambda: not stream_names(places.spool), 30, what=bare_agent.tail)
     with (one.folder / "progress.csv").open(newline="") as file:
         seqs = [int(row["seq"]) for row in csv.DictReader(file)]
     assert seqs == sorted(set(seqs))

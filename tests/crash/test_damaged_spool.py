@@ -147,5 +147,5 @@ def test_spools_that_once_needed_a_human(
     shutil.copytree(CORPUS / case, stream)
     bare_agent.spawn()
     wait_until(bare_agent.serves)
-    wait_until(lambda: not stream_names(places.spool), what=f"the end of {case}: {bare_agent.tail()}")
+    wait_until(lambda: not stream_names(places.spool), what=lambda: f"the end of {case}: {bare_agent.tail()}")
     assert bare_agent.serves()

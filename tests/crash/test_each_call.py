@@ -13,7 +13,6 @@ from crash.conftest import BareAgent
 from crash.oracle import Trainer, check_folder
 from crash.zygote import Zygote
 
-from rla_agent.lock import read_holder
 from rla_agent.output_set import make_outputs
 from rla_agent.stream_reading import read_opening
 from rla_client.places import Places
@@ -94,7 +93,7 @@ def killed_at(
     wait_until(lambda: process.poll() is not None or not stream_names(places.spool), 60)
     ended = process.poll() is not None
     if not ended:
-        end_traced(agent, places, wait_until)
+        agent.kill_traced(wait_until)
     if forget:
         for path in places.state.glob("agent.db*"):
             path.unlink()
@@ -103,16 +102,6 @@ def killed_at(
     agent.kill()
     assert check_folder(repeat.trainer) == ROWS, f"{strace[-1]}, agent.db deleted: {forget}"
     return ended
-
-
-def end_traced(agent: BareAgent, places: Places, wait_until: Callable[..., object]) -> None:
-    """Kill an agent that strace started; strace ends with it."""
-    pid = read_holder(places).get("pid")
-    if isinstance(pid, int):
-        os.kill(pid, 9)
-    process = agent.process
-    assert process is not None
-    wait_until(lambda: process.poll() is not None)
 
 
 @pytest.mark.parametrize(("call", "k", "only_files"), QUICK)

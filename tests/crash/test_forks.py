@@ -30,7 +30,7 @@ def test_workers_log_into_files_of_their_own(
     folder = tmp_path / "run"
     done = subprocess.run(
         [sys.executable, str(SCRIPT), method, str(folder), str(ROWS)],
-        timeout=60,
+        timeout=180,
         check=False,
         capture_output=True,
     )

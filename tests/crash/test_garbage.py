@@ -131,7 +131,9 @@ def feed(bench: Bench, chance: random.Random, count: int) -> float:
         (made / stream).rename(bench.places.spool / stream)
         grown.look()
         bench.wait_until(
-            lambda: len(stream_names(bench.places.spool)) < 8, 120, what=f"progress; {bench.agent.tail()}"
+            lambda: len(stream_names(bench.places.spool)) < 8,
+            120,
+            what=lambda: f"progress; {bench.agent.tail()}",
         )
     bench.wait_until(lambda: honest.told >= 200, what="rows of the honest run")
     honest.stop()

@@ -31,7 +31,7 @@ def test_exceptions_from_signal_handlers(
         wait_until(bare_agent.serves)
     count = EXCEPTIONS if agent_up else EXCEPTIONS // 4
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder), str(count), str(result)], timeout=150, check=False
+        [sys.executable, str(SCRIPT), str(folder), str(count), str(result)], timeout=400, check=False
     )
     assert done.returncode == 0
     if not agent_up:

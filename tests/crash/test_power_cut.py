@@ -109,7 +109,7 @@ class Machine:
         """Power on, wait until all is taken in, compare, power off."""
         self.power_on()
         began = time.monotonic()
-        wait_until(self.recovered, 60, what=Told(lambda: f"recovery after cut {self.cuts}; {self.log()}"))
+        wait_until(self.recovered, 60, what=lambda: f"recovery after cut {self.cuts}; {self.log()}")
         self.slowest_s = max(self.slowest_s, time.monotonic() - began)
         self.compare()
         self.power_off()
@@ -156,16 +156,6 @@ class Machine:
         return "\n".join([*texts, *left, told])
 
 
-class Told:
-    """A message that is made when it is needed."""
-
-    def __init__(self, make: Callable[[], str]) -> None:
-        self._make = make
-
-    def __str__(self) -> str:
-        return self._make()
-
-
 def contents(folder: Path) -> dict[Path, bytes]:
     """All files of a run."""
     return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
@@ -193,7 +183,7 @@ def cut_often(machine: Machine, chance: random.Random, wait_until: Callable[...,
         one = machine.train()
         target = chance.randrange(MOST_ROWS)
         wait_until(
-            lambda one=one, target=target: one.told >= target, 30, what=Told(lambda: f"rows; {machine.log()}")
+            lambda one=one, target=target: one.told >= target, 30, what=lambda: f"rows; {machine.log()}"
         )
         machine.cut(wait_until)
         while machine.cuts < cuts and chance.random() < 0.25:

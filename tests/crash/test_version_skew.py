@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from crash.make_golden import messages
+from waiting import DEADLINE_S
 
 from rla_agent.control import ask_status, stop_agent
 from rla_agent.ingest import Position
@@ -49,8 +50,9 @@ exp_manager.log_files_gen()
 print("log", exp_manager.log_dir, flush=True)
 number = 0
 for line in sys.stdin:
-    if line.strip() == "flush":
-        print("flushed", logger.flush(2), flush=True)
+    word, _, seconds = line.strip().partition(" ")
+    if word == "flush":
+        print("flushed", logger.flush(float(seconds)), flush=True)
     for _ in range(100):
         logger.record_tabular("number", number)
         logger.dump_tabular()
@@ -83,12 +85,12 @@ class Client:
                 return line
         pytest.fail(f"the training process ended: {self.errors}")
 
-    def rows(self, *, flush: bool = False) -> bool:
-        """Write 100 rows; whether a flush before them succeeded."""
+    def rows(self, *, flush_s: float = 0.0) -> bool:
+        """Write 100 rows; whether a flush before them, of so many seconds, succeeded."""
         assert self.process.stdin is not None
-        self.process.stdin.write("flush\n" if flush else "go\n")
+        self.process.stdin.write(f"flush {flush_s}\n" if flush_s else "go\n")
         self.process.stdin.flush()
-        flushed = flush and "True" in self.hear("flushed")
+        flushed = flush_s > 0 and "True" in self.hear("flushed")
         self.hear("rows")
         return flushed
 
@@ -128,7 +130,10 @@ def agent_of(
             made.append(
                 subprocess.Popen(script(version, AGENT), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
             )
-        wait_until(lambda: served(places) == made[-1].pid, what=(tmp_path / "agent.log").read_text()[-2000:])
+        wait_until(
+            lambda: served(places) == made[-1].pid,
+            what=lambda: f"a serving agent; {(tmp_path / 'agent.log').read_text()[-2000:]}",
+        )
         return made[-1].pid
 
     yield start
@@ -166,9 +171,9 @@ def test_a_newer_client_spools_and_warns_once(
     newer, same = client(NEWER), client(PROTOCOL_VERSION)
     for _ in range(3):
         newer.rows()
-    assert not newer.rows(flush=True)
+    assert not newer.rows(flush_s=2)
     assert same.rows() is False
-    assert same.rows(flush=True), "a client of the agent's own version is served"
+    assert same.rows(flush_s=DEADLINE_S), "a client of the agent's own version is served"
     status = ask_status(places)
     (problem,) = [p for p in status["problems"] if "frame version" in p["what"]]
     assert problem["mend"].startswith("update rla-agent")
@@ -208,8 +213,13 @@ def test_an_upgrade_in_the_middle_of_a_stream(
         file.write(segment_path(places.spool / second, 1).read_bytes())
     agent_of(PROTOCOL_VERSION)
     wait_until(lambda: stored(old.log) == list(range(100)))
-    parked = [s for v in ask_status(places)["volumes"] for s in v["streams"] if s["parked"]]
-    assert [f"frame version {NEWER}" in stream["parked"] for stream in parked] == [True]
+
+    def parked() -> list[str]:
+        streams = [stream for volume in ask_status(places)["volumes"] for stream in volume["streams"]]
+        return [stream["parked"] for stream in streams if stream["parked"]]
+
+    (reason,) = wait_until(parked)
+    assert f"frame version {NEWER}" in reason
     stop_agent(places)
     assert (places.spool / first).exists()
     agent_of(NEWER)
@@ -249,9 +259,9 @@ def test_an_older_client_is_served(
     agent_of(NEWER)
     older = client(PROTOCOL_VERSION)
     older.rows()
-    assert older.rows(flush=True)
-    assert stored(older.log) == list(range(100)) or len(stored(older.log)) >= 100
-    assert older.rows(flush=True)
+    assert older.rows(flush_s=DEADLINE_S)
+    assert stored(older.log)[:100] == list(range(100))
+    assert older.rows(flush_s=DEADLINE_S)
     older.end()
     assert older.errors == ""
     assert ask_status(places)["agent"]["state"] == "serving", "so is an older command"

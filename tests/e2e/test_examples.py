@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("agent")
 def run(name: str, root: Path, *arguments: str) -> str:
     command = [sys.executable, "-W", "error::UserWarning", str(EXAMPLES / name), "--data-root", str(root)]
     done = subprocess.run(
-        [*command, *arguments], capture_output=True, text=True, check=False, timeout=120, cwd=root.parent
+        [*command, *arguments], capture_output=True, text=True, check=False, timeout=400, cwd=root.parent
     )
     assert done.returncode == 0, done
     assert "Warning" not in done.stderr

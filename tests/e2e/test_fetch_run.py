@@ -49,7 +49,7 @@ for step in range(start + 1, int(until) + 1):
     if step == int(kill_at):
         exp_manager.sync_log_file(wait=True, timeout=60)
         os.kill(os.getpid(), signal.SIGKILL)
-exp_manager.flush(20, media=True)
+exp_manager.flush(60, media=True)
 print(exp_manager.log_dir)
 """
 NAMESPACE = os.geteuid() == 0 and shutil.which("unshare") is not None and shutil.which("hostname") is not None
@@ -96,7 +96,7 @@ class Machine:
     def stop(self) -> None:
         if self.agent is not None:
             self.agent.terminate()
-            self.agent.wait(30)
+            self.agent.wait(90)
             self.agent = None
 
     def train(self, until: int, kill_at: int = 0, mode: str = "allow") -> subprocess.CompletedProcess[str]:
@@ -106,7 +106,7 @@ class Machine:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
 
     def items(self) -> list[Path]:

@@ -40,7 +40,7 @@ print(exp_manager.results_dir, flush=True)
 if end == "kill":
     os.kill(os.getpid(), signal.SIGKILL)
 if end == "flush":
-    assert exp_manager.flush(60, media=True)
+    assert exp_manager.flush(150, media=True)
 """
 EXPECTED = {
     "5-curve0.png",
@@ -64,7 +64,7 @@ def train(places: Places, tmp_path: Path) -> Callable[[str], Path]:
     def train(end: str) -> Path:
         assert places.state.is_dir()
         command = [sys.executable, str(project / "train.py"), str(project), str(tmp_path / "data"), end]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
         assert done.returncode == (-signal.SIGKILL if end == "kill" else 0), done.stderr
         return Path(done.stdout.splitlines()[-1])
 

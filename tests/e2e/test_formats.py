@@ -84,7 +84,7 @@ def written_fixture(agent: Any, tmp_path: Path) -> tuple[Path, list[dict[str, An
     (tmp_path / "code").mkdir()
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "data"), str(tmp_path / "code")],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     folder, rows = json.loads(done.stdout.splitlines()[-1])

@@ -30,7 +30,7 @@ def run(code: str, data: Path, **environment: str) -> list[str]:
         [sys.executable, "-c", HEAD + textwrap.dedent(code), str(data)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
         env={**os.environ, **environment},
     )
@@ -54,7 +54,7 @@ def test_rows_before_the_first_set_time_are_of_step_0_everywhere(agent: Any, tmp
         first = row(x=1)
         time_step_holder.set_time(5)
         row(x=2)
-        logger.flush(20)
+        logger.flush(60)
         print(exp_manager.log_dir, repr(first['timestamp']), sep='|')
         """,
         tmp_path,
@@ -83,7 +83,7 @@ def test_the_next_experiment_keeps_nothing_of_the_former(agent: Any, tmp_path: P
             time_step_holder.set_time(50)
             row(x=number)
             found += [exp_manager.log_dir, exp_manager.checkpoint_dir]
-            logger.flush(20)
+            logger.flush(60)
         print(*found, sep='|')
         """,
         tmp_path,
@@ -111,11 +111,11 @@ def test_a_requeued_job_goes_on_by_its_environment(agent: Any, tmp_path: Path) -
             if step % 10 == 0:
                 exp_manager.save_checkpoint({'step': step})
             if step == 15 and not start:
-                logger.flush(20)
+                logger.flush(60)
                 print(exp_manager.log_dir, 'cut', sep='|', flush=True)
                 exp_manager._run.outbox.close('failed', 'preempted')
                 os._exit(0)
-        logger.flush(20)
+        logger.flush(60)
         print(exp_manager.log_dir, start, sep='|')
         """
     job = {"RLA_RUN_ID": "job-7", "RLA_RESUME": "allow"}

@@ -45,7 +45,7 @@ def run_code(code: str, *arguments: object, check: bool = True) -> subprocess.Co
         [sys.executable, "-c", HEAD + textwrap.dedent(code), *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert not check or done.returncode == 0, done.stderr
@@ -57,7 +57,7 @@ def run_example(data: Path, *arguments: str) -> subprocess.CompletedProcess[str]
         [sys.executable, str(EXAMPLE), "--data-root", str(data), "--steps", "300", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
@@ -134,7 +134,7 @@ def test_resume_at_an_older_checkpoint(agent: Any, tmp_path: Path, wait_until: C
             if i % 10 == 0:
                 exp_manager.save_checkpoint({'w': torch.full((3,), float(i))})
                 open(f'{exp_manager.results_dir}/{i}-curve.txt', 'w').write('x')
-        exp_manager.flush(20)
+        exp_manager.flush(60)
         """,
         data,
     )
@@ -150,7 +150,7 @@ def test_resume_at_an_older_checkpoint(agent: Any, tmp_path: Path, wait_until: C
         assert time_step_holder.get_time() == 20
         for i in range(21, 51):
             step(i)
-        exp_manager.flush(20)
+        exp_manager.flush(60)
         """,
         data,
         index,
@@ -190,7 +190,7 @@ def test_agent_killed_while_it_cuts(
             step(i)
             if i == 2000:
                 exp_manager.save_checkpoint({'i': i})
-        exp_manager.flush(20)
+        exp_manager.flush(60)
         exp_manager._run.outbox.close('failed', 'on purpose')
         import os; os._exit(1)
         """,
@@ -236,7 +236,7 @@ def test_fork_goes_on_in_the_copied_files(agent: Any, tmp_path: Path) -> None:
         open_run(); exp_manager.log_files_gen(); exp_manager.new_saver(2)
         for i in range(1, 11): step(i)
         exp_manager.save_checkpoint({'w': torch.ones(2)}, related_variable={'lr_now': 0.5})
-        exp_manager.flush(20)
+        exp_manager.flush(60)
         """,
         data,
     )
@@ -257,7 +257,7 @@ def test_fork_goes_on_in_the_copied_files(agent: Any, tmp_path: Path) -> None:
         assert merged.lr == 9 and merged.deep == {'a': 1, 'b': 2} and merged.other == 3, merged
         assert time_step_holder.get_time() == 10
         for i in range(11, 21): step(i)
-        exp_manager.flush(20)
+        exp_manager.flush(60)
         print(exp_manager.log_dir)
         """,
         data,
@@ -286,7 +286,7 @@ def test_a_database_that_was_moved_is_loaded_forked_and_resumed(
             step(i)
             if i % 5 == 0:
                 exp_manager.save_checkpoint({'w': torch.full((2,), float(i))}, {'mean': np.full(2, i)})
-        exp_manager.flush(20)
+        exp_manager.flush(60)
         """,
         old,
     )
@@ -310,7 +310,7 @@ def test_a_database_that_was_moved_is_loaded_forked_and_resumed(
         assert exp_manager.resume(sys.argv[2], at=5)[0] == 5
         assert exp_manager.get_custom_data('mean').tolist() == [5, 5]
         for i in range(6, 13): step(i)
-        exp_manager.flush(20)
+        exp_manager.flush(60)
         """,
         data,
         date,
@@ -325,7 +325,7 @@ def test_a_living_run_is_not_resumed(agent: Any, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     code = """
-        open_run(run_id='r', resume='allow'); exp_manager.log_files_gen(); step(1); exp_manager.flush(20)
+        open_run(run_id='r', resume='allow'); exp_manager.log_files_gen(); step(1); exp_manager.flush(60)
         print('up', flush=True); sys.stdin.read()
     """
     first = subprocess.Popen(

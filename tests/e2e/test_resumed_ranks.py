@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_port
 
-from rla_client import exp_manager
 from rla_client.ranks import await_resumed
 from rla_client.run import MODE_VARIABLE, RANK_VARIABLES
 
+LONG_AGO_S = 10 * 86400.0  # before this process of the tests began, however long it has run
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "clusters.md"
 HEAD = """
 import json, os, signal, sys, time
@@ -32,8 +33,8 @@ from functools import partial
 exp_manager.configure = partial(exp_manager.configure, code_root=data_root)
 """
 SEEING = """
-if rank:
-    time.sleep(0.5)  # rank 0 is long at it
+while rank and not os.path.exists(f"{sys.argv[2]}.trained"):  # rank 0 has newer checkpoints by then
+    time.sleep(0.01)
 exp_manager.configure("ddp", config, data_root, run_id="ddp-1", resume="allow")
 exp_manager.set_hyper_param(lr=0.1)
 exp_manager.log_files_gen()
@@ -53,7 +54,8 @@ for step in range(start + 1, 121):
         exp_manager.add_custom_data("epoch", step // 33, mode="replace")
         exp_manager.save_checkpoint({"w": torch.full((2,), float(step))})
 if rank == 0:
-    exp_manager.flush(20)
+    assert exp_manager.flush(60)
+    open(f"{sys.argv[2]}.trained", "w").close()
 dist.barrier()
 if start == 0:
     os.kill(os.getpid(), signal.SIGKILL)
@@ -63,13 +65,10 @@ if start == 0:
 def launch(script: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Two ranks under torchrun, their temporary files beside the script."""
     (script.parent / "tmp").mkdir(exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port)]
+    command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
     return subprocess.run(
         [sys.executable, *command, script, *map(str, arguments)], capture_output=True, text=True, check=False,
-        timeout=180, env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(script.parent / "tmp")},
+        timeout=400, env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(script.parent / "tmp")},
     )  # fmt: skip
 
 
@@ -106,7 +105,7 @@ def test_both_ranks_go_on_at_the_same_checkpoint(tmp_path: Path, way: str) -> No
 
 
 def test_without_a_launcher_the_newest_checkpoint_is_seen_and_the_run_left_as_it_is(
-    agent: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    agent: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., Any]
 ) -> None:
     assert agent.alive
     script = (
@@ -123,7 +122,7 @@ def test_without_a_launcher_the_newest_checkpoint_is_seen_and_the_run_left_as_it
         "else:\n"
         "    time_step_holder.set_time(5)\n"
         "    exp_manager.save_checkpoint({'w': 1.5})\n"
-        "    exp_manager.flush(20)\n"
+        "    assert exp_manager.flush(60)\n"
         "    print(exp_manager.log_dir)\n"
         "    sys.stdout.flush()\n"
         "    os._exit(1)\n"
@@ -131,9 +130,11 @@ def test_without_a_launcher_the_newest_checkpoint_is_seen_and_the_run_left_as_it
 
     def run(*arguments: str) -> str:
         command = [sys.executable, "-c", script, str(tmp_path), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+        return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False).stdout
 
-    index = "/".join(run().strip().splitlines()[-1].rstrip("/").split("/")[-4:])
+    log = Path(run().strip().splitlines()[-1])
+    index = "/".join(log.parts[-4:])
+    wait_until(lambda: json.loads((log / "run.json").read_text())["state"] == "killed")
     before = sorted(path for path in tmp_path.rglob("*") if "/state" not in str(path))
     monkeypatch.setenv(MODE_VARIABLE, "disabled")
     assert run(index).strip().splitlines()[-1] == "None (5, {'w': 1.5}) 5"
@@ -148,7 +149,7 @@ def test_what_a_former_attempt_said_does_not_count(tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     host = os.uname().nodename
-    for opening, age_s in (({"host": host, "pid": gone.pid}, 0.0), ({"host": "other", "pid": 1}, 3600.0)):
+    for opening, age_s in (({"host": host, "pid": gone.pid}, 0.0), ({"host": "other", "pid": 1}, LONG_AGO_S)):
         path = tmp_path / "meeting.json"
         path.write_text(json.dumps({"opening": opening, "time": time.time() - age_s, "resumed": None}))
         assert await_resumed(path, wait_s=0.1) is None
@@ -156,4 +157,3 @@ def test_what_a_former_attempt_said_does_not_count(tmp_path: Path) -> None:
     found = await_resumed(path, wait_s=0.1)
     assert found is not None
     assert found.item is None
-    assert exp_manager.resumed_from is None

@@ -14,11 +14,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 pytestmark = [
     pytest.mark.soak,
@@ -73,7 +73,7 @@ class Container:
         )
         self._leader = 0
 
-    def await_boot(self, wait_until: Callable[..., object]) -> None:
+    def await_boot(self) -> None:
         wait_until(self._find_leader, what="systemd as the container's first process")
         wait_until(lambda: self.root("systemctl", "is-system-running").stdout.strip() == "running", 60)
 
@@ -147,18 +147,10 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def container(tree: Path) -> Iterator[Container]:
     found = Container(tree)
     try:
-        found.await_boot(_poll)
+        found.await_boot()
         yield found
     finally:
         found.stop()
-
-
-def _poll(condition: Callable[[], object], deadline_s: float = 60.0, *, what: str = "") -> object:
-    end = time.monotonic() + deadline_s
-    while not (result := condition()):
-        assert time.monotonic() < end, f"{what or 'condition'}: not within {deadline_s} s"
-        time.sleep(0.05)
-    return result
 
 
 class Training:
@@ -195,7 +187,7 @@ def _check_life(container: Container, user: str, roots: tuple[str, str], unit: t
     first = container.agent_pid(user)
     training = Training(container, user, roots[0], 300, 0.01)
     container.root("kill", "-KILL", str(first))
-    second = _poll(
+    second = wait_until(
         lambda: (pid := container.agent_pid(user)) != first and pid, 20, what="a restart after SIGKILL"
     )
     told = training.finish()
@@ -203,7 +195,7 @@ def _check_life(container: Container, user: str, roots: tuple[str, str], unit: t
 
     training = Training(container, user, roots[1], 300, 0.02)
     container.root("kill", "-STOP", str(second))
-    third = _poll(
+    third = wait_until(
         lambda: (pid := _main_pid(container, user, unit)) != second and pid, 40, what="watchdog restart"
     )
     told = training.finish()
@@ -211,7 +203,7 @@ def _check_life(container: Container, user: str, roots: tuple[str, str], unit: t
     shown = container.run(user, *unit, "-p", "NRestarts")
     assert shown.stdout.strip() == "NRestarts=2", shown
 
-    assert _poll(lambda: container.agent_pid(user)) == third
+    assert wait_until(lambda: container.agent_pid(user)) == third
     done = container.agent(user, "stop")
     assert done.returncode == 0, done.stderr
     assert container.agent_pid(user) == 0
@@ -271,7 +263,7 @@ def test_a_root_that_the_service_may_not_write_waits(container: Container) -> No
     container.root("systemctl", "daemon-reload")
     container.root("systemctl", "restart", "rla-agent@alice")
     csv_file = container.inside(folder + "/progress.csv")
-    _poll(lambda: csv_file.exists() and csv_file.read_text().count("\n") == 21, what="all rows, late")
+    wait_until(lambda: csv_file.exists() and csv_file.read_text().count("\n") == 21, what="all rows, late")
     container.root("systemctl", "disable", "--now", "rla-agent@alice")
 
 
@@ -294,7 +286,7 @@ def test_user_unit(container: Container) -> None:
     assert container.root("loginctl", "enable-linger", "bob").returncode == 0
     bob = container.run("bob", "id", "-u").stdout.strip()
     session = ("env", f"XDG_RUNTIME_DIR=/run/user/{bob}")
-    _poll(
+    wait_until(
         lambda: (
             container.run("bob", *session, "systemctl", "--user", "is-system-running").stdout.strip()
             == "running"

@@ -19,7 +19,7 @@ def test_wheel_has_template_units_and_types(tmp_path: Path) -> None:
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)],
         check=True,
         capture_output=True,
-        timeout=120,
+        timeout=400,
     )
     (wheel,) = tmp_path.glob("rla_agent-*.whl")
     with zipfile.ZipFile(wheel) as archive:

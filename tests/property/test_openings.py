@@ -93,8 +93,8 @@ class Bench:
         self.rows += 1
         row = pack([self.rows, time.time(), {"x": self.rows}])
         assert self.good.put(FrameKind.ROW, row, time.time(), 1)
-        assert self.good.flush(20)
-        assert ask_status(self.places, 20)["agent"]["pid"] == self.agent.pid
+        assert self.good.flush(60)
+        assert ask_status(self.places, 60)["agent"]["pid"] == self.agent.pid
 
     def end(self) -> None:
         """All of it once more in an agent that finds them in the spool; no row is missing."""

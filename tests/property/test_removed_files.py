@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import random
@@ -10,11 +9,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from crash.lone import LoneStream, Side
+from crash.lone import LoneStream, Side, read_in_pieces
 from crash.oracle import event_records
-
-import rla_agent.stream_reading as reading_module
-import rla_client.spool as spool_module
 
 HISTORIES = int(os.environ.get("RLA_TEST_HISTORIES", "30"))
 STEPS = 60
@@ -38,13 +34,8 @@ def remove(lone: LoneStream, side: Side, chance: random.Random) -> None:
 
 def check(lone: LoneStream) -> None:
     """Rows may be missing with a file that was removed; the others are in order, whole, once each."""
-    with (lone.root / "progress.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file, restval="torn", restkey="torn"))
-    assert not any("torn" in row or "torn" in row.values() for row in rows)
-    for row in rows:
-        assert row.get(f"late{row['seq']}", row["seq"]) == row["seq"]
     objects = [json.loads(line) for line in (lone.root / "progress.json").read_text().splitlines()]
-    for found in ([int(row["seq"]) for row in rows], [row["seq"] for row in objects]):
+    for found in ([int(row["seq"]) for row in lone.table()], [row["seq"] for row in objects]):
         assert found == sorted(set(found))
         assert found[-1] == lone.rows - 1
     (events,) = (lone.root / "tb" / "events").iterdir()
@@ -53,10 +44,9 @@ def check(lone: LoneStream) -> None:
 
 def do(step: str, lone: LoneStream, side: Side, chance: random.Random) -> None:
     if step == "rows":
-        for _ in range(chance.randrange(1, 12)):
-            lone.row({"v": chance.random(), "t": chance.choice(["plain", 'a "quoted"\ntext, too'])})
+        lone.some_rows(chance)
     elif step == "late":
-        lone.row({f"late{lone.rows}": lone.rows})
+        lone.late_row()
     elif step == "read":
         side.read(chance.randrange(1, 4))
     elif step == "serve":
@@ -72,8 +62,7 @@ def do(step: str, lone: LoneStream, side: Side, chance: random.Random) -> None:
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_history(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(spool_module, "SEGMENT_MAX_BYTES", chance.choice([700, 2000, 10_000]))
-    monkeypatch.setattr(reading_module, "READ_BYTES", chance.choice([300, 1500, 1 << 18]))
+    read_in_pieces(monkeypatch, chance)
     lone = LoneStream(tmp_path)
     side = Side(lone)
     for _ in range(STEPS):

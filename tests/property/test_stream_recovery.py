@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import random
 from pathlib import Path
 
 import pytest
-from crash.lone import LoneStream, Side
+from crash.lone import LoneStream, Side, read_in_pieces
 from crash.oracle import event_records
-
-import rla_agent.stream_reading as reading_module
-import rla_client.spool as spool_module
 
 HISTORIES = int(os.environ.get("RLA_TEST_HISTORIES", "40"))
 STEPS = 60
@@ -22,13 +18,7 @@ STEPS = 60
 def check(lone: LoneStream) -> None:
     """All outputs hold rows 0…n-1, each once, in order."""
     expected = list(range(lone.rows))
-    with (lone.root / "progress.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file, restval="torn", restkey="torn"))
-    assert [int(row["seq"]) for row in rows] == expected
-    assert not any("torn" in row or "torn" in row.values() for row in rows)
-    for row in rows:
-        seq = int(row["seq"])
-        assert row.get(f"late{seq}", str(seq)) == str(seq)
+    assert [int(row["seq"]) for row in lone.table()] == expected
     lines = (lone.root / "progress.json").read_text().splitlines()
     assert [json.loads(line)["seq"] for line in lines] == expected
     text = (lone.root / "log.txt").read_text().splitlines()
@@ -42,8 +32,7 @@ def check(lone: LoneStream) -> None:
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_history(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(spool_module, "SEGMENT_MAX_BYTES", chance.choice([700, 2000, 10_000]))
-    monkeypatch.setattr(reading_module, "READ_BYTES", chance.choice([300, 1500, 1 << 18]))
+    read_in_pieces(monkeypatch, chance)
     lone = LoneStream(tmp_path)
     side = Side(lone)
     history: list[str] = []
@@ -53,10 +42,9 @@ def test_history(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         )[0]
         history.append(step)
         if step == "rows":
-            for _ in range(chance.randrange(1, 12)):
-                lone.row({"v": chance.random(), "t": chance.choice(["plain", 'a "quoted"\ntext, too'])})
+            lone.some_rows(chance)
         elif step == "late":
-            lone.row({f"late{lone.rows}": lone.rows})
+            lone.late_row()
         elif step == "read":
             side.read(chance.randrange(1, 4))
         elif step == "serve":
