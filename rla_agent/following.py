@@ -20,7 +20,7 @@ _log = logging.getLogger("rla_agent.following")
 def new_run_record(stream: Stream) -> RunRecord:
     """The record of a run that nobody knows yet."""
     opening = stream.opening
-    began, ran_s = _earlier(opening.raw.get("continues"))
+    began, ran_s = _earlier(opening.raw.get("continues") or opening.raw.get("earlier"))
     return RunRecord(
         run=opening.run,
         root=opening.root,

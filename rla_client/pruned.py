@@ -93,7 +93,7 @@ def read_note(folder: str | os.PathLike[str], name: str) -> PrunedFile | None:
             str(found["target"]),
             float(found["pruned_at"]),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
     return note if note.name == name else None
 

@@ -114,14 +114,14 @@ def prepare(root: str, table: str, which: str | Item, at: int | None, name: str)
         "event_file": events[3],
         "event_size": events[2],
         "abandoned": abandoned,
-        **_earlier(content),
+        **earlier_times(content),
     }
     state = {} if step is None else read_resume_state(folder, name, step) or {}
     return ResumePoint(item, content["run_id"], step, name, state, continues)
 
 
-def _earlier(content: dict[str, Any]) -> dict[str, Any]:
-    """When the run began and how long it ran, for an agent that does not know it."""
+def earlier_times(content: dict[str, Any]) -> dict[str, Any]:
+    """When the run of this run.json began and how long it ran, for an agent that does not know it."""
     from rla_client.database.records import ran_s  # noqa: PLC0415 - not at import of the package
 
     began = content.get("opened")

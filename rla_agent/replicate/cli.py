@@ -313,7 +313,7 @@ def verify_database(
         RlaError: the ledger knows nothing of this database, or the master cannot be reached.
     """
     target = settings.target(config, registry.folder(state))
-    nothing = f"nothing of {data_root} was sent to {target.name} from here"
+    nothing = f"nothing of {data_root} was sent to {report.shown_target(target.name)} from here"
     if not ledger_path(state).exists():  # sqlite3 would make an empty one
         raise RlaError(nothing)
     db = sqlite3.connect(ledger_path(state), timeout=30.0)

@@ -24,7 +24,7 @@ import typer
 from rla_agent.replicate import master_trash, registry, settings, tombstones
 from rla_agent.replicate.fetch_back import fetch_back
 from rla_agent.replicate.ledger import PRUNED, ledger_path
-from rla_agent.replicate.report import size_text
+from rla_agent.replicate.report import shown_target, size_text
 from rla_agent.replicate.scan import Scanner, Scope
 from rla_client.config import load_config
 from rla_client.errors import ArgumentError, RlaError
@@ -76,6 +76,7 @@ def remove(
     try:
         chosen = _items(items)
         target = settings.target(load_config(config), registry.folder(state))
+        there = shown_target(target.name)
         session = target.open()
         try:
             about = {"host": socket.gethostname(), "user": getpass.getuser()}
@@ -86,10 +87,10 @@ def remove(
     except (RlaError, OSError) as error:
         raise _fail(error) from None
     if entry.moves:
-        typer.echo(f"moved {len(entry.moves)} item(s) to the trash of {target.name} as {entry.name}")
+        typer.echo(f"moved {len(entry.moves)} item(s) to the trash of {there} as {entry.name}")
         typer.echo(f"undo there: rla-agent transfer trash --config {config} --restore {entry.name}")
     else:
-        typer.echo(f"{target.name} had nothing of these runs; nobody will send them there from now on")
+        typer.echo(f"{there} had nothing of these runs; nobody will send them there from now on")
         named = shlex.quote(chosen[0]) if len(chosen) == 1 else "RUN..."
         typer.echo(f"undo there: rla-agent transfer allow --config {config} {named}")
 
@@ -100,6 +101,7 @@ def allow(items: ItemsArgument, config: ConfigOption, kind: KindOption = None) -
     try:
         subjects = master_trash.subjects_of(_items(items), tuple(kind) if kind else DEFAULT_LOG_TYPES)
         target = settings.target(load_config(config), registry.folder(state))
+        there = shown_target(target.name)
         session = target.open()
         try:
             count = tombstones.drop_tombstones(session, subjects)
@@ -109,10 +111,10 @@ def allow(items: ItemsArgument, config: ConfigOption, kind: KindOption = None) -
     except (RlaError, OSError) as error:
         raise _fail(error) from None
     if count:
-        typer.echo(f"took {count} tombstone(s) off {target.name}; these runs are sent there again")
+        typer.echo(f"took {count} tombstone(s) off {there}; these runs are sent there again")
         typer.echo("on other machines that hold them: rla-agent replicate retry")
     else:
-        typer.echo(f"{target.name} has no tombstone of these runs; nothing keeps them from being sent there")
+        typer.echo(f"{there} has no tombstone of these runs; nothing keeps them from being sent there")
 
 
 def lacks(items: ItemsArgument, data_root: RootOption, kind: KindOption = None) -> None:
@@ -164,15 +166,16 @@ def trash(
         raise _fail(ArgumentError("choose one of --restore and --empty"))
     try:
         target = settings.target(load_config(config), registry.folder(find_places().state))
+        there = shown_target(target.name)
         session = target.open()
         try:
             if restore:
                 entry = master_trash.restore(session, restore)
-                typer.echo(f"restored {len(entry.moves)} item(s) on {target.name}")
+                typer.echo(f"restored {len(entry.moves)} item(s) on {there}")
                 registry.ask_retry(find_places().state)
             elif empty:
                 count = master_trash.empty(session, older_than_days * DAY_S, time.time())
-                typer.echo(f"deleted {count} entry(ies) from the trash of {target.name}")
+                typer.echo(f"deleted {count} entry(ies) from the trash of {there}")
             else:
                 for entry in master_trash.entries(session):
                     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.created))

@@ -298,12 +298,11 @@ def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
     state = _STATE_TEXTS.get(run.state or "", run.state) or "not recorded (imported, or by the original RLA)"
     if state == "unknown" and run.record.updated is not None:
         state = f"unknown, last seen {duration_text(now - run.record.updated)} ago"
-    detail = [str(about[key]) for key in ("reason",) if about.get(key)]
-    detail += [
-        f"{key.replace('_', ' ')} {about[key]}"
-        for key in ("exit_code", "signal")
-        if about.get(key) is not None
-    ]
+    detail = [str(about["reason"])] if about.get("reason") else []
+    for key in ("exit_code", "signal"):
+        text = f"{key.replace('_', ' ')} {about[key]}" if about.get(key) is not None else ""
+        if text and text not in detail:
+            detail.append(text)
     return state + (f" ({', '.join(detail)})" if detail else "")
 
 

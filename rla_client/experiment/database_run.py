@@ -26,6 +26,7 @@ from rla_client import logger
 from rla_client.code_files import VENV_MARKS
 from rla_client.code_root import is_broad
 from rla_client.config import load_config
+from rla_client.errors import BrokenFileError
 from rla_client.experiment.directories import Folders
 from rla_client.experiment.options import Options
 from rla_client.experiment.outputs import Opener, Outputs
@@ -33,6 +34,7 @@ from rla_client.experiment_setup import names_code
 from rla_client.layout import FOLDER_KINDS, LOG, RunIndex, item_path
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.recording import Row
+from rla_client.resuming import earlier_times
 from rla_client.run import Run, make_opening, open_run
 from rla_client.starting import DATA_FOLDER, DATA_ROOT_VARIABLE
 
@@ -161,12 +163,23 @@ def item_opener(place: ItemPlace, config: Path | dict[str, Any]) -> Opener:
             folders={kind: item_path(kind, place.table, place.index) for kind in FOLDER_KINDS},
             sinks=settings.log_used,
             names={},
-            item={"table": place.table, "index": place.index},
+            item={"table": place.table, "index": place.index, "earlier": _earlier(place)},
             config_path=settings.path,
         )
         return open_run(opening, settings.log_used, settings.agent, callback=on_row)
 
     return opener
+
+
+def _earlier(place: ItemPlace) -> dict[str, Any]:
+    """When the run that the item holds began and how long it ran; empty where its run.json does not say."""
+    from rla_client.database.records import RUN_FILE, read_json  # noqa: PLC0415 - not at import of the package
+
+    try:
+        content = read_json(f"{place.data_root}/{item_path(LOG, place.table, place.index)}/{RUN_FILE}")
+    except BrokenFileError:
+        return {}
+    return {} if content is None else earlier_times(content)
 
 
 def reopen_item(

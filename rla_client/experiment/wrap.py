@@ -50,6 +50,7 @@ from rla_client.experiment.recorded_parameters import differs, recorded_value
 from rla_client.experiment.relaunch import Relaunch, count_call, taken, wanted
 from rla_client.experiment.repository import find_repository
 from rla_client.experiment.snapshotter import find_snapshot
+from rla_client.last_words import reason_text
 from rla_client.nowhere import Nowhere
 from rla_client.run import disabled, rank
 from rla_client.snapshot_job import read_footer
@@ -288,7 +289,7 @@ class _Call:
             if isinstance(error, SystemExit) and error.code in {None, 0}:
                 outputs.close("finished", "")
                 raise
-            outputs.close("failed", f"{type(error).__name__}: {error}")
+            outputs.close("failed", reason_text(error))
             raise
         outputs.close("finished", "")
         if compression is not None:

@@ -106,7 +106,7 @@ def test_a_mass_of_alerts_is_one_message(scene: Scene) -> None:
 
 
 def test_what_comes_too_often_is_told_at_the_end_of_the_interval(agent: Any, scene: Scene) -> None:
-    training = scene.train_with("- {when: nan, send: chat, interval_s: 4}")
+    training = scene.train_with("- {when: nan, send: chat, interval_s: 8}")
     training.say("nan")
     scene.wait_until(lambda: len(scene.hook.posts) == 1)
     training.say(1, "nan", 1, "nan", 1, "nan")

@@ -124,7 +124,12 @@ def test_the_server_goes_and_comes_back(node: Node, master: Sshd) -> None:
         return bool(targets) and targets[0].get("health") == "retrying" and bool(targets[0]["reason"])
 
     wait_until(retrying, 30, what="status saying that it is retrying")
-    assert replication_status(node.state)["targets"][0]["backlog"]["results"]["files"] == 1
+
+    def backlog() -> int:
+        found = replication_status(node.state)["targets"][0]["backlog"]
+        return int(found.get("results", {}).get("files", 0))
+
+    wait_until(lambda: backlog() == 1, 60, what="the late file being found")
     master.start()
     wait_until(lambda: same_trees(node, master.root), 60, "the master's tree being equal")
 

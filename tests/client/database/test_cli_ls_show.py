@@ -194,3 +194,14 @@ def test_of_several_databases_the_one_below_is_meant(rla: Rla, tmp_path: Path) -
     several = rla("ls", cwd=tmp_path)
     assert several.returncode == 1
     assert "--data-root" in several.stderr
+
+
+def test_how_a_run_ended_is_said_once(rla: Rla, root: Path, make_run: MakeRun) -> None:
+    index = make_run(number=1, state="failed")
+    about = root / "log" / "task" / index / "run.json"
+    for reason, shown in (
+        ("exit code 3", "(exit code 3)"),
+        ("ValueError: x", "(ValueError: x, exit code 3)"),
+    ):
+        about.write_text(json.dumps({**json.loads(about.read_text()), "reason": reason, "exit_code": 3}))
+        assert f"failed {shown}" in rla("show", index, "-d", str(root)).stdout

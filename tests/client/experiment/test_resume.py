@@ -3,6 +3,7 @@
 # (the agent fixture acts by being there)
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -295,10 +296,14 @@ def test_an_item_of_a_database_is_resumed_and_repeated_by_its_index(tmp_path: Pa
     (project / "rla_config.yaml").write_text("BACKUP_CONFIG:\n  backup_code_dir: [launcher.py]\n")
     kill_at(path, 5)
     (log,) = (entry.parent for entry in (project / "data" / "log" / "task" / "search").rglob("variant.json"))
+    killed = time.time()
     resumed = rla("resume", "@last", cwd=project)
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     settle(log)
     assert launchers.rows(log) == uninterrupted(tmp_path)["rows"]
+    about = json.loads((log / "run.json").read_text())
+    assert about["opened"] < killed < about["reopened"], "one run, that went on"
+    assert 0 < about["ran_before_s"] < killed - about["opened"]
     assert len(list((project / "data" / "log" / "task" / "search").rglob("variant.json"))) == 1
     repeated = rla("rerun", str(log), str(tmp_path / "again"), cwd=project)
     assert repeated.returncode == 0, repeated.stdout + repeated.stderr
