@@ -3,7 +3,8 @@
 Each takes a glob below the table, shows what it matched, asks `y/n` (unless `skip_ask`), acts,
 and returns the number of matched entries: items over all kinds, so a run that is present in
 five kinds counts five. Deleting moves to the trash (see `changes`), from where `rla trash` gives
-it back for seven days. Runs that are being written are left out with a message.
+it back for seven days. Runs that are being written, or whose rows wait for an agent, are left out with a
+message.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from rla_client.database.changes import changing, live_runs, move_to_trash
 from rla_client.database.copies import copy_items
 from rla_client.database.csv_table import TIME_STEP, read_tail
+from rla_client.database.live import waiting_unserved
 from rla_client.database.records import PROGRESS_FILE, clock
 from rla_client.database.tree import Item, check_data_root, find_items, run_items
 from rla_client.errors import ArgumentError, DatabaseError
@@ -85,7 +87,11 @@ class BasicLogTool:
         live = live_runs(self.proj_root, items, clock())
         for table, index in sorted(live):
             print(f"left out, it is being written: {table}/{index}")  # noqa: T201
-        return [item for item in items if (item.table, item.index) not in live]
+        idle = [item for item in items if (item.table, item.index) not in live]
+        waiting = waiting_unserved(self.proj_root, {(item.table, item.index) for item in idle})
+        for table, index in sorted(waiting):
+            print(f"left out, rows of it wait for an agent (rla-agent start): {table}/{index}")  # noqa: T201
+        return [item for item in idle if (item.table, item.index) not in waiting]
 
     def _copy_all(self, items: list[Item], prefix: str) -> int:
         """Copy items, run by run, to tables named by a pattern with `{kind}` and `{table}`."""

@@ -33,7 +33,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rla_client.database.live import known_states, written_unserved
+from rla_client.database.live import known_states, waiting_unserved, written_unserved
 from rla_client.database.records import LIVE_STATES, RUN_FILE, read_json, read_record
 from rla_client.database.tree import Item, item_bytes
 from rla_client.errors import BrokenFileError, DatabaseError, LiveRunError
@@ -98,18 +98,27 @@ def changing(data_root: Path, now: float, waiting: Callable[[], None] | None = N
 
 
 def refuse_live(data_root: Path, items: Iterable[Item], now: float) -> None:
-    """Be sure that nobody writes these runs, as far as their run.json says.
+    """Be sure that nobody writes these runs, as far as their run.json says, and that no rows of them wait.
 
     Raises:
-        LiveRunError: somebody does; the message lists them.
+        LiveRunError: somebody does, or they wait in the spool of this machine; the message lists them.
     """
+    items = list(items)
     live = live_runs(data_root, items, now)
     if live:
-        listing = "\n".join(f"  {table}/{index}" for table, index in sorted(live))
+        message = f"{len(live)} of these runs are being written; stop them first, or choose others:"
+        raise LiveRunError(_with_names(message, live))
+    waiting = waiting_unserved(data_root, {(item.table, item.index) for item in items})
+    if waiting:
         message = (
-            f"{len(live)} of these runs are being written; stop them first, or choose others:\n{listing}"
+            f"rows of {len(waiting)} of these runs wait in the spool and would be lost; "
+            "start an agent first (rla-agent start), or choose others:"
         )
-        raise LiveRunError(message)
+        raise LiveRunError(_with_names(message, waiting))
+
+
+def _with_names(message: str, runs: Iterable[tuple[str, str]]) -> str:
+    return "\n".join([message, *(f"  {table}/{index}" for table, index in sorted(runs))])
 
 
 def live_runs(data_root: Path, items: Iterable[Item], now: float) -> set[tuple[str, str]]:

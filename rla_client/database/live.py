@@ -16,7 +16,7 @@ there is neither socket nor spool, and nothing is imported.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -79,6 +79,12 @@ def written_unserved(data_root: Path, runs: Sequence[tuple[str, str]]) -> set[tu
     """Those (table, index) that a living process writes while no agent serves, run.json or not."""
     streams = _unserved_streams(data_root)
     return {run for run in runs if any(map(_alive, streams.get("/".join(run), ())))}
+
+
+def waiting_unserved(data_root: Path, runs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Those (table, index) of which this machine's spool may hold rows while no agent serves."""
+    streams = _unserved_streams(data_root)
+    return {run for run in runs if "/".join(run) in streams}
 
 
 def _alive(stream: Path) -> bool:

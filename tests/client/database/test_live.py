@@ -95,6 +95,9 @@ def test_rows_that_wait_for_an_agent_are_told(
     listed = rla("ls", "-d", str(tmp_path / "db"))
     assert "waiting" in listed.stdout
     assert "rla-agent start" in listed.stderr
+    refused = rla("rm", "@last", "-y", "-d", str(tmp_path / "db"))
+    assert (refused.returncode, "wait in the spool" in refused.stderr) == (1, True)
+    assert "rla-agent start" in refused.stderr
 
 
 def test_runs_of_other_machines_stay_unknown(agent: Any, root: Path, make_run: Callable[..., str]) -> None:
