@@ -32,7 +32,7 @@ LOOK_INTERVAL_S = 1.0  # at where the agent serves, while it does not take what 
 SEND_QUEUE_MESSAGES = 64
 REFUSED_PAUSE_S = 0.010  # a refused send costs 2.3 us; at most a hundred a second
 CONTEXT_DESCRIPTORS = 16  # ZeroMQ's threads take seven, and end the process where they get none
-PENDING_MAX_BYTES = 1 << 20  # of a message; beyond, the agent reads the file, which is as fast
+PENDING_MAX_BYTES = 64 << 10  # of a message; beyond, the agent reads the file, which is as fast
 
 _inherited: list[object] = []  # sockets of the parent: never closed, never collected, in the child
 

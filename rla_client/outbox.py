@@ -42,7 +42,7 @@ from rla_client.spool import BLOBS_NAME, QUOTA_CHECK_BYTES, SegmentWriter
 if TYPE_CHECKING:
     from rla_client.config import AgentConfig
 
-SEND_INTERVAL_S = 0.005  # ten or more rows share a message at high rates
+SEND_INTERVAL_S = 0.25  # see docs/adr/0009; the agent looks at a stream as often without one
 WAITING_MAX_BYTES = 16 << 20  # what a training process may hold while its spool cannot be written
 RETRY_S = 0.05  # between attempts to write to a spool that refused
 FULL_RECHECK_S = 1.0
@@ -347,9 +347,10 @@ class Outbox:
             return
         if self._unchecked > QUOTA_CHECK_BYTES or self._quota.counting:
             self._check_quota()
-        number, start, body = self._pending_number, self._pending_start, bytes(self._pending)
+        number, start, size = self._pending_number, self._pending_start, len(self._pending)
+        body = bytes(self._pending) if size <= PENDING_MAX_BYTES else b""
         self._forget_pending()
-        if number != writer.number or start + len(body) != writer.size or len(body) > PENDING_MAX_BYTES:
+        if number != writer.number or start + len(body) != writer.size:
             number, start, body = writer.number, writer.size, b""
         if self._messenger.send({"s": writer.name, "n": number, "o": start}, body):
             self._next_send = now + SEND_INTERVAL_S

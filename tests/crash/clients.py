@@ -3,8 +3,10 @@
     python clients.py FOLDER FIRST COUNT RATE SECONDS RESULT
 
 Clients FIRST … FIRST + COUNT - 1 log RATE rows a second each into FOLDER/<number>; RATE 0 means as fast as
-it goes. RESULT (JSON) then holds the rows of each client, the durations of all calls and, as floor, of a
-bare write(2) of the same row before each tenth of them, in seconds. The sockets share one ZeroMQ context: a thousand would be a thousand processes, which is not what is tested.
+it goes. They open their streams, make FOLDER/ready-FIRST and begin when FOLDER/go is there. RESULT (JSON)
+then holds the rows of each client, the durations of all calls and, as floor, of a bare write(2) of the same
+row before each tenth of them, in seconds. The sockets share one ZeroMQ context: a thousand would be a
+thousand processes, which is not what is tested.
 """
 
 # ruff: noqa: E501
@@ -65,6 +67,9 @@ def main() -> None:
     rows = [0] * count
     times, floor = array("d"), array("d")
     bare = os.open(folder / f"bare-{first}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    (folder / f"ready-{first}").touch()
+    while not (folder / "go").exists():
+        time.sleep(0.02)
     begin = time.monotonic()
     pause = 1 / rate if rate else 0.0
     due = sorted((begin + random.random() * pause, index) for index in range(count))
