@@ -1,9 +1,8 @@
 """One thread per file system: takes in the streams whose data roots lie on it.
 
-A hung or slow disk therefore delays only its own streams; sockets, status and other file systems
-go on. The thread's loop: take what the ingest thread put into the queue, look at every stream
-each TICK_S (new bytes, lock, end), commit each `commit_interval_s` or when a flush asks. Sleeping
-streams are looked at each LOCK_LOOK_S only, and while all sleep the thread does; a message wakes it.
+A hung or slow disk therefore delays only its own streams. The thread's loop: take what the ingest thread
+put into the queue, look at every stream each TICK_S (new bytes, lock, end), commit each `commit_interval_s`
+or when a flush asks. Sleeping streams are looked at each LOCK_LOOK_S only; a message wakes the thread.
 
 The queue is bounded: beyond QUEUE_MAX_BYTES or QUEUE_MAX_ITEMS messages are dropped, because their bytes
 are in the spool and each stream is looked at from time to time anyway.
@@ -209,9 +208,10 @@ class Volume(threading.Thread):
         if stream is None:
             return
         stream.last_bytes = time.monotonic()
-        self._all_asleep = False
+        if self._all_asleep:  # what follows without a message is seen at the next tick
+            self._all_asleep, self._next_tick = False, min(self._next_tick, stream.last_bytes + TICK_S)
         stream.offer(item.number, item.offset, item.body, self.files)
-        if (item.number, item.offset) > stream.position:
+        if (item.number, item.offset + len(item.body)) > stream.position:
             self._look(stream)
 
     def _adopt(self, item: Adopt) -> None:

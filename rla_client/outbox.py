@@ -1,21 +1,20 @@
 """The outbox: what the training process does with a record. Spool first, then a message.
 
 `put` appends one frame to the stream's segment (rla_client/spool.py) and returns: from then on
-the record survives this process. At most every SEND_INTERVAL_S the bytes written since are also
-sent to the agent, without waiting and without caring whether they arrive: the agent compares
-offsets and reads the segment whenever they do not fit.
+the record survives this process. At most every SEND_INTERVAL_S the bytes written since are also sent to the
+agent, without waiting and without caring whether they arrive: the agent compares offsets and reads the
+segment whenever they do not fit.
 
-Nothing here raises because of disk, agent or network. When the spool cannot be written, frames
-wait in order in memory (WAITING_MAX_BYTES) and are written by a later call; beyond that, and
-beyond the spool's bound on the machine, records are counted as lost with one warning a minute.
+Nothing here raises because of disk, agent or network. When the spool cannot be written, frames wait in
+order in memory (WAITING_MAX_BYTES) and are written by a later call; beyond that, and beyond the spool's
+bound on the machine, records are counted as lost with one warning a minute.
 
-Threads share one re-entrant lock, which the logger also uses, so that order in the file is order
-of the calls. After fork the child forgets everything at once and opens a stream of its own at
-its first record.
+Threads share one re-entrant lock, which the logger also uses, so that order in the file is order of the
+calls. After fork the child forgets everything at once and opens a stream of its own at its first record.
 
-Signal handlers may log too, and may raise (see spool.py). A waiting record is tied to the number of
-frames before it when it is first tried, so that a retry writes it only if that was not done; and
-pending bytes are sent only while they are exactly what the segment holds.
+Signal handlers may log too, and may raise (see spool.py). A waiting record is tied to the number of frames
+before it when it is first tried, so that a retry writes it only if that was not done; and pending bytes are
+sent only while they are exactly what the segment holds.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from rla_client.places import Places
 from rla_client.protocol import FrameKind, encode_frame, pack
 from rla_client.quota import Quota
 from rla_client.rare_warnings import warn_rarely
-from rla_client.spool import BLOBS_NAME, QUOTA_CHECK_BYTES, SegmentWriter
+from rla_client.spool import BLOBS_NAME, SegmentWriter
 
 if TYPE_CHECKING:
     from rla_client.config import AgentConfig
@@ -93,15 +92,14 @@ class Outbox:
     def _reset(self) -> None:
         self._writer: SegmentWriter | None = None
         self._pending = bytearray()
-        self._pending_number = 0
-        self._pending_start = 0
+        self._pending_number = self._pending_start = self._pending_end = self._pending_most = 0
         self._next_send = 0.0
-        self._pending_end = 0
         self._waiting: deque[tuple[bytes, int]] = deque()
         self._waiting_bytes = 0
         self._writing: tuple[tuple[bytes, int], int] | None = None  # waiting[0], frames before it
         self._next_try = 0.0  # monotonic
         self._unchecked = 0
+        self._check_after = self._quota.look_after
         self._full: str | None = None
         self._blocked = True  # take the slow way: no writer, something waits, or spool full
         self._closed = False
@@ -133,9 +131,11 @@ class Outbox:
                 return True
             size = len(frame)
             self._unchecked += size
-            if self._pending_end + size == writer.size:
+            if self._pending_end + size == writer.size and self._pending_end < self._pending_most:
                 self._pending += frame
                 self._pending_end += size
+            if self._unchecked > self._check_after:
+                self._check_quota()
             if now >= self._next_send or now < self._next_send - 1.0:
                 self._send(now)
         return True
@@ -314,6 +314,7 @@ class Outbox:
         was_full = self._full is not None
         segment = self._writer.number if self._writer is not None else 0
         self._full = self._quota.why_full() if count else self._quota.look(segment)
+        self._check_after = self._quota.look_after
         if self._full is not None:
             self._blocked = True
             self._next_try = time.monotonic() + FULL_RECHECK_S
@@ -340,13 +341,12 @@ class Outbox:
         if writer is not None:
             self._pending_number = writer.number
             self._pending_start = self._pending_end = writer.size
+            self._pending_most = writer.size + PENDING_MAX_BYTES
 
     def _send(self, now: float) -> None:
         writer = self._writer
         if writer is None:
             return
-        if self._unchecked > QUOTA_CHECK_BYTES or self._quota.counting:
-            self._check_quota()
         number, start, size = self._pending_number, self._pending_start, len(self._pending)
         body = bytes(self._pending) if size <= PENDING_MAX_BYTES else b""
         self._forget_pending()

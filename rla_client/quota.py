@@ -13,6 +13,8 @@ from pathlib import Path
 
 from rla_client.spool import spool_bytes, stream_bytes, stream_names
 
+CHECK_BYTES = 1 << 20  # how much a stream may grow before free space is looked at again
+TURN_BYTES = 64 << 10  # while a count is under way
 COUNT_TURN_S = 0.0005  # of a training call, some dozen streams
 
 
@@ -37,6 +39,11 @@ class Quota:
     def counting(self) -> bool:
         """Whether a count is under way."""
         return self._rest is not None
+
+    @property
+    def look_after(self) -> int:
+        """How many more bytes may be written before the next look."""
+        return TURN_BYTES if self.counting else CHECK_BYTES
 
     def why_full(self) -> str | None:
         """Say why no more may be spooled, or None; counts everything now."""

@@ -49,7 +49,6 @@ MAX_HOLDER_BYTES = 64
 BLOBS_NAME = "blobs"
 SEGMENT_SUFFIX = ".seg"
 BASE_SUFFIX = ".base"
-QUOTA_CHECK_BYTES = 1 << 20  # how much a stream may grow before free space is looked at again
 STREAM_NAME = re.compile(r"^[0-9a-f]{16}-[0-9]{1,10}-[0-9a-f]{8}$")
 _SEGMENT_NAME = re.compile(r"^([0-9]{6,9})\.seg$")
 _FLOCK = struct.Struct("hhqqi")  # struct flock on 64-bit Linux, natively aligned

@@ -376,8 +376,10 @@ class Ledger:
 def _open(path: Path) -> sqlite3.Connection:
     if not path.exists():  # others read it at any time: it gets its name when its tables are there
         new = path.with_name(f"{path.name}.new")
-        for left in (new, path.with_name(f"{new.name}-wal"), path.with_name(f"{new.name}-shm")):
-            left.unlink(missing_ok=True)
+        for ending in ("-wal", "-shm"):  # of one that is gone: SQLite would replay it over the new one
+            for old in (new, path):
+                old.with_name(old.name + ending).unlink(missing_ok=True)
+        new.unlink(missing_ok=True)
         _set_up(new).close()
         new.replace(path)
     return _set_up(path)

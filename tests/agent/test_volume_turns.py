@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from crash.lone import LoneStream
 import rla_agent.volume as module
 from rla_agent import adopting
 from rla_agent.flush_desk import FlushDesk
+from rla_agent.ingest import Position
 from rla_agent.jobs import JobKind
 from rla_agent.stream import Stream
 from rla_agent.volume import QUEUE_MAX_ITEMS, Volume
@@ -21,7 +23,7 @@ from rla_agent.volume_items import Adopt, Data, Flush, Stop
 from rla_client.config import AgentConfig
 from rla_client.places import Places
 from rla_client.protocol import FRAME_HEADER, FRAME_MAGIC, FrameKind, encode_frame, pack
-from rla_client.spool import segment_numbers, segment_path
+from rla_client.spool import read_at, segment_numbers, segment_path
 
 PEER = b"client"
 
@@ -210,3 +212,47 @@ def test_a_resumed_run_waits_for_its_earlier_stream(tmp_path: Path) -> None:
     assert first.writer.name in str(adopting.waits_behind(after, [], [first.writer.name]))
     assert adopting.waits_behind(after, [], [after.name]) is None
     again.close()
+
+
+def taken(volume: Volume, stream: LoneStream) -> Position:
+    found = volume.streams.get(stream.writer.name)
+    return Position(0, 0) if found is None else found.position
+
+
+def test_a_message_that_begins_before_where_the_stream_stands_is_a_reason_to_look(
+    volume: Volume, tmp_path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first rows came without a message and were seen by a look; the others waited for the next."""
+    stream = lone(tmp_path / "one")
+    stream.row({"x": 1})
+    first = Position(1, stream.writer.size)
+    volume.put(Adopt(stream.writer.name, stream.writer.folder))
+    volume.start()
+    wait_until(lambda: taken(volume, stream) == first)
+    wait_until(lambda: volume._all_asleep or volume.streams[stream.writer.name].asleep)
+    monkeypatch.setattr(module, "TICK_S", 3600.0)
+    monkeypatch.setattr(module, "LOCK_LOOK_S", 3600.0)
+    monkeypatch.setattr(module, "ASLEEP_S", 0.0)
+    wait_until(lambda: volume._next_tick > time.monotonic() + 600)
+    stream.row({"x": 2})
+    body = read_at(segment_path(stream.writer.folder, 1), 0, 1 << 20)
+    volume.put(Data(stream.writer.name, 1, 0, body))
+    wait_until(lambda: taken(volume, stream) == Position(1, stream.writer.size))
+
+
+def test_after_a_message_a_thread_that_slept_looks_each_tick(
+    volume: Volume, tmp_path: Path, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows behind the first one of an epoch come without a message."""
+    monkeypatch.setattr(module, "ASLEEP_S", 2.0)
+    stream = lone(tmp_path / "one")
+    stream.row({"x": 1})
+    volume.put(Adopt(stream.writer.name, stream.writer.folder))
+    volume.start()
+    monkeypatch.setattr(module, "LOCK_LOOK_S", 3600.0)
+    wait_until(lambda: volume._all_asleep and volume._next_tick > time.monotonic() + 600)
+    monkeypatch.setattr(module, "ASLEEP_S", 3600.0)
+    volume.put(Data(stream.writer.name, 1, stream.writer.size, b""))
+    wait_until(lambda: not volume._all_asleep)
+    stream.row({"x": 2})
+    wait_until(lambda: taken(volume, stream) == Position(1, stream.writer.size))

@@ -11,6 +11,7 @@ import pytest
 from forked import in_forked_child
 
 import rla_client.outbox as outbox_module
+import rla_client.quota as quota_module
 import rla_client.spool as spool_module
 from rla_agent.ingest import Close, Mark, Row, parse
 from rla_client.config import AgentConfig
@@ -139,7 +140,7 @@ def test_waiting_records_are_written_once_under_exceptions(
 def test_a_full_spool_counts_and_takes_the_last_word(
     new_outbox: Callable[..., Outbox], places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox_module, "QUOTA_CHECK_BYTES", 100)
+    monkeypatch.setattr(quota_module, "CHECK_BYTES", 100)
     monkeypatch.setattr(outbox_module, "FULL_RECHECK_S", 0.0)
     outbox = new_outbox(spool_max_bytes=1 << 24)
     ballast = places.spool / stream_names(places.spool)[0] / "ballast"
@@ -167,7 +168,7 @@ def test_the_limit_of_the_spool_holds_for_rows_of_any_size(
 ) -> None:
     segment, limit = 1 << 18, 1 << 20
     monkeypatch.setattr(spool_module, "SEGMENT_MAX_BYTES", segment)
-    monkeypatch.setattr(outbox_module, "QUOTA_CHECK_BYTES", segment >> 3)
+    monkeypatch.setattr(quota_module, "CHECK_BYTES", segment >> 3)
     outbox = new_outbox(spool_max_bytes=limit)
     now, seq = 1e9, 0
     while not outbox.lost and seq * size < 3 * limit:

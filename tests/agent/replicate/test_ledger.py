@@ -61,3 +61,16 @@ def test_what_a_killed_begin_left_is_no_part_of_the_next(tmp_path: Path) -> None
         left.execute("CREATE TABLE meta(other)")
         Ledger(path).close()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["ledger.db"]
+
+
+def test_the_changes_of_a_ledger_that_is_gone_do_not_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    old = Ledger(path)
+    old.set_meta("old", 1)
+    old.commit()
+    path.unlink()  # its -wal is left, as after a SIGKILL
+    assert (tmp_path / "ledger.db-wal").stat().st_size > 0
+    begun = Ledger(path)
+    assert begun.meta("old") is None
+    begun.close()
+    old._db.close()
