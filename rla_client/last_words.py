@@ -12,6 +12,7 @@ import sys
 from rla_client.values import text_of
 
 REASON_CHARS = 2000  # of what run.json says
+TRACEBACK_HEAD = "Traceback (most recent call last):"
 TRACEBACK_LINES = 100  # the end tells where it happened; a deep recursion has thousands
 TRACEBACK_BYTES = 64 << 10  # a message may hold a whole array
 
@@ -29,8 +30,13 @@ def traceback_text(error: BaseException) -> str:
         lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines()
     except Exception:  # noqa: BLE001 - see above; the traceback module asks more of it than its text
         return ""
-    text = "\n".join(lines[-TRACEBACK_LINES:]).encode("utf-8", "backslashreplace")
-    return text[-TRACEBACK_BYTES:].decode("utf-8", "ignore")
+    if len(lines) > TRACEBACK_LINES:  # with the head by which readers find it
+        lines = [TRACEBACK_HEAD, "  ...", *lines[-TRACEBACK_LINES:]]
+    text = "\n".join(lines).encode("utf-8", "backslashreplace")
+    if len(text) > TRACEBACK_BYTES:
+        head = f"{TRACEBACK_HEAD}\n  ...\n".encode()
+        text = head + text[len(head) - TRACEBACK_BYTES :]
+    return text.decode("utf-8", "ignore")
 
 
 def active_traceback() -> str:

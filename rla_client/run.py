@@ -136,10 +136,12 @@ class Run:
             return
         if os.environ.get(RUN_VARIABLE) and self.opening and self.opening["run"] in os.environ[RUN_VARIABLE]:
             del os.environ[RUN_VARIABLE]
-        details = details or (active_traceback() if state == "failed" else "")
-        if details:
-            self.logger.log(details, level=ERROR, echo=False)  # Python prints it itself
-        outbox.close(state, text_of(reason)[:REASON_CHARS])
+        try:
+            details = details or (active_traceback() if state == "failed" else "")
+            if details:
+                self.logger.log(details, level=ERROR, echo=False)  # Python prints it itself
+        finally:  # Ctrl-C while the traceback is made must not leave the run open
+            outbox.close(state, text_of(reason)[:REASON_CHARS])
         if self._settings.exit_wait_s > 0 and shares_our_life():
             _to_await.append((outbox, self._settings.exit_wait_s))
 

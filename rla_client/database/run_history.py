@@ -11,14 +11,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+from rla_client.database.records import RUN_FILE, read_json
+from rla_client.errors import BrokenFileError
+from rla_client.last_words import TRACEBACK_HEAD
 from rla_client.layout import OUTPUT_NAMES
 
 FAILED = "failed"
 MAX_TRACEBACK_LINES = 15  # the end says what and where; `rla tail --file warn` has all
-END_BYTES = (
-    80 << 10
-)  # of the warnings: what the client keeps of a traceback (last_words), and what came after
-_BEGINNING = "Traceback (most recent call last):"
+END_BYTES = 80 << 10  # of the warnings: the longest traceback that is kept, and what came after
 
 
 def resumed_with(log_folder: str) -> list[dict[str, Any]]:
@@ -58,10 +58,16 @@ def traceback_end(log_folder: str, state: str | None) -> str:
     if state != FAILED:
         return ""
     try:
+        reason = str((read_json(f"{log_folder}/{RUN_FILE}") or {}).get("reason") or "")
+    except BrokenFileError:
+        return ""
+    try:
         with open(f"{log_folder}/{OUTPUT_NAMES['warn']}", "rb") as file:
             file.seek(max(os.fstat(file.fileno()).st_size - END_BYTES, 0))
             text = file.read(END_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""
-    place = text.rfind(_BEGINNING)
-    return "\n".join(text[place:].rstrip("\n").split("\n")[-MAX_TRACEBACK_LINES:]) if place >= 0 else ""
+    place = text.rfind(TRACEBACK_HEAD)
+    if place < 0 or not reason or reason.partition(":")[0] not in text[place:]:
+        return ""  # one of something else, which the run went on after
+    return "\n".join(text[place:].rstrip("\n").split("\n")[-MAX_TRACEBACK_LINES:])

@@ -23,6 +23,7 @@ from rla_client.experiment.launch import Launch, read_launch, read_variables
 from rla_client.experiment.relaunch import VARIABLE, Relaunch
 from rla_client.experiment.settle import settle
 from rla_client.experiment.snapshotter import find_snapshot
+from rla_client.run import disabled
 
 TIME_COLUMNS = ("timestamp",)  # and whatever begins with time_used/ or wait_
 _TIME_PREFIXES = ("time_used/", "wait_", "time/")
@@ -155,9 +156,12 @@ def _top_launch(folder: Path) -> tuple[Launch, dict[str, object]]:
     """The launch of a run that can be started by itself.
 
     Raises:
-        LaunchError: no record, or the run was part of another.
+        LaunchError: no record, the run was part of another, or nothing is to be stored.
     """
     launch, parameters = read_launch(folder)
+    if disabled():
+        message = "RLA_MODE=disabled: a run that is resumed or repeated is stored; unset it"
+        raise LaunchError(message)
     if launch.outer is not None:
         outer = os.path.normpath(folder / launch.outer)
         message = (

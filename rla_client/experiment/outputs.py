@@ -136,10 +136,12 @@ class Outputs:
     def rewind(self, rows: int) -> None:
         """Begin the outputs anew with their first `rows` rows and go on behind them.
 
+        Where nothing is stored, there is nothing to do.
+
         Raises:
             AgentNotRunningError: no agent writes the earlier part out.
         """
-        if rows == self.rows:
+        if rows == self.rows or self._run.outbox is None:
             return
         self._end_savers()
         self._run.close("finished", "")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.database.run_history import END_BYTES, MAX_TRACEBACK_LINES, resumed_with, traceback_end
+from rla_client.last_words import traceback_text
 
 PROGRAM = """
 import sys
@@ -55,15 +56,39 @@ def test_the_parameters_of_a_resume_and_the_traceback_are_shown(
     assert agent.alive
 
 
+def deep(levels: int) -> None:
+    if not levels:
+        raise ValueError("diverged")
+    deeper(levels)
+
+
+def deeper(levels: int) -> None:
+    deep(levels - 1)  # by turns: Python folds lines that repeat
+
+
 def test_only_the_end_of_a_failed_run_is_told(tmp_path: Path) -> None:
     folder = str(tmp_path)
     assert traceback_end(folder, "failed") == ""
-    lines = ["Traceback (most recent call last):", *(f"  line {number}" for number in range(50))]
+    (tmp_path / "run.json").write_text(json.dumps({"state": "failed", "reason": "ValueError: diverged"}))
+    try:
+        deep(200)  # more lines than are kept
+    except ValueError as error:
+        lines = traceback_text(error).splitlines()
     (tmp_path / "warn.txt").write_text("x" * 2 * END_BYTES + "\n" + "\n".join(lines) + "\n")
-    assert traceback_end(folder, "failed").split("\n") == lines[-MAX_TRACEBACK_LINES:]
+    told = traceback_end(folder, "failed").split("\n")
+    assert (len(told), told[-1]) == (MAX_TRACEBACK_LINES, "ValueError: diverged")
     assert traceback_end(folder, "finished") == ""
     (tmp_path / "warn.txt").write_text("[WARN] 0 : no traceback\n")
     assert traceback_end(folder, "failed") == ""
+
+
+def test_a_traceback_that_the_run_survived_is_not_its_end(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"state": "failed", "reason": "exit code 3"}))
+    try:
+        {}["caught"]
+    except KeyError as error:
+        (tmp_path / "warn.txt").write_text(traceback_text(error) + "\n[WARN] 0 : going on\n")
+    assert traceback_end(str(tmp_path), "failed") == ""
 
 
 def test_broken_files_of_resumes_are_passed_over(tmp_path: Path) -> None:

@@ -321,6 +321,20 @@ def test_an_item_of_a_database_is_resumed_and_repeated_by_its_index(tmp_path: Pa
     assert (tmp_path / "code" / "launcher.py").read_bytes() == path.read_bytes()
 
 
+def test_where_nothing_is_to_be_stored_nothing_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = launchers.write(tmp_path / "project", "snapshot_mode='last'", "search(epochs=2)")
+    launchers.run(path)
+    (record,) = path.parent.rglob("variant.json")
+    monkeypatch.setenv("RLA_MODE", "disabled")
+    for command in (("resume", str(record.parent)), ("rerun", str(record.parent), str(tmp_path / "x"))):
+        done = rla(*command, cwd=path.parent)
+        assert done.returncode != 0
+        assert "RLA_MODE=disabled" in done.stdout + done.stderr
+    assert not any((tmp_path / "x").rglob("*"))
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("layout", ["plain", "item"])
 @pytest.mark.parametrize("mode", ["all", "last", "gap', snapshot_gap=4, x_axis='TotalEnvSteps"])

@@ -322,3 +322,26 @@ def test_what_waits_in_the_spool_is_found_where_the_database_holds_links(tmp_pat
     context = experiment()
     with pytest.raises(AgentNotRunningError, match="still wait"):
         settle(context.log_dir, 0.1)
+
+
+@pytest.mark.parametrize("variable", [("RLA_MODE", "disabled"), ("RANK", "1")])
+def test_going_back_to_a_snapshot_stores_nothing_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: tuple[str, str]
+) -> None:
+    monkeypatch.setenv(*variable)
+    data_root = tmp_path / "data"
+
+    @wrap_experiment(task_table_name="t", data_root=str(data_root))
+    def experiment(ctxt: Any) -> None:
+        for row in range(3):
+            rla_logger.record_tabular("row", row)
+            rla_logger.dump_tabular()
+        current = outputs.current_outputs()
+        assert current is not None
+        current.rewind(1)  # as LocalRunner.restore does
+        rla_logger.record_tabular("row", 9)
+        rla_logger.dump_tabular()
+
+    experiment()
+    assert not data_root.exists()
+    assert not any(path.suffix == ".seg" for path in tmp_path.rglob("*"))
