@@ -29,6 +29,7 @@ from rla_agent.replicate.ledger_rows import Attempt, Due, ItemFile, Key, Temp, d
 from rla_agent.replicate.plan import Local, Record
 from rla_agent.replicate.target import RemoteStat, Twin
 from rla_agent.replicate.tombstones import bury
+from rla_client.errors import RlaError
 from rla_client.layout import FOLDER_KINDS
 
 CLEAN, DIRTY, PARKED, GONE, BURIED, PRUNED = range(6)
@@ -72,8 +73,9 @@ class Ledger:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             self._db = _open(path)
-        except sqlite3.OperationalError:
-            raise  # held by somebody, no space: no reason to begin it anew
+        except sqlite3.OperationalError as error:  # held by somebody, no space: no reason to begin it anew
+            message = f"the ledger {path} cannot be opened now: {error}; it is tried again"
+            raise RlaError(message) from error
         except sqlite3.DatabaseError:
             for suffix in ("", "-wal", "-shm"):
                 if os.path.exists(f"{path}{suffix}"):

@@ -204,7 +204,10 @@ class Worker:
         wanted = {(entry.data_root, entry.config): entry for entry in registry.entries(self._state)}
         for key in [key for key in self._served if key not in wanted]:
             self._served.pop(key).database.close()
-        self._configs.look({entry.config for entry in wanted.values()})
+        configs = {entry.config for entry in wanted.values()}
+        for config in self._problems.keys() - configs:
+            del self._problems[config]
+        self._configs.look(configs)
         for key, entry in wanted.items():
             found = self._configs.known(entry.config)
             served = self._served.get(key)

@@ -18,7 +18,7 @@ from typing import Any
 from rla_client.database.changes import changing, live_runs, move_to_trash
 from rla_client.database.copies import copy_items
 from rla_client.database.csv_table import TIME_STEP, read_tail
-from rla_client.database.live import waiting_unserved
+from rla_client.database.live import waiting_in_spool
 from rla_client.database.records import PROGRESS_FILE, clock
 from rla_client.database.tree import Item, check_data_root, find_items, run_items
 from rla_client.errors import ArgumentError, DatabaseError
@@ -88,7 +88,7 @@ class BasicLogTool:
         for table, index in sorted(live):
             print(f"left out, it is being written: {table}/{index}")  # noqa: T201
         idle = [item for item in items if (item.table, item.index) not in live]
-        waiting = waiting_unserved(self.proj_root, {(item.table, item.index) for item in idle})
+        waiting = waiting_in_spool(self.proj_root, {(item.table, item.index) for item in idle})
         for table, index in sorted(waiting):
             print(f"left out, rows of it wait for an agent (rla-agent start): {table}/{index}")  # noqa: T201
         return [item for item in idle if (item.table, item.index) not in waiting]

@@ -33,7 +33,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rla_client.database.live import known_states, waiting_unserved, written_unserved
+from rla_client.database.live import known_states, waiting_in_spool, written_unserved
 from rla_client.database.records import LIVE_STATES, RUN_FILE, read_json, read_record
 from rla_client.database.tree import Item, item_bytes
 from rla_client.errors import BrokenFileError, DatabaseError, LiveRunError
@@ -108,11 +108,11 @@ def refuse_live(data_root: Path, items: Iterable[Item], now: float) -> None:
     if live:
         message = f"{len(live)} of these runs are being written; stop them first, or choose others:"
         raise LiveRunError(_with_names(message, live))
-    waiting = waiting_unserved(data_root, {(item.table, item.index) for item in items})
+    waiting = waiting_in_spool(data_root, {(item.table, item.index) for item in items})
     if waiting:
         message = (
-            f"rows of {len(waiting)} of these runs wait in the spool and would be lost; "
-            "start an agent first (rla-agent start), or choose others:"
+            f"rows of {len(waiting)} of these runs wait in the spool and would be lost; let an agent take "
+            "them in first (rla-agent start; rla-agent status says what keeps it), or choose others:"
         )
         raise LiveRunError(_with_names(message, waiting))
 

@@ -16,11 +16,12 @@ there is neither socket nor spool, and nothing is imported.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla_client.database.records import (
     LIVE_STATES,
@@ -34,7 +35,11 @@ from rla_client.database.records import (
 from rla_client.errors import BrokenFileError, RemoteProtocolError
 from rla_client.layout import LOG
 
+if TYPE_CHECKING:
+    from rla_client.places import Places
+
 ASK_TIMEOUT_MS = 500  # an agent answers within milliseconds; a busy one is not waited for
+TAKE_IN_S = 3.0  # a run that has just ended is in its files after one
 MAX_STREAMS = 1000  # the newest so many are looked at, 0.1 s; older ones wait for an agent as well, unnamed
 
 
@@ -81,10 +86,19 @@ def written_unserved(data_root: Path, runs: Sequence[tuple[str, str]]) -> set[tu
     return {run for run in runs if any(map(_alive, streams.get("/".join(run), ())))}
 
 
-def waiting_unserved(data_root: Path, runs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Those (table, index) of which this machine's spool may hold rows while no agent serves."""
-    streams = _unserved_streams(data_root)
-    return {run for run in runs if "/".join(run) in streams}
+def waiting_in_spool(data_root: Path, runs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Those (table, index) of which this machine's spool may hold rows, after TAKE_IN_S for an agent."""
+    from rla_client.autostart import agent_alive
+    from rla_client.places import find_places
+
+    places = find_places()
+    asked, until = set(runs), time.monotonic() + TAKE_IN_S
+    while True:
+        streams = _streams(places, data_root) if asked and places.spool.is_dir() else {}
+        found = {run for run in asked if "/".join(run) in streams}
+        if not found or not agent_alive(places) or time.monotonic() > until:
+            return found
+        time.sleep(0.05)
 
 
 def _alive(stream: Path) -> bool:
@@ -101,14 +115,18 @@ def _unserved_streams(data_root: Path) -> dict[str, list[Path]]:
     if not places.spool.is_dir():
         return {}
     from rla_client.autostart import agent_alive
+
+    return {} if agent_alive(places) else _streams(places, data_root, MAX_STREAMS)
+
+
+def _streams(places: Places, data_root: Path, most: int = 0) -> dict[str, list[Path]]:
+    """`<table>/<index>` → its streams in this machine's spool, of the newest `most` (0: of all)."""
     from rla_client.database.spooled import log_folder
     from rla_client.spool import stream_names
 
-    if agent_alive(places):
-        return {}
     base = os.path.realpath(data_root / LOG) + os.sep
     found: dict[str, list[Path]] = {}
-    for name in stream_names(places.spool)[-MAX_STREAMS:]:
+    for name in stream_names(places.spool)[-most:]:
         path = log_folder(places.spool / name)
         if path is not None and path.startswith(base):
             found.setdefault(path.removeprefix(base), []).append(places.spool / name)

@@ -12,6 +12,7 @@ import pytest
 from rla_agent.replicate import ledger as ledger_module
 from rla_agent.replicate import replication_status
 from rla_agent.replicate.ledger import Ledger, ledger_path
+from rla_client.errors import RlaError
 
 
 def test_a_damaged_ledger_is_set_aside(tmp_path: Path) -> None:
@@ -31,7 +32,7 @@ def test_one_that_somebody_holds_is_not_begun_anew(tmp_path: Path, monkeypatch: 
     Ledger(path).close()
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
-        with pytest.raises(sqlite3.OperationalError, match="locked"):
+        with pytest.raises(RlaError, match="locked; it is tried again"):
             Ledger(path)
     assert sorted(left.name for left in tmp_path.iterdir() if "damaged" in left.name) == []
 
