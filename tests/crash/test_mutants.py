@@ -32,10 +32,10 @@ class Mutant:
 
 HISTORY = "tests/property/test_stream_recovery.py"
 MUTANTS = (
-    Mutant("no fsync", "rla_agent/output.py", "os.fdatasync(descriptor)", "descriptor", "tests/crash/test_fsync_error.py"),
+    Mutant("no fsync", "rla_agent/commit.py", "os.fdatasync(descriptor)", "assert descriptor", "tests/crash/test_fsync_error.py"),
     Mutant(
-        "failed sync forgotten", "rla_agent/commit.py", "            output.suspect = True\n            self._rebuild(stream, output)",
-        "            output.dirty = False", "tests/agent/test_commit.py",
+        "failed sync forgotten", "rla_agent/commit.py", "        output.suspect = True\n        self._rebuild(stream, output)",
+        "        output.dirty = False", "tests/agent/test_commit.py",
     ),
     Mutant(
         "position stored before data", "rla_agent/output.py",
@@ -60,10 +60,10 @@ MUTANTS = (
     Mutant("host key taken as it comes", "rla_agent/replicate/connect.py", "if any(entry == key for _, entry in known):", "if key:", "tests/agent/replicate/test_closed.py"),
     Mutant("raw names joined to paths", "rla_client/layout.py", 'if part in {".", ".."}:', 'if part == ".":', "tests/crash/test_hostile_names.py -k frames"),
     Mutant("only the oldest segment's base", "rla_agent/recovery.py", "for number in reversed(segment_numbers(stream.folder))", "for number in segment_numbers(stream.folder)[:1]", "tests/agent/test_recovery.py"),
-    Mutant("bases not remembered", "rla_agent/output.py", "        if self.bases:\n            state", "        if False:\n            state", "tests/agent/test_recovery.py"),
+    Mutant("bases without their position", "rla_agent/output.py", '"position": list(self.position)}', '"position": [self.position.number, 0]}', "tests/agent/test_recovery.py tests/agent/test_replaced_files.py"),
     Mutant("retry without asking the file", "rla_client/spool.py", "if after >= 0 and self.frames != after:", "if False:", "tests/client/test_outbox.py"),
     Mutant("unbounded waiting", "rla_client/outbox.py", "if self._waiting_bytes > WAITING_MAX_BYTES and self._waiting:", "if False:", "tests/client/test_outbox.py"),
-    Mutant("write trusted when short", "rla_client/spool.py", "if written == length and self.size == before:", "if self.size == before:", "tests/client/test_spool.py"),
+    Mutant("write trusted when short", "rla_client/spool.py", "if written == length and self.frames == before:", "if self.frames == before:", "tests/client/test_spool.py"),
     Mutant("stream removed piece by piece", "rla_agent/stream_removal.py", "        folder.rename(gone)\n", "        (folder / 'lock').unlink()\n", "tests/agent/test_volume.py"),
 )  # fmt: skip
 
