@@ -59,13 +59,10 @@ def traceback_end(log_folder: str, state: str | None) -> str:
         return ""
     try:
         reason = str((read_json(f"{log_folder}/{RUN_FILE}") or {}).get("reason") or "")
-    except BrokenFileError:
-        return ""
-    try:
         with open(f"{log_folder}/{OUTPUT_NAMES['warn']}", "rb") as file:
             file.seek(max(os.fstat(file.fileno()).st_size - END_BYTES, 0))
             text = file.read(END_BYTES).decode("utf-8", "replace")
-    except OSError:
+    except (OSError, BrokenFileError):
         return ""
     place = text.rfind(TRACEBACK_HEAD)
     if place < 0 or not reason or reason.partition(":")[0] not in text[place:]:

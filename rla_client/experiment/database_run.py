@@ -26,7 +26,6 @@ from rla_client import logger
 from rla_client.code_files import VENV_MARKS
 from rla_client.code_root import is_broad
 from rla_client.config import load_config
-from rla_client.errors import BrokenFileError
 from rla_client.experiment.directories import Folders
 from rla_client.experiment.options import Options
 from rla_client.experiment.outputs import Opener, Outputs
@@ -173,13 +172,9 @@ def item_opener(place: ItemPlace, config: Path | dict[str, Any]) -> Opener:
 
 def _earlier(place: ItemPlace) -> dict[str, Any]:
     """When the run that the item holds began and how long it ran; empty where its run.json does not say."""
-    from rla_client.database.records import RUN_FILE, read_json  # noqa: PLC0415 - not at import of the package
+    from rla_client.database.chains import run_file  # noqa: PLC0415 - not at import of the package
 
-    try:
-        content = read_json(f"{place.data_root}/{item_path(LOG, place.table, place.index)}/{RUN_FILE}")
-    except BrokenFileError:
-        return {}
-    return {} if content is None else earlier_times(content)
+    return earlier_times(run_file(place.data_root, place.table, place.index))
 
 
 def reopen_item(
