@@ -218,7 +218,8 @@ def test_files_are_readable_while_written_and_after_kills(
     told = int(out.splitlines()[-1].split()[0]) if out.strip() else 0
 
     def ended() -> bool:
-        return json.loads((folder / "run.json").read_text())["state"] == "killed"
+        about = folder / "run.json"  # a killed agent may not have come to it yet
+        return about.exists() and json.loads(about.read_text())["state"] == "killed"
 
     wait_until(ended)
     wait_until(lambda: check_readable(folder) >= told)
