@@ -1,6 +1,8 @@
-# Everything runs in .venv, which `make venv` (and each other target) makes when it is missing.
+# Everything runs in .venv, which `make venv` (and each other target) makes when it is missing. With
+# PYTHON=python3.13 it runs in .venv-python3.13, beside that.
 PYTHON ?= python3
-VENV := .venv
+VENV := .venv$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
+TORCH := torch==2.13.0
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := demo_data
@@ -10,7 +12,7 @@ PYTEST_ARGS ?=
 # three, as tests mostly wait. With `loadfile`, xdist hangs after it replaced a crashed worker: end there
 PARALLEL := -n 3 --dist loadfile --max-worker-restart 0
 
-.PHONY: help venv demo test test-wheel check bench soak mutants clean
+.PHONY: help venv demo test test-full packages test-wheel check bench soak mutants clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -19,14 +21,16 @@ help:  ## this list
 venv: $(STAMP)  ## the virtual environment with everything the other targets need
 
 $(STAMP): pyproject.toml
-	@echo "making $(VENV): PyTorch, gymnasium and the rest, a minute or two"
+	@echo "making $(VENV): gymnasium, PyTorch and the rest, a minute or two"
+	@PYTHON=$(PYTHON) .ci/packages ensurepip
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --upgrade pip
-	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install -qq torch==2.13.0
+	@.ci/pytorch $(BIN) $(TORCH)
 	$(BIN)/python -m pip install -qq -e '.[dev,plot,media]'
 	touch $(STAMP)
 
 demo: $(STAMP)  ## train a small PPO, then show status, tree and learning curve
+	@.ci/pytorch $(BIN) $(TORCH) --always
 	@mkdir -p $(DEMO)/state && chmod 700 $(DEMO)/state
 	@$(DEMO_ENV) $(BIN)/rla-agent start --detach
 	@status=0; \
@@ -40,8 +44,14 @@ demo: $(STAMP)  ## train a small PPO, then show status, tree and learning curve
 	echo "learning curve: $(DEMO)/learning_curve.png"; \
 	exit $$status
 
-test: $(STAMP)  ## all quick tests
+test: $(STAMP) packages  ## the quick tests: at most 5 minutes on two cores
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not soak" $(PYTEST_ARGS)
+
+test-full: $(STAMP) packages  ## all tests but the full counts of `make soak`
 	$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
+
+packages:  # system programs that tests use, where they may be installed; else it says what is left out
+	@.ci/packages sshd ssh-keygen openssl strace mkfs.ext4 ip git
 
 test-wheel: $(STAMP)  ## the same tests against the built wheel instead of this folder
 	rm -rf build/wheel build/installed build/run

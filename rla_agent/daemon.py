@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 
 from rla_agent.alerts import Alerting
 from rla_agent.config_reader import ConfigReader, agent_settings
-from rla_agent.leftovers import sweep_memory
+from rla_agent.leftovers import MEMORY_SWEEP_INTERVAL_S, sweep_memory
 from rla_agent.lock import AgentLock, take_lock
 from rla_agent.opening import StreamOpening
 from rla_agent.replication import Replication
@@ -92,6 +92,7 @@ class Daemon:
         self._notifier = notifier
         self._rates = RateMeter()
         self._next_sample = 0.0
+        self._next_sweep = time.monotonic() + MEMORY_SWEEP_INTERVAL_S
         self._stopping = False
         self.started = time.time()
         self._idle_exit_s = settings.idle_exit_s if idle_exit else 0.0
@@ -243,6 +244,9 @@ class Daemon:
 
     def _sample(self, now: float) -> None:
         self._next_sample = now + SAMPLE_S
+        if now >= self._next_sweep:
+            self._next_sweep = now + MEMORY_SWEEP_INTERVAL_S
+            sweep_memory(self.places)
         self._unreadable.forget_gone()
         self._configs.retry()
         self._rates.sample(now, self._rows())

@@ -1,7 +1,8 @@
 """What a stream leaves behind when it was taken in to its end: shared memory, unused code contents.
 
-Runs in a worker thread. Everything here is safe to repeat and safe to miss; the next end of a
-stream, or the next start of the agent, does it again.
+Safe to repeat and safe to miss. A child of the training process may hold an arena's lock for a while
+after the stream's end, so shared memory is looked at again each MEMORY_SWEEP_INTERVAL_S; the code store
+at the next end of a stream.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rla_agent.sinks.media import sweep_abandoned_slots, sweep_slots
 from rla_client.places import Places
 from rla_client.spool import stream_names
 
+MEMORY_SWEEP_INTERVAL_S = 5.0  # listing /dev/shm and the spool: some 50 us
 STORE_SWEEP_INTERVAL_S = 3600.0  # a store of many runs has thousands of files
 
 _log = logging.getLogger("rla_agent.leftovers")

@@ -256,7 +256,7 @@ def _is_abandoned(entry: str, *, own: bool) -> bool:
     try:
         if os.fstat(descriptor).st_uid != os.geteuid():
             return False
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two sweepers do not see each other
         if own:
             return True
         header = os.pread(descriptor, ARENA_HEADER.size, 0)

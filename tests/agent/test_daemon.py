@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -13,11 +14,16 @@ from typing import Any
 from spooled import stop_autostart
 
 from rla_agent.daemon import EXIT_FAILED
+from rla_agent.leftovers import sweep_memory
+from rla_client.arena import create_arena
 from rla_client.autostart import agent_alive
+from rla_client.checkpoint_job import ARENA_FOLDER
 from rla_client.config import AgentConfig
 from rla_client.outbox import Outbox
 from rla_client.places import Places
 from rla_client.run import make_opening
+
+PAGE = 4096
 
 
 def test_a_damaged_database_is_put_aside(places: Places, new_agent: Callable[..., Any]) -> None:
@@ -79,3 +85,29 @@ def test_an_agent_that_stops_keeps_the_lock_while_it_writes_and_takes_its_jobs_w
     finally:
         may_end.touch()
         outbox.close("finished", "")
+
+
+def test_shared_memory_whose_lock_is_held_beyond_the_end_of_its_stream_goes_later(
+    places: Places, agent: Any, wait_until: Callable[..., Any]
+) -> None:
+    """A child of the training process holds it; no other stream ends after that."""
+    ended = places.spool / "stream-of-an-ended-run"
+    arena = create_arena(ended, PAGE)
+    assert arena is not None
+    path = Path(ARENA_FOLDER, arena.name)
+    sweep_memory(places, [ended.name])
+    assert path.exists()
+    arena.close(unlink=False)
+    wait_until(lambda: not path.exists(), what="a later sweep")
+    assert agent.alive
+
+
+def test_two_sweepers_do_not_take_each_other_for_a_living_client(places: Places) -> None:
+    arena = create_arena(places.spool / "gone", PAGE)
+    assert arena is not None
+    arena.close(unlink=False)
+    path = Path(ARENA_FOLDER, arena.name)
+    with path.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        sweep_memory(places)
+    assert not path.exists()
