@@ -127,6 +127,7 @@ def test_what_was_read_before_stays(
     wait_until(lambda: reader.retry() or not reader.problems(), what="an answer")
 
 
+@pytest.mark.slow
 @needs_hung_folder
 def test_more_mounts_that_hang_than_readers(
     reader: ConfigReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., Any]

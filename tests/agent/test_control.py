@@ -113,6 +113,7 @@ def test_a_stopped_agent_stays_stopped_until_start(ended: Places, tmp_path: Path
     assert not start_agent(ended)
 
 
+@pytest.mark.slow
 def test_an_idle_agent_ends_and_misses_nobody(ended: Places, tmp_path: Path) -> None:
     config = tmp_path / "rla_config.yaml"
     config.write_text("AGENT:\n  idle_exit_s: 5\n")  # a client needs some seconds to begin on a busy machine

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from spooled import stop_autostart
 
 from rla_agent.daemon import EXIT_FAILED
@@ -50,6 +51,7 @@ def test_a_database_that_cannot_be_opened_ends_the_agent_with_a_message(places: 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_an_agent_that_stops_keeps_the_lock_while_it_writes_and_takes_its_jobs_with_it(
     places: Places, new_agent: Callable[..., Any], tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:

@@ -154,6 +154,7 @@ def test_socket_path_too_long(
     assert "socket-path" not in look()
 
 
+@pytest.mark.slow
 def test_socket_deleted_under_a_living_agent(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
     assert look() == {}
     agent.places.control_socket.unlink()
@@ -162,6 +163,7 @@ def test_socket_deleted_under_a_living_agent(agent: Any, look: Callable[..., dic
     assert look() == {}
 
 
+@pytest.mark.slow
 def test_agent_that_hangs(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
     agent.send_signal(signal.SIGSTOP)
     found = look()["agent-silent"]

@@ -83,6 +83,7 @@ def states(agent: Any) -> list[str]:
     return [run["state"] for run in agent.status()["runs"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("killed", "log"), [(False, LOG), (True, LOG), (False, ".")])
 def test_a_root_that_was_moved_away_and_back_has_each_row_once(
     agent: Any, open_run: OpenRun, tmp_path: Path, wait_until: Callable[..., Any], *, killed: bool, log: str
@@ -115,6 +116,7 @@ def test_a_root_that_was_moved_away_and_back_has_each_row_once(
     assert (run["state"], run["rows"]) == ("finished", 15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log", [LOG, "."])
 def test_a_root_that_was_deleted_is_not_waited_for(
     agent: Any, open_run: OpenRun, tmp_path: Path, wait_until: Callable[..., Any], log: str
@@ -130,6 +132,7 @@ def test_a_root_that_was_deleted_is_not_waited_for(
     assert not (tmp_path / "db").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deleted", [False, True])
 def test_a_run_that_ends_while_its_root_is_away_has_its_end_in_run_json(
     agent: Any, open_run: OpenRun, tmp_path: Path, wait_until: Callable[..., Any], *, deleted: bool
@@ -156,6 +159,7 @@ def test_a_run_that_ends_while_its_root_is_away_has_its_end_in_run_json(
         assert json.loads((root / LOG / "run.json").read_text())["state"] == "finished"
 
 
+@pytest.mark.slow
 def test_an_item_that_is_half_deleted_is_not_made_again(
     agent: Any, open_run: OpenRun, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:
@@ -342,6 +346,7 @@ def answer(lines: IO[str]) -> str:
     return next(line for line in lines if line.startswith("flush ")).split()[1]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_while_the_root_is_away_is_kept(
     agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:

@@ -71,6 +71,7 @@ def let_sleep(wait_until: Callable[..., Any]) -> None:
     wait_until(lambda: time.monotonic() - since > ASLEEP_S + 2 * LOCK_LOOK_S, what="the streams' sleep")
 
 
+@pytest.mark.slow
 def test_a_row_whose_message_was_lost_wakes_a_sleeping_stream(
     agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_file_that_somebody_removed_comes_back_with_what_follows(
         run.close("finished", "")
 
 
+@pytest.mark.slow
 def test_a_sleeping_run_that_is_killed_is_known(
     agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:

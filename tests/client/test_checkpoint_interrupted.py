@@ -206,6 +206,7 @@ def test_a_forked_child_does_not_keep_a_dead_trainers_arena(
         trainer.stdout.close()
 
 
+@pytest.mark.slow
 def test_a_normal_exit_leaves_no_shared_memory(places: Places, folder: Path) -> None:
     with lock_held(places):
         trainer = start_trainer(folder, "saver.save(content(1), time_step=1)\n", "wait")

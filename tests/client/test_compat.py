@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from rla_client import logger
 from rla_client.recording import Logger
@@ -107,6 +108,7 @@ print("flushed:", logger.flush(20), exp_manager.code_dir, exp_manager.log_dir, s
 """
 
 
+@pytest.mark.slow
 def test_names_of_older_versions_run_too(agent: Any, tmp_path: Path) -> None:
     """Relative paths of configure() start from the working directory, as there."""
     project = tmp_path / "project"

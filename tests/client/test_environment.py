@@ -101,6 +101,7 @@ def test_a_large_diff_is_cut(repository: Path) -> None:
     assert len(found["diff"]["text"]) <= 1_000_000
 
 
+@pytest.mark.slow
 def test_a_slow_git_is_given_up_and_written_later(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

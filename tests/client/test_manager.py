@@ -300,6 +300,7 @@ def test_disabled_makes_nothing_and_everything_works(
     assert openings(places) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("variable", "value"), [("RLA_MODE", "disabled"), ("RANK", "1")])
 def test_files_of_a_run_that_stores_nothing_go_with_the_process(
     tmp_path: Path, places: Places, variable: str, value: str

@@ -104,6 +104,7 @@ def written(agent: Any, tmp_path: Path) -> Iterator[Callable[[], None]]:
     logger.reset()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["flush", "rows"])
 def test_the_agent_that_was_killed_is_started_again(
     agent: Any,

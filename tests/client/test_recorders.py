@@ -109,6 +109,7 @@ def gallery() -> dict[str, Callable[[], object]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_figures_of_many_kinds_can_travel() -> None:
     for name, draw in gallery().items():
@@ -217,6 +218,7 @@ def test_no_backend_is_chosen_for_the_user() -> None:
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, env=environment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [

@@ -37,6 +37,7 @@ def item(tmp_path: Path) -> Item:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_a_resumed_run_tells_and_keeps_what_changed(tmp_path: Path, wait_until: Callable[..., Any]) -> None:
     printed = []

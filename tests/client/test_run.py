@@ -338,6 +338,7 @@ def test_without_an_agent_the_rows_wait(
 RANKS = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 @pytest.mark.parametrize("all_ranks", [False, True])
 def test_two_ranks_of_torchrun(trainer: Trainer, wait_until: Callable[..., Any], all_ranks: bool) -> None:

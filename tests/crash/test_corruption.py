@@ -34,6 +34,7 @@ def segment(size: int = 0) -> tuple[bytes, list[int]]:
     return bytes(data), ends
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("final", [True, False])
 def test_cut_at_every_byte_of_a_tail(final: bool) -> None:
     cut_at_each(TAIL_BYTES, 1, final=final)

@@ -138,6 +138,7 @@ def check_losses(one: Trainer) -> None:
     assert missing <= lost <= missing + missing // 25 + 2  # lines of text count too
 
 
+@pytest.mark.slow
 def test_full_data_root(bench: Bench, small_disk: MakeDisk) -> None:
     disk = small_disk(bench.folder / "disk", 6)
     one = start(bench, "disk", 1 << 18)

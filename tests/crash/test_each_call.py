@@ -104,6 +104,7 @@ def killed_at(
     return ended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("call", "k", "only_files"), QUICK)
 def test_agent_killed_at_a_call(
     call: str,

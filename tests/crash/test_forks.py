@@ -19,6 +19,7 @@ ROWS = 300
 WORKERS = 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["before", "after", "thread", "fork", "spawn", "forkserver", "loader"])
 def test_workers_log_into_files_of_their_own(
     method: str, places: Places, bare_agent: BareAgent, wait_until: Callable[..., object], tmp_path: Path

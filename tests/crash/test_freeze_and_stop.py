@@ -23,6 +23,7 @@ DRAINED_WITHIN_S = 20.0
 FROZEN_S = 60.0
 
 
+@pytest.mark.slow
 def test_agent_frozen_while_the_clock_jumps(
     bare_agent: BareAgent, trainer: Callable[..., Trainer], wait_until: Callable[..., object]
 ) -> None:
@@ -91,6 +92,7 @@ time.time = jumping
 """
 
 
+@pytest.mark.slow
 def test_agent_whose_clock_jumps_a_day(
     bare_agent: BareAgent, trainer: Callable[..., Trainer], wait_until: Callable[..., object], tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ def assert_never_synced_again(trace: str) -> int:
     return failures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["1", "2", "5..7"])
 def test_after_an_error_all_rows_are_there(when: str, bench: Bench) -> None:
     trace = serve_failing(bench, "run", when)
@@ -66,6 +67,7 @@ def test_after_an_error_all_rows_are_there(when: str, bench: Bench) -> None:
     assert assert_never_synced_again(trace.read_text()) >= 1
 
 
+@pytest.mark.slow
 def test_nothing_is_committed_while_syncs_fail(bench: Bench) -> None:
     trace = serve_failing(bench, "run", "2+")
     one = bench.train("run", *PACE)
@@ -77,6 +79,7 @@ def test_nothing_is_committed_while_syncs_fail(bench: Bench) -> None:
     check_folder(one)
 
 
+@pytest.mark.slow
 def test_one_error_among_many_files(bench: Bench) -> None:
     """So many that they are synced in threads."""
     trace = serve_failing(bench, "run0", "3")

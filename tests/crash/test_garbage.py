@@ -171,6 +171,7 @@ def test_two_thousand_garbage_connections(bench: Bench, chance: random.Random) -
     assert ask_status(bench.places)["agent"]["pid"] == pid
 
 
+@pytest.mark.slow
 def test_mutated_frames(bench: Bench, chance: random.Random) -> None:
     feed(bench, chance, 8000)
 

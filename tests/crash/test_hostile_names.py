@@ -281,6 +281,7 @@ def race(
     return len(there), swapping.swaps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("files", [40, pytest.param(600, marks=pytest.mark.soak)])
 @pytest.mark.timeout(900)
 def test_a_folder_that_is_swapped_for_a_link(
@@ -338,6 +339,7 @@ def test_names_on_their_way_to_the_master(count: int, sandbox: Sandbox, pair: tu
     print(f"{kept} files of hostile names are on the master under the same names")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [2.0, pytest.param(30.0, marks=pytest.mark.soak)])
 @pytest.mark.timeout(600)
 def test_what_a_link_shows_is_never_sent(seconds: float, sandbox: Sandbox, pair: tuple[Node, Sshd]) -> None:

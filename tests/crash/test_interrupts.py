@@ -20,6 +20,7 @@ SCRIPT = Path(__file__).with_name("interrupts.py")
 EXCEPTIONS = 20_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent_up", [True, False])
 def test_exceptions_from_signal_handlers(
     agent_up: bool, places: Places, bare_agent: BareAgent, wait_until: Callable[..., object], tmp_path: Path

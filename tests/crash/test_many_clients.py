@@ -160,6 +160,7 @@ def crowd_logs(  # noqa: PLR0913 - fixtures and sizes
     return times
 
 
+@pytest.mark.slow
 def test_forty_clients(
     places: Places, bare_agent: BareAgent, wait_until: Callable[..., object], tmp_path: Path
 ) -> None:

@@ -103,6 +103,7 @@ def kept_and_sent(master: Sshd, root: Path, said: str, wait_until: Callable[...,
     return here
 
 
+@pytest.mark.slow
 def test_evil_pickles_stay_bytes(
     audit: Audit, master: Sshd, bare_agent: BareAgent, wait_until: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -185,6 +185,7 @@ def lag_while_frozen(bench: Bench, disk: LoopDisk, there: Trainer, other: Traine
     return lag.most_s
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @needs_loop_disk
 def test_frozen_data_root(bench: Bench, loop_disk: Callable[..., LoopDisk], watch: Watch) -> None:
@@ -230,6 +231,7 @@ def slow_syncs(bench: Bench, watch: Watch, delay_s: float, seconds: float) -> tu
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 
 
+@pytest.mark.slow
 @needs_strace
 def test_each_sync_takes_a_second(bench: Bench, watch: Watch) -> None:
     bench.serve()
@@ -246,6 +248,7 @@ def test_each_sync_takes_five_seconds(bench: Bench, watch: Watch) -> None:
     assert times[-1] <= floor + MOST_CALL_S
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @needs_loop_disk
 def test_frozen_spool_disk_is_waited_for_and_costs_nothing_else(

@@ -160,6 +160,7 @@ def stored(log: Path) -> list[int]:
 # -- a newer client, an older agent -------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_newer_client_spools_and_warns_once(
     agent_of: Callable[[int], int],
     client: Callable[[int], Client],
@@ -228,6 +229,7 @@ def test_an_upgrade_in_the_middle_of_a_stream(
     wait_until(lambda: not stream_names(places.spool))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(3))
 def test_an_agent_killed_while_it_parks(
     agent_of: Callable[[int], int], client: Callable[[int], Client], places: Places,

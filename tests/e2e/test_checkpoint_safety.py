@@ -153,6 +153,7 @@ def test_ten_saves_while_the_agent_is_stopped_and_a_kill(
     wait_until(lambda: arenas() <= before, what="end of the shared memory")
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
 def test_a_full_disk_delays_the_newer_and_keeps_the_older(

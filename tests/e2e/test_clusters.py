@@ -161,6 +161,7 @@ def run_file(root: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["term then kill", "kill"])
 def test_a_requeued_job_goes_on(
     submit: Callable[..., Job], tmp_path: Path, wait_until: Callable[..., Any], kind: str
@@ -181,6 +182,7 @@ def test_a_requeued_job_goes_on(
     assert run_file(tmp_path / "data")["state"] == "finished"
 
 
+@pytest.mark.slow
 def test_a_job_that_is_told_in_time_loses_nothing(
     submit: Callable[..., Job], tmp_path: Path, wait_until: Callable[..., Any], places: Places
 ) -> None:
@@ -198,6 +200,7 @@ def test_a_job_that_is_told_in_time_loses_nothing(
     assert job.processes() == [], "the agent ended with the job"
 
 
+@pytest.mark.slow
 def test_a_job_that_is_requeued_on_another_node(
     submit: Callable[..., Job], tmp_path: Path, wait_until: Callable[..., Any], places: Places,
     monkeypatch: pytest.MonkeyPatch,
@@ -225,6 +228,7 @@ def test_a_job_that_is_requeued_on_another_node(
     assert stream_names(places.spool) == []
 
 
+@pytest.mark.slow
 def test_two_jobs_that_share_an_agent(
     submit: Callable[..., Job], tmp_path: Path, wait_until: Callable[..., Any], places: Places
 ) -> None:
@@ -280,6 +284,7 @@ def mounted(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @needs_root
 @pytest.mark.parametrize("ends", ["by itself", "by SIGKILL"])
@@ -314,6 +319,7 @@ def test_a_container_whose_spool_is_the_hosts(
     agent.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @needs_root
 def test_a_container_with_an_agent_of_its_own(
@@ -341,6 +347,7 @@ def test_a_container_with_an_agent_of_its_own(
     del places
 
 
+@pytest.mark.slow
 def test_many_runs_with_few_files(
     places: Places, tmp_path: Path, new_agent: Callable[..., Any], wait_until: Callable[..., Any]
 ) -> None:

@@ -22,11 +22,13 @@ def run(name: str, root: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_simplest(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     assert "final mse" in run("simplest.py", tmp_path / "data", "--steps", "50")
 
 
+@pytest.mark.slow
 def test_ppo_prints_a_few_tables_only(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("gymnasium")

@@ -115,6 +115,7 @@ def lab(
     agent.stop()
 
 
+@pytest.mark.slow
 def test_loading_brings_it_back_whole_and_as_it_was(lab: Lab, wait_until: Callable[..., Any]) -> None:
     notes = {note.name: note for note in pruned_files(lab.checkpoints)}
     target = lab.checkpoints / "checkpoint_20.pt"
@@ -149,6 +150,7 @@ def test_loading_brings_it_back_whole_and_as_it_was(lab: Lab, wait_until: Callab
     assert "fetched 0 file(s)" in shown.stdout
 
 
+@pytest.mark.slow
 def test_what_is_away_is_named_in_time_and_later_it_works(lab: Lab) -> None:
     lab.master.stop()
     failed = lab.load(10, check=False)
@@ -170,6 +172,7 @@ def test_what_is_away_is_named_in_time_and_later_it_works(lab: Lab) -> None:
     assert "no agent is running here; start one: rla-agent start" in failed.stderr
 
 
+@pytest.mark.slow
 def test_other_content_on_the_master_is_refused(lab: Lab) -> None:
     there = lab.master.root / "checkpoint" / "t" / lab.index / "checkpoint_10.pt"
     data = bytearray(there.read_bytes())

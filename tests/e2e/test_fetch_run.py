@@ -145,6 +145,7 @@ def state_on(master: Sshd) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_begun_here_killed_and_finished_there(
     machine: Callable[[str], Machine], master: Sshd, wait_until: Callable[..., Any]
 ) -> None:
@@ -210,6 +211,7 @@ def test_back_and_forth_and_a_third(
         assert list(curve["x"]) == list(range(1, 61))
 
 
+@pytest.mark.slow
 def test_without_a_master(
     machine: Callable[[str], Machine], master: Sshd, wait_until: Callable[..., Any]
 ) -> None:
@@ -229,6 +231,7 @@ def test_without_a_master(
     wait_until(lambda: len(node.items()) == 1, 5)
 
 
+@pytest.mark.slow
 def test_a_run_that_lives_elsewhere_is_not_begun_again(
     machine: Callable[[str], Machine], master: Sshd, wait_until: Callable[..., Any]
 ) -> None:

@@ -97,6 +97,7 @@ def test_all_is_there_after_a_flush(train: Callable[[str], Path]) -> None:
     check_all(train("flush"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_what_had_returned_survives_the_kill_of_the_trainer(
     train: Callable[[str], Path], wait_until: Callable[..., Any]
@@ -107,6 +108,7 @@ def test_what_had_returned_survives_the_kill_of_the_trainer(
     check_all(results)
 
 
+@pytest.mark.slow
 def test_an_agent_killed_in_between_and_started_again_finishes_all(
     train: Callable[[str], Path], new_agent: Callable[..., Any], wait_until: Callable[..., Any]
 ) -> None:
@@ -127,6 +129,7 @@ def test_an_agent_killed_in_between_and_started_again_finishes_all(
     check_all(results)
 
 
+@pytest.mark.slow
 def test_without_an_agent_figures_wait_in_the_spool(
     train: Callable[[str], Path], new_agent: Callable[..., Any], wait_until: Callable[..., Any]
 ) -> None:

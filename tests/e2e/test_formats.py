@@ -120,6 +120,7 @@ def test_the_files_of_a_run(written: tuple[Path, list[dict[str, Any]]]) -> None:
     assert (folder / "backup.txt").read_bytes() == b""
 
 
+@pytest.mark.slow
 def test_tensorboard_reads_every_kind(written: tuple[Path, list[dict[str, Any]]]) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -179,6 +180,7 @@ def check_readable(folder: Path) -> int:
     return len(steps)
 
 
+@pytest.mark.slow
 def test_files_are_readable_while_written_and_after_kills(
     new_agent: Callable[..., Any], tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:

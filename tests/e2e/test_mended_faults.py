@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 
 HEAD = """
 import os, sys, json
@@ -100,6 +101,7 @@ def test_the_next_experiment_keeps_nothing_of_the_former(agent: Any, tmp_path: P
     assert len(set(logs)) == 2
 
 
+@pytest.mark.slow
 def test_a_requeued_job_goes_on_by_its_environment(agent: Any, tmp_path: Path) -> None:
     """The same command with RLA_RUN_ID and RLA_RESUME; the newest unfinished run of that id goes on."""
     code = """

@@ -77,6 +77,7 @@ def last_number(path: Path) -> int:
         return 0
 
 
+@pytest.mark.slow
 def test_rows_are_there_at_once_and_everything_after_trouble(
     project: Project, agent: Any, wait_until: Callable[..., Any]
 ) -> None:
@@ -137,6 +138,7 @@ def targets(agent: Any) -> list[dict[str, Any]]:
     return found or [{"health": "", "backlog": {}}]
 
 
+@pytest.mark.slow
 def test_status_tells_of_replication(project: Project, agent: Any, wait_until: Callable[..., Any]) -> None:
     training = project.train()
     training.tell("rows 3")
@@ -169,6 +171,7 @@ def test_status_tells_of_replication(project: Project, agent: Any, wait_until: C
     wait_until(noticed, 30, what="a file that was added to an ended run, before the look at everything")
 
 
+@pytest.mark.slow
 def test_what_is_parked_is_shown_with_its_mend(
     project: Project, agent: Any, wait_until: Callable[..., Any]
 ) -> None:
@@ -238,6 +241,7 @@ def rla(*words: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_pull_verify_push(
     project: Project, agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:
@@ -269,6 +273,7 @@ def test_pull_verify_push(
     assert project.differences()["other"] == project.differences()["missing"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 def test_pull_follow(project: Project, tmp_path: Path, wait_until: Callable[..., Any]) -> None:
     training = project.train()

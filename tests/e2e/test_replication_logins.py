@@ -147,6 +147,7 @@ def places_with(text: str, *roots: Path) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @needs_root
 def test_a_password_from_the_environment_reaches_an_autostarted_agent(
@@ -167,6 +168,7 @@ def test_a_password_from_the_environment_reaches_an_autostarted_agent(
     assert [path for path in tree(password_master.root) if path.endswith("/rla_config.yaml")]
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @needs_root
 @pytest.mark.parametrize("way", ["credentials_file", "password"])
@@ -190,6 +192,7 @@ def test_a_password_from_a_file_is_seen_nowhere_else(
     assert places_with(secret, *folders) == []
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @needs_root
 def test_a_missing_variable_and_a_wrong_password_stop_with_words(
@@ -238,6 +241,7 @@ def test_an_alias_of_ssh_config(
     around.arrive(project)
 
 
+@pytest.mark.slow
 def test_runs_that_stay_here(
     make_project: MakeProject, open_master: Sshd, tmp_path: Path, around: Around
 ) -> None:

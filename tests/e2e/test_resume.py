@@ -89,6 +89,7 @@ def tb_steps(folder: Path, tag: str) -> list[int]:
     return [event.step for event in reader.Scalars(tag)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["SIGKILL", "SIGTERM"])
 def test_killed_and_run_again_equals_uninterrupted(
     agent: Any, tmp_path: Path, wait_until: Callable[..., Any], ending: str
@@ -174,6 +175,7 @@ def test_resume_at_an_older_checkpoint(agent: Any, tmp_path: Path, wait_until: C
     assert json.loads((folder / "run.json").read_text())["rows"] == 50
 
 
+@pytest.mark.slow
 def test_agent_killed_while_it_cuts(
     new_agent: Callable[..., Any],
     tmp_path: Path,
@@ -227,6 +229,7 @@ def test_agent_killed_while_it_cuts(
     assert tb_steps(folder, "x") == list(range(1, 3001))
 
 
+@pytest.mark.slow
 def test_fork_goes_on_in_the_copied_files(agent: Any, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -272,6 +275,7 @@ def test_fork_goes_on_in_the_copied_files(agent: Any, tmp_path: Path) -> None:
     assert len(pd.read_csv(source / "progress.csv")) == 10
 
 
+@pytest.mark.slow
 def test_a_database_that_was_moved_is_loaded_forked_and_resumed(
     agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:

@@ -78,6 +78,7 @@ def documented() -> str:
     return section.split("```python\n", 1)[1].split("```", 1)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent")
 @pytest.mark.parametrize("way", ["each sees it", "broadcast"])
 def test_both_ranks_go_on_at_the_same_checkpoint(tmp_path: Path, way: str) -> None:
@@ -104,6 +105,7 @@ def test_both_ranks_go_on_at_the_same_checkpoint(tmp_path: Path, way: str) -> No
     assert not other.exists()
 
 
+@pytest.mark.slow
 def test_without_a_launcher_the_newest_checkpoint_is_seen_and_the_run_left_as_it_is(
     agent: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., Any]
 ) -> None:

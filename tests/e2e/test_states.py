@@ -178,6 +178,7 @@ def quick_to_stall(tmp_path: Path, new_agent: Callable[..., Any]) -> Any:
     return new_agent("--config", str(config)).start()
 
 
+@pytest.mark.slow
 def test_stalled_and_back(quick_to_stall: Any, tmp_path: Path, wait_until: Callable[..., Any]) -> None:
     trainings = _trainings(tmp_path)
     run = next(trainings)(3, "a row a line")
@@ -195,6 +196,7 @@ def test_stalled_and_back(quick_to_stall: Any, tmp_path: Path, wait_until: Calla
     assert next(trainings, None) is None  # ends the processes
 
 
+@pytest.mark.slow
 def test_removed_is_never_made_again(
     training: Callable[..., Training], agent: Any, wait_until: Callable[..., Any]
 ) -> None:

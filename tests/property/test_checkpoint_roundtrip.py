@@ -194,6 +194,7 @@ def write(captured: Captured, arena: Arena, stream: Path, folder: Path) -> Path:
     return final
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("take", "examples"), [(capture, 200), (capture_generally, 60)])
 def test_random_state_dicts_come_back_bit_for_bit(take: Any, examples: int, tmp_path: Path) -> None:
     stream = tmp_path / "spool" / "stream"

@@ -119,6 +119,7 @@ def bench(places: Places, new_agent: Callable[..., Any], tmp_path: Path) -> Iter
     made.close()
 
 
+@pytest.mark.slow
 def test_no_value_of_a_field_ends_the_agent(bench: Bench) -> None:
     """Each field with each value; what hypothesis mixes comes below."""
     names = sorted({*bench.opening("bad"), *OTHERS})
@@ -131,6 +132,7 @@ def test_no_value_of_a_field_ends_the_agent(bench: Bench) -> None:
     bench.end()
 
 
+@pytest.mark.slow
 def test_no_opening_frame_ends_the_agent(bench: Bench) -> None:
     names = sorted({*bench.opening("bad"), *OTHERS})
 

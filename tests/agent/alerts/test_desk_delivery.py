@@ -8,6 +8,7 @@ import signal
 import time
 from typing import Any
 
+import pytest
 from alert_receivers import (
     HookServer,
     Scene,
@@ -26,6 +27,7 @@ from rla_client.places import Places
 # -- when something is in the way ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_restart_neither_loses_nor_doubles(scene: Scene) -> None:
     """The server is down, the agent is killed again and again, even beside new events: each arrives once."""
     port = free_port()
@@ -51,6 +53,7 @@ def test_a_restart_neither_loses_nor_doubles(scene: Scene) -> None:
         assert len(set(ids)) == 4
 
 
+@pytest.mark.slow
 def test_failures_show_in_status_and_doctor_and_end(agent: Any, scene: Scene) -> None:
     scene.hook.answers += [(500, {}), (503, {})] * 20
     training = scene.train_with("- {when: nan, send: chat}", scene.hook.url + "/t0ken")
@@ -70,6 +73,7 @@ def test_failures_show_in_status_and_doctor_and_end(agent: Any, scene: Scene) ->
     assert not [p for p in agent.status()["problems"] if "HTTP" in p["what"]]
 
 
+@pytest.mark.slow
 def test_a_mail_server_that_hangs_holds_up_nothing(scene: Scene) -> None:
     """Neither rows nor flush nor status nor the other channel; stop waits a few seconds at most."""
     with serving(SmtpServer()) as smtp:
@@ -92,6 +96,7 @@ def test_a_mail_server_that_hangs_holds_up_nothing(scene: Scene) -> None:
     training.kill()
 
 
+@pytest.mark.slow
 def test_a_mass_of_alerts_is_one_message(scene: Scene) -> None:
     port = free_port()
     rules = "- {when: nan, send: chat, interval_s: 0}"
@@ -105,6 +110,7 @@ def test_a_mass_of_alerts_is_one_message(scene: Scene) -> None:
         assert len(hook.posts) == 1
 
 
+@pytest.mark.slow
 def test_what_comes_too_often_is_told_at_the_end_of_the_interval(agent: Any, scene: Scene) -> None:
     training = scene.train_with("- {when: nan, send: chat, interval_s: 8}")
     training.say("nan")

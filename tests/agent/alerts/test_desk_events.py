@@ -63,6 +63,7 @@ def test_a_killed_run_by_mail(scene: Scene) -> None:
     assert PASSWORD not in agent.log.read_text()
 
 
+@pytest.mark.slow
 def test_each_end_of_a_run(scene: Scene) -> None:
     config = scene.configure("- {when: [failed, finished, stalled], send: chat}")
     scene.new_agent("--config", str(config)).start()
@@ -115,6 +116,7 @@ def test_metrics(agent: Any, scene: Scene) -> None:
     del agent
 
 
+@pytest.mark.slow
 def test_rules_that_change_while_the_run_goes_on(agent: Any, scene: Scene) -> None:
     config = scene.configure("- {when: above, metric: a, value: 100, send: chat}")
     training = scene.train(config)
@@ -143,6 +145,7 @@ def test_a_disk_that_is_low(scene: Scene, places: Places) -> None:
     assert events(scene.hook) == ["disk_low"]
 
 
+@pytest.mark.slow
 def test_replication_that_is_parked(scene: Scene) -> None:
     """The master's folder is not there: replication stops and says so."""
     config = scene.configure("- {when: replication_parked, send: chat}")
@@ -172,6 +175,7 @@ def test_without_rules_there_is_nothing(agent: Any, scene: Scene) -> None:
         assert database.execute("SELECT count(*) FROM firings").fetchone() == (0,)
 
 
+@pytest.mark.slow
 def test_a_command_of_a_file_that_others_can_write_is_not_run(agent: Any, scene: Scene) -> None:
     config = write_config(
         scene.project,

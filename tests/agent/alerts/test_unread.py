@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from alert_receivers import Scene, Training, events, hooked
 from hung_folder import hung, needs_hung_folder
 from spooled import stop_autostart
@@ -25,6 +26,7 @@ def take_rules_up(training: Training, row: float | str = 1.0) -> None:
         assert flushed(training)
 
 
+@pytest.mark.slow
 @needs_hung_folder
 def test_rows_do_not_wait_for_a_home_that_hangs(scene: Scene, places: Places) -> None:
     """All rows become durable; its alerts and its replication begin when the configuration can be read."""
@@ -55,6 +57,7 @@ def test_rows_do_not_wait_for_a_home_that_hangs(scene: Scene, places: Places) ->
     assert agent.stop() == 0
 
 
+@pytest.mark.slow
 @needs_hung_folder
 def test_a_rule_that_has_told_does_not_tell_again_after_it(scene: Scene) -> None:
     """Where a rule stands is kept over agents that could not read it."""

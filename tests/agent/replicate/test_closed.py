@@ -101,6 +101,7 @@ def test_a_wrong_pinned_fingerprint_is_refused(master: Sshd) -> None:
         open_sftp(login, str(master.root))
 
 
+@pytest.mark.slow
 def test_a_wrong_key_stops_after_three_tries(master: Sshd, make_node: MakeNode) -> None:
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(master.folder / "other")], check=True
@@ -281,6 +282,7 @@ def test_a_foreign_file_is_kept_beside_ours(node: Node, master: Sshd) -> None:
     wait_until(lambda: replication_status(node.state).get("kept"), 10)
 
 
+@pytest.mark.slow
 def test_an_item_moved_on_the_master_is_not_made_again(node: Node, master: Sshd) -> None:
     log = node.run()
     (log / "progress.csv").write_text("a\n1\n")
@@ -309,6 +311,7 @@ def test_a_folder_without_permission_is_parked(node: Node, master: Sshd) -> None
     assert "permission" in replication_status(node.state)["parked"][0]["reason"]
 
 
+@pytest.mark.slow
 def test_pause_resume_and_announced_sizes(node: Node, master: Sshd) -> None:
     log = node.run()
     registry.pause(node.state)

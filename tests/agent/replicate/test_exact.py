@@ -49,6 +49,7 @@ def test_all_kinds_arrive_once_and_a_restart_sends_nothing(node: Node, master: S
     assert not list(master.root.rglob(".rla-tmp*"))
 
 
+@pytest.mark.slow
 def test_rows_are_never_torn_and_never_sent_twice(node: Node, master: Sshd) -> None:
     log = node.run()
     path = log / "progress.csv"
@@ -106,6 +107,7 @@ def test_a_lost_ledger_sends_nothing_again(node: Node, master: Sshd) -> None:
     assert not [path for path in tree(master.root) if ".kept-" in path]
 
 
+@pytest.mark.slow
 def test_an_ended_run_carries_sums_that_check(node: Node, master: Sshd) -> None:
     log = node.run()
     (log / "progress.csv").write_text("a\n1\n")
@@ -178,6 +180,7 @@ def test_each_machine_leaves_its_status_on_the_master(node: Node, master: Sshd) 
 OTHER = ITEM.replace("000001", "000002")
 
 
+@pytest.mark.slow
 def test_the_same_code_of_two_items_is_one_file_on_the_master(node: Node, master: Sshd) -> None:
     data = random_bytes(300_000)
     node.run(state="finished")

@@ -34,6 +34,7 @@ def test_cuts_at_random_bytes(proxy: Proxy, master: Sshd, make_node: MakeNode) -
     cut_the_link(make_node(master.remote(port=proxy.port)), master, proxy, 6, 1)
 
 
+@pytest.mark.slow
 def test_a_large_file_goes_on_after_a_cut(proxy: Proxy, master: Sshd, make_node: MakeNode) -> None:
     node = make_node(master.remote(port=proxy.port))
     node.run(state="finished")
@@ -49,6 +50,7 @@ def test_a_large_file_goes_on_after_a_cut(proxy: Proxy, master: Sshd, make_node:
     assert written(node) <= 1.05 * size + (4 << 20)  # what was in flight at a cut goes again
 
 
+@pytest.mark.slow
 def test_a_partial_file_is_gone_on_with_and_never_left(
     proxy: Proxy, master: Sshd, make_node: MakeNode
 ) -> None:
@@ -109,6 +111,7 @@ def test_killed_at_random(node: Node, master: Sshd) -> None:
     assert not [path for path in tree(master.root) if ".kept-" in path]
 
 
+@pytest.mark.slow
 def test_the_server_goes_and_comes_back(node: Node, master: Sshd) -> None:
     finished_item(node)
     node.start()
@@ -134,6 +137,7 @@ def test_the_server_goes_and_comes_back(node: Node, master: Sshd) -> None:
     wait_until(lambda: same_trees(node, master.root), 60, "the master's tree being equal")
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small tmpfs")
 def test_a_full_master(node: Node, master: Sshd) -> None:

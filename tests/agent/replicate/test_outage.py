@@ -18,6 +18,7 @@ from rla_agent.replicate.report import attention, headline, shown_target
 DOWN = Health(tries=1, reason="Connection refused", mend="is the master up?")
 
 
+@pytest.mark.slow
 def test_the_agents_log_tells_of_an_outage_once_and_of_its_end(master: Sshd, node: Node) -> None:
     def lines() -> list[str]:
         path = node.state / "agent.log"

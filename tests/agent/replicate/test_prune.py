@@ -76,6 +76,7 @@ def test_dry_by_default_then_only_checkpoints_but_the_newest(sent: Node, master:
         assert db.execute("SELECT count(*) FROM files WHERE state = ?", (PRUNED,)).fetchone() == (2,)
 
 
+@pytest.mark.slow
 def test_nothing_takes_it_for_damage_or_for_a_deletion(sent: Node, master: Sshd) -> None:
     sent.agent = {"replicate_retention": "mirror"}
     sent.write_config()
@@ -123,6 +124,7 @@ def test_a_live_run_and_what_was_just_sent_stay(master: Sshd, node: Node) -> Non
     assert "sent less than two minutes ago 2" in shown
 
 
+@pytest.mark.slow
 def test_it_says_why_files_stay(sent: Node) -> None:
     folder = sent.root / "checkpoint" / ITEM
     (folder / "checkpoint_5.pt").write_bytes(b"s" * 2300)
@@ -144,6 +146,7 @@ def test_it_says_why_files_stay(sent: Node) -> None:
     assert all(f"| {reason} |" in page.read_text() for reason in result["kept"])
 
 
+@pytest.mark.slow
 def test_what_is_not_there_as_it_was_sent_stays(sent: Node, master: Sshd) -> None:
     there = master.root / "checkpoint" / ITEM
     flipped = bytearray((there / "checkpoint_10.pt").read_bytes())
@@ -256,6 +259,7 @@ CALLS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 @pytest.mark.parametrize("calls", CALLS)
 def test_killed_at_each_call_nothing_is_without_a_copy(sent: Node, master: Sshd, calls: str) -> None:
@@ -299,6 +303,7 @@ def _all_clean(node: Node) -> bool:
     return marks <= rows.keys() and set(rows.values()) == {0}
 
 
+@pytest.mark.slow
 def test_killed_between_note_and_removal_the_file_is_looked_after_again(sent: Node, master: Sshd) -> None:
     """Row and note say that it is on the master alone, and it is here: the next rescan sets that right."""
     assert prune(sent, "--older-than", "1s", "--apply").returncode == 0
@@ -310,6 +315,7 @@ def test_killed_between_note_and_removal_the_file_is_looked_after_again(sent: No
     wait_until(lambda: (master.root / name).read_bytes().endswith(b"and more"), 30, "the changed file there")
 
 
+@pytest.mark.slow
 def test_retention_by_itself(sent: Node, master: Sshd) -> None:
     sent.agent = {"retention": True, "retention_max_bytes": 150_000, "retention_free_fraction": 0}
     sent.write_config()
@@ -322,6 +328,7 @@ def test_retention_by_itself(sent: Node, master: Sshd) -> None:
     assert tree(master.root) == there
 
 
+@pytest.mark.slow
 def test_results_when_named_and_more_kept_when_asked(sent: Node) -> None:
     shown = prune(sent, "--older-than", "1s", "--kind", "checkpoint", "--kind", "results", "--keep", "2")
     assert "in 3 file(s)" in shown.stdout  # one checkpoint, two figures

@@ -97,6 +97,7 @@ def sent(node: Node, master: Sshd) -> Node:
     return node
 
 
+@pytest.mark.slow
 def test_removed_there_and_never_sent_again(sent: Node, master: Sshd) -> None:
     there = of_item(tree(master.root))
     done = rla(sent, "rm", ITEM, "--master", "--yes", "--data-root", str(sent.root))
@@ -126,6 +127,7 @@ def test_removed_there_and_never_sent_again(sent: Node, master: Sshd) -> None:
     assert of_item(tree(master.root)) == {}
 
 
+@pytest.mark.slow
 def test_another_node_that_holds_a_copy_does_not_send_it(
     sent: Node, master: Sshd, make_node: Callable[..., Node]
 ) -> None:
@@ -142,6 +144,7 @@ def test_another_node_that_holds_a_copy_does_not_send_it(
     assert of_item(tree(master.root), OTHER)
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_still_sending_stops(node: Node, master: Sshd) -> None:
     """Removed while a large file is on its way: the rest is not sent, and nothing is made anew."""
     node.remote = master.remote(rate_limit_bytes_s=1_500_000)
@@ -155,6 +158,7 @@ def test_an_agent_that_is_still_sending_stops(node: Node, master: Sshd) -> None:
     assert of_item(tree(master.root)) == {}
 
 
+@pytest.mark.slow
 def test_restored_it_is_sent_again(sent: Node, master: Sshd) -> None:
     there = of_item(tree(master.root))
     where = ("--config", str(sent.config))
@@ -170,6 +174,7 @@ def test_restored_it_is_sent_again(sent: Node, master: Sshd) -> None:
     wait_until((master.root / "results" / ITEM / "later.txt").exists, 20, "a file sent after the restore")
 
 
+@pytest.mark.slow
 def test_one_that_the_master_never_had_can_be_allowed_again(sent: Node, master: Sshd) -> None:
     """Removed before it was sent, brought back from the trash here, and wanted there after all."""
     sent.stop()
@@ -230,6 +235,7 @@ def test_the_masters_own_rla_restores_and_empties_it(tmp_path: Path) -> None:
     assert tombstones.is_buried(session, f"log/{ITEM}".encode())
 
 
+@pytest.mark.slow
 def test_rm_says_what_the_master_lacks(sent: Node, master: Sshd) -> None:
     clean = rla(sent, "rm", OTHER, "--data-root", str(sent.root))
     assert "the master keeps its copy" in clean.stdout
@@ -243,6 +249,7 @@ def test_rm_says_what_the_master_lacks(sent: Node, master: Sshd) -> None:
     assert of_item(tree(master.root))  # without --master nothing happens there
 
 
+@pytest.mark.slow
 def test_a_name_that_ends_with_a_blank(sent: Node, master: Sshd) -> None:
     """What is removed there is what is removed here; a name with a line break is refused, not cut in two."""
     beginning = "task/2026/11/21/09-30-03-000001_10.0.0.5_&note=a"
@@ -261,6 +268,7 @@ def _remove_on_master(node: Node, item: str) -> subprocess.CompletedProcess[str]
     return _run(node, [sys.executable, "-c", REMOVE, str(node.root), str(node.config), item])
 
 
+@pytest.mark.slow
 def test_without_the_master_nothing_is_removed_here(sent: Node, master: Sshd) -> None:
     master.stop()
     before = of_item(tree(sent.root))

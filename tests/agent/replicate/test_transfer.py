@@ -227,6 +227,7 @@ def test_a_full_master_ends_a_push_with_words(tmp_path: Path) -> None:
     assert all("disk is full" in line for line in tally.failed)
 
 
+@pytest.mark.slow
 def test_pull_checks_what_came_of_an_ended_run(node: Node, master: Sshd, tmp_path: Path) -> None:
     node.run()
     for name in ("plain", "odd\nname", "back\\slash", "damaged", "edited"):

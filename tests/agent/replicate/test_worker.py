@@ -39,6 +39,7 @@ def far(tmp_path: Path, near: Node) -> Node:
     return found
 
 
+@pytest.mark.slow
 @needs_hung_folder
 def test_a_configuration_on_a_server_that_hangs_holds_up_only_its_own_database(
     tmp_path: Path, near: Node, far: Node
@@ -62,6 +63,7 @@ def test_a_configuration_on_a_server_that_hangs_holds_up_only_its_own_database(
     assert near.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_configuration_that_changes_is_read_again(tmp_path: Path, near: Node) -> None:
     near.run()
     near.start()

@@ -172,6 +172,7 @@ def check_whole(path: Path, storages: list[bytes]) -> None:
         assert [archive.read(f"archive/data/{key}") for key in range(2)] == storages
 
 
+@pytest.mark.slow
 def test_a_writer_killed_at_random_leaves_whole_files(make_desk: Callable[..., Any]) -> None:
     assert kill_and_replay(make_desk(8 << 20), 15) > 3
 

@@ -135,6 +135,7 @@ MARKER_CALLS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", MARKER_CALLS)
 def test_an_evil_pickle_does_nothing(tmp_path: Path, run: Run, call: Callable[[Path], Any]) -> None:
     marker = tmp_path / "marker"

@@ -147,6 +147,7 @@ def rla(root: Path, *words: str) -> subprocess.Popen[str]:
 COMMANDS = ("rm", "archive", "migrate", "import", "restore")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_killed_at_some_renames_nothing_is_half(tmp_path: Path, command: str) -> None:
     kill_at_renames(tmp_path, command, (2, 8, 15))

@@ -93,6 +93,7 @@ def test_archive_and_migrate(rla: Rla, root: Path, make_run: MakeRun) -> None:
     assert rla("migrate", "../x", "-t", "task", "-y", "-d", str(root)).returncode == 1
 
 
+@pytest.mark.slow
 def test_plot_export_tb(rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path) -> None:
     for number in range(4):
         make_run(number=number, params={"lr": 0.1 * (1 + number % 2)})
@@ -226,6 +227,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("info", "spaces"), HOSTILE)
 def test_names_that_are_not_easy_go_through_every_command(
     rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path, info: str, spaces: bool

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 import fcntl, os, select, signal, socket, sys
 import matplotlib.figure, matplotlib.backends.backend_agg, numpy, pandas, platformdirs, rich, typer, yaml
@@ -54,6 +56,7 @@ assert not {"rla_agent", "watchfiles", "paramiko", "zmq"} & set(sys.modules), so
 """
 
 
+@pytest.mark.slow
 def test_everything_that_reads_a_database_runs_without_linux(
     root: Path, make_run: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -251,6 +251,7 @@ def test_cem_of_2020(agent: object, tmp_path: Path) -> None:
         assert len(cloudpickle.load(file)["stats"].last_episode) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["local", pytest.param("multi", marks=pytest.mark.soak)])
 def test_vpg_of_today(agent: object, tmp_path: Path, sampler: str) -> None:
     base = run(tmp_path, VPG, sampler)

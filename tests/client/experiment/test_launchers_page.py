@@ -18,6 +18,7 @@ TEXT = PAGE.read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(PROGRAMS)))
 def test_programs_run(agent: object, tmp_path: Path, number: int) -> None:
     program = tmp_path / "launcher.py"

@@ -73,6 +73,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_one_process_of_a_pool_goes_on(tmp_path: Path, method: str) -> None:
     path = write(tmp_path / "pool.py", POOL)
@@ -130,6 +131,7 @@ held(who=sys.argv[1])
 """
 
 
+@pytest.mark.slow
 def test_a_folder_is_used_by_one_process_at_a_time(tmp_path: Path) -> None:
     path = write(tmp_path / "held.py", HOLDING)
     first = launchers.start(path, "one", stdin=subprocess.PIPE, start_new_session=True)
@@ -238,6 +240,7 @@ varied()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["PYTHONPATH", "sys.path", "nowhere"])
 def test_a_rerun_has_the_archived_modules_and_the_recorded_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str

@@ -95,6 +95,7 @@ def test_two_runs_with_one_seed_are_equal(tmp_path: Path) -> None:
     assert first != third
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", ["snapshot_mode='gap', snapshot_gap=4", "snapshot_mode='gap_and_last', snapshot_gap=3"]
 )
@@ -108,6 +109,7 @@ def test_killed_and_resumed_at_every_epoch(tmp_path: Path, epoch: int) -> None:
     killed_and_resumed(tmp_path, "snapshot_mode='last'", epoch)
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_with_workers_and_a_snapshot_now_and_then(tmp_path: Path) -> None:
     options = "snapshot_mode='gap_overwrite', snapshot_gap=3"
     found = []
@@ -149,6 +151,7 @@ def killed_and_resumed(tmp_path: Path, options: str, epoch: int) -> None:
     assert "epoch #11 | return" in text
 
 
+@pytest.mark.slow
 def test_killed_twice_and_resumed_from_an_early_epoch(tmp_path: Path) -> None:
     whole = uninterrupted(tmp_path)
     path = launchers.write(tmp_path / "killed", "snapshot_mode='all'", calls="search(epoch_s=0.05)")
@@ -192,6 +195,7 @@ def test_killed_before_the_first_snapshot_begins_again(tmp_path: Path) -> None:
     assert launchers.rows(folder) == whole["rows"]
 
 
+@pytest.mark.slow
 def test_only_the_wanted_one_of_several_runs_is_resumed(tmp_path: Path) -> None:
     calls = "for seed in (1, 2, 3):\n    search(seed=seed, epoch_s=0.05 if seed == 2 else 0.0)"
     path = launchers.write(tmp_path / "sweep", "name_parameters='passed'", calls)
@@ -215,6 +219,7 @@ def test_only_the_wanted_one_of_several_runs_is_resumed(tmp_path: Path) -> None:
     assert launchers.rows(second) == launchers.rows(only(tmp_path / "whole"))
 
 
+@pytest.mark.slow
 def test_a_live_run_is_not_resumed(tmp_path: Path) -> None:
     path = launchers.write(tmp_path / "live", calls="search(epochs=10**6, epoch_s=0.05)")
     process = launchers.start(path)
@@ -290,6 +295,7 @@ def rla(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_an_item_of_a_database_is_resumed_and_repeated_by_its_index(tmp_path: Path) -> None:
     project = tmp_path / "project"
     path = launchers.write(project, "prefix='task', snapshot_mode='last'", calls="search(epoch_s=0.03)")

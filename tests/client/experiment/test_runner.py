@@ -167,6 +167,7 @@ def test_a_launcher_that_restores_itself_goes_on_in_its_folder(
     assert launchers.rows(elsewhere) == whole[2:]
 
 
+@pytest.mark.slow
 def test_an_experiment_as_an_item_of_a_database(
     agent: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,7 @@ def check(name: str, itr: int, size: int) -> None:
     assert saved["state"]["small"].tolist() == [float(itr)] * 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "ways"), [(10, {"frame"}), (300_000, {"blob", "arena"})])
 def test_a_save_that_returned_survives_sigkill(agent: Any, size: int, ways: set[str]) -> None:
     found = killed(size, "gap_and_last")
@@ -94,6 +95,7 @@ def test_a_save_that_returned_survives_sigkill(agent: Any, size: int, ways: set[
     assert stream_names(agent.places.spool) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [10, 300_000])
 def test_an_agent_that_is_killed_meanwhile_writes_them_later(agent: Any, size: int) -> None:
     agent.send_signal(signal.SIGSTOP)  # it holds its lock, so it counts as alive

@@ -57,6 +57,7 @@ def test_scale_bound_and_legend_function(seeds: Path) -> None:
     assert scores["rate 0.1 return 1-err"][0] == 600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "style",
     [

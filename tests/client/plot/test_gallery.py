@@ -36,6 +36,7 @@ def write_runs(root: Path) -> None:
         (root / "hyperparameter" / "ppo_cartpole" / index / "parameter.json").write_text(text)
 
 
+@pytest.mark.slow
 def test_every_block_runs_and_makes_its_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_runs(tmp_path / "demo_data" / "data")
     (tmp_path / "gallery").mkdir()

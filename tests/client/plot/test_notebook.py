@@ -13,6 +13,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 RUNS = 6
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_notebook_shows_tables_and_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_runs(tmp_path / "data")
