@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from rla_client import custom_values
 from rla_client.archive import encode_archive, load_custom_data, write_archive
 from rla_client.custom_values import join_arrays, register_custom_type, split_arrays
 from rla_client.errors import ArgumentError
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 
 def round_trip(custom: dict[str, object], folder: Path) -> dict[str, object]:

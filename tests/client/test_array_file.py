@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from rla_client.archive import encode_archive, load_custom_data, unpack_arrays, write_archive
 from rla_client.array_file import STORAGES, decode_arrays, encode_arrays, normal
 from rla_client.custom_values import join_arrays
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 RANDOM = np.random.default_rng(0)
 WITHOUT_TORCH = """

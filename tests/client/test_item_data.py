@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from rla_client import logger, time_step_holder
 from rla_client.errors import ArgumentError, NotConfiguredError
 from rla_client.manager import ExpManager
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 CONFIG = {"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": []}}
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from rla_agent.sinks.files import Outcome
 from rla_client.errors import ArgumentError
 from rla_client.recorders import ImgRecorder
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 RGB = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
 IMAGES: list[tuple[Any, Any]] = [

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboardX.record_writer import RecordWriter
 
 from rla_client.errors import ArgumentError
 from rla_client.summary_writer import AgentSummaryWriter, event_of_summary, scalars_of_summary
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 
 class Spread:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from rla_client import trackers
 from rla_client.errors import ArgumentError
@@ -17,6 +16,8 @@ from rla_client.trackers import (
     print_large_memory_variable,
     size_text,
 )
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 SPIN_S = 0.01
 

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rla_client.protocol import pack, unpack
 from rla_client.values import MAX_INT_BITS, plain_hyper_param, to_plain
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 
 class Colour(enum.Enum):

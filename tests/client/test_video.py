@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from rla_agent.sinks.files import Outcome
@@ -19,6 +18,8 @@ from rla_client.clock import time_step_holder
 from rla_client.errors import ArgumentError
 from rla_client.recorders import VideoRecorder
 from rla_client.render import ffmpeg_path
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 
 def frames_of(path: Path, width: int, height: int) -> np.ndarray[Any, Any]:

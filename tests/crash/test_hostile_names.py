@@ -81,6 +81,7 @@ def test_names_through_the_client(
     wait_until: Callable[..., object],
     tmp_path: Path,
 ) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
     names = names_of(sandbox, count)
     (tmp_path / "names.json").write_text(json.dumps(names))
     places.stopped_marker.touch()

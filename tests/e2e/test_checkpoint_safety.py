@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from rla_client.storage import TEMP_PREFIX
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 TRAINER = """
 import os, sys, torch

@@ -68,6 +68,7 @@ def test_rows_before_the_first_set_time_are_of_step_0_everywhere(agent: Any, tmp
 
 def test_the_next_experiment_keeps_nothing_of_the_former(agent: Any, tmp_path: Path) -> None:
     """Time-step 0, own event files, freq and averages afresh, and its checkpoints are its own."""
+    pytest.importorskip("torch", reason="needs PyTorch")
     folders = run(
         """
         found = []

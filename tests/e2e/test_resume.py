@@ -38,6 +38,8 @@ def step(i):
     logger.dump_tabular()
 """
 
+pytest.importorskip("torch", reason="needs PyTorch")
+
 
 def run_code(code: str, *arguments: object, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run a training script."""

@@ -13,13 +13,14 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import tensorboardX
-import torch
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
 from rla_client.plain_run import open_plain_run
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 mpl.use("Agg")
 WALL = 1_700_000_000.25

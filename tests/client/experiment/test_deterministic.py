@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from rla_client.errors import ArgumentError
 from rla_client.experiment import deterministic
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 
 @pytest.fixture(autouse=True)

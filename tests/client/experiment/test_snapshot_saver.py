@@ -14,7 +14,6 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import pytest
-import torch
 from spooled import fill_spool
 
 from rla_client.experiment import Snapshotter, wrap_experiment
@@ -24,6 +23,8 @@ from rla_client.experiment.snapshot_codec import Pieces
 from rla_client.places import Places
 from rla_client.snapshot_job import read_footer
 from rla_client.spool import stream_names
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 KILLED = """
 import os, signal, sys, time

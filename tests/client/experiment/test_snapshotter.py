@@ -7,12 +7,13 @@ from pathlib import Path
 import cloudpickle
 import numpy as np
 import pytest
-import torch
 
 from rla_client.errors import ArgumentError, NotAFileError, SnapshotError
 from rla_client.experiment.snapshot_codec import decode, encode
 from rla_client.experiment.snapshotter import Snapshotter
 from rla_client.snapshot_job import read_footer
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 
 def test_round_trip_and_footer(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from rla_client.places import Places
 
@@ -28,6 +27,8 @@ from rla_client import time_step_holder, wrap_experiment
 from rla_client.errors import AgentNotRunningError, ArgumentError
 from rla_client.experiment import logger, outputs, set_seed, tabular
 from rla_client.experiment.settle import settle
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 
 @pytest.fixture(autouse=True)
