@@ -79,8 +79,12 @@ def _whole_table(content: bytes, ending: bytes) -> Whole:
     return Whole(ends[-1] if ends else 0, b"", {"rows": max(0, len(ends) - 1), "columns": columns})
 
 
+def _text(content: bytes) -> str:
+    return content.replace(b"\0", b"").decode("utf-8", "replace")  # Python 3.10's reader refuses NUL
+
+
 def _cells(record: bytes) -> list[str]:
-    return next(csv.reader(io.StringIO(record.decode("utf-8", "replace"), newline="")), [])
+    return next(csv.reader(io.StringIO(_text(record), newline="")), [])
 
 
 def _is_json(text: bytes) -> bool:

@@ -87,7 +87,8 @@ def _kept_csv(content: bytes, plan: Continuation) -> tuple[int, int]:
 
 
 def _csv_rows_until(content: bytes, time_step: float) -> Iterator[dict[str, Any]]:
-    for row in csv.DictReader(io.StringIO(content.decode("utf-8", "replace"), newline="")):
+    text = content.replace(b"\0", b"").decode("utf-8", "replace")  # Python 3.10's reader refuses NUL
+    for row in csv.DictReader(io.StringIO(text, newline="")):
         try:
             later = float(row.get("time-step") or 0) > time_step
         except ValueError:

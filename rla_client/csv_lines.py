@@ -46,12 +46,14 @@ class NewlineEnds(io.TextIOBase):
 
 
 def write_rows(sink: TextSink, rows: Iterable[Sequence[object]]) -> None:
-    """Write rows to a text file that was opened with `newline=""`.
+    """Write rows to a text file that was opened with `newline=""`; NUL is escaped, as the agent does.
 
     Raises:
         OSError: what the file's `write` raises.
     """
-    csv.writer(NewlineEnds(sink), lineterminator=LINE_END).writerows(rows)
+    csv.writer(NewlineEnds(sink), lineterminator=LINE_END).writerows(
+        [cell.replace("\0", "\\x00") if isinstance(cell, str) else cell for cell in row] for row in rows
+    )
 
 
 def rows_text(rows: Iterable[Sequence[object]]) -> str:
@@ -70,6 +72,7 @@ def split_rows(text: str) -> Iterable[list[str]]:
     Raises:
         csv.Error: it is no CSV.
     """
+    text = text.replace("\0", "")  # what a power cut leaves; Python 3.10's reader refuses it
     if "\r" in text and '"' not in text:  # the original quotes nothing
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")

@@ -23,6 +23,7 @@ TIMESTAMP_KEY = "timestamp"
 SINK = "csv"
 CHUNK_BYTES = 1 << 20
 QUOTE, NEWLINE = b'"\n'
+NUL = "\0"
 _NEWLINE = re.compile(rb"\n")
 _NUMBERS = frozenset((float, int, bool))
 
@@ -118,17 +119,29 @@ def new_columns(columns: Sequence[str], records: Iterable[Record]) -> list[str]:
 
 
 def to_csv(lines: Sequence[Sequence[Any]]) -> bytes:
-    """CSV text of some lines: floats by repr, None as an empty cell, quotes where needed."""
+    """CSV text of some lines: floats by repr, None as an empty cell, quotes where needed.
+
+    What no reader takes is escaped: lone surrogates, and NUL, which readers take for the tail of a power cut.
+    """
     if not lines:
         return b""
     if _NUMBERS.issuperset(map(type, chain.from_iterable(lines))):  # nothing to quote
         return ("\n".join([",".join(map(repr, line)) for line in lines]) + "\n").encode()
     buffer = io.StringIO(newline="")
-    csv.writer(buffer, lineterminator="\n").writerows(lines)
-    text = buffer.getvalue()
+    try:
+        csv.writer(buffer, lineterminator="\n").writerows(lines)
+        text = buffer.getvalue()
+    except csv.Error:  # Python 3.10 refuses NUL
+        text = NUL
+    if NUL in text:
+        return to_csv([[_escaped(cell) for cell in line] for line in lines])
     if "\r" in text:
         text = "".join(map(_line_with_returns, lines))
     return text.encode("utf-8", "backslashreplace")
+
+
+def _escaped(cell: Any) -> Any:  # noqa: ANN401 - a cell
+    return cell.replace(NUL, "\\x00") if isinstance(cell, str) else cell
 
 
 def _line_with_returns(line: Sequence[Any]) -> str:

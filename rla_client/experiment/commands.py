@@ -136,7 +136,7 @@ def compare_rows(first: Path, second: Path, limit: int = 10) -> Comparison:
 def _read(path: Path) -> list[dict[str, str]]:
     try:
         with open(path, newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
+            return list(csv.DictReader(line.replace("\0", "") for line in file))
     except FileNotFoundError:
         return []
 

@@ -81,7 +81,7 @@ def _read(path: Path, limit: int | None) -> Iterator[PastRow]:
     if not path.exists():
         return
     with open(path, newline="", encoding="utf-8", errors="replace") as file:
-        for number, cells in enumerate(csv.DictReader(file)):
+        for number, cells in enumerate(csv.DictReader(line.replace("\0", "") for line in file)):
             if limit is not None and number >= limit:
                 return
             values = {key: plain_value(cell) for key, cell in cells.items() if cell and key is not None}

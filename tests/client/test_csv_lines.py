@@ -33,3 +33,8 @@ def test_lines_end_with_a_newline_alone() -> None:
 def test_tables_that_quote_nothing_are_read_as_before() -> None:
     assert list(split_rows("a,b\r\n1,2\r3,4\n")) == [["a", "b"], ["1", "2"], ["3", "4"]]
     assert list(split_rows("a,b\n1,no\u2028line\x0cend\n")) == [["a", "b"], ["1", "no\u2028line\x0cend"]]
+
+
+def test_a_nul_is_escaped_and_passed_over() -> None:
+    assert rows_text([["a\0", 1], ["b", "c"]]) == "a\\x00,1\nb,c\n"
+    assert list(split_rows("a,b\n1,2\n\0\0")) == [["a", "b"], ["1", "2"]]

@@ -29,6 +29,7 @@ from rla_agent.stream_reading import read_opening
 from rla_client.errors import RlaError
 from rla_client.places import Places
 from rla_client.protocol import FrameKind, encode_frame, pack
+from rla_client.readers import read_csv
 from rla_client.spool import stream_names
 from rla_client.storage import TEMP_PREFIX
 
@@ -157,6 +158,20 @@ def test_a_carriage_return_does_not_tear_a_row(tmp_path: Path) -> None:
         assert side.commit()
     with (lone.root / "progress.csv").open(newline="") as file:
         assert [row["a\rkey"] for row in csv.DictReader(file)] == values
+
+
+def test_a_nul_is_escaped_and_hides_no_row(tmp_path: Path) -> None:
+    """Readers take a NUL for the tail of a power cut, and Python 3.10's writer refuses it."""
+    lone = LoneStream(tmp_path)
+    for value in ("a\0b", "plain"):
+        lone.row({"a\0key": value})
+    lone.row({"a\0key": "x", "late\0": "\r\0"})
+    with Side(lone) as side:
+        side.read_all()
+        assert side.commit()
+    frame = read_csv(lone.root / "progress.csv")
+    assert list(frame["a\\x00key"]) == ["a\\x00b", "plain", "x"]
+    assert frame["late\\x00"].tolist()[-1] == "\r\\x00"
 
 
 def test_a_file_that_has_no_place_holds_nothing_up(tmp_path: Path) -> None:
