@@ -132,7 +132,7 @@ def check_one_run(told: dict[str, Any], names: list[str]) -> None:
     for number, name in enumerate(names):
         if name in {TIME_STEP_KEY, TIMESTAMP_KEY}:  # columns of each row
             continue
-        assert float(row[storable(name)]) == number, name
+        assert float(row[storable(name).replace("\0", "\\x00")]) == number, name
         assert line[storable(name)] == number, name
     for name, what in told["checkpoint"].items():
         assert "refused" in str(what) or (checkpoints / f"{name}_0.pt").is_file(), name
