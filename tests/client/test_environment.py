@@ -14,15 +14,13 @@ from typing import Any
 import pytest
 
 from rla_client.environment import (
-    HIDDEN,
     EnvironmentCapture,
     git_state,
-    hide_in_command,
     hide_in_diff,
-    hide_in_url,
     package_versions,
     shown_variables,
 )
+from rla_client.secret_values import HIDDEN, hide_in_command, hide_in_url
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -24,6 +24,12 @@ def put(root: Path, *names: str) -> None:
         path.write_text(name)
 
 
+def commit(root: Path, *names: str) -> None:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for words in (["init", "-q"], ["add", "--", *names], [*identity, "commit", "-qm", "x"]):
+        subprocess.run(["git", *words], cwd=root, check=True)
+
+
 def chosen(plan: BackupPlan, report: BackupReport | None = None) -> list[str]:
     return sorted(name for name, _ in select_files(plan, report or BackupReport()))
 
@@ -62,8 +68,7 @@ def test_links_to_them(tmp_path: Path) -> None:
 
 def test_what_git_tracks_is_kept(tmp_path: Path) -> None:
     put(tmp_path, "train.py", ".env", ".config/nextest.toml", ".config/private", "tests/server.pem")
-    for words in (["init", "-q"], ["add", ".config/nextest.toml", "tests/server.pem"]):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    commit(tmp_path, ".config/nextest.toml", "tests/server.pem")
     report = BackupReport()
     assert chosen(BackupPlan(tmp_path), report) == [".config/nextest.toml", "tests/server.pem", "train.py"]
     assert [name for name, _, _ in report.left_out] == [".env"]
@@ -76,8 +81,7 @@ def test_of_a_tracked_link_git_has_no_content(tmp_path: Path) -> None:
     (project / "harmless.txt").symlink_to(tmp_path / "project" / ".ssh" / "inside")
     put(project, ".ssh/inside")
     (project / "server.pem").symlink_to(tmp_path / ".ssh" / "deploy")
-    for words in (["init", "-q"], ["add", "harmless.txt", "server.pem"]):
-        subprocess.run(["git", *words], cwd=project, check=True)
+    commit(project, "harmless.txt", "server.pem")
     report = BackupReport()
     assert chosen(BackupPlan(project), report) == ["certs/key.txt", "train.py"]
     assert {"harmless.txt", "server.pem"} <= {name for name, _, _ in report.left_out}
@@ -85,8 +89,7 @@ def test_of_a_tracked_link_git_has_no_content(tmp_path: Path) -> None:
 
 def test_rules_hold_for_what_git_tracks_too(tmp_path: Path) -> None:
     put(tmp_path, "train.py", ".config/tool.toml", ".config/large/table.bin", ".config/x.bin")
-    for words in (["init", "-q"], ["add", "."]):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    commit(tmp_path, ".")
     plan = BackupPlan(tmp_path, ignore_rules=("large/", "*.bin"))
     assert chosen(plan) == [".config/tool.toml", "train.py"]
 
