@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -382,26 +383,29 @@ def refilled(
     """A stored command line with its hidden values taken from the environment.
 
     The variable is the option's name in capitals: WANDB_API_KEY for `--wandb-api-key`; RLA_ARGUMENT_<n>
-    where the n-th argument (from 1) has no name.
+    where the n-th argument (from 1) has no name; with _2, _3, … behind it for further values of an option.
 
     Returns:
         The arguments, and (argument, variable) of each that the environment lacks.
     """
     result: list[str] = []
     missing: list[tuple[str, str]] = []
-    name = ""
+    option, asked = "", Counter[str]()  # whose values come now; how many values of it have come
     for number, argument in enumerate(arguments, 1):
         head, equals, _ = argument.partition("=")
         if not is_hidden(argument):
-            name = head if not equals and (argument.startswith("-") or secrecy(*head.split("."))) else ""
+            option = "" if equals else head
             result.append(argument)
             continue
-        named = equals and HIDDEN not in head and "://" not in head
-        option = head if named else name
-        variable = words_of(option).upper() or f"RLA_ARGUMENT_{number}"
+        named = bool(equals) and HIDDEN not in head and "://" not in head
+        name = head if named else option
+        option = name if argument == HIDDEN else ""  # an option may have several values
+        variable = words_of(name).upper() or f"RLA_ARGUMENT_{number}"
+        asked[variable] += 1
+        variable += f"_{asked[variable]}" if asked[variable] > 1 else ""
         value = environment.get(variable)
         if value is None:
-            missing.append((option or argument, variable))
+            missing.append((name or argument, variable))
         whole = f"{head}={value}" if named else value
         result.append(argument if value is None else str(whole))
     return result, missing

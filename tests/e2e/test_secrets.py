@@ -41,8 +41,10 @@ for name in ("--wandb-api-key", "--data-root", "--database", "--end"):
 args, _ = parser.parse_known_args()
 exp_manager.configure("t", "rla_config.yaml", args.data_root)
 exp_manager.set_hyper_param(
-    lr=0.1, **vars(args), login={"user": "me", "password": {LOGIN!r}}, max_tokens=7, password=int("4821" "3377"),
-    services=[{"api": {"token": {NESTED!r}}, "key": "sort"}], note="uses {NESTED} twice",
+    lr=0.1, **vars(args), login={"user": "me", "password": {LOGIN!r}}, max_tokens=7,
+    password=int("4821" "3377"),
+services=[{"api": {"token": {NESTED!r}}, "key": "sort"}],
+    note="uses {NESTED} twice",
 )
 exp_manager.add_record_param(["lr", "wandb_api_key", "login.password", "services"])
 exp_manager.log_files_gen()
