@@ -221,17 +221,17 @@ class ExperimentSetup:
     @property
     def hyper_param_record(self) -> list[str]:
         """Tracked hyper-parameters as `key=value`, in the order added."""
-        secrets = self.secrets()
+        secrets = self._secrets()
         shown = ((name, secrets.value(name, value)) for name, value in self._tracked)
         return self.loaded_record or [make_info([pair])[1:] for pair in shown]
 
     def print_args(self) -> None:
         """Write all hyper-parameters to backup.txt, sorted by name."""
-        shown = self.secrets().parameters(self.hyper_param)
+        shown = self._secrets().parameters(self.hyper_param)
         for key, value in sorted(shown.items(), key=lambda pair: str(pair[0])):
             logger.backup(f"key: {key}, value: {value}")
 
-    def secrets(self) -> Secrets:
+    def _secrets(self) -> Secrets:
         """What is hidden where something is written about this run; see AGENT.hide_secrets."""
         from rla_client.secret_values import Secrets  # noqa: PLC0415 - not at import of the package
 

@@ -37,7 +37,7 @@ class ItemData:
 
     hyper_param: dict[str, Any]
     dl_framework: str | None
-    secrets: Callable[[], Secrets]
+    _secrets: Callable[[], Secrets]
 
     def __init__(self) -> None:
         self.custom_data: dict[str, Any] = {}
@@ -294,7 +294,7 @@ class ItemData:
         if item is None:
             return {}
         return {
-            "hyper_param": plain_hyper_param(self.secrets().parameters(self.hyper_param)),
+            "hyper_param": plain_hyper_param(self._secrets().parameters(self.hyper_param)),
             "hyper_param_record": list(getattr(self, "hyper_param_record", ())),
             "record_date": item.opened.isoformat(),
             "info": item.index.info,

@@ -236,7 +236,7 @@ class ItemHistory(ExperimentSetup, ItemData, ABC):
     def _changes_since(self, item: Item) -> dict[str, tuple[Any, Any]]:
         from rla_client.resumed_parameters import changed_parameters  # noqa: PLC0415
 
-        return changed_parameters(item, self.hyper_param, self.secrets())
+        return changed_parameters(item, self.hyper_param, self._secrets())
 
     def _tell_changes(self, changed: dict[str, tuple[Any, Any]], step: int | None) -> None:
         """Warn of hyper-parameters that are not those of the run that goes on, and keep them in the item."""
@@ -247,7 +247,7 @@ class ItemHistory(ExperimentSetup, ItemData, ABC):
 
         logger.warn(tell_changes(changed))
         try:
-            name, content = keep_changes(item, self.secrets().parameters(self.hyper_param), changed, step)
+            name, content = keep_changes(item, self._secrets().parameters(self.hyper_param), changed, step)
         except OSError as error:
             logger.warn(f"the changed hyper-parameters were not kept: {error.strerror or error}")
             return

@@ -65,7 +65,7 @@ class ExpManager(Measuring, NowhereRuns):
         self._end_run("finished", "")
         time_step_holder.set_time(time_step_holder.get_time() if self.record_date is None else 0)
         clear_time()
-        secrets = self.secrets()
+        secrets = self._secrets()
         self.info = make_info((name, secrets.value(name, value)) for name, value in self._tracked)
         if disabled() or rank() > 0:
             self._open_nowhere(config, all_ranks=all_ranks)
@@ -153,7 +153,7 @@ class ExpManager(Measuring, NowhereRuns):
         self._run = self._open(point.item, config, run=point.run, continues=point.continues)
         resumed = point.name, point.time_step
         publish(point.item.root, table, self._run.opening or {}, config.log_used, resumed)
-        self._run.mark("hyper_param", plain_hyper_param(self.secrets().parameters(self.hyper_param)))
+        self._run.mark("hyper_param", plain_hyper_param(self._secrets().parameters(self.hyper_param)))
         self._bind_recorders(point.item)
         self._say_where(point.item)
 
@@ -179,7 +179,7 @@ class ExpManager(Measuring, NowhereRuns):
         )
         opening.update(continuing)
         run = open_run(opening, config.log_used, config.agent, callback=self.log_callback_fn)
-        run.logger.secrets = self.secrets()
+        run.logger.secrets = self._secrets()
         logger.set_current(run.logger)
         return run
 
@@ -249,7 +249,7 @@ class ExpManager(Measuring, NowhereRuns):
         if run is None or self.project_root is None:
             return
         root = Path(self.project_root)
-        capture = EnvironmentCapture(root, secrets=self.secrets())
+        capture = EnvironmentCapture(root, secrets=self._secrets())
         backup = config.backup_config
         found = self._found_code
         if found is not None:

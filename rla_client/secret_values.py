@@ -111,16 +111,18 @@ def secrecy(*path: str) -> int:
     Returns:
         OPEN: no. TEXT: if it is text. ANY: if it is text or a number.
     """
+    if not path:
+        return OPEN
     parts = [words_of(part) for part in path]
     whole = "_".join(part for part in parts if part)
     bare = _NEUTRAL_END.sub("", whole)
     if bare.rpartition("_")[2] in _HARMLESS_END and not bare.endswith(("webhook_url", "webhook_urls")):
         return OPEN
-    glued = any(_GLUED.search(part.lower()) for part in re.split(r"[^A-Za-z0-9]+", path[-1] if path else ""))
+    glued = any(_GLUED.search(part.lower()) for part in re.split(r"[^A-Za-z0-9]+", path[-1]))
     ends = glued or any(_STRONG_END.search(_NEUTRAL_END.sub("", part)) for part in (*parts, whole))
     if ends:
         return TEXT if _COUNTED.match(parts[-1]) else ANY
-    if _STRONG.search(bare):
+    if _STRONG.search(bare) or secrecy(*path[:-1]):
         return TEXT
     return TEXT if _WEAK.search(bare) and not _NO_SECRET_BEFORE.search(bare) else OPEN
 

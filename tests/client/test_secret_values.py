@@ -55,6 +55,7 @@ def test_names_that_only_sound_like_one(name: str) -> None:
     [
         ({"password": 1234, "token": 5, "use_auth": True, "auth": None, "api_key": ""}, {"password": HIDDEN}),
         ({"num_passwords": 3, "secret_maze": {"lr": 0.1}, "token": "<pad>"}, {}),
+        ({"token": {"a": "x1", "dim": "x1"}}, {"token": {"a": HIDDEN, "dim": "x1"}}),
         ({"auth": {"user": "me", "value": "x1"}}, {"auth": {"user": "me", "value": HIDDEN}}),
         ({"credentials": [{"id": "a", "pin": 12}]}, {"credentials": [{"id": HIDDEN, "pin": HIDDEN}]}),
         ({"env": [{"name": "HF_TOKEN", "value": "x1"}]}, {"env": [{"name": "HF_TOKEN", "value": HIDDEN}]}),
