@@ -125,7 +125,9 @@ def import_logs(
 
 
 def _index(source: Source) -> str:
-    pairs = [("source", source.name)] if source.name not in {"", "."} else []
+    pairs = (
+        [("source", Secrets.of(source.params).verbatim(source.name))] if source.name not in {"", "."} else []
+    )
     return RunIndex.make(datetime.fromtimestamp(source.began), "noip", make_info(pairs)).path  # noqa: DTZ006
 
 
