@@ -302,11 +302,16 @@ def git_diff(folder: Path, deadline: float) -> dict[str, Any]:
     if status == -signal.SIGKILL and whole:
         state = "given up: git took too long"
     shown = text[:DIFF_MAX_BYTES].decode("utf-8", "replace")
-    parts = [(names, part) for names, part in _sections(shown)]
-    left_out = sorted({name for names, _ in parts for name in names if any(map(is_secret_path, names))})
-    kept = "".join(part for names, part in parts if not any(map(is_secret_path, names)))
+    kept, left_out = _without_secret_files(shown)
     found: dict[str, Any] = {"state": state, "text": hide_in_diff(kept)}
     return found | ({"left_out": left_out} if left_out else {})
+
+
+def _without_secret_files(diff: str) -> tuple[str, list[str]]:
+    """A diff without the files whose former or new name is secret, and these names."""
+    parts = [(names, part, any(map(is_secret_path, names))) for names, part in _sections(diff)]
+    left_out = sorted({name for names, _, secret in parts if secret for name in names})
+    return "".join(part for _, part, secret in parts if not secret), left_out
 
 
 def _sections(diff: str) -> Iterator[tuple[set[str], str]]:
