@@ -3,7 +3,7 @@
 `select_files` reads nothing but folders. Left out, whatever the rules say: data roots (those
 given, and folders that look like one), version control folders, virtual environments, caches,
 TensorBoard's event files, what `rla plot` and `rla export` wrote (`written_files`), files that hold
-secrets by their name and are not tracked by git (`secret_files`), and whatever is no regular file.
+secrets by their name and are not committed as they are (`secret_files`), and whatever is no regular file.
 Other pictures and tables stay: a program may need them. Links to folders are not followed unless
 BACKUP_CONFIG names them. Rules are git's: each file of rules is anchored at its own folder.
 """
@@ -16,12 +16,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rla_client.config import load_config
+from rla_client.errors import ConfigError
 from rla_client.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES
-from rla_client.secret_files import is_secret, is_secret_name, tracked_by_git
+from rla_client.secret_files import (
+    committed_by_git,
+    identity_of,
+    is_secret,
+    is_secret_name,
+    is_secret_path,
+    named_secrets,
+)
 from rla_client.written_files import is_written, read_written
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import pathspec
 
@@ -32,6 +41,9 @@ NEVER_FOLDERS = frozenset({
     ".git", ".hg", ".svn", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".nox",
     ".ipynb_checkpoints", "node_modules", ".venv",
 })  # fmt: skip
+CONFIG_NAME = "rla_config.yaml"
+WHY_NAMED = "it holds a secret of REMOTE_SETTING"
+WHY_BY_NAME = "its name says that it holds secrets"
 EVENT_FILE_MARK = ".tfevents."  # in the name of each event file, so TensorBoard finds them
 VENV_MARKS = frozenset({"pyvenv.cfg", "conda-meta"})
 DATA_ROOT_MARKS = frozenset({"log", "archive_tester"})  # kinds that no project has side by side
@@ -109,7 +121,7 @@ def select_files(plan: BackupPlan, report: BackupReport) -> list[tuple[str, str]
     """
     root = Path(os.path.abspath(plan.code_root))
     rules = _read_rules(plan, root, report)
-    walk = _Walk(rules, {_identity(path) for path in plan.data_roots} - {None}, report, root)
+    walk = _Walk(rules, {identity_of(path) for path in plan.data_roots} - {None}, report, root)
     chosen: dict[str, str] = {}  # as text: pathlib took a third of the time of a thousand files
     if plan.lib_mode:
         if not plan.run_files:
@@ -134,14 +146,45 @@ def select_files(plan: BackupPlan, report: BackupReport) -> list[tuple[str, str]
 
 
 def _tracked(walk: _Walk, root: Path, report: BackupReport) -> list[str]:
-    """Of withheld files and folders, what git tracks and no rule leaves out; the others are reported."""
+    """Of withheld files and folders, those that git has committed and no rule leaves out; others are told."""
     if not walk.withheld:
         return []
-    tracked = tracked_by_git(walk.withheld, str(root))
+    committed = committed_by_git(walk.withheld, str(root))
     for path in dict.fromkeys(walk.withheld):
-        if not any(file == path or file.startswith(f"{path}{os.sep}") for file in tracked):
-            report.leave_out(os.path.relpath(path, root), 0, "its name says that it holds secrets")
-    return [file for file in tracked if os.path.isfile(file) and not walk.ignored(file, folder=False)]
+        if not any(file == path or file.startswith(f"{path}{os.sep}") for file in committed):
+            report.leave_out(os.path.relpath(path, root), 0, WHY_BY_NAME)
+    return [file for file in committed if os.path.isfile(file) and not walk.ignored(file, folder=False)]
+
+
+def secrets_among(names: Iterable[str], root: Path, secrets: Iterable[Path]) -> dict[str, str]:
+    """Which files of a repository hold secrets, and why: the rules of `select_files` for a list of names.
+
+    Args:
+        names: relative to `root`.
+        root: absolute.
+        secrets: files with passwords or keys.
+    """
+    paths = {str(root / name): name for name in names}
+    found = {paths[path]: WHY_NAMED for path in _named(paths, secrets)}
+    by_name = [path for path, name in paths.items() if is_secret_path(name) or is_secret(path, str(root))]
+    committed = set(committed_by_git(by_name, str(root)))
+    return found | {paths[path]: WHY_BY_NAME for path in by_name if path not in committed}
+
+
+def _named(paths: Iterable[str], secrets: Iterable[Path]) -> set[str]:
+    """Those of `paths` that are named as secrets, also by an rla_config.yaml among them (perhaps itself)."""
+    named = [*secrets]
+    for path in paths:
+        if os.path.basename(path) == CONFIG_NAME:
+            named += _secrets_of_config(Path(path))
+    return named_secrets(paths, named)
+
+
+def _secrets_of_config(path: Path) -> tuple[Path, ...]:
+    try:
+        return load_config(path).secret_files
+    except ConfigError:  # it may hold a password: nobody knows
+        return (path,)
 
 
 def _without_results(chosen: dict[str, str], plan: BackupPlan, root: Path) -> dict[str, str]:
@@ -162,16 +205,11 @@ def _without_results(chosen: dict[str, str], plan: BackupPlan, root: Path) -> di
 
 
 def _without_secrets(chosen: dict[str, str], plan: BackupPlan, report: BackupReport) -> list[tuple[str, str]]:
-    secrets = {_identity(path) for path in plan.secrets} - {None}
-    if not secrets:
-        return list(chosen.items())
-    kept = []
+    secret = _named(list(chosen.values()), plan.secrets)
     for name, path in chosen.items():
-        if _identity(path) in secrets:
-            report.leave_out(name, 0, "it holds a secret of REMOTE_SETTING")
-        else:
-            kept.append((name, path))
-    return kept
+        if path in secret:
+            report.leave_out(name, 0, WHY_NAMED)
+    return [(name, path) for name, path in chosen.items() if path not in secret]
 
 
 def _entry_path(root: Path, entry: str) -> Path:
@@ -185,14 +223,6 @@ def _name_below(path: str, base: str) -> str:
     relative = os.path.relpath(path, base)
     parts = [part for part in relative.split(os.sep) if part != os.pardir]
     return "/".join(parts)
-
-
-def _identity(path: str | Path) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +318,7 @@ class _Walk:
                 continue
             # A project may be its own data root: then the folders of the kinds are not code.
             never = NEVER_FOLDERS | DATABASE_FOLDERS if identity in self._data_roots else NEVER_FOLDERS
-            below: list[tuple[str, tuple[int, int]]] = []
+            here, below = os.path.basename(folder), list[tuple[str, tuple[int, int]]]()
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     if entry.name not in never and not self.ignored(entry.path, folder=True):
@@ -299,7 +329,10 @@ class _Walk:
                 elif (
                     entry.is_file()
                     and not self.ignored(entry.path, folder=False)
-                    and not ((is_secret_name(entry.name) or entry.is_symlink()) and self.withhold(entry.path))
+                    and not (
+                        (entry.is_symlink() or is_secret_path(f"{here}/{entry.name}"))
+                        and self.withhold(entry.path)
+                    )
                 ):
                     yield entry.path
             pending.extend(reversed(below))

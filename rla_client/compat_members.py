@@ -15,7 +15,7 @@ from typing import Any
 
 from rla_client import logger
 from rla_client.clock import time_step_holder
-from rla_client.loader import ExperimentLoader
+from rla_client.loader import ExperimentLoader, without_hidden
 from rla_client.measuring import tell_large_memory_variables
 
 DEFAULT_X_NAME = "time-step"
@@ -121,7 +121,7 @@ def _loader(task_table_name: str, record_date: str) -> ExperimentLoader:
 def import_hyper_parameters(task_table_name: str, record_date: str) -> argparse.Namespace:
     """Hyper-parameters of a run of the current data root."""
     loader = _loader(task_table_name, record_date)
-    return argparse.Namespace(**loader.load().hyper_param)
+    return argparse.Namespace(**without_hidden(loader.load().hyper_param))
 
 
 def load_from_record_date(task_table_name: str, record_date: str) -> tuple[int, Any]:

@@ -6,9 +6,9 @@ committed. git makes the diff, in a thread that begins before the code is captur
 GIT_LIMIT_S and DIFF_MAX_BYTES. What is not there when the run starts is written a moment later
 by the same thread, as a second version of the file.
 
-Secrets: values of variables and of command-line options whose names sound like one are replaced,
-so are passwords in URLs; files that hold nothing but secrets are left out of the diff, and in
-it the values of keys that sound like one.
+Secrets: what `secret_values` takes for one is replaced in variables, in the command line and in the diff,
+whatever AGENT.hide_secrets says. Files that `secret_files` names are left out of the diff, also where they
+were renamed or copied; `left_out` names them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla_client.secret_files import is_secret_path
+from rla_client.secret_values import (
+    ANY,
+    HIDDEN,
+    Secrets,
+    hide_in_command,
+    hide_in_text,
+    hide_in_url,
+    is_secret_value,
+    secrecy,
+)
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from rla_client.code_files import BackupReport
 
@@ -37,35 +49,19 @@ GIT_LIMIT_S = 2.0
 DIFF_MAX_BYTES = 1_000_000
 DIFF_WAIT_S = 0.03  # what log_files_gen may wait for the diff once everything else is done
 MAX_VALUE_CHARS = 4096
-HIDDEN = "<hidden>"
 
 SHOWN_VARIABLES = re.compile(
     r"(RLA|CUDA|SLURM|NCCL|NVIDIA|OMP|MKL|OPENBLAS|TORCH|PYTORCH|TF|XLA|JAX|HIP|ROCR|PBS|LSB|OMPI|PMI|RAY)_.+"
     r"|CONDA_DEFAULT_ENV|CUBLAS_WORKSPACE_CONFIG|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PYTHONHASHSEED|PYTHONPATH"
     r"|RANK|VIRTUAL_ENV|WORLD_SIZE"
 )
-SECRET_NAME = re.compile(
-    r"pass(word|wd|phrase)?(?![a-z])|pwd|secret|token(?!iz)|credential|api[_-]?key|access[_-]?key|private[_-]?key"
-    r"|auth|cookie|(^|[_-])key($|[_-])|jwt",
-    re.IGNORECASE,
+_LITERAL = re.compile(
+    r"""(?<![\w.-])(?P<name>[\w.-]{1,100})(?P<sign>["']?\s*[:=]\s*)"""
+    r"""(?:(?P<quoted>"[^"]+"|'[^']+')|(?P<bare>[^\s"'(){}\[\],]+)(?=\s*,?\s*$))"""
 )
-_URL_PASSWORD = re.compile(r"(?P<start>[a-z][a-z0-9+.-]*://[^/\s:@]*:)[^/\s@]+(?=@)", re.IGNORECASE)
-_SECRET_WORD = re.compile(
-    r"password|passwd|secret|api_?key|access_?key|auth_?token|access_?token", re.IGNORECASE
-)
-_SECRET_VALUE = re.compile(r"""(["']?\s*[:=]\s*)(?:["'][^"']+["']|[^\s"'(){}\[\],]+)(\s*,?\s*)$""")
 MAX_MASKED_LINE_CHARS = 1000  # longer ones are generated text; a search in them would be slow
-SECRET_FILES = (
-    ".env",
-    ".env.*",
-    "*.pem",
-    "*.key",
-    "*.p12",
-    "id_rsa*",
-    "id_ed25519*",
-    ".netrc",
-    "*credentials*",
-)
+_SECTION = "diff --git "  # begins what git tells of one file; no line of content begins so
+_NAMED = ("--- a/", "+++ b/", '--- "a/', '+++ "b/', "rename from ", "rename to ", "copy from ", "copy to ")
 
 
 class EnvironmentCapture:
@@ -74,10 +70,14 @@ class EnvironmentCapture:
     Args:
         code_root: folder of the project; its repository is described.
         limit_s: when git is given up.
+        secrets: of the run; hidden in all that is written.
     """
 
-    def __init__(self, code_root: Path, *, limit_s: float = GIT_LIMIT_S) -> None:
+    def __init__(
+        self, code_root: Path, *, limit_s: float = GIT_LIMIT_S, secrets: Secrets | None = None
+    ) -> None:
         self._root = code_root
+        self._secrets = secrets or Secrets()
         self._deadline = time.monotonic() + limit_s
         self._git = git_state(code_root)
         self._lock = threading.Lock()
@@ -102,7 +102,7 @@ class EnvironmentCapture:
             backup: what came of the code backup.
             wait_s: how long to wait for the diff here.
         """
-        data = describe(self._root)
+        data = describe(self._root, self._secrets)
         if backup is not None:
             data["code_backup"] = describe_backup(backup)
         self._done.wait(wait_s)
@@ -124,7 +124,9 @@ class EnvironmentCapture:
             found = {"state": f"failed: {type(error).__name__}: {error}"}
         with self._lock:
             assert self._git is not None
-            dirty = bool(found.get("text"))
+            if "text" in found:
+                found["text"] = self._secrets.verbatim(found["text"])
+            dirty = bool(found.get("text") or found.get("left_out"))
             self._git = self._git | {"dirty": dirty if found["state"] == "complete" else None, "diff": found}
             self._done.set()
             late = self._late
@@ -138,11 +140,12 @@ def to_json(data: dict[str, Any]) -> bytes:
     return (json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n").encode("utf-8", "replace")
 
 
-def describe(code_root: Path) -> dict[str, Any]:
+def describe(code_root: Path, secrets: Secrets | None = None) -> dict[str, Any]:
     """Everything but git, as plain data."""
+    hide = (secrets or Secrets()).verbatim
     return {
         "format_version": FORMAT_VERSION,
-        "command": hide_in_command(sys.orig_argv),
+        "command": [hide(word)[:MAX_VALUE_CHARS] for word in hide_in_command(sys.orig_argv)],
         "cwd": _cwd(),
         "code_root": str(code_root),
         "host": {
@@ -161,7 +164,7 @@ def describe(code_root: Path) -> dict[str, Any]:
             "prefix": sys.prefix,
         },
         "packages": package_versions(sys.path),
-        "environment": shown_variables(os.environ),
+        "environment": {name: hide(value) for name, value in shown_variables(os.environ).items()},
     }
 
 
@@ -212,32 +215,12 @@ def package_versions(path: Iterable[str]) -> dict[str, str]:
 def shown_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that matter to an experiment, secrets hidden, sorted by name."""
     return {
-        name: HIDDEN if SECRET_NAME.search(name) else hide_in_url(environment[name])[:MAX_VALUE_CHARS]
+        name: HIDDEN
+        if is_secret_value(secrecy(name), environment[name])
+        else hide_in_text(environment[name])[:MAX_VALUE_CHARS]
         for name in sorted(environment)
         if SHOWN_VARIABLES.fullmatch(name) and name != "RLA_RUN"  # our own note for workers
     }
-
-
-def hide_in_url(text: str) -> str:
-    """Replace passwords in URLs."""
-    return _URL_PASSWORD.sub(rf"\g<start>{HIDDEN}", text)
-
-
-def hide_in_command(arguments: Iterable[str]) -> list[str]:
-    """Replace the values of options that sound like a secret (`--token x`, `--token=x`, `TOKEN=x`)."""
-    shown: list[str] = []
-    hide_next = False
-    for argument in arguments:
-        name, equals, _ = argument.partition("=")
-        secret = bool(SECRET_NAME.search(name)) and (argument.startswith("-") or bool(equals))
-        if hide_next and not argument.startswith("-"):
-            shown.append(HIDDEN)
-        elif secret and equals:
-            shown.append(f"{name}={HIDDEN}")
-        else:
-            shown.append(hide_in_url(argument)[:MAX_VALUE_CHARS])
-        hide_next = secret and not equals
-    return shown
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
@@ -283,7 +266,7 @@ def _text(path: Path) -> str:
 
 
 def git_diff(folder: Path, deadline: float) -> dict[str, Any]:
-    """What differs from the last commit: {"state": "complete" | "cut" | …, "text": …}.
+    """What differs from the last commit: {"state": "complete" | "cut" | …, "text": …, "left_out": [name]}.
 
     git runs without the repository's hooks, external diffs, text filters and file monitor.
 
@@ -293,8 +276,8 @@ def git_diff(folder: Path, deadline: float) -> dict[str, Any]:
     """
     command = [
         "git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null",
-        "diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD", "--",
-        ":/", *(f":(exclude,top,glob)**/{pattern}" for pattern in SECRET_FILES),
+        "-c", "core.quotePath=false", "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-relative",
+        "--src-prefix=a/", "--dst-prefix=b/", "-M20%", "-C20%", "HEAD", "--", ":/",
     ]  # fmt: skip
     environment = os.environ | {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     try:
@@ -319,7 +302,47 @@ def git_diff(folder: Path, deadline: float) -> dict[str, Any]:
     if status == -signal.SIGKILL and whole:
         state = "given up: git took too long"
     shown = text[:DIFF_MAX_BYTES].decode("utf-8", "replace")
-    return {"state": state, "text": hide_in_diff(shown)}
+    kept, left_out = _without_secret_files(shown)
+    found: dict[str, Any] = {"state": state, "text": hide_in_diff(kept)}
+    return found | ({"left_out": left_out} if left_out else {})
+
+
+def _without_secret_files(diff: str) -> tuple[str, list[str]]:
+    """A diff without the files whose former or new name is secret, and these names."""
+    parts = [(names, part, any(map(is_secret_path, names))) for names, part in _sections(diff)]
+    left_out = sorted({name for names, _, secret in parts if secret for name in names})
+    return "".join(part for _, part, secret in parts if not secret), left_out
+
+
+def _sections(diff: str) -> Iterator[tuple[set[str], str]]:
+    """What a diff tells of each file: its names, the former and the new one, and the text."""
+    lines: list[str] = []
+    for line in [*diff.splitlines(keepends=True), _SECTION]:
+        if line.startswith(_SECTION) and lines:
+            yield _names(lines), "".join(lines)
+            lines = []
+        lines.append(line)
+
+
+def _names(section: list[str]) -> set[str]:
+    head = section[0].removeprefix(_SECTION).rstrip("\n")
+    half, other = head[: len(head) // 2], head[len(head) // 2 + 1 :]
+    found = {half} if half.replace("a/", "b/", 1) == other else set()  # else further lines tell both names
+    for line in section[1:]:
+        if line.startswith("@@"):
+            break
+        if line.startswith(_NAMED):
+            found.add(line.split(" ", 1 if line[0] in "-+" else 2)[-1].rstrip("\t\n"))
+    names = {_unquoted(name) for name in found}
+    return {name.partition("/")[2] if name.startswith(("a/", "b/")) else name for name in names}
+
+
+def _unquoted(name: str) -> str:
+    """A file's name without git's quotes, which only names with special characters have."""
+    if not name.startswith('"'):
+        return name
+    raw = name[1:-1].encode().decode("unicode_escape", "replace")
+    return raw.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
@@ -329,18 +352,19 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 
 
 def hide_in_diff(text: str) -> str:
-    """Replace values of keys that sound like a secret, and passwords in URLs."""
+    """Hide literals behind names that sound like a secret, and passwords in URLs."""
     return "\n".join(_hide_in_line(line) for line in text.split("\n"))
 
 
 def _hide_in_line(line: str) -> str:
     if len(line) > MAX_MASKED_LINE_CHARS:
         return line
-    word = _SECRET_WORD.search(line)
-    if word is not None:
-        tail = re.match(r"[\w.-]*", line[word.end() :])
-        start = word.end() + (tail.end() if tail else 0)
-        value = _SECRET_VALUE.match(line, start)
-        if value is not None:
-            line = f"{line[:start]}{value[1]}{HIDDEN}{value[2]}"
-    return hide_in_url(line) if "://" in line else line
+
+    def literal(match: re.Match[str]) -> str:
+        level, value = secrecy(match["name"]), (match["quoted"] or match["bare"]).strip("\"'")
+        name_of_another = match["bare"] and level != ANY and not re.search(r"\d", value)
+        if name_of_another or not is_secret_value(level, value):
+            return match[0]
+        return f"{match['name']}{match['sign']}{HIDDEN}"
+
+    return hide_in_url(_LITERAL.sub(literal, line))

@@ -22,6 +22,7 @@ from rla_client.recording import Row
 if TYPE_CHECKING:
     from rla_client.code_root import FoundCode
     from rla_client.config import Config
+    from rla_client.secret_values import Secrets
 
 RUN_ID_VARIABLE, RESUME_VARIABLE = "RLA_RUN_ID", "RLA_RESUME"
 NEAR = 0.5  # of a name's letters may be wrong for it to be offered
@@ -220,12 +221,22 @@ class ExperimentSetup:
     @property
     def hyper_param_record(self) -> list[str]:
         """Tracked hyper-parameters as `key=value`, in the order added."""
-        return self.loaded_record or [make_info([pair])[1:] for pair in self._tracked]
+        secrets = self._secrets()
+        shown = ((name, secrets.value(name, value)) for name, value in self._tracked)
+        return self.loaded_record or [make_info([pair])[1:] for pair in shown]
 
     def print_args(self) -> None:
         """Write all hyper-parameters to backup.txt, sorted by name."""
-        for key, value in sorted(self.hyper_param.items(), key=lambda pair: str(pair[0])):
+        shown = self._secrets().parameters(self.hyper_param)
+        for key, value in sorted(shown.items(), key=lambda pair: str(pair[0])):
             logger.backup(f"key: {key}, value: {value}")
+
+    def _secrets(self) -> Secrets:
+        """What is hidden where something is written about this run; see AGENT.hide_secrets."""
+        from rla_client.secret_values import Secrets  # noqa: PLC0415 - not at import of the package
+
+        hides = self.config is None or self.config.agent.hide_secrets
+        return Secrets.of(self.hyper_param, hides=hides)
 
 
 def names_code(config: Mapping[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from rla_client.values import plain_hyper_param
 if TYPE_CHECKING:
     from rla_client.checkpoint import CheckpointSaver
     from rla_client.nowhere import Nowhere
+    from rla_client.secret_values import Secrets
 
 CHECKPOINT_NAME = "checkpoint"
 TIME_STEP_DATA = "time-step"  # custom data: the clock at the last save_checkpoint
@@ -36,6 +37,7 @@ class ItemData:
 
     hyper_param: dict[str, Any]
     dl_framework: str | None
+    _secrets: Callable[[], Secrets]
 
     def __init__(self) -> None:
         self.custom_data: dict[str, Any] = {}
@@ -292,7 +294,7 @@ class ItemData:
         if item is None:
             return {}
         return {
-            "hyper_param": plain_hyper_param(self.hyper_param),
+            "hyper_param": plain_hyper_param(self._secrets().parameters(self.hyper_param)),
             "hyper_param_record": list(getattr(self, "hyper_param_record", ())),
             "record_date": item.opened.isoformat(),
             "info": item.index.info,

@@ -209,7 +209,7 @@ class ItemHistory(ExperimentSetup, ItemData, ABC):
         from rla_client.resuming import abandon_later  # noqa: PLC0415
 
         if not self.hyper_param:
-            self.hyper_param = read_run(point.item).hyper_param
+            self._take_parameters(read_run(point.item).hyper_param)
         changed = self._changes_since(point.item)
         abandon_later(point)
         self._open_continuing(point)
@@ -225,10 +225,18 @@ class ItemHistory(ExperimentSetup, ItemData, ABC):
         self._restore_random_state()
         return step, content
 
+    def _take_parameters(self, stored: dict[str, Any]) -> None:
+        """Take the hyper-parameters of an earlier run, but for secrets, which it does not keep."""
+        from rla_client.secret_values import taken_over  # noqa: PLC0415
+
+        self.hyper_param, lacking = taken_over(stored, {})
+        if lacking:
+            logger.warn(f"hyper-parameters of the earlier run are {lacking}")
+
     def _changes_since(self, item: Item) -> dict[str, tuple[Any, Any]]:
         from rla_client.resumed_parameters import changed_parameters  # noqa: PLC0415
 
-        return changed_parameters(item, self.hyper_param)
+        return changed_parameters(item, self.hyper_param, self._secrets())
 
     def _tell_changes(self, changed: dict[str, tuple[Any, Any]], step: int | None) -> None:
         """Warn of hyper-parameters that are not those of the run that goes on, and keep them in the item."""
@@ -239,7 +247,7 @@ class ItemHistory(ExperimentSetup, ItemData, ABC):
 
         logger.warn(tell_changes(changed))
         try:
-            name, content = keep_changes(item, self.hyper_param, changed, step)
+            name, content = keep_changes(item, self._secrets().parameters(self.hyper_param), changed, step)
         except OSError as error:
             logger.warn(f"the changed hyper-parameters were not kept: {error.strerror or error}")
             return

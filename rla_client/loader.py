@@ -82,6 +82,8 @@ class ExperimentLoader:
     ) -> argparse.Namespace:
         """Hyper-parameters of the loaded run over the current ones.
 
+        Secrets, which no run keeps, are the current ones; a warning names those that there are not.
+
         Args:
             hp_to_overwrite: names (dotted ones reach into nested dicts) whose current value wins.
             sync_timestep: also set the clock to the loaded run's last checkpoint.
@@ -93,7 +95,7 @@ class ExperimentLoader:
             return argparse.Namespace(**exp_manager.hyper_param)
         loaded = self.load()
         merged = copy.deepcopy(exp_manager.hyper_param)
-        merged.update(copy.deepcopy(loaded.hyper_param))
+        merged.update(without_hidden(copy.deepcopy(loaded.hyper_param)))
         for name in hp_to_overwrite or ():
             _overwrite(merged, exp_manager.hyper_param, name)
         merged["loaded_date"] = self.load_date
@@ -153,7 +155,7 @@ class ExperimentLoader:
             return
         loaded = self.load()
         exp_manager.log_file_copy(loaded)
-        exp_manager.hyper_param = {**loaded.hyper_param, **exp_manager.hyper_param}
+        exp_manager.hyper_param = {**without_hidden(loaded.hyper_param), **exp_manager.hyper_param}
         if sync_timestep:
             time_step_holder.set_time(_last_clock(loaded))
 
@@ -245,6 +247,16 @@ def _in_order(first: Any, second: Any, third: Any) -> tuple[str | None, str, str
         f"like 2026/11/21/09-30-01-123456. Got {(first, second, third)!r}"
     )
     raise ArgumentError(message)
+
+
+def without_hidden(stored: dict[str, Any]) -> dict[str, Any]:
+    """Stored hyper-parameters with the current values of secrets; warns of those that there are not."""
+    from rla_client.secret_values import taken_over  # noqa: PLC0415 - not at import of the package
+
+    found, lacking = taken_over(stored, exp_manager.hyper_param)
+    if lacking:
+        logger.warn(f"hyper-parameters of the loaded run are {lacking}")
+    return found
 
 
 def _overwrite(target: dict[str, Any], source: Mapping[str, Any], name: str) -> None:

@@ -65,7 +65,8 @@ class ExpManager(Measuring, NowhereRuns):
         self._end_run("finished", "")
         time_step_holder.set_time(time_step_holder.get_time() if self.record_date is None else 0)
         clear_time()
-        self.info = make_info(self._tracked)
+        secrets = self._secrets()
+        self.info = make_info((name, secrets.value(name, value)) for name, value in self._tracked)
         if disabled() or rank() > 0:
             self._open_nowhere(config, all_ranks=all_ranks)
             return
@@ -75,12 +76,13 @@ class ExpManager(Measuring, NowhereRuns):
             self._resume_here(root, table, here)
             return
         item = create_item(root, table, self.info, self.ipaddr)
-        name, content = parameter_file(self.hyper_param)
+        shown = secrets.parameters(self.hyper_param)
+        name, content = parameter_file(shown)
         write_parameters(item, name, content)
         self._run = self._open(item, config, **self._chain(chained, item))
         for kind in (CODE, LOG, HYPARAMETER):
             self._run.file(kind, name, content)
-        self._run.mark("hyper_param", plain_hyper_param(self.hyper_param))
+        self._run.mark("hyper_param", plain_hyper_param(shown))
         self.save_archive()
         self._bind_recorders(item)
         self._capture_code(item, config)
@@ -151,7 +153,7 @@ class ExpManager(Measuring, NowhereRuns):
         self._run = self._open(point.item, config, run=point.run, continues=point.continues)
         resumed = point.name, point.time_step
         publish(point.item.root, table, self._run.opening or {}, config.log_used, resumed)
-        self._run.mark("hyper_param", plain_hyper_param(self.hyper_param))
+        self._run.mark("hyper_param", plain_hyper_param(self._secrets().parameters(self.hyper_param)))
         self._bind_recorders(point.item)
         self._say_where(point.item)
 
@@ -177,6 +179,7 @@ class ExpManager(Measuring, NowhereRuns):
         )
         opening.update(continuing)
         run = open_run(opening, config.log_used, config.agent, callback=self.log_callback_fn)
+        run.logger.secrets = self._secrets()
         logger.set_current(run.logger)
         return run
 
@@ -246,7 +249,7 @@ class ExpManager(Measuring, NowhereRuns):
         if run is None or self.project_root is None:
             return
         root = Path(self.project_root)
-        capture = EnvironmentCapture(root)
+        capture = EnvironmentCapture(root, secrets=self._secrets())
         backup = config.backup_config
         found = self._found_code
         if found is not None:

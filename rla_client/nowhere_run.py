@@ -101,7 +101,7 @@ class NowhereRuns(ItemHistory):
             item = find_item(root, table, which)
             step = at if at is not None else _newest(item, name)[1]
         if not self.hyper_param:
-            self.hyper_param = read_run(item).hyper_param
+            self._take_parameters(read_run(item).hyper_param)
         self._see(item, name, step)
         return (0, None) if step is None else self.load_checkpoint(step, name)
 

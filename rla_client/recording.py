@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 
@@ -27,6 +27,9 @@ from rla_client.outbox import Outbox
 from rla_client.protocol import MAX_KEYS_PER_ROW, FrameKind, TextTarget, pack
 from rla_client.textformat import format_table
 from rla_client.values import to_plain
+
+if TYPE_CHECKING:
+    from rla_client.secret_values import Secrets
 
 DEBUG, INFO, WARN, ERROR, DISABLED, BACKUP = 10, 20, 30, 40, 50, 60
 SINKS = ("stdout", "log", "csv", "json", "tensorboard")
@@ -73,6 +76,7 @@ class Logger:
         self._text_keys: set[str] = set()
         self._averages: dict[str, deque[float]] = {}
         self._passed: dict[str, float] = {}
+        self.secrets: Secrets | None = None  # hidden in text; None: nothing is
         self.tbx_writer: Any = None
         self.last_row: Row = {}
         self.reminder = ""  # what the user forgot, said once when a row goes nowhere
@@ -272,7 +276,7 @@ class Logger:
 
         `quiet` keeps it out of stdout and log.txt, `echo=False` out of stdout only.
         """
-        text = " ".join(map(_text, args)) + "\n"
+        text = self.shown(" ".join(map(_text, args))) + "\n"
         targets = 0
         shown = level >= self.level and not quiet
         if shown and "log" in self.sinks:
@@ -290,6 +294,10 @@ class Logger:
                 outbox.put(FrameKind.TEXT, payload, time.time())
             if shown and echo and "stdout" in self.sinks:
                 self.print_text(text)
+
+    def shown(self, text: str) -> str:
+        """A text with the run's secrets hidden."""
+        return text if self.secrets is None else self.secrets.verbatim(text)
 
     def print_text(self, text: str) -> None:
         """Write to stdout; a closed pipe or a narrow encoding is no error."""

@@ -24,6 +24,7 @@ from rla_client.database.hyper_params import parse_yaml, read_parameter_file, wr
 from rla_client.errors import BrokenFileError
 from rla_client.item import Item, parameter_file
 from rla_client.layout import HYPARAM_FILE_NAME, HYPARAMETER, LOG
+from rla_client.secret_values import Secrets, restored
 from rla_client.storage import write_atomic
 
 MAX_TOLD = 10  # changes in the warning; the file has all
@@ -31,12 +32,20 @@ MAX_VALUE_CHARS = 80
 _CHANGE_NAME = re.compile(rf"{HYPARAM_FILE_NAME}\.resumed-([0-9]{{1,9}})\.json")
 
 
-def changed_parameters(item: Item, hyper_param: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Names whose value is another one than the run had last: name → (former, new)."""
+def changed_parameters(
+    item: Item, hyper_param: Mapping[str, Any], secrets: Secrets | None = None
+) -> dict[str, tuple[Any, Any]]:
+    """Names whose value is another one than the run had last: name → (former, new).
+
+    Secrets are hidden; a change from one to another is none.
+    """
+    secrets = secrets or Secrets()
     former = last_parameters(item)
     if former is None or not hyper_param:
         return {}
-    return differences(_flat(former), _flat(as_stored(hyper_param)))
+    now = as_stored(secrets.parameters(hyper_param))
+    then = secrets.parameters(former)  # an older release hid nothing
+    return differences(_flat(restored(then, now, [])), _flat(now))
 
 
 def last_parameters(item: Item) -> dict[str, Any] | None:

@@ -141,7 +141,7 @@ class Run:
             if details:
                 self.logger.log(details, level=ERROR, echo=False)  # Python prints it itself
         finally:  # Ctrl-C while the traceback is made must not leave the run open
-            outbox.close(state, text_of(reason)[:REASON_CHARS])
+            outbox.close(state, self.logger.shown(text_of(reason))[:REASON_CHARS])
         if self._settings.exit_wait_s > 0 and shares_our_life():
             _to_await.append((outbox, self._settings.exit_wait_s))
 

@@ -1,8 +1,11 @@
-"""Files that hold keys and passwords, by the names that tools give them: a code backup leaves them out.
+"""Files that hold keys and passwords, by the names that tools give them. Whatever keeps code leaves them out.
 
-What git tracks is no secret and stays: it is in the repository for everybody to read. Of a link that
-is the name that it points to, not the content, so links do not count as tracked. git is asked only
-where such a name was found.
+This is the only list of them: for the code backup of items, the archives of launchers, and the diff in
+environment.json. It follows what gitleaks, detect-secrets and GitHub's templates for .gitignore know.
+
+What git has committed, unchanged, is no secret and stays: it is in the repository for everybody to read.
+Of a link that is the name that it points to, not the content, so links do not count. git is asked only
+where such a name was found. A diff is what is not committed, so there the name alone decides.
 """
 
 from __future__ import annotations
@@ -10,22 +13,79 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 SECRET_FOLDERS = frozenset({
-    ".ssh", ".gnupg", ".aws", ".azure", ".config", ".cache", ".kube", ".docker", ".password-store",
+    ".ssh", ".gnupg", ".aws", ".azure", ".config", ".cache", ".kube", ".docker", ".password-store", ".gcloud",
+    ".oci", ".kaggle", ".huggingface", ".envs", ".secrets", ".vault", ".databricks",
 })  # fmt: skip
-_SECRET_FILE = re.compile(
-    r"\.env|\.env\..*|\.envrc|\.netrc|_netrc|\.pgpass|\.pypirc|\.git-credentials"
-    r"|id_(rsa|dsa|ecdsa|ed25519)(_sk)?([._-].*)?|.*\.(pem|key|p12|pfx|ppk|kdbx)",
-    re.IGNORECASE,
+_DATA = r"\.(?:json|ya?ml|toml|ini|cfg|conf|config|txt|csv|env|xml|properties|db|sqlite3?|enc)"
+_SECRET_FILES = (
+    # variables
+    r"\.env(?:\..+)?", r".+\.env", r"\.envrc(?:\..+)?", r"\.dev\.vars",
+    # keys and stores of keys
+    r"(?:.*[._-])?id_(?:rsa|dsa|ecdsa|ed25519|xmss)(?:_sk)?(?:[._-].*)?",
+    r".*\.(?:pem|key|p8|pk8|p12|pfx|pkcs12|ppk|jks|keystore|kdb|kdbx|keychain|keytab|agekey|ovpn)",
+    r"secring\..+", r"krb5cc_.+",
+    # what a tool logs in with
+    r"\.netrc", r"_netrc", r"\.authinfo", r"\.pgpass", r"pgpass\.conf", r"\.my\.cnf", r"\.mylogin\.cnf",
+    r"\.git-?credentials", r"\.pypirc", r"\.npmrc", r"\.yarnrc", r"\.htpasswd", r"\.htdigest", r"\.dockercfg",
+    r"\.dockerconfigjson", r"\.s3cfg", r"\.boto", r"\.?passwd-s3fs", r"\.?rclone\.conf", r"\.databrickscfg",
+    r"\.?clearml\.conf", r"\.comet\.config", r"\.terraformrc", r"terraform\.rc",
+    r"\.vault[_-]?(?:pass|token).*",
+    r"vault[_-]?pass(?:word)?(?:\.txt)?", r"\.?(?:msmtprc|esmtprc|fetchmailrc)", r"\.xauthority",
+    r"kaggle\.json", r"kubeconfig", r".+\.kubeconfig", r"\.?sftp(?:-config)?\.json", r"\.ftpconfig",
+    r"\.(?:bash|zsh|sh|python|psql|mysql|sqlite|node_repl|rediscli)_history",
+    # what a cloud gives
+    r".*service[_-]?account.*\.json", r"(?:.*[._-])?client[_-]?secrets?.*\.json",
+    rf"(?:.*[._-])?credentials?(?:{_DATA})?", r"token\.(?:json|pickle)", r".+\.tfstate(?:\..+)?",
+    r".*\.tfvars(?:\.json)?",
+    # and what people call them
+    rf"(?:.*[._-])?secrets?(?:[._-](?:local|dev|test|prod|production|staging))?{_DATA}", r"\.secrets?",
+    rf"(?:.*[._-])?(?:api[_-]?keys?|passwords?|passwd|(?:access|auth|api)[_-]?tokens?)(?:{_DATA})?",
+    rf"(?:.*[._-])?(?:hf|huggingface|wandb|github|gh|gitlab|openai|anthropic)[_-]?(?:token|key)(?:{_DATA})?",
+)  # fmt: skip
+_SECRET_FILE = re.compile("|".join(_SECRET_FILES), re.IGNORECASE)
+_EXAMPLE = re.compile(
+    r".*[._-](?:example|sample|template|tmpl|dist|defaults?|schema)s?(?:\.\w+)?", re.IGNORECASE
 )
+_OLDER = re.compile(r"(?:~|[._-](?:bak|old|orig|save|swp|swo|backup|copy|tmp))+$", re.IGNORECASE)
+_SOURCES = (
+    ".py",
+    ".pyi",
+    ".pyc",
+    ".md",
+    ".rst",
+    ".ipynb",
+    ".c",
+    ".cc",
+    ".cpp",
+    ".cu",
+    ".h",
+    ".hpp",
+    ".png",
+    ".jpg",
+)
+_WITHIN = frozenset({("wandb", "settings")})  # names that are only in this folder a secret
 GIT_LIMIT_S = 2.0  # a repository on a slow network; then nothing counts as tracked
 MAX_ASKED = 500  # names in one question to git; more of them are no project
 
 
+@lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
     """Whether a file or folder of this name holds secrets."""
-    return name in SECRET_FOLDERS or _SECRET_FILE.fullmatch(name) is not None
+    if name.endswith(_SOURCES):
+        return False
+    if name.lower() in SECRET_FOLDERS:
+        return True
+    bare = _OLDER.sub("", name)
+    return _SECRET_FILE.fullmatch(bare) is not None and not _EXAMPLE.fullmatch(bare)
+
+
+def is_secret_path(path: str) -> bool:
+    """Whether a relative path names such a file, or one below such a folder."""
+    parts = path.split("/")
+    return any(map(is_secret_name, parts)) or tuple(parts[-2:]) in _WITHIN
 
 
 def is_secret(path: str, root: str) -> bool:
@@ -35,27 +95,64 @@ def is_secret(path: str, root: str) -> bool:
         path: absolute.
         root: absolute; folders above it do not count, for a project may lie below `.cache`.
     """
-    if is_secret_name(os.path.basename(path)):
+    parts = path.split(os.sep)
+    if is_secret_name(parts[-1]) or tuple(parts[-2:]) in _WITHIN:
         return True
     if not os.path.islink(path):
         return False
-    real = os.path.realpath(path)
     base = os.path.join(os.path.realpath(root), "")
-    below = real.removeprefix(base)
-    return any(is_secret_name(part) for part in below.split(os.sep))
+    return is_secret_path(os.path.realpath(path).removeprefix(base))
 
 
-def tracked_by_git(paths: Iterable[str], root: str) -> list[str]:
-    """Of these files, and of those below these folders, the ones whose content git tracks; absolute paths."""
+def named_secrets(paths: Iterable[str], secrets: Iterable[str | os.PathLike[str]]) -> set[str]:
+    """Of these files, those that are one of `secrets`, by whatever name or link."""
+    identities = {identity_of(path) for path in secrets} - {None}
+    return {path for path in paths if identity_of(path) in identities} if identities else set()
+
+
+def identity_of(path: str | os.PathLike[str]) -> tuple[int, int] | None:
+    """Device and inode of a file, whatever its name; None where it is not there."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def committed_by_git(paths: Iterable[str], root: str) -> list[str]:
+    """Of these files, and of those below these folders, the ones that git has as they are; absolute paths.
+
+    What is changed or only staged is not among them, nor are links.
+    """
     asked = list(paths)[:MAX_ASKED]
     if not asked or not _in_repository(root):
         return []
-    import subprocess  # noqa: PLC0415 - only where there are such names
+    listed = _ask_git(root, "ls-files", "-z", "--recurse-submodules", "--", *asked)
+    changed = _ask_git(
+        root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=no", "--", *asked
+    )
+    top = _ask_git(root, "rev-parse", "--show-toplevel")
+    if listed is None or changed is None or top is None:
+        return []
+    base = os.path.realpath(os.fsdecode(top).rstrip("\n"))
+    dirty = {os.path.join(base, os.fsdecode(entry[3:])) for entry in changed.split(b"\0") if entry}
+    tracked = (os.path.join(root, os.fsdecode(name)) for name in listed.split(b"\0") if name)
+    return [path for path in tracked if not os.path.islink(path) and not _is_below(path, dirty)]
 
+
+def _is_below(path: str, places: set[str]) -> bool:
+    """Whether one of the places is this path, or a folder above it (a submodule)."""
+    real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    return any(real == place or real.startswith(f"{place.rstrip(os.sep)}{os.sep}") for place in places)
+
+
+def _ask_git(root: str, *words: str) -> bytes | None:
     command = [
         "git", "--no-optional-locks", "--literal-pathspecs", "-c", "core.fsmonitor=false",
-        "-c", "core.hooksPath=/dev/null", "ls-files", "-z", "--", *asked,
+        "-c", "core.hooksPath=/dev/null", *words,
     ]  # fmt: skip
+    import subprocess  # noqa: PLC0415 - only where there are such names
+
     try:
         done = subprocess.run(
             command,
@@ -67,9 +164,8 @@ def tracked_by_git(paths: Iterable[str], root: str) -> list[str]:
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        return []
-    tracked = (os.path.join(root, os.fsdecode(name)) for name in done.stdout.split(b"\0") if name)
-    return [path for path in tracked if not os.path.islink(path)]
+        return None
+    return done.stdout
 
 
 def _in_repository(folder: str) -> bool:

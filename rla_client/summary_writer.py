@@ -62,6 +62,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         get_step: the step of what is added without one.
         emit_file: takes the path below `logdir` and the content of an extra file; by default it is
             written at once, atomically.
+        shown: gives hyper-parameters as they may be written.
     """
 
     def __init__(
@@ -71,7 +72,9 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         get_step: Callable[[], float],
         *,
         emit_file: EmitFile | None = None,
+        shown: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
     ) -> None:
+        self._shown = shown or dict
         self._writer = _EmittingWriter(emit, os.fspath(logdir), get_step)
         self._emit_file = emit_file or self._write_file
         self._files_lock = threading.Lock()
@@ -127,7 +130,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         Values may be numbers of any kind, bools or text; others are shown as text.
         """
         del name
-        plain = {key: _param(value) for key, value in hparam_dict.items()}
+        plain = {key: _param(value) for key, value in self._shown(hparam_dict).items()}
         for summary in hparams(plain, dict(metric_dict)):
             self._writer.add_summary(summary, global_step)
         for key, value in metric_dict.items():

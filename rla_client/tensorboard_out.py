@@ -24,7 +24,10 @@ def tbx_writer(current: Logger) -> AgentSummaryWriter:
     if current.tbx_writer is None:
         folder = os.path.join(current.folder or ".", "tb", "events")
         current.tbx_writer = AgentSummaryWriter(
-            current.event, logdir=folder, get_step=time_step_holder.get_time
+            current.event,
+            logdir=folder,
+            get_step=time_step_holder.get_time,
+            shown=lambda params: current.secrets.parameters(params) if current.secrets else params,
         )
     writer: AgentSummaryWriter = current.tbx_writer
     return writer

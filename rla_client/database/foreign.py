@@ -6,8 +6,8 @@ is made of the time of the source's first record and its path below the imported
 importing again finds the run there and leaves it. A run appears whole; see `copies.publish`.
 
 Of garage's folders, variant.json holds the hyper-parameters; metadata.json (git, packages, machine)
-goes into the item's environment.json. What `rla rerun` made beside a run repeats it, and would count
-twice in every mean: it is passed over unless asked for.
+goes into the item's environment.json; secrets are hidden in both. What `rla rerun` made beside a run
+repeats it, and would count twice in every mean: it is passed over unless asked for.
 
 Folders of garage's form that our own launchers wrote hold a run.json. How the run stood goes into
 the item's, not its identity (id, streams, parent): the item is a copy, which nobody goes on in.
@@ -36,6 +36,7 @@ from rla_client.database.events import event_files, read_points
 from rla_client.database.records import LIVE_STATES, RUN_FILE, UNKNOWN, read_json
 from rla_client.errors import ArgumentError, BrokenFileError
 from rla_client.layout import HYPARAM_FILE_NAME, HYPARAMETER, LOG, RunIndex, check_table_name, make_info
+from rla_client.secret_values import Secrets
 
 STEP_COLUMNS = (
     TIME_STEP, "TotalEnvSteps", "time/total_timesteps", "total_timesteps", "timesteps", "global_step", "step",
@@ -124,12 +125,15 @@ def import_logs(
 
 
 def _index(source: Source) -> str:
-    pairs = [("source", source.name)] if source.name not in {"", "."} else []
+    pairs = (
+        [("source", Secrets.of(source.params).verbatim(source.name))] if source.name not in {"", "."} else []
+    )
     return RunIndex.make(datetime.fromtimestamp(source.began), "noip", make_info(pairs)).path  # noqa: DTZ006
 
 
 def _publish(data_root: Path, table: str, index: str, what: tuple[Source, float]) -> bool:
     source, now = what
+    secrets = Secrets.of(source.params)
 
     def build(staging: Path) -> dict[str, str]:
         log, hyper = staging / "log", staging / "hyperparameter"
@@ -137,13 +141,13 @@ def _publish(data_root: Path, table: str, index: str, what: tuple[Source, float]
         hyper.mkdir()
         with (log / "progress.csv").open("w", encoding="utf-8", newline="") as file:
             write_rows(file, [source.columns, *source.rows])
-        text = json.dumps(dict(source.params), indent=4, sort_keys=True, default=str)
+        text = json.dumps(secrets.parameters(source.params), indent=4, sort_keys=True, default=str)
         for target in (log, hyper):
             (target / f"{HYPARAM_FILE_NAME}.json").write_text(text, encoding="utf-8")
         if source.state:
             (log / RUN_FILE).write_text(json.dumps(dict(source.state), indent=1), encoding="utf-8")
         if source.environment:
-            text = json.dumps(dict(source.environment), indent=1)
+            text = json.dumps(secrets.parameters(source.environment), indent=1)
             (log / ENVIRONMENT_FILE).write_text(text, encoding="utf-8")
         if source.text is not None:
             shutil.copyfile(source.text, log / "log.txt")

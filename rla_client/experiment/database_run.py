@@ -61,7 +61,7 @@ def find_database(options: Options, function_name: str, launcher: Path | None) -
     if options.log_dir is not None:
         return None
     folder = launcher.parent if launcher is not None else Path.cwd()
-    found = _find_config(folder) if options.rla_config is None else None
+    found = find_config_of(folder) if options.rla_config is None else None
     asked = options.task_table_name or options.data_root or options.rla_config
     if found is None and not asked:
         return None
@@ -80,7 +80,7 @@ def find_database(options: Options, function_name: str, launcher: Path | None) -
     return DatabasePlan(table, Path(os.path.abspath(root)), config, code_root)
 
 
-def _find_config(folder: Path) -> Path | None:
+def find_config_of(folder: Path) -> Path | None:
     """The nearest rla_config.yaml from the launcher's `folder` upwards, as far as it may be (see above)."""
     top = _top(folder)
     works_here = Path.cwd().is_relative_to(top)

@@ -25,6 +25,7 @@ from typing import Any
 
 from rla_client.errors import LaunchError
 from rla_client.experiment.repository import Repository
+from rla_client.secret_values import Secrets, is_hidden, refilled
 from rla_client.storage import write_atomic
 from rla_client.values import plain_hyper_param
 
@@ -75,12 +76,17 @@ class Launch:
             root: run it from this copy of the repository instead.
 
         Raises:
-            LaunchError: it was no program but an interactive session.
+            LaunchError: it was no program but an interactive session; or it was given secrets, which are not
+                kept, and which the environment lacks.
         """
         if self.script is None:
             raise LaunchError("the run was started in an interactive session: there is no file to run again")
         what = ["-m", self.module] if self.module else [self._moved(self.script, root)]
-        return [sys.executable, *what, *self.arguments], self._moved(self.folder, root)
+        arguments, missing = refilled(self.arguments, os.environ)
+        if missing:
+            told = "; ".join(f"set {variable} to the value of {argument}" for argument, variable in missing)
+            raise LaunchError(f"secrets of the command line are not kept; in the environment, {told}")
+        return [sys.executable, *what, *arguments], self._moved(self.folder, root)
 
     def import_path(self, *, root: Path | None = None) -> list[str]:
         """Folders of the repository that modules came from, as far as they are there.
@@ -102,9 +108,9 @@ class Launch:
 
 
 def describe_launch(
-    function: str, call: int, repository: Repository | None, options: Mapping[str, Any]
+    function: str, call: int, repository: Repository | None, options: Mapping[str, Any], secrets: Secrets
 ) -> Launch:
-    """The launch of this process."""
+    """The launch of this process, with its secrets hidden."""
     script = launcher_path()
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return Launch(
@@ -112,10 +118,10 @@ def describe_launch(
         call=call,
         script=None if script is None else str(script),
         module=None if spec is None else _module_name(spec.name),
-        arguments=[str(argument) for argument in sys.argv[1:]],
+        arguments=secrets.command(str(argument) for argument in sys.argv[1:]),
         folder=_started_in(script),
         repository=None if repository is None else str(repository.root),
-        options={key: plain_hyper_param(value) for key, value in options.items()},
+        options={key: plain_hyper_param(value) for key, value in secrets.parameters(options).items()},
         import_folders=[] if repository is None else _import_folders(repository.root, script),
     )
 
@@ -175,7 +181,7 @@ def launcher_path() -> Path | None:
     return Path(path).resolve()
 
 
-def environment_record() -> dict[str, Any]:
+def environment_record(secrets: Secrets) -> dict[str, Any]:
     """Interpreter, machine and installed packages."""
     from importlib import metadata  # noqa: PLC0415 - takes milliseconds to import
 
@@ -187,7 +193,7 @@ def environment_record() -> dict[str, Any]:
         "platform": platform.platform(),
         "host": socket.gethostname(),
         "cpus": os.cpu_count(),
-        "variables": {key: os.environ[key] for key in _VARIABLES if key in os.environ},
+        "variables": {key: secrets.text(os.environ[key]) for key in _VARIABLES if key in os.environ},
         "packages": dict(sorted(packages.items(), key=lambda item: item[0].lower())),
     }
     torch = sys.modules.get("torch")
@@ -215,7 +221,11 @@ _STATES = {True: "-dirty", False: "", None: "-unknown"}  # of the tree, behind t
 
 
 def write_record(
-    folder: Path, launch: Launch, repository: Repository | None, parameters: Mapping[str, Any]
+    folder: Path,
+    launch: Launch,
+    repository: Repository | None,
+    parameters: Mapping[str, Any],
+    secrets: Secrets,
 ) -> None:
     """Write metadata.json and variant.json into `folder`."""
     metadata: dict[str, Any] = {}
@@ -224,10 +234,10 @@ def write_record(
     if launch.script is not None:
         base = repository.root if repository else Path(launch.script).parent
         metadata["launcher"] = os.path.relpath(launch.script, base)
-    metadata["environment"] = environment_record()
+    metadata["environment"] = environment_record(secrets)
     metadata["launch"] = asdict(launch)
     write_atomic(folder / METADATA_NAME, to_json(metadata))
-    write_atomic(folder / VARIANT_NAME, to_json(plain_parameters(parameters)))
+    write_atomic(folder / VARIANT_NAME, to_json(plain_parameters(secrets.parameters(parameters))))
 
 
 def plain_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,7 +274,8 @@ def read_variables(log_dir: Path) -> dict[str, str]:
     """Environment variables of a run that change results; empty where none are recorded."""
     try:
         recorded = _metadata(log_dir)["environment"]["variables"]
-        return {key: str(recorded[key]) for key in RESULT_VARIABLES if key in recorded}
+        found = {key: str(recorded[key]) for key in RESULT_VARIABLES if key in recorded}
+        return {key: value for key, value in found.items() if not is_hidden(value)}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 

@@ -6,8 +6,7 @@ the SHA-256 of each file. A process of its own, which outlives this one, then tu
 one of the two is there and readable; `restore` takes either.
 
 What goes in: the repository's code (repository.py), less files of 8 MiB and more, and less what the code
-backup takes for secrets: files that an rla_config.yaml names as such, itself where it holds a password, and
-untracked files with names like `.env`. Without a
+backup of items takes for secrets (`code_files.secrets_among`). Without a
 repository: the launcher, modules beside it (in a home folder or one for temporary files: those that are
 imported), and packages beside it that it has imported. A repository that git did not list is not
 archived in part: that is an error.
@@ -31,18 +30,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rla_client.code_backup import MAX_FILE_BYTES
+from rla_client.code_files import secrets_among
 from rla_client.code_root import imported_below, is_broad
-from rla_client.config import load_config
-from rla_client.errors import ConfigError, LaunchError
+from rla_client.errors import LaunchError
 from rla_client.experiment.repository import Repository, lost_repository
-from rla_client.secret_files import is_secret, is_secret_name
-from rla_client.starting import CONFIG_NAME
 from rla_client.storage import atomic_file, write_atomic
 
 ARCHIVE_NAME = "launch_archive.tar.xz"
 RAW_NAME = "launch_archive.tar"
 MANIFEST_NAME = "launch_manifest.json"
-MAX_FILE_BYTES = 8 << 20  # garage's limit: larger files are data, not code
 WARN_TOTAL_BYTES = 8 << 20
 COMPRESS_AT_ONCE_BYTES = 128 << 10  # about 30 ms; a process costs as much
 PRESET = 6
@@ -125,8 +122,8 @@ def capture(
     else:
         return Compression(None)
     raw = folder / RAW_NAME
-    withheld = _secret_names(root, names, repository, secrets)
-    manifest.left_out.update(dict.fromkeys(withheld, "it holds a secret"))
+    withheld = secrets_among(names, root, secrets)
+    manifest.left_out.update(withheld)
     with atomic_file(raw, durable=False) as file, tarfile.open(fileobj=file, mode="w") as tar:
         for name in names:
             if name not in withheld:
@@ -172,35 +169,6 @@ def _repository_files(repository: Repository) -> list[str]:
         message = f"git did not list the files of {repository.root} in time; the code is not archived"
         raise LaunchError(message)
     return sorted(repository.tracked | repository.untracked)
-
-
-def _secret_names(
-    root: Path, names: list[str], repository: Repository | None, secrets: Iterable[Path]
-) -> set[str]:
-    """Which of `names` hold secrets: those named as such, and untracked ones by their name."""
-    named = list(secrets)
-    for name in names:
-        if os.path.basename(name) == CONFIG_NAME:
-            try:
-                named += load_config(root / name).secret_files
-            except ConfigError:  # it may hold a password: nobody knows
-                named.append(root / name)
-    identities = {_identity(path) for path in named} - {None}
-    tracked = (repository.tracked if repository else None) or frozenset()
-    return {name for name in names if _identity(root / name) in identities} | {
-        name
-        for name in names
-        if name not in tracked
-        and (any(map(is_secret_name, name.split("/"))) or is_secret(str(root / name), str(root)))
-    }
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _files_beside(launcher: Path) -> list[str]:

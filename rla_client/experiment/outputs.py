@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rla_client.experiment.snapshot_saver import SnapshotSaver
     from rla_client.recording import Row
     from rla_client.run import Run
+    from rla_client.secret_values import Secrets
 
 Opener: TypeAlias = "Callable[[Callable[[Row], None]], Run]"
 
@@ -81,6 +82,7 @@ class Outputs:
         self._opener = opener or self._open_plain
         self._text_name = text_name
         self._on_close = on_close
+        self._secrets: Secrets | None = None
         self._former_logger = rla_logger.get_current()
         self._savers: dict[str, SnapshotSaver] = {}
         self._kinds: dict[Path, str | None] = {}
@@ -114,8 +116,13 @@ class Outputs:
             for piece in text:
                 run.outbox.put(FrameKind.TEXT, pack([TextTarget.LOG, piece]), now)
             run.outbox.push()
+        run.logger.secrets = self._secrets
         rla_logger.set_current(run.logger)
         return run
+
+    def hide(self, secrets: Secrets) -> None:
+        """Hide these from now on in text and in the reason of a failure."""
+        self._secrets = self._run.logger.secrets = secrets
 
     def _is_settled(self, folder: Path, *, needed: bool) -> bool:
         try:

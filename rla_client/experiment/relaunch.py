@@ -26,6 +26,7 @@ from typing import Any
 from rla_client.errors import LaunchError
 from rla_client.experiment.context import ResumeFrom
 from rla_client.experiment.recorded_parameters import fits
+from rla_client.secret_values import restored
 
 VARIABLE = "RLA_RELAUNCH"
 
@@ -70,7 +71,7 @@ class Relaunch:
         if function != self.function:
             return False
         pooled = self.starter is not None and os.getppid() != self.starter
-        if not (fits(parameters, self.parameters) if pooled else call == self.call):
+        if not (fits(parameters, restored(self.parameters, parameters, [])) if pooled else call == self.call):
             return False
         return self._take_token()
 

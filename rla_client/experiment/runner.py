@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from rla_client import logger as rla_logger
 from rla_client.errors import ArgumentError, NotSetupError, SnapshotError
 from rla_client.experiment import dowel
 from rla_client.experiment.context import ExperimentContext, ResumeFrom, SnapshotConfig
@@ -35,6 +36,7 @@ from rla_client.experiment.sampler_setup import RunnerSampler, describe_setup
 from rla_client.experiment.samplers import Sampler
 from rla_client.experiment.snapshotter import Snapshotter
 from rla_client.experiment.training_state import FORMAT_VERSION, SetupArgs, TrainArgs, TrainStats
+from rla_client.secret_values import restored
 
 
 class LocalRunner:
@@ -324,6 +326,7 @@ class LocalRunner:
         setup = self._ready()
         if not self._snapshotter.is_due(epoch):
             return
+        setup = _without_secrets(setup)
         outputs = current_outputs()
         rows = outputs.rows if outputs is not None else 0
         params = {
@@ -362,7 +365,7 @@ class LocalRunner:
             message = f"the snapshot in {from_dir} was not made by this release's runner"
             raise SnapshotError(message)
         self._sampling.end()
-        self._setup_args, self._stats = saved["setup_args"], saved["stats"]
+        self._setup_args, self._stats = self._with_secrets(saved["setup_args"]), saved["stats"]
         env = saved["env"]
         self._env = env.make() if isinstance(env, EnvOfSpec) else env  # release 0.1 saved it so
         self._algo, self._rng = saved["algo"], saved["rng"]
@@ -377,10 +380,28 @@ class LocalRunner:
         dowel.logger.log(f"Restored epoch {self._stats.total_epoch} from {from_dir}")
         return self._train_args
 
+    def _with_secrets(self, saved: SetupArgs) -> SetupArgs:
+        """What a snapshot says of the setup; secrets are those that `setup` was told."""
+        own = self._setup_args or saved
+        missing: list[str] = []
+        sampler_args = restored(saved.sampler_args, own.sampler_args, missing, "sampler_args")
+        worker_args = restored(saved.worker_args, own.worker_args, missing, "worker_args")
+        if missing:
+            dowel.logger.log(f"setup() gave no {', '.join(missing)}; secrets are not in snapshots")
+        return replace(saved, sampler_args=sampler_args, worker_args=worker_args)
+
     def __reduce__(self) -> tuple[type[LocalRunner], tuple[SnapshotConfig]]:
         # an algorithm may keep its runner; a snapshot of it holds only where that saved to
         shot = self._snapshotter
         return LocalRunner, (SnapshotConfig(shot.snapshot_dir, shot.snapshot_mode, shot.snapshot_gap),)
+
+
+def _without_secrets(setup: SetupArgs) -> SetupArgs:
+    secrets = rla_logger.get_current().secrets
+    if secrets is None:
+        return setup
+    sampler_args = secrets.parameters(setup.sampler_args)
+    return replace(setup, sampler_args=sampler_args, worker_args=secrets.parameters(setup.worker_args))
 
 
 Trainer = LocalRunner

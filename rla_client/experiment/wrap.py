@@ -31,10 +31,17 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from rla_client.config import load_config
-from rla_client.errors import ArgumentError, RlaError
+from rla_client.errors import ArgumentError, ConfigError, LaunchError, RlaError
 from rla_client.experiment import launch_archive
 from rla_client.experiment.context import ExperimentContext, ResumeFrom
-from rla_client.experiment.database_run import DatabasePlan, ItemPlace, find_database, open_item, reopen_item
+from rla_client.experiment.database_run import (
+    DatabasePlan,
+    ItemPlace,
+    find_config_of,
+    find_database,
+    open_item,
+    reopen_item,
+)
 from rla_client.experiment.directories import (
     DATA_FOLDER,
     Folders,
@@ -53,6 +60,7 @@ from rla_client.experiment.snapshotter import find_snapshot
 from rla_client.last_words import reason_text
 from rla_client.nowhere import Nowhere
 from rla_client.run import disabled, rank
+from rla_client.secret_values import Secrets, restored
 from rla_client.snapshot_job import read_footer
 
 ARCHIVE_WAIT_S = 10.0  # at the end of a run, for the compressor; it finishes without us too
@@ -160,6 +168,7 @@ class _Call:
         self._relaunch: Relaunch | None = None
         self._call = 0
         self._stored = True
+        self._secrets = Secrets()
 
     def run(self) -> Any:  # noqa: ANN401 - what the function returns
         """Run it, or pass it over when another call is wanted."""
@@ -174,6 +183,7 @@ class _Call:
             self._follow(relaunch)
             with taken(), this_thread(name):
                 return self._open_and_run()
+        self._secrets = Secrets.of(self._parameters, hides=self._hides_secrets())
         self._stored = not disabled() and rank() == 0
         with this_thread(name):
             return self._open_and_run()
@@ -207,15 +217,47 @@ class _Call:
         self._resume_from = relaunch.resume_from
         self._snapshot_dir = Path(relaunch.snapshot_dir)
         self._options = self._options.changed({"log_dir": relaunch.log_dir, "use_existing_dir": True})
-        for key, recorded in relaunch.parameters.items():
+        self._secrets = Secrets.of(self._parameters, hides=self._hides_secrets())
+        shown = self._secrets.value
+        for key, recorded in self._with_own_secrets(relaunch).items():
             if key not in self._parameters or not differs(self._parameters[key], recorded):
                 continue
             own = self._parameters[key]
             value = self._parameters[key] = recorded_value(own, recorded)
             if value is own:
-                _log.warning("%s=%r of the launcher is used; recorded is only %r", key, own, recorded)
+                told = shown(key, own), shown(key, recorded)
+                _log.warning("%s=%r of the launcher is used; recorded is only %r", key, *told)
             else:
-                _log.warning("%s=%r, as recorded; the launcher gave %r", key, value, own)
+                _log.warning(
+                    "%s=%r, as recorded; the launcher gave %r", key, shown(key, value), shown(key, own)
+                )
+
+    def _with_own_secrets(self, relaunch: Relaunch) -> dict[str, Any]:
+        """The recorded parameters; secrets, which are not recorded, are those of the launcher.
+
+        Raises:
+            LaunchError: the launcher gives none.
+        """
+        missing: list[str] = []
+        found: dict[str, Any] = restored(relaunch.parameters, self._parameters, missing)
+        if missing:
+            message = (
+                f"secrets are not recorded, and the launcher now gives no {', '.join(missing)}: give "
+                "it as at the first start, by an option, the environment or a file"
+            )
+            raise LaunchError(message)
+        return found
+
+    def _hides_secrets(self) -> bool:
+        """AGENT.hide_secrets of the configuration that the run has, or that lies beside the launcher."""
+        relaunch, given = self._relaunch, self._options.rla_config
+        launcher = launcher_path()
+        folder = Path.cwd() if launcher is None else launcher.parent
+        config = given or (None if relaunch is None else relaunch.config) or find_config_of(folder)
+        try:
+            return True if config is None else load_config(config).agent.hide_secrets
+        except ConfigError:
+            return True  # the run tells the faults, if it needs the file
 
     def _claim(self) -> Path:
         if not self._stored:
@@ -224,7 +266,7 @@ class _Call:
         wished = options.log_dir
         if wished is None:
             shown = options.named_parameters(self._passed, self._parameters)
-            name = experiment_name(options.name or self._function.__name__, shown)
+            name = experiment_name(options.name or self._function.__name__, self._secrets.parameters(shown))
             wished = default_log_dir(options.prefix, name)
         return claim_folder(wished, existing=options.use_existing_dir)
 
@@ -253,14 +295,14 @@ class _Call:
             if isinstance(options["rla_config"], Mapping):
                 options["rla_config"] = "given as a dict"  # it may hold a password
             launch = replace(
-                describe_launch(self._function.__qualname__, self._call, repository, options),
+                describe_launch(self._function.__qualname__, self._call, repository, options, self._secrets),
                 snapshot_dir=os.path.relpath(folders.snapshots, log_dir),
                 code_dir=os.path.relpath(folders.code, log_dir),
                 config=os.path.abspath(config) if isinstance(config, Path) else None,
                 outer=None if outer is None else os.path.relpath(outer, os.path.realpath(log_dir)),
                 log_used=None if plan is None else plan.log_used,
             )
-            write_record(log_dir, launch, repository, self._parameters)
+            write_record(log_dir, launch, repository, self._parameters, self._secrets)
             if not self._options.archive_launch_repo:
                 return None
             secrets = () if plan is None else load_config(plan.config).secret_files
@@ -273,6 +315,7 @@ class _Call:
         self, outputs: Outputs, folders: Folders, outer: str | None, plan: DatabasePlan | None = None
     ) -> Any:  # noqa: ANN401
         options = self._options
+        outputs.hide(self._secrets)
         few = not self._stored and options.snapshot_mode != "none"
         context = ExperimentContext(
             snapshot_dir=str(folders.snapshots),

@@ -14,15 +14,13 @@ from typing import Any
 import pytest
 
 from rla_client.environment import (
-    HIDDEN,
     EnvironmentCapture,
     git_state,
-    hide_in_command,
     hide_in_diff,
-    hide_in_url,
     package_versions,
     shown_variables,
 )
+from rla_client.secret_values import HIDDEN, hide_in_command, hide_in_url
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -67,6 +65,39 @@ def test_commit_branch_and_diff(repository: Path) -> None:
     assert "+x = 2" in found["diff"]["text"]
     assert "secret-in-env" not in found["diff"]["text"]
     assert "hunter2" not in found["diff"]["text"]
+
+
+def test_secret_files_stay_out_of_the_diff_by_either_name(repository: Path) -> None:
+    lines = "".join(f"line {number}\n" for number in range(20))
+    for name in (".pgpass", "conf/.envrc", "Deploy.PPK", "sub dir/ö/.npmrc", "plain.txt"):
+        (repository / name).parent.mkdir(parents=True, exist_ok=True)
+        (repository / name).write_text(lines.replace("line", name))
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "second")
+    git(repository, "mv", ".pgpass", "renamed.txt")
+    git(repository, "mv", "plain.txt", "moved.txt")
+    for name in ("renamed.txt", "conf/.envrc", "Deploy.PPK", "sub dir/ö/.npmrc"):
+        with (repository / name).open("a") as file:
+            file.write("hunter2\n")
+    (repository / ".ssh").mkdir()
+    (repository / ".ssh" / "config").write_text("hunter2")
+    (repository / 'a "b".pem').write_text("hunter2")
+    git(repository, "add", "-N", ".ssh/config", 'a "b".pem')
+    git(repository, "config", "diff.noprefix", "true")
+
+    diff = captured(repository, wait_s=5.0)["git"]["diff"]
+
+    assert "hunter2" not in diff["text"]
+    assert "rename to moved.txt" in diff["text"]
+    assert diff["left_out"] == sorted([
+        ".pgpass", ".ssh/config", "Deploy.PPK", 'a "b".pem', "conf/.envrc", "renamed.txt", "sub dir/ö/.npmrc",
+    ])  # fmt: skip
+
+
+def test_a_changed_secret_file_alone_is_dirty(repository: Path) -> None:
+    (repository / ".env").write_text("A=2\n")
+    found = captured(repository, wait_s=5.0)["git"]
+    assert (found["dirty"], found["diff"]["text"], found["diff"]["left_out"]) == (True, "", [".env"])
 
 
 def test_a_clean_tree_is_said_to_be_clean(repository: Path) -> None:
@@ -187,6 +218,9 @@ def test_secrets_on_the_command_line_are_hidden() -> None:
         ('+  "secret_value": "abc",', f'+  "secret_value": {HIDDEN},'),
         ("+token = tokenizer(x)", "+token = tokenizer(x)"),
         ("+password = read_password(path)", "+password = read_password(path)"),
+        ('+wandb.login(api_key="abc", x=1)', f"+wandb.login(api_key={HIDDEN}, x=1)"),
+        ("+max_tokens = 12", "+max_tokens = 12"),
+        ("+token=token,", "+token=token,"),
         ("+url = 'ssh://me:pw@host'", f"+url = 'ssh://me:{HIDDEN}@host'"),
     ],
 )

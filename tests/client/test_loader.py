@@ -8,6 +8,7 @@ import pytest
 
 from rla_client.errors import ArgumentError
 from rla_client.found_run import RunNotFoundError, find_item, log_file_finder
+from rla_client.item import create_item, parameter_file, write_parameters
 from rla_client.loader import ExperimentLoader, _in_order, _last_clock, _loader_of, _overwrite, exp_loader
 from rla_client.manager import ExpManager, exp_manager
 
@@ -89,3 +90,28 @@ def test_archives_of_the_original_load(legacy_source: Path) -> None:
         assert loaded.data_root == str(legacy_source)
         found += 1
     assert found
+
+
+def test_the_marker_of_a_secret_never_takes_the_place_of_the_current_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    item = create_item(str(tmp_path), "t", "", "noip")
+    stored = {
+        "api_key": "<hidden>",
+        "lr": 1,
+        "mail": {"user": "a", "password": "<hidden>"},
+        "token": "<hidden>",
+    }
+    write_parameters(item, *parameter_file(stored))
+    own = {"api_key": "own-key", "lr": 2, "mail": {"password": "own-password"}}
+    monkeypatch.setattr(exp_manager, "hyper_param", own)
+    loader = ExperimentLoader()
+    loader.config("t", item.index.record_date, tmp_path)
+
+    merged = vars(loader.import_hyper_parameters())
+
+    assert merged["api_key"] == "own-key"
+    assert (merged["lr"], merged["mail"]) == (1, {"user": "a", "password": "own-password"})
+    assert "token" not in merged
+    assert "not kept, for they are secret: token" in capsys.readouterr().out
+    assert exp_manager.hyper_param is own

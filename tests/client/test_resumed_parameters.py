@@ -15,6 +15,7 @@ import pytest
 
 from rla_client.item import Item, create_item, parameter_file, write_parameters
 from rla_client.resumed_parameters import changed_parameters, keep_changes, last_parameters, tell_changes
+from rla_client.secret_values import Secrets
 
 SCRIPT = """
 import os, sys
@@ -82,3 +83,41 @@ def test_a_damaged_file_is_passed_over(item: Item) -> None:
     assert last_parameters(item) == {"lr": 0.2}
     keep_changes(item, {"lr": 0.3}, {}, None)
     assert last_parameters(item) == {"lr": 0.3}
+
+
+SECRET_SCRIPT = """
+import os, sys
+from rla_client import exp_manager
+exp_manager.configure('t', {'LOG_USED': ['stdout', 'csv', 'log']}, sys.argv[1], code_root=sys.argv[1],
+                      run_id='one', resume='allow')
+exp_manager.set_hyper_param(api_key=sys.argv[2], lr=float(sys.argv[3]))
+exp_manager.log_files_gen()
+print('TRUE', exp_manager.hyper_param['api_key'])
+exp_manager.flush(20)
+os._exit(1)
+"""
+
+
+@pytest.mark.usefixtures("agent")
+def test_a_resumed_run_sees_its_own_secret_and_writes_none(tmp_path: Path) -> None:
+    for key, lr in (("first-key-8841", 0.1), ("second-key-9973", 0.1), ("second-key-9973", 0.5)):
+        done = subprocess.run(
+            [sys.executable, "-c", SECRET_SCRIPT, tmp_path, key, str(lr)], capture_output=True, text=True,
+            check=False, timeout=60, env=os.environ,
+        )  # fmt: skip
+        assert f"TRUE {key}" in done.stdout, done.stderr
+    (log,) = tmp_path.glob("log/t/*/*/*/*")
+    (kept,) = log.glob("parameter.resumed-*")
+    assert json.loads(kept.read_text())["changed"] == {"lr": [0.1, 0.5]}
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and "state" not in path.relative_to(tmp_path).parts:
+            assert not [key for key in (b"first-key", b"second-key") if key in path.read_bytes()], path
+
+
+def test_the_secret_of_an_older_release_is_not_written_again(item: Item) -> None:
+    write_parameters(item, *parameter_file({"lr": 0.1, "api_key": "old-key-771"}))
+    changed = changed_parameters(item, {"lr": 0.2, "api_key": "new-key-772"})
+    assert changed == {"lr": (0.1, 0.2)}
+    own = {"lr": 0.1, "api_key": "new-key-772"}
+    write_parameters(item, *parameter_file({"lr": 0.1, "api_key": "<hidden>"}))
+    assert changed_parameters(item, own, Secrets.of(own, hides=False)) == {}

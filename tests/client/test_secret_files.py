@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.code_files import BackupPlan, BackupReport, select_files
+from rla_client.code_files import BackupPlan, BackupReport, secrets_among, select_files
 from rla_client.secret_files import is_secret_name
 
 SECRETS = (
@@ -22,6 +22,12 @@ def put(root: Path, *names: str) -> None:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
+
+
+def commit(root: Path, *names: str) -> None:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for words in (["init", "-q"], ["add", "--", *names], [*identity, "commit", "-qm", "x"]):
+        subprocess.run(["git", *words], cwd=root, check=True)
 
 
 def chosen(plan: BackupPlan, report: BackupReport | None = None) -> list[str]:
@@ -62,8 +68,7 @@ def test_links_to_them(tmp_path: Path) -> None:
 
 def test_what_git_tracks_is_kept(tmp_path: Path) -> None:
     put(tmp_path, "train.py", ".env", ".config/nextest.toml", ".config/private", "tests/server.pem")
-    for words in (["init", "-q"], ["add", ".config/nextest.toml", "tests/server.pem"]):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    commit(tmp_path, ".config/nextest.toml", "tests/server.pem")
     report = BackupReport()
     assert chosen(BackupPlan(tmp_path), report) == [".config/nextest.toml", "tests/server.pem", "train.py"]
     assert [name for name, _, _ in report.left_out] == [".env"]
@@ -76,8 +81,7 @@ def test_of_a_tracked_link_git_has_no_content(tmp_path: Path) -> None:
     (project / "harmless.txt").symlink_to(tmp_path / "project" / ".ssh" / "inside")
     put(project, ".ssh/inside")
     (project / "server.pem").symlink_to(tmp_path / ".ssh" / "deploy")
-    for words in (["init", "-q"], ["add", "harmless.txt", "server.pem"]):
-        subprocess.run(["git", *words], cwd=project, check=True)
+    commit(project, "harmless.txt", "server.pem")
     report = BackupReport()
     assert chosen(BackupPlan(project), report) == ["certs/key.txt", "train.py"]
     assert {"harmless.txt", "server.pem"} <= {name for name, _, _ in report.left_out}
@@ -85,14 +89,62 @@ def test_of_a_tracked_link_git_has_no_content(tmp_path: Path) -> None:
 
 def test_rules_hold_for_what_git_tracks_too(tmp_path: Path) -> None:
     put(tmp_path, "train.py", ".config/tool.toml", ".config/large/table.bin", ".config/x.bin")
-    for words in (["init", "-q"], ["add", "."]):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    commit(tmp_path, ".")
     plan = BackupPlan(tmp_path, ignore_rules=("large/", "*.bin"))
     assert chosen(plan) == [".config/tool.toml", "train.py"]
 
 
-def test_names() -> None:
-    for name in ("environment.yml", "keyboard.py", "env.py", "id_rsa_test_helper".replace("rsa", "net")):
-        assert not is_secret_name(name)
-    for name in (".ENV", "server.PEM", "id_ecdsa", "id_ed25519_sk"):
-        assert is_secret_name(name)
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".ENV", ".env.production", "prod.env", ".envrc", "server.PEM", "X.KEY", "a.p12", "a.pfx", "a.jks",
+        "a.ppk", "b.kdbx", "a.keystore", "id_dsa", "id_ecdsa", "id_ed25519_sk", "deploy_id_rsa", ".Netrc",
+        ".npmrc", ".pypirc", ".pgpass", ".my.cnf", ".git-credentials", ".htpasswd", ".vault_pass",
+        "secrets.yaml", ".secrets.toml", "credentials", "my-credentials.json",
+        "application_default_credentials.json", "service-account-1.json", "my-serviceAccountKey.json",
+        "client_secret_1.json", "kaggle.json", "hf_token", "wandb_api_key.txt", "terraform.tfstate.backup",
+        "prod.tfvars", ".env~", ".env.bak", "server.key.old", ".AWS", ".bash_history",
+    ],
+)  # fmt: skip
+def test_names_of_secrets(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "environment.yml", "keyboard.py", "env.py", "id_net_test", ".env.example", ".env.sample",
+        "a.env.template", "terraform.tfvars.example", "secrets.py", "credentials.py", "tokenizer.json",
+        "tokens.json", "monkey.json", "keys.json", "secretary.json", "key.py", "author.txt",
+        "secrets.example.yaml", "token.py", "settings",
+    ],
+)  # fmt: skip
+def test_names_that_only_sound_like_one(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+def test_what_was_changed_since_the_commit_is_secret(tmp_path: Path) -> None:
+    put(tmp_path, "train.py", ".envrc", ".pgpass", ".npmrc")
+    commit(tmp_path, ".envrc", ".pgpass", "train.py")
+    put(tmp_path, "staged.pem")
+    (tmp_path / ".envrc").write_text("changed")
+    (tmp_path / ".pgpass").write_text("changed and staged")
+    subprocess.run(["git", "add", ".pgpass", "staged.pem"], cwd=tmp_path, check=True)
+    assert chosen(BackupPlan(tmp_path)) == ["train.py"]
+    (tmp_path / ".envrc").write_text(".envrc")
+    assert chosen(BackupPlan(tmp_path)) == [".envrc", "train.py"]
+
+
+def test_of_every_configuration_with_a_password(tmp_path: Path) -> None:
+    put(tmp_path, "train.py", "sub/login")
+    (tmp_path / "sub" / "rla_config.yaml").write_text(
+        "REMOTE_SETTING: {password: x, credentials_file: login}\n"
+    )
+    assert chosen(BackupPlan(tmp_path)) == ["train.py"]
+
+
+def test_the_launchers_list_is_the_same(tmp_path: Path) -> None:
+    put(tmp_path, "train.py", "secrets.py", *SECRETS)
+    (tmp_path / "linked.txt").symlink_to(tmp_path / ".ssh" / "config")
+    names = ["train.py", "secrets.py", "linked.txt", *SECRETS]
+    assert set(secrets_among(names, tmp_path, ())) == {"linked.txt", *SECRETS}

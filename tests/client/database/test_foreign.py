@@ -108,6 +108,22 @@ def test_garage(root: Path, tmp_path: Path) -> None:
     assert run.scalars()["Evaluation/AverageReturn"].tolist() == [12.5, 13]
 
 
+def test_secrets_of_an_older_launcher_are_not_imported(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "experiment" / "my_run_api_key=key-8841-xyz"
+    folder.mkdir(parents=True)
+    (folder / "progress.csv").write_text("TotalEnvSteps,x\n1,2\n")
+    (folder / "variant.json").write_text('{"api_key": "key-8841-xyz", "login": {"password": 1234}, "lr": 1}')
+    launch = {"arguments": ["--api-key", "key-8841-xyz", "--lr", "1"]}
+    (folder / "metadata.json").write_text(json.dumps({"launch": launch}))
+    assert len(run_import(root, "garage", folder.parent)[0]) == 1
+    run = open_database(root).find("@last")
+    assert run.hyper_param == {"api_key": "<hidden>", "login": {"password": "<hidden>"}, "lr": 1}
+    assert "api_key=<hidden>" in run.index
+    for path in root.rglob("*"):
+        assert "key-8841" not in path.name
+        assert not path.is_file() or b"key-8841" not in path.read_bytes(), path
+
+
 def test_a_folder_that_dowel_wrote(root: Path) -> None:
     """Outputs of dowel 0.0.4, garage's logger: CsvOutput and TextOutput, beside what its launcher writes."""
     folder = Path(__file__).parent / "data" / "garage"

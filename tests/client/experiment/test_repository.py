@@ -197,6 +197,7 @@ def test_secrets_stay_out_of_the_archive(tmp_path: Path, monkeypatch: pytest.Mon
         (folder / name).write_text("geheim")
     (folder / "harmless.txt").hardlink_to(folder / "own" / "login")
     git(folder, "add", "tracked.pem", "rla_config.yaml")
+    git(folder, "commit", "-qm", "x")
     launch(folder, tmp_path / "data")
     (manifest,) = (tmp_path / "data").rglob("launch_manifest.json")
     assert archived(manifest.parent) == CODE | {"own/code.py", "tracked.pem"}
