@@ -58,7 +58,7 @@ spool, root, python = sys.argv[1:]
 found = os.stat(root)
 opening = {
     "run": "r", "epoch": 1, "opened": 1.5, "root": root, "root_device": found.st_dev,
-    "root_inode": found.st_ino, "folders": {"log": ".", "other_results": "."}, "names": {}, "sinks": ["csv"],
+    "root_inode": found.st_ino, "folders": {"log": ".", "results": "."}, "names": {}, "sinks": ["csv"],
     "table": "", "index": "", "primary": True, "label": "", "pid": 1, "host": "h", "user": "u",
     "python": python, "client": "0", "config": None, "offline": False,
 }
@@ -75,15 +75,16 @@ writer.close()
 for folder, names, files in os.walk(spool):
     for name in [*names, *files]:
         os.chmod(os.path.join(folder, name), 0o777)
-os.chmod(spool, 0o777)
+for folder in (spool, os.path.dirname(spool)):
+    os.chmod(folder, 0o777)
 """
 SWAPPING = """
 import os, sys
-key, evil, ready = sys.argv[1:]
+key, evil, ready, go = sys.argv[1:]
 os.chdir(os.path.dirname(key))
 open(ready, "w").close()
 while True:
-    if os.path.lexists(key) and os.stat(key).st_uid != os.getuid():
+    if os.path.exists(go) and os.path.lexists(key) and os.stat(key).st_uid != os.getuid():
         os.rename(key, key + ".away")
         os.rename(evil, key)
 """
@@ -222,6 +223,7 @@ def far(victim: User, ground: Path) -> str:
     (library,) = ground.glob("venv/lib/*/site-packages")
     (library / "far.py").write_text(FAR_HOME)
     (library / "then.pth").write_text("import far")
+    victim.environment["HOME"] = str(home)
     said = victim.run("-c", "from rla_client.places import *; print(machine_key())")
     return said.strip()
 
@@ -236,10 +238,13 @@ def test_a_state_folder_whose_parent_somebody_else_made(
     taken.chmod(0o777)
     spool = other.home / "evil" / "spool"
     said = other.run("-c", EVIL_SPOOL, spool, victim.home / "data", other.home / "python")
+    (blob,) = spool.glob("*/blobs/figure-1")
+    os.chown(blob, VICTIM, VICTIM)  # a file of the victim's that he got hold of
     assert list(spool.iterdir()), said
-    swapping = other.start("-c", SWAPPING, taken / far, spool.parent, other.home / "ready")
+    swapping = other.start("-c", SWAPPING, taken / far, spool.parent, other.home / "ready", other.home / "go")
     wait_until((other.home / "ready").exists, what="the other at work")
     started = victim.agent("start", "--detach")
+    (other.home / "go").touch()
     train(victim)
     assert swapping.poll() is None, "there was nothing to swap"
     assert not list(taken.iterdir()), started
