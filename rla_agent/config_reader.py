@@ -19,12 +19,13 @@ import os
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rla_client.config import AgentConfig, Config, load_config
 from rla_client.errors import ConfigError
+from rla_client.places import file_problem
 
 WAIT_S = 1.0  # reading takes some ms; so long at most a volume's rows wait, once for each file
 STUCK_S = 0.4  # after which another reader takes over what is left, in time for who waits for that
@@ -51,14 +52,14 @@ class Reading:
         config: its content, None where it cannot be used.
         faults: why not.
         real: its path without links.
-        status: of the file after it was read.
+        foreign: why it may not name programs: somebody else can change it.
     """
 
     changed: int
     config: Config | None = None
     faults: tuple[str, ...] = ()
     real: str = ""
-    status: os.stat_result | None = None
+    foreign: str = ""
 
 
 @dataclass(slots=True)
@@ -236,16 +237,22 @@ def _read(config: str, former: Reading | None) -> Reading:
         _raise_passing(error)
         changed = -1
     if former is not None and former.changed == changed:
-        return former
+        foreign = _foreign(config) if former.config else ""
+        return former if foreign == former.foreign else replace(former, foreign=foreign)
     real = os.path.realpath(config)
     try:
-        return Reading(changed, load_config(Path(config)), (), real, os.stat(config))
+        return Reading(changed, load_config(Path(config)), (), real, _foreign(config))
     except ConfigError as error:
         _raise_passing(error.__cause__)
         return Reading(changed, None, tuple(error.faults), real)
     except OSError as error:
         _raise_passing(error)
         return Reading(changed, None, ("it went away while it was read",), real)
+
+
+def _foreign(config: str) -> str:
+    problem = file_problem(os.path.abspath(config))
+    return "" if problem is None else str(problem)
 
 
 def _raise_passing(error: Any) -> None:  # noqa: ANN401 - whatever caused a ConfigError

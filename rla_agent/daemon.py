@@ -319,7 +319,10 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
     os.umask(0o022)
     try:
         places.create()
+        places, elsewhere = places.serving()
         set_up_logging(places, to_console=to_console)
+        if elsewhere:
+            _log.warning("%s; the sockets lie in %s", elsewhere, places.runtime)
         settings = agent_settings(config_path)
         lock = take_lock(places, notifier.kind)
     except ConfigError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rla_agent.doctor import Check, Finding, Surroundings
 from rla_client.config_alerts import Channel
+from rla_client.places import file_problem
 
 
 def check_alerts(around: Surroundings) -> Iterator[Finding]:
@@ -57,9 +58,11 @@ def _command(channel: Channel, config: Path) -> Iterator[Finding]:
         yield Finding(
             "alerts-command", "fault", what, f"correct AGENT.alerts.channels.{channel.name}.command"
         )
-    if config.stat().st_mode & 0o002:
-        what = f"{config} can be written by others: the agent runs no command that it names"
-        yield Finding("alerts-command", "fault", what, f"chmod o-w {config}")
+    for path in (config.absolute(), found):
+        problem = None if path is None else file_problem(path)
+        if problem is not None:
+            what = f"the agent does not run the command of alert channel {channel.name}: {problem.what}"
+            yield Finding("alerts-command", "fault", what, problem.mend.removeprefix("run: "))
 
 
 ALERT_CHECKS: tuple[Check, ...] = (check_alerts,)

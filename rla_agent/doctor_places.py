@@ -6,21 +6,25 @@ import os
 import shutil
 import sqlite3
 import stat
+import sys
 from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
+from contextlib import closing, suppress
 
 from rla_agent.doctor import Check, Finding, Surroundings
 from rla_agent.stream_reading import read_opening
-from rla_client.errors import RlaError
+from rla_client.errors import PlaceError, RlaError, SpoolError
 from rla_client.places import (
     MAX_SOCKET_PATH_BYTES,
+    NOWHERE,
     RUNTIME_VARIABLE,
     STATE_VARIABLE,
     file_system_type,
+    folder_problem,
     network_file_system,
+    program_problem,
+    why_elsewhere,
 )
-from rla_client.spool import spool_bytes, stream_names, writer_alive
+from rla_client.spool import check_stream, spool_bytes, stream_names, writer_alive
 
 TMPFS = 0x01021994
 RAMFS = 0x858458F6
@@ -42,45 +46,47 @@ def check_config(around: Surroundings) -> Iterator[Finding]:
 
 
 def check_folders(around: Surroundings) -> Iterator[Finding]:
-    """State and runtime folders: ours, private, writable."""
-    for name, folder in (("state", around.places.state), ("runtime", around.places.sockets)):
-        try:
-            found = folder.lstat()
-        except (FileNotFoundError, NotADirectoryError):
-            yield from _missing(name, folder)
-            continue
-        except OSError as error:
-            yield Finding(f"{name}-permissions", "fault", f"{folder}: {error.strerror}", _own(around, folder))
-            continue
-        if not stat.S_ISDIR(found.st_mode):
-            yield Finding(f"{name}-permissions", "fault", f"{folder} is no folder", f"rm {folder}")
-        elif found.st_uid != os.geteuid():
-            what = f"{folder} belongs to uid {found.st_uid}"
-            yield Finding(f"{name}-permissions", "fault", what, _own(around, folder))
-        elif stat.S_IMODE(found.st_mode) != 0o700:  # noqa: PLR2004 - rwx for the owner alone
-            what = f"{folder} has mode {stat.S_IMODE(found.st_mode):o} instead of 700"
-            yield Finding(f"{name}-permissions", "fault", what, f"chmod 700 {folder}")
+    """State and runtime folders: ours, private, writable, on a path that nobody else can change."""
+    for name, level, folder, variable in (
+        ("state", "fault", around.places.state, STATE_VARIABLE),
+        ("runtime", "warning", around.places.runtime, RUNTIME_VARIABLE),  # the agent finds another one
+    ):
+        problem = folder_problem(folder)
+        if problem is not None:
+            yield Finding(f"{name}-permissions", level, problem.what, _mend(problem, variable))
+        elif folder.exists() and stat.S_IMODE(folder.stat().st_mode) != 0o700:  # noqa: PLR2004 - the owner's
+            what = f"{folder} has mode {stat.S_IMODE(folder.stat().st_mode):o} instead of 700"
+            yield Finding(f"{name}-permissions", level, what, f"chmod 700 {folder}")
+    elsewhere = why_elsewhere()
+    if elsewhere is not None:
+        what = f"the state lies in {around.places.state}: {elsewhere.what}"
+        yield Finding("state-elsewhere", "warning", what, _mend(elsewhere, STATE_VARIABLE))
 
 
-def _missing(name: str, folder: Path) -> Iterator[Finding]:
-    parent = next(parent for parent in folder.parents if parent.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        variable = STATE_VARIABLE if name == "state" else RUNTIME_VARIABLE
-        mend = f"set {variable} to a folder that you may write"
-        yield Finding(
-            f"{name}-permissions",
-            "fault",
-            f"{folder} cannot be made: {parent} is not a folder of yours",
-            mend,
-        )
+def _mend(problem: PlaceError, variable: str) -> str:
+    return problem.mend.removeprefix("run: ").replace("use a folder", f"set {variable} to a folder")
 
 
-def _own(around: Surroundings, folder: Path) -> str:
-    return f"sudo chown -R {around.user} {folder}"
+def check_interpreters(around: Surroundings) -> Iterator[Finding]:
+    """Interpreters that somebody else could exchange: this one, and those of the runs in the spool."""
+    programs = {sys.executable}
+    with suppress(OSError):
+        for name in stream_names(around.places.spool):
+            with suppress(RlaError, OSError):
+                programs.add(read_opening(around.places.spool / name)[0].python)
+    for program in sorted(filter(os.path.exists, programs)):
+        problem = program_problem(program)
+        if problem is not None:
+            what = f"the agent draws no figures with {program}: {problem.what}"
+            other = (
+                "train with an interpreter that only you and root can change, such as: python3 -m venv ~/venv"
+            )
+            mend = problem.mend.removeprefix("run: ") if problem.mend.startswith("run: ") else other
+            yield Finding("interpreter-unsafe", "warning", what, mend)
 
 
 def check_owners(around: Surroundings) -> Iterator[Finding]:
-    """Files in the state folder that belong to somebody else, as a rule after a call with sudo."""
+    """Files in the state folder that belong to root, after a call with sudo, or to somebody else."""
     state = around.places.state
     looked = 0
     for folder, folders, files in os.walk(state):
@@ -92,7 +98,8 @@ def check_owners(around: Surroundings) -> Iterator[Finding]:
             except OSError:
                 continue
             if owner != os.geteuid():
-                yield Finding("state-owner", "fault", f"{path} belongs to uid {owner}", _own(around, state))
+                mend = f"sudo rm -r {path}" if owner else f"sudo chown -R {around.user} {state}"
+                yield Finding("state-owner", "fault", f"{path} belongs to uid {owner}", mend)
                 return
             if looked > ENTRIES_LOOKED_AT:
                 return
@@ -151,8 +158,13 @@ def check_socket(around: Surroundings) -> Iterator[Finding]:
     path = around.places.runtime / "control.sock"
     if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
         what = f"the socket path {path} is longer than {MAX_SOCKET_PATH_BYTES} bytes"
-        yield Finding("socket-path", "fault", what, f"set {RUNTIME_VARIABLE} to a shorter folder")
+        yield Finding("socket-path", "warning", what, f"set {RUNTIME_VARIABLE} to a shorter folder")
     if not around.alive:
+        return
+    if around.places.sockets == NOWHERE:
+        what = "the agent found no folder for its sockets; rows are taken in, status and flush do not work"
+        mend = f"set {RUNTIME_VARIABLE} to a short folder of yours, then: rla-agent restart"
+        yield Finding("socket-nowhere", "fault", what, mend)
         return
     gone = [path for path in (around.places.data_socket, around.places.control_socket) if not path.exists()]
     if gone:
@@ -168,7 +180,7 @@ def check_spool(around: Surroundings) -> Iterator[Finding]:
     """What waits in the spool, and whether it can be read."""
     spool = around.places.spool
     try:
-        names, used = stream_names(spool), spool_bytes(spool)
+        names, used = stream_names(spool, links=True), spool_bytes(spool)
     except OSError:
         return
     limit = around.config.agent.spool_max_bytes
@@ -181,6 +193,13 @@ def check_spool(around: Surroundings) -> Iterator[Finding]:
             "see what it waits for: rla-agent status; or raise AGENT.spool_max_bytes",
         )
     for name in names:
+        try:
+            check_stream(spool / name)
+        except FileNotFoundError:
+            continue
+        except SpoolError as error:
+            yield Finding("spool-foreign", "fault", str(error), f"sudo rm -r {spool / name}")
+            continue
         try:
             read_opening(spool / name)
         except FileNotFoundError:
@@ -215,6 +234,7 @@ def check_database(around: Surroundings) -> Iterator[Finding]:
 PLACE_CHECKS: tuple[Check, ...] = (
     check_config,
     check_folders,
+    check_interpreters,
     check_owners,
     check_state_disk,
     check_roots,

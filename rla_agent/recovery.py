@@ -32,9 +32,10 @@ from rla_agent.output import Output
 from rla_agent.output_set import make_outputs
 from rla_agent.state import AgentDatabase, OutputRow
 from rla_agent.stream import CONTROL, Stream
+from rla_agent.stream_reading import MOST_SEGMENT_BYTES
 from rla_agent.temp_files import sweep_temp_files
 from rla_client.errors import RemoteProtocolError
-from rla_client.spool import base_path, segment_numbers, segment_path
+from rla_client.spool import base_path, read_at, segment_numbers, segment_path
 from rla_client.storage import fsync_file, fsync_folder, write_atomic
 
 
@@ -181,7 +182,7 @@ def _newest_base(stream: Stream) -> tuple[int, dict[str, Any] | None]:
     """
     for number in reversed(segment_numbers(stream.folder)):
         with suppress(FileNotFoundError, ValueError, RecursionError):
-            content = json.loads(base_path(stream.folder, number).read_bytes())
+            content = json.loads(read_at(base_path(stream.folder, number), 0, MOST_SEGMENT_BYTES))
             if _is_base(content):
                 return number, content
     return 0, None

@@ -34,7 +34,7 @@ class SpoolWatch:
             calm = time.time() - changed / 1e9 > CALM_S
             self._listed = changed if calm else None
             self._next_listing = now + LISTING_S
-            return stream_names(self._spool)
+            return stream_names(self._spool, links=True)
         return []
 
     def look_again(self) -> None:

@@ -17,7 +17,7 @@ from rla_client.protocol import (
     find_frame,
     frame_at,
 )
-from rla_client.spool import read_at, segment_numbers, segment_path, writer_alive
+from rla_client.spool import check_stream, read_at, segment_numbers, segment_path, writer_alive
 
 READ_BYTES = 256 << 10  # some thousand rows: the unit of fairness between streams
 CHECKPOINT_JOB = "checkpoint"
@@ -117,10 +117,11 @@ def read_opening(folder: Path) -> tuple[StreamOpening, int]:
     """The opening frame of the oldest segment that has one, and the oldest segment's number.
 
     Raises:
-        SpoolError: no segment has a readable opening frame.
+        SpoolError: no segment has a readable opening frame, or the folder is somebody else's.
         UnknownVersionError: it is of a later release.
         OSError: a segment cannot be read.
     """
+    check_stream(folder)
     numbers = segment_numbers(folder)
     why = ""
     for number in numbers:
@@ -157,6 +158,7 @@ def holds_nothing(folder: Path) -> bool:
     if writer_alive(folder):
         return False
     try:
+        check_stream(folder)
         for number in segment_numbers(folder):
             data = read_at(segment_path(folder, number), 0, MOST_SEGMENT_BYTES)
             if len(data) == MOST_SEGMENT_BYTES or next(valid_frames(data), None) is not None:

@@ -63,6 +63,8 @@ class Unreadable(Mapping[str, str]):
                 with suppress(OSError):
                     remove_stream(folder)
                 return None
+            if self._why.get(name) != str(error):
+                _log.warning("stream %s is not taken in: %s", name, error)
             self._why[name] = str(error)
             self._next[name] = now + RETRY_S, self._changed(name)
             return None

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 from collections import deque
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import zmq
 
 from rla_client.errors import RemoteProtocolError, UnknownVersionError
-from rla_client.places import Places
+from rla_client.places import NOWHERE, Places
 from rla_client.protocol import (
     MAX_MESSAGE_BYTES,
     PROTOCOL_VERSION,
@@ -36,7 +37,7 @@ class Wire:
     """Both sockets and their poller."""
 
     def __init__(self, places: Places) -> None:
-        """Bind. The caller holds the agent's lock, so nobody else serves these paths.
+        """Bind, unless the sockets lie NOWHERE. The caller holds the agent's lock: nobody else serves there.
 
         Raises:
             zmq.ZMQError: a path cannot be bound.
@@ -47,25 +48,25 @@ class Wire:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         with suppress(zmq.ZMQError):  # a message that waits would keep the 8 KiB that it was read into
             self._context.set(ZERO_COPY_RECV, 0)
-        self._data = self._router(str(places.data_socket))
-        self._control = self._router(str(places.control_socket))
+        self._data = self._router(places.data_socket)
+        self._control = self._router(places.control_socket)
         self._answers: deque[tuple[zmq.Socket[bytes], bytes, bytes]] = deque(maxlen=ANSWERS_MAX)
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poller = zmq.Poller()
         for what in (self._data, self._control, self._wake_read):
             self._poller.register(what, zmq.POLLIN)
 
-    def _router(self, path: str) -> zmq.Socket[bytes]:
-        with suppress(FileNotFoundError):
-            os.unlink(path)
+    def _router(self, path: Path) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.BACKLOG, BACKLOG)
         socket.setsockopt(zmq.RCVHWM, RECEIVE_QUEUE)
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        socket.bind(f"ipc://{path}")
-        os.chmod(path, 0o600)
+        if path.parent != NOWHERE:
+            path.unlink(missing_ok=True)
+            socket.bind(f"ipc://{path}")
+            path.chmod(0o600)
         return socket
 
     def receive(self, timeout_s: float, most: int) -> list[tuple[bytes, int, dict[str, Any], bytes, bool]]:

@@ -58,7 +58,17 @@ class SpoolError(RlaError, OSError):
 
 
 class PlaceError(RlaError, OSError):
-    """The state or runtime folder cannot be used: wrong owner, open to others, or on NFS."""
+    """A folder or program cannot be used: wrong owner, open to others, or on NFS.
+
+    Attributes:
+        what: is wrong.
+        mend: what to do about it; empty where nothing can be done.
+    """
+
+    def __init__(self, what: str, mend: str = "") -> None:
+        self.what = what
+        self.mend = mend
+        super().__init__(f"{what}; {mend}" if mend else what)
 
 
 class AgentRunningError(RlaError):

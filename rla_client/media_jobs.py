@@ -12,17 +12,20 @@ import atexit
 import io
 import os
 import secrets
+import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from rla_client import render
 from rla_client.clock import time_step_holder
-from rla_client.errors import ArgumentError, NotConfiguredError
+from rla_client.errors import ArgumentError, NotConfiguredError, PlaceError
 from rla_client.layout import check_relative
 from rla_client.media_slots import MIN_SLOT_BYTES, MediaSlots
+from rla_client.places import program_problem
 from rla_client.storage import atomic_file
 
 if TYPE_CHECKING:
@@ -251,6 +254,10 @@ def can_send(place: Place) -> bool:
     """Whether the agent can be given the job; says once why not."""
     if place.outbox is None:
         return False
+    problem = _own_interpreter_problem()
+    if problem is not None:
+        warn_once("interpreter", f"figures and media are made by the training process: {problem}")
+        return False
     starting = time.monotonic() - _state.bound_at < AGENT_START_S
     if place.outbox.agent_alive() or starting:
         return True
@@ -258,6 +265,12 @@ def can_send(place: Place) -> bool:
         "agent", "no agent runs: figures and media are made by the training process, which waits for them"
     )
     return False
+
+
+@cache
+def _own_interpreter_problem() -> PlaceError | None:
+    """Why the agent would not draw with this interpreter: somebody else can exchange it."""
+    return program_problem(sys.executable) if os.path.exists(sys.executable or "") else None
 
 
 def send_blob(place: Place, kind: str, chunks: Iterable[Any], fields: dict[str, Any]) -> bool:

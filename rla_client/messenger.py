@@ -12,7 +12,7 @@ import math
 import os
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,14 +182,20 @@ class Messenger:
             context = _new_context()
         except (ImportError, OSError):  # too few descriptors
             return False
-        socket = _dealer(context, self._places.data_socket)
+        done = None
         try:
-            return self._ask_until(socket, header, deadline)
+            while done is None:
+                path = self._places.data_socket
+                with closing(_dealer(context, path)) as socket:
+                    done = self._ask_until(socket, path, header, deadline)
         finally:
-            socket.close(linger=0)
             context.term()
+        return done
 
-    def _ask_until(self, socket: zmq.Socket[bytes], header: dict[str, Any], deadline: float | None) -> bool:
+    def _ask_until(
+        self, socket: zmq.Socket[bytes], path: Path, header: dict[str, Any], deadline: float | None
+    ) -> bool | None:
+        """As `await_flushed`; None when the agent serves elsewhere than at `path`."""
         import zmq  # noqa: PLC0415 - loaded already: there is a socket
 
         request = encode_message(MessageKind.FLUSH, header)
@@ -205,6 +211,8 @@ class Messenger:
                         return bool(answer.get("done"))
             elif not self.start_agent_if_none(at_once=True):
                 return False
+            elif not connected and self._places.data_socket != path:
+                return None
         return False
 
 

@@ -33,6 +33,7 @@ import errno
 import fcntl
 import os
 import re
+import stat
 import struct
 import time
 from collections.abc import Callable
@@ -81,11 +82,36 @@ def segment_numbers(folder: str | os.PathLike[str]) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-def stream_names(spool: Path) -> list[str]:
-    """Streams in a spool, oldest first; whatever else lies there is passed over."""
+def stream_names(spool: Path, *, links: bool = False) -> list[str]:
+    """Streams in a spool, oldest first; whatever else lies there is passed over.
+
+    Args:
+        spool: the folder of the streams.
+        links: also what only leads to a folder, for those who say that they do not read it.
+    """
     with os.scandir(spool) as entries:
         named = (entry for entry in entries if STREAM_NAME.match(entry.name))
-        return sorted(entry.name for entry in named if entry.is_dir(follow_symlinks=False))
+        return sorted(
+            entry.name
+            for entry in named
+            if entry.is_dir(follow_symlinks=False) or (links and entry.is_symlink())
+        )
+
+
+def check_stream(folder: Path) -> None:
+    """A stream is a folder of ours (or of root's): what somebody else put there is not read.
+
+    Raises:
+        FileNotFoundError: it is gone.
+        SpoolError: it is a link, a file, or somebody else's.
+    """
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode):
+        message = f"{folder} is a link or a file: nothing is read from it"
+        raise SpoolError(message)
+    if found.st_uid not in {0, os.geteuid()}:
+        message = f"{folder} belongs to uid {found.st_uid}: nothing is read from it"
+        raise SpoolError(message)
 
 
 def writer_alive(folder: str | os.PathLike[str]) -> bool:
@@ -386,9 +412,21 @@ def read_at(path: str | os.PathLike[str], offset: int, limit: int) -> bytes:
 
     Raises:
         FileNotFoundError: the segment does not exist (yet, or any more).
+        SpoolError: it is a link, no plain file, or somebody else's.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        message = f"{os.fspath(path)} is a link: nothing is read from it"
+        raise SpoolError(message) from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid not in {0, os.geteuid()}:
+            whose = f"is no plain file, or belongs to uid {found.st_uid}"
+            message = f"{os.fspath(path)} {whose}: nothing is read from it"
+            raise SpoolError(message)
         return os.pread(descriptor, limit, offset)
     finally:
         os.close(descriptor)

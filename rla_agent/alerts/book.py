@@ -158,7 +158,10 @@ class Book:
 
     def _take_new(self, config: str, page: Page) -> bool:
         found = self._reader.known(config)
-        if found is None or not (page.unread or found.changed != page.changed):
+        if found is None:
+            return False
+        other_hands = found.config is not None and bool(found.foreign) != bool(page.foreign)
+        if not (page.unread or other_hands or found.changed != page.changed):
             return False
         self._take(config, found)
         return True
@@ -179,23 +182,12 @@ def _page(config: str, found: Reading | None, former: Page | None) -> Page:
     """What a reading says; with faults, or when the file is gone, what it said before stays."""
     if found is None:
         return Page(Alerts(), unread=True) if former is None else former
-    if found.config is not None and found.status is not None:
+    if found.config is not None:
         alerts = found.config.agent.alerts or Alerts()
-        return Page(alerts, found.changed, "", _foreign(config, found.status), found.real)
+        foreign = found.foreign and (
+            f"{config} can be written by others, so the agent runs no command that it names: {found.foreign}"
+        )
+        return Page(alerts, found.changed, "", foreign, found.real)
     kept, unsafe = (Alerts(), "") if former is None else (former.alerts, former.foreign)
     told = "; ".join(found.faults) if kept.rules or found.changed != -1 else ""
     return Page(kept, found.changed, told, unsafe, found.real)
-
-
-def _foreign(config: str, status: os.stat_result) -> str:
-    """Why a file may not name commands, empty when it may.
-
-    A group that may write counts as others, but for the one of this user alone, whose number is the user's.
-    """
-    by_group = status.st_mode & 0o020 and status.st_gid != os.geteuid()
-    if status.st_uid in {os.geteuid(), 0} and not status.st_mode & 0o002 and not by_group:
-        return ""
-    return (
-        f"{config} can be written by others, so the agent runs no command that it names; "
-        "make it yours, and: chmod go-w"
-    )

@@ -12,6 +12,7 @@ import http.client
 import os
 import re
 import select
+import shutil
 import signal
 import smtplib
 import ssl
@@ -29,6 +30,7 @@ from typing import Any
 from rla_agent.alerts import bodies
 from rla_client import __version__
 from rla_client.config_alerts import Channel
+from rla_client.places import file_problem
 from rla_client.textformat import printable
 
 MAX_SECRET_BYTES = 4096
@@ -305,6 +307,13 @@ def _command(route: Route, alerts: Sequence[dict[str, Any]]) -> None:
     """Run the command in a session of its own; the alert comes on stdin, from memory."""
     channel = route.channel
     name = channel.command[0]
+    environment = command_environment(os.environ, channel.name, alerts)
+    program = (
+        os.path.abspath(route.folder / name) if "/" in name else shutil.which(name, path=environment["PATH"])
+    )
+    problem = file_problem(program) if program is not None and os.path.exists(program) else None
+    if problem is not None:
+        raise SendError(f"command {name}: {problem}")
     descriptor = os.memfd_create("rla-alert")
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:
@@ -316,7 +325,7 @@ def _command(route: Route, alerts: Sequence[dict[str, Any]]) -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=route.folder,
-            env=command_environment(os.environ, channel.name, alerts),
+            env=environment,
             start_new_session=True,
             bufsize=0,
         )

@@ -3,8 +3,8 @@
 A job names a blob (or a shared-memory slot) and a file below the run's results folder. The agent
 never looks into the blob. It opens the blob and a hidden temp file beside the final name, and
 starts `rla_client/render.py` with these two as standard input and output: the interpreter is
-that of the run's opening frame, the environment a short list, the session its own, and nothing
-else of the agent is open in it. Then fsync, the final name, fsync of the folder.
+that of the run's opening frame, if nobody else can exchange it, the environment a short list, the
+session its own, and nothing else of the agent is open in it. Then fsync, the final name, fsync of the folder.
 
 A file that is there stays unless the job covers: the final name is taken by link(2), which never
 replaces. Jobs for one name must be run in the order they were sent (`FigureJob.name` is the key).
@@ -41,6 +41,7 @@ from rla_agent.sinks.media import (
 from rla_client import protocol
 from rla_client.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.layout import check_relative
+from rla_client.places import program_problem
 from rla_client.storage import TEMP_PREFIX
 
 JOB_FIGURE = "figure"
@@ -146,8 +147,8 @@ def run_figure(job: FigureJob, blobs: Path, final_dir: Path, python: str) -> Fig
         job: from `parse_figure`.
         blobs: the stream's blob folder.
         final_dir: the run's results folder; it exists, and is not made again when it is gone.
-        python: the interpreter of the run's opening frame; where it is gone the agent's own is
-            tried.
+        python: the interpreter of the run's opening frame; where it is gone, or somebody else can
+            exchange it, the agent's own is tried.
 
     Returns:
         The outcome; no error is raised for what a client, a figure or the disk did.
@@ -182,9 +183,10 @@ def _make(job: FigureJob, blobs: Path, folder: int, python: str) -> FigureResult
     source, offset = _open_source(job, blobs)
     temp = f"{TEMP_PREFIX}{os.urandom(8).hex()}"
     try:
+        program = _interpreter(python)
         out = os.open(temp, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)
         try:
-            reason = _render(_interpreter(python), _request(job, offset), (source, out), TIMEOUT_S[job.kind])
+            reason = _render(program, _request(job, offset), (source, out), TIMEOUT_S[job.kind])
             size = os.fstat(out).st_size
             if reason is None and size > 0:
                 os.fsync(out)
@@ -222,8 +224,17 @@ def _request(job: FigureJob, offset: int) -> str:
 
 
 def _interpreter(python: str) -> str:
-    usable = os.path.isabs(python) and os.path.isfile(python) and os.access(python, os.X_OK)
-    return python if usable else sys.executable
+    """The run's interpreter, else the agent's own; none that somebody else could have exchanged.
+
+    Raises:
+        RemoteProtocolError: neither may be started.
+    """
+    if program_problem(python) is None:
+        return python
+    problem = program_problem(sys.executable)
+    if problem is not None:
+        raise RemoteProtocolError(f"the interpreter is not started: {problem}")
+    return sys.executable
 
 
 def render_environment() -> dict[str, str]:

@@ -12,14 +12,17 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import TIME_FACTOR
 
 from rla_agent.doctor import Finding, report
 from rla_agent.state import AgentDatabase
+from rla_client.errors import PlaceError
 from rla_client.places import Places, network_file_system
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -99,6 +102,103 @@ def test_files_of_somebody_else(look: Callable[..., dict[str, Finding]], places:
     assert str(places.log) in found.what
     subprocess.run(shlex.split(found.mend)[1:], check=True)  # without sudo
     assert look() == {}
+
+
+def test_a_path_that_others_can_change(
+    mend: Callable[[Finding], None], look: Callable[..., dict[str, Finding]], tmp_path: Path, places: Places
+) -> None:
+    """Their folder above the state; then a home of that kind, which is done without."""
+    tmp_path.chmod(0o777)
+    found = look()["state-permissions"]
+    assert f"{tmp_path} can be written by everybody" in found.what
+    with pytest.raises(PlaceError, match=f"chmod o-w {tmp_path}"):
+        places.create()
+    mend(found)
+    assert look() == {}
+
+
+def test_a_home_that_others_can_change(
+    mend: Callable[[Finding], None],
+    look: Callable[..., dict[str, Finding]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("RLA_STATE_DIR")
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("XDG_STATE_HOME", str(home))
+    home.chmod(0o777)
+    found = look()["state-elsewhere"]
+    assert f"/var/tmp/rla-agent-{os.geteuid()}" in found.what
+    mend(found)
+    assert "state-elsewhere" not in look()
+
+
+def test_an_interpreter_that_others_can_exchange(
+    mend: Callable[[Finding], None],
+    look: Callable[..., dict[str, Finding]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = tmp_path / "bin" / "python"
+    program.parent.mkdir()
+    program.symlink_to(sys.executable)
+    program.parent.chmod(0o777)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", str(program))
+        found = look()["interpreter-unsafe"]
+        assert str(program) in found.what
+        mend(found)
+        assert look() == {}
+
+
+@pytest.mark.parametrize("kind", ["link", "foreign"])
+def test_a_stream_that_is_not_ours(
+    look: Callable[..., dict[str, Finding]], places: Places, kind: str
+) -> None:
+    stream = places.spool / "0123456789abcdef-1-00000000"
+    if kind == "link":
+        stream.symlink_to(places.state)
+    elif os.geteuid() == 0:
+        stream.mkdir()
+        os.chown(stream, 12345, 12345)
+    else:
+        pytest.skip("needs root to give a folder away")
+    found = look()["spool-foreign"]
+    assert str(stream) in found.what
+    subprocess.run(shlex.split(found.mend)[1:], check=True)  # without sudo
+    assert look() == {}
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to mount")
+def test_no_folder_for_sockets_at_all(places: Places) -> None:
+    """The agent takes rows in by looking at the spool, and doctor says what does not work."""
+    folder = Path(tempfile.mkdtemp(prefix="rla-", dir="/run"))
+    deep = folder / ("s" * 100)
+    (folder / "train.py").write_text(TRAINING)
+    (folder / "data").mkdir()
+    script = f"""
+for shared in /tmp /var/tmp /dev/shm; do
+    mount --bind $shared $shared && mount -o remount,ro,bind $shared || exit 1
+done
+export RLA_STATE_DIR={deep} RLA_RUNTIME_DIR=/tmp/nowhere TMPDIR={folder}
+cd {folder}
+{sys.executable} -m rla_agent.daemon --background & agent=$!
+while [ ! -s {deep}/agent.lock ]; do sleep 0.05; done
+echo | {sys.executable} train.py data >out 2>&1
+while ! grep -qs 1 data/log/table/*/*/*/*/progress.csv; do sleep 0.05; done
+{sys.executable} -m rla_agent doctor --json >doctor
+kill $agent; wait $agent
+"""
+    try:
+        command = ["timeout", str(60 * TIME_FACTOR), "unshare", "-m", "sh", "-c", script]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        found = json.loads((folder / "doctor").read_text())["findings"] if done.returncode == 0 else []
+        assert "socket-nowhere" in {finding["name"] for finding in found}, done
+        assert "Read-only file system" in (deep / "agent.log").read_text()
+    finally:
+        shutil.rmtree(folder)
 
 
 @pytest.mark.root

@@ -386,3 +386,25 @@ def test_a_figure_costs_little_beyond_its_drawing() -> None:
     curves()
     direct = best(lambda: figure.savefig(io.BytesIO(), format="png"))
     assert wrapped - drawing < direct
+
+
+def test_an_interpreter_that_somebody_else_can_exchange(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent would not start it, so the training process makes figures and media, and says so once."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin").chmod(0o777)
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    media_jobs._own_interpreter_problem.cache_clear()
+    try:
+        for number in range(2):
+            curves()
+            MatplotlibRecorder.save(f"curves{number}", plt.gcf())
+            ImgRecorder.save(f"image{number}", np.zeros((4, 4, 3), np.uint8))
+    finally:
+        media_jobs._own_interpreter_problem.cache_clear()
+    assert run.work() == []
+    assert len(list(run.results.glob("7-*.png"))) == 4
+    (warning,) = run.warnings
+    assert f"{tmp_path / 'bin'} can be written by everybody" in warning

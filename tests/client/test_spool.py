@@ -18,6 +18,7 @@ from rla_client.places import Places
 from rla_client.protocol import FrameKind, encode_frame, iter_frames, pack
 from rla_client.spool import (
     SegmentWriter,
+    read_at,
     segment_numbers,
     segment_path,
     spool_bytes,
@@ -368,3 +369,23 @@ def test_a_record_that_comes_between_while_the_file_is_measured_is_counted_once(
     assert (writer.rows, writer.frames) == (4, 4)
     assert writer.size == segment_path(writer.folder, writer.number).stat().st_size
     assert not writer.unsettled
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "folder", "foreign"])
+def test_nothing_is_read_from_what_is_not_ours(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "000001.seg"
+    (tmp_path / "real").write_bytes(b"rows")
+    if kind == "link":
+        path.symlink_to("real")
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        if os.geteuid() != 0:
+            pytest.skip("needs root to give a file away")
+        path.write_bytes(b"rows")
+        os.chown(path, 12345, 12345)
+    with pytest.raises(SpoolError, match="nothing is read from it"):
+        read_at(path, 0, 10)
+    assert read_at(tmp_path / "real", 0, 10) == b"rows"

@@ -62,6 +62,17 @@ def test_a_group_that_may_write_counts_as_others(config: Path, group: int, mode:
     assert (refused(Book(None, ConfigReader()), config) == "") is ours
 
 
+def test_a_folder_that_others_may_write_is_seen_without_a_change_of_the_file(config: Path) -> None:
+    book = Book(None, ConfigReader())
+    assert refused(book, config) == ""
+    config.parent.chmod(0o777)
+    book.look(now := 100.0)
+    assert str(config.parent) in refused(book, config)
+    config.parent.chmod(0o755)
+    book.look(now + LOOK_AGAIN_S)
+    assert refused(book, config) == ""
+
+
 def test_more_configurations_than_are_kept(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -323,6 +323,20 @@ def test_a_route_that_may_not_be_used(folder: Path) -> None:
     assert not (folder / "ran").exists()
 
 
+def test_a_command_that_somebody_else_can_exchange(folder: Path) -> None:
+    program = folder / "bin" / "tell"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ntouch {folder}/ran\n")
+    program.chmod(0o755)
+    route = Route(Channel("c", "command", command=("bin/tell",)), folder)
+    program.parent.chmod(0o777)
+    assert "can be written by everybody" in refused(route)
+    program.parent.chmod(0o755)
+    program.chmod(0o777)
+    assert "can be written by everybody" in refused(route)
+    assert not (folder / "ran").exists()
+
+
 def test_no_memory_file_is_left_open(folder: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):

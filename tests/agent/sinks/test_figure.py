@@ -259,6 +259,27 @@ def test_a_run_whose_interpreter_is_gone_gets_the_agents(tmp_path: Path, run: Ru
         assert run("image", {**IMAGE, "cover": True}, python=python).outcome is Outcome.WRITTEN
 
 
+@pytest.mark.parametrize("open_to_all", ["file", "folder"])
+def test_an_interpreter_that_somebody_else_can_exchange_is_not_started(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, open_to_all: str
+) -> None:
+    """The agent's own draws then; where that one is no better, nothing does."""
+    program = tmp_path / "bin" / "python"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\ntouch {tmp_path}/canary\nexec {sys.executable} "$@"\n')
+    program.chmod(0o755)
+    image = {**IMAGE, "cover": True}
+    assert run("image", image, python=str(program)).outcome is Outcome.WRITTEN
+    (tmp_path / "canary").unlink()
+    (program if open_to_all == "file" else program.parent).chmod(0o757)
+    assert run("image", image, python=str(program)).outcome is Outcome.WRITTEN
+    monkeypatch.setattr(sys, "executable", str(program))
+    refused = run("image", image, python=str(program))
+    assert refused.outcome is Outcome.FAILED
+    assert "can be written by everybody" in refused.reason
+    assert not (tmp_path / "canary").exists()
+
+
 def test_an_item_that_is_gone_is_not_made_again(tmp_path: Path, run: Run) -> None:
     (tmp_path / "results").rmdir()
 
