@@ -62,8 +62,13 @@ class RootMap:
         return os.path.normpath(self.roots[old] + "/" + root[len(old) :])
 
     def adjust(self, opening: StreamOpening) -> StreamOpening:
-        """The opening as it counts here; device and inode are taken from the folder that is there."""
+        """The opening as it counts here; device and inode are taken from the folder that is there.
+
+        A spool of another machine names no interpreter: what it calls one is a file of this machine.
+        """
         root = self.place(opening.root)
+        if not self.check:
+            opening = replace(opening, python="")
         if self.check and root == opening.root:
             return opening
         try:
@@ -180,6 +185,7 @@ class _Drain(Volume):
         found: dict[str, str] = {}
         for stream in list(self.streams.values()):
             errors = [output.error for output in stream.outputs if output.error]
+            errors += self._jobs.wait_for(stream.name)
             if stream.parked:
                 found[stream.name] = stream.parked
             elif stream.writer_gone or self._durable(stream) < self._ends[stream.name]:
@@ -191,8 +197,10 @@ class _Drain(Volume):
         return min([stream.durable, *(output.durable for output in list(stream.outputs))])
 
     def progress(self) -> tuple[object, ...]:
-        """Changes whenever something was taken in."""
-        return (len(self.done), *(stream.durable for stream in list(self.streams.values())))
+        """Changes whenever something was taken in, or a figure was drawn."""
+        streams = list(self.streams.values())
+        jobs = [self._jobs.left(stream.name) for stream in streams]
+        return (len(self.done), *(stream.durable for stream in streams), *jobs)
 
 
 def _drain_volume(volume: _Drain, spool: Path, names: list[str], result: Drained, patience_s: float) -> None:
