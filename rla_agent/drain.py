@@ -34,9 +34,12 @@ from rla_agent.volume_items import Adopt, Stop
 from rla_client.autostart import agent_alive
 from rla_client.config import AgentConfig
 from rla_client.errors import RemoteProtocolError, RlaError
+from rla_client.layout import CHECKPOINT
 from rla_client.places import Places, make_private
 from rla_client.protocol import MessageKind, decode_message, encode_message
+from rla_client.pruned import FETCHED_MARK
 from rla_client.spool import segment_numbers, segment_path, stream_names
+from rla_client.storage import write_atomic
 
 ASK_AGAIN_S = 1.0
 POLL_S = 0.05
@@ -159,8 +162,13 @@ def _prepare(folder: Path, roots: RootMap, result: Drained) -> bool:
             result.left[folder.name] = f"its data root {root} is not here; say where: --data-root {root}=DIR"
             return False
         if not roots.check or root != opening.root:
-            for relative in opening.folders.values():
-                os.close(open_folder(root, relative, create=True))
+            for kind, relative in opening.folders.items():
+                folder_of_kind = open_folder(root, relative, create=True)
+                try:
+                    if kind == CHECKPOINT and not roots.check:
+                        write_atomic(f"/proc/self/fd/{folder_of_kind}/{FETCHED_MARK}", b"{}")
+                finally:
+                    os.close(folder_of_kind)
     except FileNotFoundError:
         return False
     except (RlaError, OSError) as error:
