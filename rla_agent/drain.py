@@ -34,9 +34,12 @@ from rla_agent.volume_items import Adopt, Stop
 from rla_client.autostart import agent_alive
 from rla_client.config import AgentConfig
 from rla_client.errors import RemoteProtocolError, RlaError
+from rla_client.layout import CHECKPOINT
 from rla_client.places import Places, make_private
 from rla_client.protocol import MessageKind, decode_message, encode_message
+from rla_client.pruned import FETCHED_MARK
 from rla_client.spool import segment_numbers, segment_path, stream_names
+from rla_client.storage import write_atomic
 
 ASK_AGAIN_S = 1.0
 POLL_S = 0.05
@@ -62,8 +65,13 @@ class RootMap:
         return os.path.normpath(self.roots[old] + "/" + root[len(old) :])
 
     def adjust(self, opening: StreamOpening) -> StreamOpening:
-        """The opening as it counts here; device and inode are taken from the folder that is there."""
+        """The opening as it counts here; device and inode are taken from the folder that is there.
+
+        A spool of another machine names no interpreter: what it calls one is a file of this machine.
+        """
         root = self.place(opening.root)
+        if not self.check:
+            opening = replace(opening, python="")
         if self.check and root == opening.root:
             return opening
         try:
@@ -154,8 +162,13 @@ def _prepare(folder: Path, roots: RootMap, result: Drained) -> bool:
             result.left[folder.name] = f"its data root {root} is not here; say where: --data-root {root}=DIR"
             return False
         if not roots.check or root != opening.root:
-            for relative in opening.folders.values():
-                os.close(open_folder(root, relative, create=True))
+            for kind, relative in opening.folders.items():
+                folder_of_kind = open_folder(root, relative, create=True)
+                try:
+                    if kind == CHECKPOINT and not roots.check:
+                        write_atomic(f"/proc/self/fd/{folder_of_kind}/{FETCHED_MARK}", b"{}")
+                finally:
+                    os.close(folder_of_kind)
     except FileNotFoundError:
         return False
     except (RlaError, OSError) as error:
@@ -180,6 +193,7 @@ class _Drain(Volume):
         found: dict[str, str] = {}
         for stream in list(self.streams.values()):
             errors = [output.error for output in stream.outputs if output.error]
+            errors += self._jobs.wait_for(stream.name)
             if stream.parked:
                 found[stream.name] = stream.parked
             elif stream.writer_gone or self._durable(stream) < self._ends[stream.name]:
@@ -191,8 +205,10 @@ class _Drain(Volume):
         return min([stream.durable, *(output.durable for output in list(stream.outputs))])
 
     def progress(self) -> tuple[object, ...]:
-        """Changes whenever something was taken in."""
-        return (len(self.done), *(stream.durable for stream in list(self.streams.values())))
+        """Changes whenever something was taken in, or a figure was drawn."""
+        streams = list(self.streams.values())
+        jobs = [self._jobs.left(stream.name) for stream in streams]
+        return (len(self.done), *(stream.durable for stream in streams), *jobs)
 
 
 def _drain_volume(volume: _Drain, spool: Path, names: list[str], result: Drained, patience_s: float) -> None:

@@ -74,6 +74,7 @@ class JobKind:
 class _Pending:
     row: JobRow
     not_before: float = 0.0
+    waits_for: str = ""
     future: Future[None] | None = None
     done: bool = False
 
@@ -148,6 +149,7 @@ class JobDesk:
                 job.future = None
                 if isinstance(error, RetryLaterError):
                     job.not_before = time.monotonic() + RETRY_S
+                    job.waits_for = str(error)
                     continue
                 if error is not None:
                     _log.error("job %r of %s failed and is dropped: %s", job.row.kind, name, error)
@@ -161,6 +163,14 @@ class JobDesk:
             not job.done and (media or not self._is_media(job.row.kind))
             for job in self._pending.get(stream, ())
         )
+
+    def left(self, stream: str) -> int:
+        """How many jobs of a stream are not done."""
+        return sum(not job.done for job in list(self._pending.get(stream, ())))
+
+    def wait_for(self, stream: str) -> list[str]:
+        """Why jobs of a stream could not be done at their last attempt."""
+        return [job.waits_for for job in list(self._pending.get(stream, ())) if job.waits_for]
 
     def _is_media(self, kind: str) -> bool:
         known = self._kinds.get(kind)

@@ -167,7 +167,12 @@ class CheckpointSaver(ArenaSaver):
             self._prepare(needed)
 
     def load(
-        self, name: str = "checkpoint", index: int | None = None, *, map_location: object = None
+        self,
+        name: str = "checkpoint",
+        index: int | None = None,
+        *,
+        map_location: object = None,
+        trust: bool = False,
     ) -> tuple[int, Any]:
         """The checkpoint of time-step `index`, or the newest by number: (time-step, content).
 
@@ -179,9 +184,11 @@ class CheckpointSaver(ArenaSaver):
             index: a time-step.
             map_location: a device for all tensors; by default they go where they were, or to the
                 CPU if that device is not there.
+            trust: load a file of objects also where this run did not write it here.
 
         Raises:
             NoCheckpointError: there is none.
+            UntrustedCheckpointError: it holds objects, is not this run's own, and `trust` is False.
         """
         with self._lock:
             late = self._late(name, index)
@@ -190,7 +197,7 @@ class CheckpointSaver(ArenaSaver):
                 with suppress(NoCheckpointError):  # its file arrived just now
                     return late.stamp.time_step, self._load_late(late, map_location)
         step, path = find_checkpoint(self._folder, name, index)
-        return step, load_file(path, trust=True, map_location=map_location)
+        return step, load_file(path, trust=trust, run=self._run, map_location=map_location)
 
     # -- the fast way -------------------------------------------------------------------------
 

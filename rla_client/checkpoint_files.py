@@ -2,18 +2,24 @@
 
 A file is `<name>_<time-step>.pt`; older databases have `<name>-<time-step>.pt`. Loading goes
 through `torch.load(weights_only=True)`, which rebuilds tensors, containers, numbers and arrays and
-runs nothing from the file. What that refuses is loaded in full only where the caller vouches for
-the file (`trust=True`): a run's own checkpoints are, those of another run are not.
+runs nothing from the file. What that refuses is loaded in full only where it is known to be of the run
+that loads it (own_files.py), or the user vouches for the file (`trust=True`).
 """
 
 from __future__ import annotations
 
+import argparse
 import ctypes
+import datetime as dt
 import io
+import pathlib
 import pickle
 import re
+import types
 import warnings
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -76,12 +82,15 @@ def find_checkpoint(folder: Path, name: str = "checkpoint", index: int | None = 
     return step, path
 
 
-def load_file(path: Path | io.BytesIO, *, trust: bool = False, map_location: object = None) -> Any:  # noqa: ANN401
+def load_file(
+    path: Path | io.BytesIO, *, trust: bool = False, run: str = "", map_location: object = None
+) -> Any:  # noqa: ANN401
     """Read one checkpoint.
 
     Args:
         path: a `.pt` file, or its content.
-        trust: load also what needs code from the file. Only for files that you made.
+        trust: load also what needs code from the file, whoever wrote it.
+        run: identity of the run that loads; what that run wrote here is loaded in full too.
         map_location: as in torch.load; by default tensors of a GPU that is not there come to the CPU.
 
     Raises:
@@ -98,10 +107,13 @@ def load_file(path: Path | io.BytesIO, *, trust: bool = False, map_location: obj
     except FileNotFoundError as error:
         raise NoCheckpointError(f"there is no checkpoint {path}") from error
     except pickle.UnpicklingError as error:
-        if not trust:
+        problem = None if trust else _why_not_own(path, run)
+        if problem is not None:
+            where = path if isinstance(path, Path) else "this file"
             raise UntrustedCheckpointError(
-                f"{path} holds more than tensors, arrays and plain data ({_first_line(error)}). Loading it "
-                "runs code that the file names: pass trust=True if you made it"
+                f"{where} holds more than tensors, arrays and plain data: {_asked_for(error)}. Loading that "
+                f"runs code which the file names, and {problem}. Pass trust=True if you trust whoever wrote "
+                "that file, or save state_dict()s and plain data"
             ) from error
     return torch.load(path, map_location=map_location, weights_only=False)
 
@@ -139,10 +151,19 @@ class _OwnUnpickler(pickle.Unpickler):
         return torch.storage.TypedStorage(wrap_storage=self._loaded[key], dtype=dtype, _internal=True)
 
 
-def _first_line(error: Exception) -> str:
+def _why_not_own(path: Path | io.BytesIO, run: str) -> str | None:
+    from rla_client.own_files import checkpoint_problem  # noqa: PLC0415 - rarely needed
+
+    return checkpoint_problem(path, run) if isinstance(path, Path) else "nobody vouches for it"
+
+
+def _asked_for(error: Exception) -> str:
+    """The class or function that a refused pickle names."""
     text = str(error)
-    marker = text.find("Unsupported global")
-    return text[max(marker, 0) :].splitlines()[0][:200] if text else type(error).__name__
+    named = re.search(r"GLOBAL ([\w.]+)|find class ([\w.]+)", text)
+    if named is not None:
+        return f"it asks for {named[1] or named[2]}"
+    return text.splitlines()[0][:200] if text else type(error).__name__
 
 
 @cache
@@ -160,15 +181,18 @@ def _check_version() -> None:
 
 @cache
 def _safe_globals() -> list[Any]:
-    """What arrays and scalars of numpy are rebuilt with. None of it runs anything from the file."""
+    """What arrays, scalars and plain data are rebuilt with. None of it runs anything from the file."""
+    plain = [bytes, complex, frozenset, range, slice, Decimal, Fraction]
+    plain += [argparse.Namespace, types.SimpleNamespace, pathlib.PosixPath, pathlib.PurePosixPath]
+    plain += [dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone]
     try:
         import numpy as np  # noqa: PLC0415
         import numpy.dtypes  # noqa: PLC0415
     except ImportError:
-        return [bytes]
+        return plain
     rebuild = np.zeros(0).__reduce__()[0]
     scalar = np.float64(0).__reduce__()[0]
-    allowed: list[Any] = [bytes, np.asarray, np.ndarray, np.dtype]  # bytes: how pickle 2 spells b""
+    allowed: list[Any] = [*plain, np.asarray, np.ndarray, np.dtype]  # bytes: how pickle 2 spells b""
     for module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # numpy 1, numpy 2
         allowed += [(rebuild, f"{module}._reconstruct"), (scalar, f"{module}.scalar")]
     kinds = {type(np.dtype(code)) for code in "?bBhHiIlLqQefdgFDGSUVMm"}

@@ -124,9 +124,9 @@ def import_hyper_parameters(task_table_name: str, record_date: str) -> argparse.
     return argparse.Namespace(**without_hidden(loader.load().hyper_param))
 
 
-def load_from_record_date(task_table_name: str, record_date: str) -> tuple[int, Any]:
+def load_from_record_date(task_table_name: str, record_date: str, *, trust: bool = False) -> tuple[int, Any]:
     """The newest checkpoint of a run of the current data root; sets the clock to it."""
-    step, content, _ = _loader(task_table_name, record_date).load_from_record_date()
+    step, content, _ = _loader(task_table_name, record_date).load_from_record_date(trust=trust)
     time_step_holder.set_time(step)
     return step, content
 

@@ -233,6 +233,8 @@ class ItemData:
         ckp_index: int | str | None = None,
         checkpoint_name: str = CHECKPOINT_NAME,
         model_dict: Mapping[str, Any] | None = None,
+        *,
+        trust: bool = False,
     ) -> tuple[int, Any]:
         """The checkpoint of time-step `ckp_index`, or the newest by number: (time-step, content).
 
@@ -241,9 +243,13 @@ class ItemData:
             checkpoint_name: the series.
             model_dict: TensorFlow: the objects that were saved; they are restored in place, and are
                 the content. Without it that is {variable path: array}.
+            trust: the user's word for a file that this run did not write here (a fork's, another run's, one
+                from the master). Without it such a file may hold tensors, arrays and plain data only:
+                anything else runs code that the file names.
 
         Raises:
             NoCheckpointError: there is none.
+            UntrustedCheckpointError: it holds objects, is not this run's own, and `trust` is False.
         """
         index = None if ckp_index is None else int(ckp_index)
         saver = self._open_saver()
@@ -253,15 +259,15 @@ class ItemData:
             folder = self.folder_of(CHECKPOINT)
             return load_tensorflow(folder, checkpoint_name, index, model_dict, self._var_prefix)
         if self._nowhere is not None:
-            return self._nowhere.checkpoints.load(checkpoint_name, index)
+            return self._nowhere.checkpoints.load(checkpoint_name, index, trust=trust)
         if saver is not None:
-            found = saver.load(checkpoint_name, index)
+            found = saver.load(checkpoint_name, index, trust=trust)
             self._restore_random_state()
             return found
         from rla_client.checkpoint_files import find_checkpoint, load_file  # noqa: PLC0415
 
         step, path = find_checkpoint(Path(self.folder_of(CHECKPOINT)), checkpoint_name, index)
-        return step, load_file(path, trust=True)
+        return step, load_file(path, trust=trust)
 
     def _restore_random_state(self) -> None:
         """A resumed run also gets its random generators back when it loads its checkpoint."""

@@ -26,6 +26,7 @@ from rla_client.experiment_setup import ExperimentSetup
 from rla_client.item import Item
 from rla_client.item_data import CHECKPOINT_NAME, TIME_STEP_DATA, ItemData
 from rla_client.layout import CHECKPOINT, HYPARAM_FILE_NAME, HYPARAMETER, LOG, OTHER_RESULTS, TMP_DATA
+from rla_client.pruned import FETCHED_MARK
 from rla_client.run import disabled, rank
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ BEFORE_FORK = "before-fork"
 FORKED_KINDS = (CHECKPOINT, OTHER_RESULTS, TMP_DATA, HYPARAMETER, LOG)
 NOT_FORKED = (
     "run.json",
+    FETCHED_MARK,
     "note.json",
     "environment.json",
     "console.txt",
@@ -148,7 +150,12 @@ class ItemHistory(ExperimentSetup, ItemData, ABC):
         return self.resumed_from is not None
 
     def resume(
-        self, run: str, at: int | None = None, checkpoint_name: str = CHECKPOINT_NAME
+        self,
+        run: str,
+        at: int | None = None,
+        checkpoint_name: str = CHECKPOINT_NAME,
+        *,
+        trust: bool = False,
     ) -> tuple[int, Any]:
         """Go on in an earlier run of the configured table, exactly where a checkpoint was taken.
 
@@ -161,6 +168,9 @@ class ItemHistory(ExperimentSetup, ItemData, ABC):
             run: record date or index.
             at: time-step of the checkpoint; None takes the newest.
             checkpoint_name: its series.
+            trust: the user's word for a file that this run did not write here (a fork's, another run's, one
+                from the master). Without it such a file may hold tensors, arrays and plain data only:
+                anything else runs code that the file names.
 
         Returns:
             (time-step, content) of the checkpoint; (0, None) when the run has none and begins
@@ -171,17 +181,24 @@ class ItemHistory(ExperimentSetup, ItemData, ABC):
             RunNotFoundError: there is no such run.
             StillWritingError: a living process writes it.
             NoCheckpointError: `at` names none.
+            UntrustedCheckpointError: it holds objects, is not this run's own, and `trust` is False.
             RlaError: no agent has taken in what it recorded.
         """
         from rla_client.resuming import prepare  # noqa: PLC0415
 
         if disabled() or rank() > 0:
-            return self._look_on(run, at, checkpoint_name)
+            return self._look_on(run, at, checkpoint_name, trust=trust)
         table, _config, root = self._configured()
-        return self._go_on(prepare(root, table, run, at, checkpoint_name))
+        point = prepare(root, table, run, at, checkpoint_name)
+        self._go_on(point)
+        if point.time_step is None:
+            return 0, None
+        content = self.load_checkpoint(point.time_step, point.name, trust=trust)[1]
+        self._restore_random_state()
+        return point.time_step, content
 
     @abstractmethod
-    def _look_on(self, which: str, at: int | None, name: str) -> tuple[int, Any]:
+    def _look_on(self, which: str, at: int | None, name: str, *, trust: bool) -> tuple[int, Any]:
         """`resume` in a process that stores nothing."""
 
     @abstractmethod
@@ -204,7 +221,8 @@ class ItemHistory(ExperimentSetup, ItemData, ABC):
             logger.set_current(None)
         run.close(status, reason)
 
-    def _go_on(self, point: ResumePoint) -> tuple[int, Any]:
+    def _go_on(self, point: ResumePoint) -> None:
+        """Open the run of `point` where it was left; its checkpoint is loaded by who wants it."""
         from rla_client.found_run import read_run  # noqa: PLC0415
         from rla_client.resuming import abandon_later  # noqa: PLC0415
 
@@ -219,11 +237,7 @@ class ItemHistory(ExperimentSetup, ItemData, ABC):
         at = "the beginning" if step is None else f"{point.name}_{step}.pt"
         logger.get_current().log(f"[RESUME] {time_step_holder.get_time()} : from {at}", echo=False)
         logger.backup(f"resumed from {at}")
-        if step is None:
-            return 0, None
-        content = self.load_checkpoint(step, point.name)[1]
         self._restore_random_state()
-        return step, content
 
     def _take_parameters(self, stored: dict[str, Any]) -> None:
         """Take the hyper-parameters of an earlier run, but for secrets, which it does not keep."""

@@ -55,8 +55,26 @@ class ExperimentLoader:
     load_date = _Chosen(lambda: exp_manager.hyper_param.get("loaded_date"))
     data_root = _Chosen(lambda: exp_manager.data_root)
 
-    def config(self, task_name: str, record_date: str, root: str | os.PathLike[str] | None = None) -> None:
-        """Say which run: table, `YYYY/MM/DD/HH-MM-SS-ffffff`, and data root (default: the current)."""
+    trust = False
+
+    def config(
+        self,
+        task_name: str,
+        record_date: str,
+        root: str | os.PathLike[str] | None = None,
+        *,
+        trust: bool = False,
+    ) -> None:
+        """Say which run, and whether its files are trusted.
+
+        Args:
+            task_name: table.
+            record_date: `YYYY/MM/DD/HH-MM-SS-ffffff`.
+            root: data root; default: the current one.
+            trust: load checkpoints of objects too, which runs code that these files name: only where you
+                trust whoever wrote them. Tensors, arrays and plain data need no trust.
+        """
+        self.trust = trust
         self.task_name = task_name
         self.load_date = record_date
         self.data_root = None if root is None else os.fspath(root)
@@ -111,6 +129,8 @@ class ExperimentLoader:
         verbose: bool = True,
         ckp_index: int | None = None,
         checkpoint_name: str = CHECKPOINT_NAME,
+        *,
+        trust: bool = False,
     ) -> tuple[int, Any, dict[str, Any]]:
         """A checkpoint of the loaded run.
 
@@ -120,19 +140,21 @@ class ExperimentLoader:
             verbose: log which checkpoint it was.
             ckp_index: its time-step; None takes the newest.
             checkpoint_name: its series.
+            trust: load also a file that holds objects, by running what it names; see `config`.
 
         Returns:
             (time-step, content, {variable: value}); `(0, {}, {})` when no run is named.
 
         Raises:
             NoCheckpointError: there is none.
+            UntrustedCheckpointError: it holds objects, and nobody said `trust=True`.
         """
         if not self.is_valid_config:
             return 0, {}, {}
         loaded = self.load()
         loaded.dl_framework = exp_manager.dl_framework or "torch"
         loaded.new_saver(var_prefix=var_prefix)
-        step, content = loaded.load_checkpoint(ckp_index, checkpoint_name)
+        step, content = loaded.load_checkpoint(ckp_index, checkpoint_name, trust=trust or self.trust)
         if verbose:
             logger.info(f"loaded {checkpoint_name}_{step} of {self.task_name}/{self.load_date}")
         values = {name: loaded.get_custom_data(name) for name in variable_list or ()}

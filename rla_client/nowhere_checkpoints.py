@@ -28,6 +28,7 @@ class SeenCheckpoint:
     folder: Path
     name: str
     time_step: int
+    run: str = ""
 
 
 class NowhereCheckpoints:
@@ -81,11 +82,17 @@ class NowhereCheckpoints:
         if former is not None:
             _close(former[1])
 
-    def load(self, name: str, index: int | None) -> tuple[int, Any]:
+    def load(self, name: str, index: int | None, *, trust: bool = False) -> tuple[int, Any]:
         """What was kept last under a name, else the checkpoint that was seen at the start.
+
+        Args:
+            name: the series.
+            index: a time-step.
+            trust: see `ItemData.load_checkpoint`.
 
         Raises:
             NoCheckpointError: neither is the one that is asked for.
+            UntrustedCheckpointError: see there.
         """
         from rla_client.checkpoint_files import find_checkpoint, load_file  # noqa: PLC0415 - rarely needed
 
@@ -96,7 +103,7 @@ class NowhereCheckpoints:
         asked = seen is not None and (index == seen.time_step or (index is None and step is None))
         if seen is not None and seen.name == name and asked:
             found, path = find_checkpoint(seen.folder, name, seen.time_step)
-            return found, load_file(path, trust=True)
+            return found, load_file(path, trust=trust, run=seen.run)
         wanted = f"{name!r}" if index is None else f"{name!r} at time-step {index}"
         there = "none was saved" if step is None else f"the last one is of time-step {step}"
         if isinstance(kept, str):

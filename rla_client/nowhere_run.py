@@ -85,7 +85,7 @@ class NowhereRuns(ItemHistory):
         if item is not None:  # no launcher that would let the ranks meet: what is there now
             self._see(item, *_newest(item))
 
-    def _look_on(self, which: str, at: int | None, name: str) -> tuple[int, Any]:
+    def _look_on(self, which: str, at: int | None, name: str, *, trust: bool) -> tuple[int, Any]:
         """`resume` of a process that stores nothing: the checkpoint is loaded, the run left as it is."""
         from rla_client.found_run import find_item, read_run  # noqa: PLC0415 - rarely needed
 
@@ -103,7 +103,7 @@ class NowhereRuns(ItemHistory):
         if not self.hyper_param:
             self._take_parameters(read_run(item).hyper_param)
         self._see(item, name, step)
-        return (0, None) if step is None else self.load_checkpoint(step, name)
+        return (0, None) if step is None else self.load_checkpoint(step, name, trust=trust)
 
     def _see(self, item: Item, name: str, step: int | None) -> None:
         from rla_client.nowhere_checkpoints import SeenCheckpoint  # noqa: PLC0415 - rarely needed
@@ -114,7 +114,13 @@ class NowhereRuns(ItemHistory):
         own = {key: value for key, value in state.items() if key not in {"random", "logger"}}
         self._restore_state(own, step, item)
         if step is not None and self._nowhere is not None:
-            self._nowhere.checkpoints.seen = SeenCheckpoint(folder, name, step)
+            self._nowhere.checkpoints.seen = SeenCheckpoint(folder, name, step, _identity(item))
+
+
+def _identity(item: Item) -> str:
+    from rla_client.found_run import read_run_file  # noqa: PLC0415 - rarely needed
+
+    return str(read_run_file(item).get("run_id") or "")
 
 
 def _newest(item: Item, name: str = "checkpoint") -> tuple[str, int | None]:

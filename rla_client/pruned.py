@@ -18,7 +18,9 @@ from pathlib import Path
 from rla_client.storage import TEMP_PREFIX, fsync_folder, write_atomic
 
 PRUNED_FOLDER = ".rla-pruned"
-FETCHED_MARK = ".rla-fetched"  # in the log folder of a run that was fetched to be gone on with
+# In the log folder of a run that was fetched to be gone on with; in a checkpoint folder, where files of it
+# came from the master or from a copied spool.
+FETCHED_MARK = ".rla-fetched"
 NOTE_ENDING = ".json"
 MAX_NAME_BYTES = 250  # of a file, so that its note's name is one too
 MAX_NOTE_BYTES = 16 << 10

@@ -232,7 +232,7 @@ def _send_figure(
     from rla_client.figure_pickle import NotPortableError, dump_figure  # noqa: PLC0415 - for figures only
 
     try:
-        data = dump_figure(figure, options, decoration)
+        data = dump_figure(figure, options, decoration, place.format)
     except NotPortableError as error:
         warn_once(f"figure: {error}", f"figure {place.name} is drawn by the training process: {error}")
         return False

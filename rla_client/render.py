@@ -12,26 +12,31 @@ Request (JSON)::
      "shape": [T, H, W, C], "dtype": "uint8", "fps": 30.0}       (the second line: not for figures)
 
 A figure blob is a pickle of {"figure", "options", "rc", "fonts", "decoration"}. It is loaded here and nowhere
-else in this system. Its classes must be of libraries that draw (`is_loadable`); the same rule
-in the client keeps other figures from coming here. This is a second fence, not a sandbox: the
-first is that the spool belongs to the same user. Raw arrays are C-ordered bytes from `offset`.
+else in this system. `FigureUnpickler` knows the classes that figures consist of (CLASSES) and how each of
+them is made; it looks up no other name, calls nothing else, and lets no attribute take the place of a
+method. The client applies the same rules while it pickles (figure_pickle.py), so that a figure that would be
+refused here is drawn by the program it belongs to. Behind that an audit hook forbids this process to start
+a program and to open a file for writing. Raw arrays are C-ordered bytes from `offset`.
 
 The file is self-contained (no import of rla_client), so that it runs in any interpreter.
 """
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import json
 import os
-import pickle
 import resource
 import subprocess
 import sys
-import types
 import warnings
 from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING or __package__:
+    from rla_client.figure_reader import FigureUnpickler, check_payload
+else:  # a script, run by an interpreter that may have no rla_client, or another one
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # taken out again before anything runs
+    from figure_reader import FigureUnpickler, check_payload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,62 +46,14 @@ MAX_CPU_S = 300
 MAX_FILE_BYTES = 4 << 30
 NICE = 10
 
+FORBIDDEN_EVENTS = (
+    "os.chmod", "os.chown", "os.exec", "os.fork", "os.link", "os.mkdir", "os.posix_spawn", "os.remove",
+    "os.rename", "os.rmdir", "os.spawn", "os.symlink", "os.system", "os.truncate", "pty.spawn", "shutil.",
+    "socket.", "subprocess.",
+)  # fmt: skip
+
 LEGEND_SIZE, LABEL_SIZE, TICK_SIZE, TITLE_SIZE = 15, 18, 14, 13  # points, as RLA's
 UPPER_LEFT = 2
-
-DRAWING_LIBRARIES = frozenset({
-    "cartopy", "collections", "contourpy", "copyreg", "cycler", "dateutil", "datetime", "decimal", "enum",
-    "fractions", "functools", "itertools", "kiwisolver", "matplotlib", "mpl_toolkits", "numpy", "pandas",
-    "PIL", "pytz", "seaborn", "zoneinfo",
-})  # fmt: skip
-SAFE_BUILTINS = frozenset({
-    "bool", "bytearray", "bytes", "complex", "dict", "float", "frozenset", "getattr", "int", "list", "object",
-    "range", "reversed", "set", "slice", "str", "tuple", "type", "zip",
-})  # fmt: skip
-# No artist is called so, but what reads and writes files in these libraries is.
-REFUSED_NAMES = ("eval", "exec", "fromfile", "genfromtxt", "load", "memmap", "open", "read", "run", "save")
-
-
-def is_loadable(module: str, name: str) -> bool:
-    """True when a figure's pickle may name `module.name`."""
-    if module == "builtins":
-        return name in SAFE_BUILTINS
-    if module == "_codecs":
-        return name == "encode"
-    if name.rpartition(".")[2].startswith(REFUSED_NAMES):
-        return False
-    return module.partition(".")[0] in DRAWING_LIBRARIES
-
-
-def _guarded_getattr(owner: object, name: str, *default: object) -> object:
-    """`getattr` as bound methods in pickles need it, without the ways into the interpreter."""
-    if name.startswith("__") and name.endswith("__"):
-        raise pickle.UnpicklingError(f"a figure may not reach for {name}")
-    return getattr(owner, name, *default)
-
-
-class FigureUnpickler(pickle.Unpickler):
-    """Loads what drawing libraries define, and nothing else."""
-
-    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - as in the base class
-        """Resolve a global of the pickle.
-
-        Raises:
-            pickle.UnpicklingError: it is none that a figure needs.
-        """
-        if not is_loadable(module, name):
-            raise pickle.UnpicklingError(f"a figure may not name {module}.{name}")
-        if (module, name) == ("builtins", "getattr"):
-            return _guarded_getattr
-        found = super().find_class(module, name)
-        home = getattr(found, "__module__", None)
-        if isinstance(found, types.ModuleType) or (isinstance(home, str) and not _home_is_fine(home)):
-            raise pickle.UnpicklingError(f"a figure may not name {module}.{name} (of {home})")
-        return found
-
-
-def _home_is_fine(home: str) -> bool:
-    return home.partition(".")[0] in DRAWING_LIBRARIES | {builtins.__name__, "_codecs", "_functools"}
 
 
 def main(arguments: list[str]) -> int:
@@ -104,6 +61,8 @@ def main(arguments: list[str]) -> int:
     out = _take_output()
     _limit()
     request = json.loads(arguments[0])
+    if request["task"] == "figure":
+        _forbid_programs()
     with open(0, "rb", closefd=False) as blob, open(out, "wb", closefd=False) as target:
         if request["task"] == "figure":
             render_figure(blob, target, request["format"])
@@ -135,8 +94,27 @@ def _limit() -> None:
             resource.setrlimit(what, (bound, bound))
 
 
+def _forbid_programs() -> None:
+    """From now on this process starts no program, connects nowhere and changes no file but its output."""
+    from matplotlib import font_manager  # noqa: F401, PLC0415 - its cache is made by a program, and written
+
+    sys.dont_write_bytecode = True
+    written = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
+        changes = event == "open" and arguments[2] & written and not isinstance(arguments[0], int)
+        if changes or event.startswith(FORBIDDEN_EVENTS):
+            raise PermissionError(f"a figure may not do {event} {arguments!r:.200}")
+
+    sys.addaudithook(refuse)
+
+
 def render_figure(blob: BinaryIO, target: BinaryIO, format_: str) -> None:
-    """Load a figure and draw it with the styles and fonts of the process that made it."""
+    """Load a figure and draw it with the styles and fonts of the process that made it.
+
+    Raises:
+        RefusedError: it is none that our client sends.
+    """
     import matplotlib as mpl  # noqa: PLC0415 - not for images and videos
 
     mpl.use("agg")
@@ -145,6 +123,7 @@ def render_figure(blob: BinaryIO, target: BinaryIO, format_: str) -> None:
 
     warnings.simplefilter("ignore")
     payload = FigureUnpickler(blob).load()
+    check_payload(payload, format_)
     known = {entry.fname for entry in font_manager.fontManager.ttflist}
     for path in payload["fonts"]:
         if path not in known and os.path.isfile(path):
@@ -152,6 +131,7 @@ def render_figure(blob: BinaryIO, target: BinaryIO, format_: str) -> None:
     for key, value in payload["rc"].items():
         with contextlib.suppress(KeyError, ValueError):  # another release of matplotlib
             mpl.rcParams[key] = value
+    mpl.rcParams["text.usetex"] = False  # the user's matplotlibrc may say otherwise
     figure = payload["figure"]
     FigureCanvasAgg(figure)
     if payload.get("decoration"):

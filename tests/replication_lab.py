@@ -229,7 +229,11 @@ def tree(root: Path, skip: tuple[str, ...] = ()) -> dict[str, str]:
         for name in names:
             path = os.path.join(folder, name)
             relative = os.fsdecode(os.path.relpath(path, os.fsencode(root)))
-            if relative.startswith(".rla-fleet") or any(part in relative for part in skip):
+            if (
+                relative.startswith(".rla-fleet")
+                or name == os.fsencode(".rla-fetched")
+                or any(part in relative for part in skip)
+            ):
                 continue
             try:
                 with open(path, "rb") as file:

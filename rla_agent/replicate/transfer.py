@@ -32,7 +32,9 @@ from rla_agent.replicate.target import (
     TransientError,
 )
 from rla_client.errors import ArgumentError, UnsafeNameError
-from rla_client.layout import DEFAULT_LOG_TYPES, RunIndex, check_relative, component_problem
+from rla_client.layout import CHECKPOINT, DEFAULT_LOG_TYPES, RunIndex, check_relative, component_problem
+from rla_client.pruned import FETCHED_MARK
+from rla_client.storage import write_atomic
 
 PARTIAL_PREFIX: Final = ".rla-tmp-pull-"
 MAX_LISTED: Final = 10_000_000  # files that one pull may see
@@ -226,6 +228,7 @@ def fetch(
             return True
         if found is not None and found[1] > state.mtime_s:
             raise NewerHereError(path)
+        _mark_fetched(root, text)
         partial = _partial_name(path, None if growing else state)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(partial, flags, 0o644, dir_fd=folder)
@@ -248,6 +251,13 @@ def fetch(
     finally:
         os.close(folder)
     return True
+
+
+def _mark_fetched(root: str, path: str) -> None:
+    """Say, before it is here, that a checkpoint came from the master: it is not unpickled as one's own."""
+    item = _item_of_file(path)
+    if path.startswith(f"{CHECKPOINT}/") and item is not None:
+        write_atomic(os.path.join(root, CHECKPOINT, item, FETCHED_MARK), b"{}")
 
 
 def _partial_name(path: bytes, state: RemoteStat | None) -> str:

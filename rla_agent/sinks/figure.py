@@ -16,6 +16,7 @@ replaces. Jobs for one name must be run in the order they were sent (`FigureJob.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import pwd
@@ -59,6 +60,11 @@ FORMATS = {
 TIMEOUT_S = {JOB_FIGURE: 120.0, JOB_IMAGE: 120.0, JOB_VIDEO: 900.0}
 MAX_FIGURE_BLOB_BYTES = 256 << 20  # an imshow of a 4k x 4k float array is half of it
 MAX_REASON_BYTES = 2000
+LIBRARIES = {JOB_FIGURE: "matplotlib", JOB_IMAGE: "PIL", JOB_VIDEO: "numpy"}
+NO_LIBRARY = (
+    "the {0} waits: the interpreter of its run is not used here, and that of rla-agent has no {1}; "
+    "install {1} beside rla-agent, then drain again"
+)
 PASSED_ON = (
     "LANG",
     "LC_ALL",
@@ -147,8 +153,9 @@ def run_figure(job: FigureJob, blobs: Path, final_dir: Path, python: str) -> Fig
         job: from `parse_figure`.
         blobs: the stream's blob folder.
         final_dir: the run's results folder; it exists, and is not made again when it is gone.
-        python: the interpreter of the run's opening frame; where it is gone, or somebody else can
-            exchange it, the agent's own is tried.
+        python: the interpreter of the run's opening frame; the agent's own is taken where that is gone,
+            where somebody else can exchange it, where it is empty (a spool of another machine), and
+            where the stream is another user's.
 
     Returns:
         The outcome; no error is raised for what a client, a figure or the disk did.
@@ -180,10 +187,13 @@ def _make(job: FigureJob, blobs: Path, folder: int, python: str) -> FigureResult
     path = "/".join(job.name)
     if not job.cover and exists_in(folder, job.name[-1]):
         return FigureResult(Outcome.KEPT, path)
+    own = _interpreter(python, blobs)
+    if own is None and importlib.util.find_spec(LIBRARIES[job.kind]) is None:
+        return FigureResult(Outcome.LATER, path, reason=NO_LIBRARY.format(job.kind, LIBRARIES[job.kind]))
+    program = own or _agents_interpreter()
     source, offset = _open_source(job, blobs)
     temp = f"{TEMP_PREFIX}{os.urandom(8).hex()}"
     try:
-        program = _interpreter(python)
         out = os.open(temp, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)
         try:
             reason = _render(program, _request(job, offset), (source, out), TIMEOUT_S[job.kind])
@@ -223,14 +233,18 @@ def _request(job: FigureJob, offset: int) -> str:
     return json.dumps(request)
 
 
-def _interpreter(python: str) -> str:
-    """The run's interpreter, else the agent's own; none that somebody else could have exchanged.
+def _interpreter(python: str, blobs: Path) -> str | None:
+    """The run's own interpreter, where its stream is this user's and nobody else can exchange it."""
+    usable = os.path.isabs(python) and os.lstat(blobs).st_uid == os.geteuid()
+    return python if usable and program_problem(python) is None else None
+
+
+def _agents_interpreter() -> str:
+    """The agent's own.
 
     Raises:
-        RemoteProtocolError: neither may be started.
+        RemoteProtocolError: somebody else could have exchanged it.
     """
-    if program_problem(python) is None:
-        return python
     problem = program_problem(sys.executable)
     if problem is not None:
         raise RemoteProtocolError(f"the interpreter is not started: {problem}")

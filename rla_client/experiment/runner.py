@@ -346,21 +346,25 @@ class LocalRunner:
         note = {"rows": rows, "env_steps": self._stats.total_env_steps}
         self._snapshotter.save_itr_params(epoch, params, note)
 
-    def restore(self, from_dir: str | os.PathLike[str], from_epoch: int | str = "last") -> TrainArgs:
+    def restore(
+        self, from_dir: str | os.PathLike[str], from_epoch: int | str = "last", *, trust: bool = False
+    ) -> TrainArgs:
         """Load a snapshot. In the folder it came from, the outputs are cut to its rows.
 
         Args:
             from_dir: folder of the snapshots.
             from_epoch: number, `last` or `first`.
+            trust: load it also where it is not your own; a snapshot runs code that its file names.
 
         Returns:
             What the interrupted `train` was called with, and where it goes on (`start_epoch`).
 
         Raises:
             FileNotFoundError, NotAFileError: no such snapshot.
+            UntrustedCheckpointError: it is not your own, and `trust` is False.
             SnapshotError: it cannot be loaded, or is no snapshot of a runner of this release.
         """
-        saved = self._snapshotter.load(from_dir, from_epoch)
+        saved = self._snapshotter.load(from_dir, from_epoch, trust=trust)
         if not isinstance(saved, dict) or saved.get("format_version") != FORMAT_VERSION:
             message = f"the snapshot in {from_dir} was not made by this release's runner"
             raise SnapshotError(message)

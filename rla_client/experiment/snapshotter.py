@@ -28,11 +28,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.errors import ArgumentError, NotAFileError, SnapshotError
+from rla_client.errors import ArgumentError, NotAFileError, SnapshotError, UntrustedCheckpointError
 from rla_client.experiment.context import LAST_FILE, check_mode, snapshot_names
 from rla_client.experiment.outputs import current_outputs
 from rla_client.experiment.snapshot_codec import CopyTarget, Pieces, decode, encode
 from rla_client.experiment.snapshot_saver import Save
+from rla_client.own_files import file_problem
 from rla_client.snapshot_job import encode_footer, saved_order
 from rla_client.storage import atomic_file
 
@@ -158,15 +159,24 @@ class Snapshotter:
         with self._orders.all_tasks_done:
             return self._orders.all_tasks_done.wait_for(lambda: not self._orders.unfinished_tasks, timeout_s)
 
-    def load(self, load_dir: str | os.PathLike[str] | None = None, itr: int | str = "last") -> Any:  # noqa: ANN401
-        """Unpickle a snapshot of this user's own.
+    def load(
+        self,
+        load_dir: str | os.PathLike[str] | None = None,
+        itr: int | str = "last",
+        *,
+        trust: bool = False,
+    ) -> Any:  # noqa: ANN401
+        """Unpickle a snapshot of this user's own, which runs code that the file names.
 
         Args:
             load_dir: folder of the snapshots; default: this one's.
             itr: number of the epoch (int or digits), `last` or `first`.
+            trust: load it also where it came from another machine, belongs to another user, or lies where
+                others may write.
 
         Raises:
             ArgumentError: `itr` is none of these.
+            UntrustedCheckpointError: it is not this user's own, and `trust` is False.
             FileNotFoundError: no such folder or snapshot.
             NotAFileError: the snapshot's name is taken by something that is no file.
             SnapshotError: the file cannot be unpickled here.
@@ -174,6 +184,13 @@ class Snapshotter:
         data = None if self.wait() else self._late(load_dir, itr)
         if data is None:
             path = find_snapshot(self._folder if load_dir is None else load_dir, itr)
+            problem = None if trust else file_problem(path)
+            if problem is not None:
+                message = (
+                    f"{path} is not loaded: {problem}. A snapshot runs code that the file names: pass "
+                    "trust=True if you trust whoever wrote it"
+                )
+                raise UntrustedCheckpointError(message)
             data = path.read_bytes()
         try:
             return decode(data)

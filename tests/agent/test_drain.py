@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from evil_figures import EVIL
 
 from rla_agent.drain import DRAIN_HOLDER, RootMap
 from rla_agent.drain_command import parse_roots
@@ -199,3 +200,53 @@ def test_roots_map_by_the_longest_prefix(tmp_path: Path) -> None:
 def test_no_spool_there(tmp_path: Path) -> None:
     done = drain("--spool", str(tmp_path / "missing"))
     assert (done.returncode, "not a folder with a spool" in done.stderr) == (1, True)
+
+
+FIGURES = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from evil_figures import EVIL, blob, drawn
+from rla_client import exp_manager, logger
+root, marker = sys.argv[1:3]
+sys.executable = marker + "-python"
+exp_manager.configure("table", rla_config={"LOG_USED": ["csv"]}, data_root=root, code_root=root)
+exp_manager.log_files_gen()
+outbox = exp_manager.run.outbox
+for number, make in enumerate([*list(EVIL.values())[:: int(sys.argv[4])], lambda _: blob(drawn())]):
+    name = f"figure-{number}"
+    (outbox.blobs_folder / name).write_bytes(make(Path(marker)))
+    outbox.job("figure", dict(name=f"{number}.png", format="png", cover=False, blob=name))
+logger.record_tabular("number", len(EVIL))
+logger.dump_tabular()
+print(exp_manager.results_dir, flush=True)
+"""
+
+
+@pytest.mark.parametrize("interpreter", ["named", "gone"])
+def test_the_figures_of_a_copied_spool_run_nothing(places: Places, tmp_path: Path, interpreter: str) -> None:
+    """Neither what their pickles name, nor the interpreter that the copy names; good ones are drawn."""
+    places.stopped_marker.touch()
+    root, marker = tmp_path / "data", tmp_path / "marker"
+    root.mkdir()
+    if interpreter == "named":
+        spy = Path(f"{marker}-python")
+        spy.write_text(f"#!/bin/sh\ntouch {marker}\n")
+        spy.chmod(0o755)
+    every = 3 if interpreter == "named" else 20  # each costs a process; all are read in test_figure_reader.py
+    arguments = [str(root), str(marker), str(Path(__file__).parents[1]), str(every)]
+    made = subprocess.run(
+        [sys.executable, "-c", FIGURES, *arguments], capture_output=True, text=True, check=True
+    )
+    results = Path(made.stdout.splitlines()[-1])
+    copy = tmp_path / "copy"
+    shutil.copytree(places.spool, copy)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "rla_agent", "drain", "--spool", str(copy)],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not marker.exists()
+    assert [path.name for path in results.iterdir()] == [f"{len(range(0, len(EVIL), every))}.png"]

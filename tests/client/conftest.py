@@ -142,7 +142,7 @@ def saver(
     from rla_client.checkpoint import CheckpointSaver
 
     monkeypatch.setattr(arena, "SMALL_ARENA_BYTES", 0)
-    made = CheckpointSaver(outbox, folder, max_to_keep=2)
+    made = CheckpointSaver(outbox, folder, max_to_keep=2, run="own")
     assert made._pool is not None
     assert made._pool.wait_prepared(30)
     yield made

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import datetime as dt
+import os
+import random
+from collections import OrderedDict
+from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from rla_client.pruned import FETCHED_MARK
 
 torch = pytest.importorskip("torch")
 
@@ -198,6 +207,67 @@ def test_other_objects_and_arrays_come_back(saver: CheckpointSaver, places: Plac
     assert isinstance(saver.load("object")[1]["model"], torch.nn.Sequential)
     with pytest.raises(UntrustedCheckpointError, match="trust=True"):
         load_file(folder / "object_1.pt")
+    with pytest.raises(UntrustedCheckpointError, match=r"object_1.*Sequential.*not written by this run"):
+        load_file(folder / "object_1.pt", run="another")
+    assert isinstance(load_file(folder / "object_1.pt", run="own")["model"], torch.nn.Sequential)
+    assert isinstance(load_file(folder / "object_1.pt", trust=True)["model"], torch.nn.Sequential)
+
+
+def _others_may_write(path: Path) -> None:
+    path.chmod(0o666)
+
+
+def _folder_is_open(path: Path) -> None:
+    path.parent.chmod(0o777)
+
+
+def _is_marked(path: Path) -> None:
+    (path.parent / FETCHED_MARK).touch()
+
+
+def _is_anothers(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    os.chown(path, 12345, -1)
+
+
+@pytest.mark.parametrize("spoil", [_others_may_write, _folder_is_open, _is_marked, _is_anothers])
+def test_what_others_could_have_written_is_not_the_runs_own(
+    saver: CheckpointSaver, places: Places, folder: Path, spoil: Callable[[Path], None]
+) -> None:
+    with lock_held(places):
+        saver.save({"model": torch.nn.Linear(2, 2)}, "object", 1)
+        saver.save({"w": torch.ones(3)}, "plain", 1)
+        work(places, folder)
+    assert isinstance(saver.load("object")[1]["model"], torch.nn.Linear)
+    for name in ("object", "plain"):
+        spoil(folder / f"{name}_1.pt")
+    with pytest.raises(UntrustedCheckpointError, match=r"Linear.*trust=True"):
+        saver.load("object")
+    assert isinstance(saver.load("object", trust=True)[1]["model"], torch.nn.Linear)
+    assert torch.equal(saver.load("plain")[1]["w"], torch.ones(3)), "tensors need no trust"
+
+
+def test_plain_data_of_any_kind_needs_no_trust(tmp_path: Path) -> None:
+    content = {
+        "random": random.getstate(),
+        "numpy": np.random.get_state(),  # noqa: NPY002 - as users have it
+        "generator": np.random.default_rng(1).bit_generator.state,
+        "torch": torch.get_rng_state(),
+        "scalars": [np.float64(1.5), np.int32(3), np.bool_(1), 1 + 2j, Decimal("1.5")],
+        "arrays": [np.ones(3, ">f4"), np.array(["a"]), np.zeros(2, "M8[ns]")],
+        "sets": [{1, 2}, frozenset([3]), range(3), slice(1, 2), b"bytes", bytearray(b"x")],
+        "ordered": OrderedDict(a=1),
+        "kinds": [torch.float16, torch.device("cpu"), torch.Size([2, 3])],
+        "arguments": argparse.Namespace(lr=0.1, path=Path("x"), layers=(1, 2)),
+        "when": [dt.datetime(2026, 1, 2, tzinfo=dt.timezone.utc), dt.timedelta(1)],
+    }
+    torch.save(content, tmp_path / "x_1.pt")
+    loaded = load_file(tmp_path / "x_1.pt")
+    assert loaded["arguments"] == content["arguments"]
+    assert loaded["scalars"] == content["scalars"]
+    assert loaded["when"] == content["when"]
+    random.setstate(loaded["random"])
 
 
 def test_both_spellings_are_found_newest_by_number(saver: CheckpointSaver, folder: Path) -> None:

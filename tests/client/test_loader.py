@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from rla_client.errors import ArgumentError
+from rla_client.errors import ArgumentError, UntrustedCheckpointError
 from rla_client.found_run import RunNotFoundError, find_item, log_file_finder
 from rla_client.item import create_item, parameter_file, write_parameters
 from rla_client.loader import ExperimentLoader, _in_order, _last_clock, _loader_of, _overwrite, exp_loader
@@ -115,3 +116,37 @@ def test_the_marker_of_a_secret_never_takes_the_place_of_the_current_value(
     assert "token" not in merged
     assert "not kept, for they are secret: token" in capsys.readouterr().out
     assert exp_manager.hyper_param is own
+
+
+class Evil:
+    """Pickles as a call that leaves a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_checkpoint_of_another_run_runs_nothing_unless_it_is_trusted(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    marker = tmp_path / "marker"
+    item = tmp_path / f"checkpoint/t/{DATE}_noip_&"
+    item.mkdir(parents=True)
+    torch.save({"w": torch.ones(2)}, item / "checkpoint-1.pt")
+    torch.save({"w": Evil(marker)}, item / "checkpoint-2.pt")
+    loader = ExperimentLoader()
+    loader.config("t", DATE, tmp_path)
+    assert torch.equal(loader.load_from_record_date(ckp_index=1)[1]["w"], torch.ones(2))
+    with pytest.raises(UntrustedCheckpointError, match=r"checkpoint-2.pt.*posix.mkdir.*trust=True"):
+        loader.load_from_record_date()
+    with pytest.raises(UntrustedCheckpointError):
+        loader.load().load_checkpoint()
+    assert not marker.exists()
+    loader.load_from_record_date(trust=True)
+    marker.rmdir()
+    loader.load().load_checkpoint(2, trust=True)
+    marker.rmdir()
+    loader.config("t", DATE, tmp_path, trust=True)
+    loader.load_from_record_date()
+    assert marker.exists()

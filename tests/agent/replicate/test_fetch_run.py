@@ -57,6 +57,7 @@ def test_the_newest_and_of_it_what_is_needed(master: Path, tmp_path: Path) -> No
         f"log/{TABLE}/{NEWER}/progress.csv",
         f"log/{TABLE}/{NEWER}/{FETCHED_MARK}",
         f"checkpoint/{TABLE}/{NEWER}/checkpoint_20.pt",
+        f"checkpoint/{TABLE}/{NEWER}/{FETCHED_MARK}",
         f"checkpoint/{TABLE}/{NEWER}/.resume/checkpoint_20.state",
     }
     assert ask(master, root, known=NEWER) == {"index": None}

@@ -8,9 +8,10 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from rla_client.errors import ArgumentError, NotAFileError, SnapshotError
+from rla_client.errors import ArgumentError, NotAFileError, SnapshotError, UntrustedCheckpointError
 from rla_client.experiment.snapshot_codec import decode, encode
 from rla_client.experiment.snapshotter import Snapshotter
+from rla_client.pruned import FETCHED_MARK
 from rla_client.snapshot_job import read_footer
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
@@ -172,3 +173,40 @@ def test_last_of_a_copied_folder_goes_by_what_the_files_say(tmp_path: Path) -> N
     assert shots.load()["itr"] == "garage's own"
     os.utime(numbered, (0, 0))
     assert shots.load()["itr"] == 7
+
+
+@pytest.mark.parametrize("spoil", ["file", "folder", "above", "mark", "owner"])
+def test_a_snapshot_that_others_could_have_written_is_loaded_on_the_users_word(
+    tmp_path: Path, spoil: str
+) -> None:
+    folder = tmp_path / "above" / "shots"
+    shots = Snapshotter(folder, "all", 1)
+    shots.save_itr_params(0, {"itr": 0})
+    assert shots.load()["itr"] == 0
+    if spoil == "file":
+        (folder / "itr_0.pkl").chmod(0o646)
+    elif spoil == "folder":
+        folder.chmod(0o757)
+    elif spoil == "above":
+        folder.parent.chmod(0o757)
+    elif spoil == "mark":
+        (folder / FETCHED_MARK).touch()
+    elif os.geteuid() == 0:
+        os.chown(folder / "itr_0.pkl", 12345, -1)
+    else:
+        pytest.skip("only root can give files away")
+    for load in (shots.load, Snapshotter(tmp_path / "other").load):
+        with pytest.raises(UntrustedCheckpointError, match=r"itr_0.pkl is not loaded.*trust=True"):
+            load(folder, 0)
+    assert Snapshotter(tmp_path / "other").load(folder, 0, trust=True)["itr"] == 0
+
+
+def test_a_link_to_what_others_may_write_is_not_ones_own(tmp_path: Path) -> None:
+    shots = Snapshotter(tmp_path / "shots", "all", 1)
+    shots.save_itr_params(0, {"itr": 0})
+    assert shots.wait(60)
+    (tmp_path / "link").symlink_to(tmp_path / "shots")
+    assert shots.load(tmp_path / "link", 0)["itr"] == 0
+    (tmp_path / "shots").chmod(0o757)
+    with pytest.raises(UntrustedCheckpointError):
+        shots.load(tmp_path / "link", 0)
