@@ -19,7 +19,7 @@ import pytest
 from crash.conftest import BareAgent
 from crash.hostile import FOLDERS, MARK, Sandbox, frames_with, hostile_names, opening, some, write_frames
 from crash.lone import LoneStream, Side
-from replication_lab import Node, Sshd, missing_sshd, tree
+from replication_lab import Node, Sshd, tree
 from waiting import wait_until
 
 from rla_agent.item_files import keep_new_files
@@ -296,8 +296,6 @@ def test_a_folder_that_is_swapped_for_a_link(
 
 @pytest.fixture
 def pair(sandbox: Sandbox, tmp_path: Path) -> Iterator[tuple[Node, Sshd]]:
-    if missing_sshd:
-        pytest.skip(missing_sshd)
     server = Sshd(tmp_path / "sshd").start()
     node = Node(tmp_path / "node", server.remote())
     register(node.state, node.root, node.config)

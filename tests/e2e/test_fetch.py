@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from replication_lab import Sshd, missing_sshd
+from replication_lab import Sshd
 
 from rla_client.pruned import pruned_files
 
@@ -99,8 +99,6 @@ class Lab:
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[Sshd]:
-    if missing_sshd:
-        pytest.skip(missing_sshd)
     server = Sshd(tmp_path / "sshd").start()
     yield server
     server.stop()

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from replication_lab import Sshd, missing_sshd
+from replication_lab import Sshd
 
 from rla_client import database
 from rla_client.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
@@ -115,8 +115,6 @@ class Machine:
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[Sshd]:
-    if missing_sshd:
-        pytest.skip(missing_sshd)
     server = Sshd(tmp_path / "sshd").start()
     yield server
     server.stop()

@@ -16,13 +16,12 @@ from typing import Any
 import psutil
 import pytest
 from replicated_project import SYNC_S, Project
-from replication_lab import Sshd, missing_sshd, tree
+from replication_lab import Sshd, tree
 
 from rla_client.places import Places
 
 NOT_RUNNING = 3  # exit code of `rla-agent status`
 
-pytestmark = pytest.mark.skipif(bool(missing_sshd), reason=missing_sshd or "sshd is there")
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("unshare") is None or shutil.which("openssl") is None,
     reason="gives sshd a shadow file of its own in a mount namespace",

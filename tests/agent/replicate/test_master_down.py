@@ -8,13 +8,12 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
-from replication_lab import ITEM, Node, Sshd, missing_sshd, random_bytes, same_trees
+from replication_lab import ITEM, Node, Sshd, random_bytes, same_trees
 
 from rla_agent.replicate import register
 from rla_agent.replicate.plan import FIRST_BACKOFF_S, MAX_BACKOFF_S
 from rla_agent.replicate.worker import Worker
 
-pytestmark = pytest.mark.skipif(bool(missing_sshd), reason=missing_sshd or "sshd is there")
 FILES_PER_ITEM = 100
 
 
