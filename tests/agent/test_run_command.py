@@ -34,7 +34,7 @@ for number in range(rows):
 print("trained", flush=True)
 print("to stderr", file=sys.stderr, flush=True)
 if end == "wait":
-    time.sleep(60)
+    time.sleep(3600)
 if end == "kill":
     os.kill(os.getpid(), 9)
 sys.exit(int(end))

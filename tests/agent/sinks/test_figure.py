@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -188,13 +187,11 @@ def test_the_agent_itself_loads_no_pickle(tmp_path: Path) -> None:
 
 def test_a_figure_that_never_ends_is_given_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(figure_sink.TIMEOUT_S, "figure", 1.5)
-    started = time.monotonic()
 
     result = run("figure", FIGURE, figure_blob(Evil(collections.deque, itertools.count(), 0)))
 
     assert result.outcome is Outcome.FAILED
     assert "not done after" in result.reason
-    assert time.monotonic() - started < 60
 
 
 def test_a_figure_that_eats_memory_is_given_up(run: Run) -> None:
