@@ -178,7 +178,7 @@ def test_a_trainer_killed_right_after_save_returned(
     for step in steps:
         assert_is(load_file(folder / f"checkpoint_{step}.pt"), step)
     swept(places, [])
-    wait_until(lambda: arenas_of(places) == [], 5)
+    wait_until(lambda: arenas_of(places) == [])
 
 
 def test_a_forked_child_does_not_keep_a_dead_trainers_arena(
@@ -199,7 +199,7 @@ def test_a_forked_child_does_not_keep_a_dead_trainers_arena(
         assert swept(places, []) == []
         trainer.kill()
         trainer.wait()
-        wait_until(lambda: swept(places, []) != [], 5)
+        wait_until(lambda: swept(places, []) != [])
     finally:
         os.kill(child, signal.SIGKILL)
         trainer.stdout.close()

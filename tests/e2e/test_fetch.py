@@ -142,7 +142,7 @@ def test_loading_brings_it_back_whole_and_as_it_was(lab: Lab, wait_until: Callab
         assert exp_manager.get_custom_data('lr') == 10
         """
     )
-    wait_until(lambda: not pruned_files(lab.checkpoints), 5)
+    wait_until(lambda: not pruned_files(lab.checkpoints))
     shown = lab.agent.command("transfer", "fetch", str(lab.checkpoints))
     assert "fetched 0 file(s)" in shown.stdout
 

@@ -166,7 +166,7 @@ def test_begun_here_killed_and_finished_there(
         _is_one_run(root, child, reference)
     again = second.train(40)  # it has finished: a new run begins
     assert again.returncode == 0
-    wait_until(lambda: len(second.items()) == 3, 5)
+    wait_until(lambda: len(second.items()) == 3)
     assert not json.loads((second.items()[-1] / "run.json").read_text())["parent"]
 
 
@@ -224,7 +224,7 @@ def test_without_a_master(
     begun = node.train(10)
     assert begun.returncode == 0, begun.stderr
     assert "A new run begins" in begun.stdout + begun.stderr
-    wait_until(lambda: len(node.items()) == 1, 5)
+    wait_until(lambda: len(node.items()) == 1)
 
 
 def test_a_run_that_lives_elsewhere_is_not_begun_again(
