@@ -37,7 +37,7 @@ class Proxy:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._started = threading.Event()
         self._thread.start()
-        self._started.wait(5)
+        assert self._started.wait(60)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -22,7 +22,7 @@ class FtpServer:
         self._thread.start()
 
     def connect(self) -> ftplib.FTP:
-        link = ftplib.FTP(timeout=10, encoding="utf-8")
+        link = ftplib.FTP(timeout=60, encoding="utf-8")
         link.connect("127.0.0.1", self.port)
         link.login("user", "secret")
         return link

@@ -13,7 +13,7 @@ import yaml
 from replication_lab import Sshd, tree
 from waiting import TIME_FACTOR
 
-SYNC_S = 60.0  # that a training waits for the master, when it is told to
+SYNC_S = 3600.0  # that a training waits for the master, when it is told to; what waits in vain hangs
 STORES = ("code/.objects/", ".rla")  # of this machine alone
 TRAINING = f"""
 import sys

@@ -18,17 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ports import free_port
 from waiting import wait_until
 
 SSHD = "/usr/sbin/sshd"
 ITEM = "task/2026/11/21/09-30-01-000001_10.0.0.5_&lr=0.001"
 HOST = "node-a"
-missing_sshd = (
-    "" if os.access(SSHD, os.X_OK) and shutil.which("ssh-keygen") else "OpenSSH's sshd is not installed"
-)
-
-
 NO_EXTENSIONS = "internal-sftp -P posix-rename,statvfs,fstatvfs,hardlink,fsync,lsetstat,limits,copy-data"
 
 
@@ -36,7 +32,8 @@ class Sshd:
     """An OpenSSH server on loopback with its own keys and configuration.
 
     `sftp`: the SFTP server's command; `NO_EXTENSIONS`: as on a small NAS. `password`: root's, in a
-    mount namespace where the server sees a shadow file of its own (needs root).
+    mount namespace where the server sees a shadow file of its own (needs root). A test that makes one
+    is skipped where OpenSSH's server is not installed.
     """
 
     def __init__(
@@ -47,6 +44,8 @@ class Sshd:
         sftp: str = "internal-sftp",
         password: str = "",
     ) -> None:
+        if not os.access(SSHD, os.X_OK) or shutil.which("ssh-keygen") is None:
+            pytest.skip("OpenSSH's sshd is not installed")
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.address = address

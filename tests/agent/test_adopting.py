@@ -44,7 +44,7 @@ def volume(places: Places) -> Iterator[Kept]:
     made.start()
     yield made
     made.put(Stop(0.0))
-    made.join(20)
+    made.join(60)
     assert not made.is_alive()
     assert not made.failed.is_set()
 
@@ -152,6 +152,6 @@ def test_a_volume_lives_as_long_as_its_jobs(places: Places, wait_until: Callable
     assert volume.is_alive()
     release.set()
     stop_volumes([volume], 0.0, 0.0)
-    volume.join(20)
+    volume.join(60)
     assert not volume.is_alive()
     assert job.done()

@@ -16,6 +16,8 @@ from rla_agent.config_reader import ConfigReader, agent_settings
 from rla_client.config import AgentConfig
 from rla_client.errors import ConfigError
 
+UNTIL_READ_S = 3600.0  # returns as soon as a file is read; who waits for one that hangs, hangs with it
+
 
 def config_in(folder: Path, text: str = "SEND_LOG_FILE: true\n") -> Path:
     folder.mkdir(exist_ok=True)
@@ -40,19 +42,19 @@ def reader(wait_until: Callable[..., Any]) -> Iterator[ConfigReader]:
 def test_a_file_its_change_and_its_end(reader: ConfigReader, tmp_path: Path) -> None:
     path = config_in(tmp_path / "p")
     (tmp_path / "link").symlink_to(path)
-    found = reader.reading(str(tmp_path / "link"))
+    found = reader.reading(str(tmp_path / "link"), UNTIL_READ_S)
     assert found is not None
     assert found.config is not None
     assert found.config.send_log_file
     assert found.real == str(path)
-    assert reader.reading(str(tmp_path / "link")) is found, "not read again"
+    assert reader.reading(str(tmp_path / "link"), UNTIL_READ_S) is found, "not read again"
     path.write_text("SEND_LOG_FILE: 7\nTYPO: 1\n")
-    broken = reader.reading(str(path))
+    broken = reader.reading(str(path), UNTIL_READ_S)
     assert broken is not None
     assert broken.config is None
     assert any("TYPO" in fault for fault in broken.faults)
     path.unlink()
-    gone = reader.reading(str(path))
+    gone = reader.reading(str(path), UNTIL_READ_S)
     assert gone is not None
     assert (gone.changed, gone.config) == (-1, None)
     assert reader.problems() == []
@@ -63,7 +65,7 @@ def test_more_files_than_are_kept(
 ) -> None:
     monkeypatch.setattr(config_reader, "MOST_KEPT", 2)
     paths = [str(config_in(tmp_path / str(number))) for number in range(3)]
-    reader.look(paths)
+    reader.look(paths, UNTIL_READ_S)
     assert [reader.known(path) is not None for path in paths] == [False, True, True]
 
 
@@ -84,7 +86,7 @@ def test_what_nobody_expected_is_told_once_and_holds_up_no_other(
     monkeypatch.setattr(config_reader, "_read", counted)
     assert reader.reading("/no\0file") is None
     wait_until(lambda: reader.retry() or tries.count("/no\0file") >= 3, what="further tries")
-    assert reader.reading(str(config_in(tmp_path / "p"))) is not None
+    assert reader.reading(str(config_in(tmp_path / "p")), UNTIL_READ_S) is not None
     assert caplog.text.count("cannot read") == 1
 
 
@@ -101,10 +103,9 @@ def test_one_that_hangs_costs_one_short_wait_and_is_read_when_it_is_back(
         began = time.monotonic()
         assert reader.reading(str(far)) is None
         assert time.monotonic() - began >= config_reader.WAIT_S
-        assert reader.reading(str(near)) is not None, "by another reader"
-        for _ in range(100):
-            assert reader.reading(str(far)) is None, "not waited for again"
-        assert time.monotonic() - began < 20 * config_reader.WAIT_S
+        assert reader.reading(str(near), UNTIL_READ_S) is not None, "by another reader"
+        reader._asked[str(far)].since -= UNTIL_READ_S
+        assert reader.reading(str(far), UNTIL_READ_S) is None, "not waited for again"
         (problem,) = reader.problems()
         assert str(far) in problem["what"]
         assert "does not answer" in problem["what"]
@@ -119,10 +120,11 @@ def test_what_was_read_before_stays(
 ) -> None:
     monkeypatch.setattr(config_reader, "RETRY_S", 0.05)
     path = config_in(tmp_path / "far")
-    found = reader.reading(str(path))
+    found = reader.reading(str(path), UNTIL_READ_S)
+    assert found is not None
     with hung(path.parent):
         assert reader.reading(str(path)) is found
-        (problem,) = reader.problems()
+        (problem,) = wait_until(reader.problems)
         assert "as it said before" in problem["what"]
     wait_until(lambda: reader.retry() or not reader.problems(), what="an answer")
 
@@ -134,15 +136,16 @@ def test_more_mounts_that_hang_than_readers(
 ) -> None:
     """The number of threads is bounded, and nobody waits once all of them hang."""
     monkeypatch.setattr(config_reader, "RETRY_S", 0.05)
-    paths = [config_in(tmp_path / str(number)) for number in range(config_reader.MOST_READERS + 2)]
+    most = config_reader.MOST_READERS
+    paths = [config_in(tmp_path / str(number)) for number in range(most + 2)]
     servers = [HungFolder(path.parent) for path in paths[:-1]]
     try:
         for server, path in zip(servers, paths[:-1], strict=True):
             server.hang()
             assert reader.reading(str(path)) is None
-        wait_until(lambda: reader.retry() or readers() == config_reader.MOST_READERS, what="all of them hang")
-        assert reader.reading(str(paths[-1])) is None, "nobody is left to read it"
-        assert readers() == config_reader.MOST_READERS
+        wait_until(lambda: reader.retry() or reader._stuck(time.monotonic()) == most, what="all of them hang")
+        assert reader.reading(str(paths[-1]), UNTIL_READ_S) is None, "nobody is left to read it"
+        assert readers() == most
     finally:
         for server in servers:
             server.come_back()
@@ -154,11 +157,12 @@ def test_an_agent_starts_whose_own_configuration_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., Any]
 ) -> None:
     """With the defaults."""
+    monkeypatch.setattr(config_reader, "START_WAIT_S", UNTIL_READ_S)
     path = config_in(tmp_path / "own", "AGENT: {commit_interval_s: 0.1}\n")
     assert agent_settings(path).commit_interval_s == 0.1
     assert agent_settings(None) == AgentConfig()
-    monkeypatch.setattr(config_reader, "START_WAIT_S", 0.1)
-    with hung(path.parent):
+    with hung(path.parent), monkeypatch.context() as patch:
+        patch.setattr(config_reader, "START_WAIT_S", 0.1)
         assert agent_settings(path) == AgentConfig()
     wait_until(lambda: readers() == 0, what="the end of the reader")
     path.write_text("TYPO: 1\n")

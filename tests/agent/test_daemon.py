@@ -78,7 +78,7 @@ def test_an_agent_that_stops_keeps_the_lock_while_it_writes_and_takes_its_jobs_w
         wait_until(begun.exists, what="the job")
         first.send_signal(signal.SIGTERM)
         wait_until(lambda: not agent_alive(places), what="the end of the lock")
-        wait_until(lambda: not first.alive, 5, what="the end of the process")
+        wait_until(lambda: not first.alive, what="the end of the process")
         assert len(begun.read_text()) == 1
         second = new_agent().start()
         wait_until(lambda: len(begun.read_text()) == 2, what="the job's second begin")

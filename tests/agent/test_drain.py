@@ -141,7 +141,7 @@ def test_a_copy_on_another_machine(spooled: Path, places: Places, tmp_path: Path
 def test_a_copy_that_was_half_taken_in(agent: Any, tmp_path: Path, wait_until: Callable[..., Any]) -> None:
     """The agent had written rows, machine and agent.db are gone: base files keep it exactly once."""
     process, log = train(tmp_path / "data", wait=True)
-    wait_until(lambda: (log / "progress.csv").exists() and len(stored(log)) == ROWS, 10)
+    wait_until(lambda: (log / "progress.csv").exists() and len(stored(log)) == ROWS)
     agent.kill()
     process.send_signal(signal.SIGKILL)
     process.communicate()

@@ -86,8 +86,14 @@ def test_beside_a_serving_agent(gone: Path, new_agent: Any, wait_until: Callable
     assert "rla-agent forget" in problem["mend"]
     assert cli("forget", "--all", "--yes").returncode == 0
     wait_until(lambda: not waiting(), what="the agent has dropped it")
-    (run,) = [run for run in agent.status()["runs"] if run["root"] == str(gone)]
-    assert (run["live"], run["state"]) == (False, "removed")
+
+    def states() -> list[tuple[bool, str]]:
+        runs = [run for run in agent.status()["runs"] if run["root"] == str(gone)]
+        return [(run["live"], run["state"]) for run in runs]
+
+    wait_until(
+        lambda: states() == [(False, "removed")], what=lambda: f"a run that is removed, not {states()}"
+    )
     agent.restart()
     assert agent.status()["problems"] == []
     agent.stop()

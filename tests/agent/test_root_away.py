@@ -91,7 +91,7 @@ def test_a_root_that_was_moved_away_and_back_has_each_row_once(
     root = tmp_path / "db"
     outbox = open_run(root, log)
     put(outbox, *range(5))
-    assert outbox.flush(20)
+    assert outbox.flush(60)
     os.rename(root, tmp_path / "away")
     put(outbox, *range(5, 10))
     wait_until(
@@ -123,7 +123,7 @@ def test_a_root_that_was_deleted_is_not_waited_for(
 ) -> None:
     outbox = open_run(tmp_path / "db", log)
     put(outbox, *range(5))
-    assert outbox.flush(20)
+    assert outbox.flush(60)
     delete(tmp_path / "db")
     put(outbox, 5)
     wait_until(lambda: states(agent) == ["removed"], what="a removed run")
@@ -141,7 +141,7 @@ def test_a_run_that_ends_while_its_root_is_away_has_its_end_in_run_json(
     root = tmp_path / "db"
     outbox = open_run(root)
     put(outbox, *range(5))
-    assert outbox.flush(20)
+    assert outbox.flush(60)
     wait_until((root / LOG / "run.json").exists, what="run.json")
     if deleted:
         delete(root)
@@ -166,7 +166,7 @@ def test_an_item_that_is_half_deleted_is_not_made_again(
     root = tmp_path / "db"
     outbox = open_run(root)
     put(outbox, *range(5))
-    assert outbox.flush(20)
+    assert outbox.flush(60)
     os.unlink(root / LOG / "progress.csv")
     put(outbox, 5)
     wait_until(
@@ -331,13 +331,13 @@ config = {'LOG_USED': ['csv'], 'BACKUP_CONFIG': {'backup_code_dir': []}}
 exp_manager.configure('t', config, str(base / 'data'), code_root=str(base))
 exp_manager.log_files_gen()
 exp_manager.save_checkpoint({'step': 1})
-assert logger.flush(30)
+assert logger.flush(60)
 os.rename(base / 'data', base / 'away')
 time_step_holder.set_time(2)
 exp_manager.save_checkpoint({'step': 2})
 print('flush', logger.flush(3), flush=True)
 input()
-print('flush', logger.flush(30), flush=True)
+print('flush', logger.flush(60), flush=True)
 """
 
 

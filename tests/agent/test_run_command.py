@@ -34,7 +34,7 @@ for number in range(rows):
 print("trained", flush=True)
 print("to stderr", file=sys.stderr, flush=True)
 if end == "wait":
-    time.sleep(60)
+    time.sleep(3600)
 if end == "kill":
     os.kill(os.getpid(), 9)
 sys.exit(int(end))
@@ -99,7 +99,7 @@ def test_beside_a_serving_agent(agent: Any, tmp_path: Path, wait_until: Callable
     (shown,) = agent.status()["runs"]
     assert len(shown["launch"]) == 16
     log = Path(shown["log_folder"])
-    wait_until(lambda: (log / "console.txt").exists() and "trained" in (log / "console.txt").read_text(), 5)
+    wait_until(lambda: (log / "console.txt").exists() and "trained" in (log / "console.txt").read_text())
     process.terminate()  # goes on to the command
     assert process.wait(60) == 128 + signal.SIGTERM
     assert json.loads((log / "run.json").read_text())["signal"] == signal.SIGTERM

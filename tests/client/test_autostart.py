@@ -28,7 +28,7 @@ exp_manager.configure("t", rla_config={"LOG_USED": ["csv"]}, data_root=sys.argv[
 exp_manager.log_files_gen()
 logger.record_tabular("a", 1)
 logger.dump_tabular()
-assert logger.flush(20), "not durable"
+assert logger.flush(60), "not durable"
 """
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -179,7 +178,7 @@ def test_a_trainer_killed_right_after_save_returned(
     for step in steps:
         assert_is(load_file(folder / f"checkpoint_{step}.pt"), step)
     swept(places, [])
-    wait_until(lambda: arenas_of(places) == [], 5)
+    wait_until(lambda: arenas_of(places) == [])
 
 
 def test_a_forked_child_does_not_keep_a_dead_trainers_arena(
@@ -200,7 +199,7 @@ def test_a_forked_child_does_not_keep_a_dead_trainers_arena(
         assert swept(places, []) == []
         trainer.kill()
         trainer.wait()
-        wait_until(lambda: swept(places, []) != [], 5)
+        wait_until(lambda: swept(places, []) != [])
     finally:
         os.kill(child, signal.SIGKILL)
         trainer.stdout.close()
@@ -224,7 +223,5 @@ def test_a_stopped_reader_never_makes_a_save_wait(saver: CheckpointSaver, places
     with lock_held(places):
         saver.save(content(1), time_step=1)
         saver.save(content(2), time_step=2)
-        started = time.monotonic()
-        saver.save(content(3), time_step=3)
-        assert time.monotonic() - started < 60
+        saver.save(content(3), time_step=3)  # returns, though the lock is held
     assert saver.ways == {"arena": 2, "blob": 1, "direct": 0}

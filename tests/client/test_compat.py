@@ -51,7 +51,7 @@ for i in range(3):
     with time_tracker("step"):
         logger.logkv("a", i)
     logger.dumpkvs()
-print("loader:", ExperimentLoader().load_from_record_date(), "flushed:", logger.flush(20))
+print("loader:", ExperimentLoader().load_from_record_date(), "flushed:", logger.flush(60))
 """
 
 
@@ -88,7 +88,7 @@ logger.set_time(7)
 assert time_used_wrap("f", f, 3) == 3
 exp_manager.new_saver(max_to_keep=1)
 exp_manager.save_checkpoint(model_dict={"epoch": 7}, related_variable={"iv": 5})
-logger.flush(20)
+logger.flush(60)
 date = exp_manager.record_date.strftime("%Y/%m/%d/%H-%M-%S-%f")
 exp_manager.set_hyper_param(lr=2, info="b")
 exp_manager.log_files_gen()
@@ -104,7 +104,7 @@ assert logger.get_time() == 7
 exp_loader.config("old", date, "../data")
 assert exp_loader.load_from_record_date(variable_list=["iv"])[2] == {"iv": 5}
 logger.set_time(8); logger.logkv("time_used/f", 1.0); logger.dumpkvs()
-print("flushed:", logger.flush(20), exp_manager.code_dir, exp_manager.log_dir, sep="|")
+print("flushed:", logger.flush(60), exp_manager.code_dir, exp_manager.log_dir, sep="|")
 """
 
 

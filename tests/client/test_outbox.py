@@ -301,5 +301,5 @@ def test_flush_is_not_true_for_rows_whose_spool_was_removed(
     assert folder is not None
     shutil.rmtree(folder)
     new_agent().start()
-    assert outbox.flush(20) is False
+    assert outbox.flush(60) is False
     assert str(folder) in caplog.text

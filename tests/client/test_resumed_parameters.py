@@ -26,7 +26,7 @@ exp_manager.configure('t', {'LOG_USED': ['stdout', 'csv', 'log']}, sys.argv[1], 
 exp_manager.set_hyper_param(lr=lr, seed=1, net={'sizes': (64, 64)})
 exp_manager.add_record_param(['lr'])
 exp_manager.log_files_gen()
-exp_manager.flush(20)
+exp_manager.flush(60)
 os._exit(1)
 """
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_port
 
 from rla_client.last_words import REASON_CHARS, TRACEBACK_BYTES
 from rla_client.places import Places
@@ -217,7 +218,7 @@ def test_ctrl_c_in_the_loop(trainer: Trainer, wait_until: Callable[..., Any]) ->
 
 @pytest.mark.usefixtures("agent")
 def test_nothing_is_printed_that_was_not_asked_for(trainer: Trainer, wait_until: Callable[..., Any]) -> None:
-    code, out, err = trainer.run("begin()\nrows(5)\nlogger.flush(20)\n")
+    code, out, err = trainer.run("begin()\nrows(5)\nlogger.flush(60)\n")
     assert code == 0
     assert err == ""
     (line,) = out.splitlines()
@@ -346,7 +347,7 @@ def test_two_ranks_of_torchrun(trainer: Trainer, wait_until: Callable[..., Any],
     script = f"begin(all_ranks={all_ranks})\nrows(10, 'r' + os.environ['RANK'])\ntime.sleep(0.5)\nrows(1, 'last')\n"  # noqa: E501
     for repeat in (1, 2):  # the second job must not join the first one's run
         code, out, err = trainer.run(
-            script, "['stdout', 'csv']", launcher=RANKS, MASTER_PORT="29555", OMP_NUM_THREADS="1"
+            script, "['stdout', 'csv']", launcher=RANKS, MASTER_PORT=str(free_port()), OMP_NUM_THREADS="1"
         )
         assert code == 0, err
         assert out.count("rla: this run lies in") == 1

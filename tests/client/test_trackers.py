@@ -50,9 +50,11 @@ def rows() -> Rows:
 
 def test_time_tracker_counts_calls_and_seconds(rows: Rows) -> None:
     tracker = TimeTracker()
+    started = time.perf_counter()
     for _ in range(3):
         with tracker("learn"):
             spin()
+    passed = time.perf_counter() - started
     tracker.log(target=rows)
     row = rows.pending
     assert list(row) == [
@@ -61,7 +63,7 @@ def test_time_tracker_counts_calls_and_seconds(rows: Rows) -> None:
     ]  # fmt: skip
     assert row["time_used/total calls/learn"] == 3
     total = row["time_used/total time cost/learn"]
-    assert 3 * SPIN_S <= total < 3 * SPIN_S + 5
+    assert 3 * SPIN_S <= total <= passed
     assert row["time_used/time cost per call/learn"] == pytest.approx(total / 3)
     assert 0 < row["time_used/time cost percentage/learn"] <= 1
     assert set(rows.excluded.values()) == {("csv",)}
@@ -97,12 +99,13 @@ def test_time_tracker_in_threads() -> None:
                 pass
 
     threads = [threading.Thread(target=work) for _ in range(4)]
+    started = time.perf_counter()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert tracker.get_info()["total calls/work"] == 800
-    assert 0 < tracker.get_info()["total time cost/work"] < 60
+    assert 0 < tracker.get_info()["total time cost/work"] <= 4 * (time.perf_counter() - started)
 
 
 def test_open_and_log_time_tracker(rows: Rows) -> None:
@@ -113,12 +116,13 @@ def test_open_and_log_time_tracker(rows: Rows) -> None:
 
 
 def test_time_record(rows: Rows) -> None:
+    started = time.perf_counter()
     trackers.time_record("epoch")
     spin()
     seconds = trackers.time_record_end("epoch", rows)
     assert rows.pending == {"time_used/epoch": seconds}
     assert rows.excluded == {"time_used/epoch": None}
-    assert SPIN_S <= seconds < 5
+    assert SPIN_S <= seconds <= time.perf_counter() - started
     with pytest.raises(ArgumentError, match="epoch"):
         trackers.time_record_end("epoch", rows)
 
@@ -135,11 +139,12 @@ def test_a_new_experiment_forgets_times(rows: Rows) -> None:
 
 
 def test_profile_adds_seconds_until_the_dump(rows: Rows) -> None:
+    started = time.perf_counter()
     for _ in range(2):
         with ProfileKV("step", lambda: rows):
             spin()
     assert list(rows.pending) == ["wait_step"]
-    assert 2 * SPIN_S <= rows.pending["wait_step"] < 5
+    assert 2 * SPIN_S <= rows.pending["wait_step"] <= time.perf_counter() - started
     with pytest.raises(KeyError), ProfileKV("step", lambda: rows):
         raise KeyError
     assert rows.pending["wait_step"] >= 2 * SPIN_S

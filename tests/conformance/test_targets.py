@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from replication_lab import NO_EXTENSIONS, Sshd, missing_sshd, random_bytes
+from replication_lab import NO_EXTENSIONS, Sshd, random_bytes
 
 from rla_agent.replicate.connect import Login
 from rla_agent.replicate.folder import FolderSession
@@ -32,8 +32,6 @@ Opened = tuple[Session, Path]
 
 @pytest.fixture(scope="session")
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
-    if missing_sshd:
-        pytest.skip(missing_sshd)
     server = Sshd(tmp_path_factory.mktemp("sshd")).start()
     yield server
     server.stop()
@@ -42,8 +40,6 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 @pytest.fixture(scope="session")
 def plain_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
     """A server without any extension, as on a small NAS."""
-    if missing_sshd:
-        pytest.skip(missing_sshd)
     server = Sshd(tmp_path_factory.mktemp("plain"), sftp=NO_EXTENSIONS).start()
     yield server
     server.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from crash.loop_disk import loop_disk  # noqa: F401 - a fixture
 from crash.oracle import Trainer
@@ -20,7 +22,6 @@ from crash.zygote import Forked, Zygote
 from waiting import DEADLINE_S
 
 from rla_agent.control import ask_status
-from rla_agent.lock import read_holder
 from rla_client.errors import RlaError
 from rla_client.places import Places
 from rla_client.spool import stream_names
@@ -74,14 +75,15 @@ class BareAgent:
         if self.process is not None:
             self.process.wait()
 
-    def kill_traced(self, wait_until: Callable[..., object]) -> None:
-        """SIGKILL for an agent that strace started, if it has come so far; strace ends with it."""
-        pid = read_holder(self.places).get("pid")
-        if isinstance(pid, int):
-            os.kill(pid, signal.SIGKILL)
-        process = self.process
-        assert process is not None
-        wait_until(lambda: process.poll() is not None)
+    def kill_traced(self) -> None:
+        """SIGKILL for strace and the agent that it started: it does not end with one that it holds up."""
+        assert self.process is not None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            started = psutil.Process(self.process.pid).children()
+            for process in started:
+                process.kill()
+            self.kill()
+            psutil.wait_procs(started)
 
     def drain(self, wait_until: Callable[..., object], deadline_s: float = 30.0) -> None:
         """Wait until every stream was taken in to its end and is gone."""

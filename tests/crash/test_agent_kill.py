@@ -37,11 +37,13 @@ def kill_often(  # noqa: PLR0913 - fixtures and counts
     most_rows_ahead: int = MOST_ROWS_AHEAD,
     zygote: Zygote | None = None,
     cold_every: int = 5,
+    with_uncommitted_least: float = 0.0,
 ) -> int:
     """Kill the agent `kills` times under two streams, also with agent.db deleted; then compare.
 
     Each `cold_every`-th agent is a new interpreter whose start is timed; the others are forked, for while an
-    interpreter starts the trainer writes more than an agent takes in.
+    interpreter starts the trainer writes more than an agent takes in. So many of the kills, a fraction, must
+    have met rows that were not committed.
 
     Returns:
         Rows that the trainer told of.
@@ -67,7 +69,7 @@ def kill_often(  # noqa: PLR0913 - fixtures and counts
     print(
         f"{kills} kills, {with_uncommitted} with uncommitted rows, {rows} rows at {rate:,.0f} rows/s, slowest start {slowest_s:.2f} s"  # noqa: E501
     )
-    assert with_uncommitted >= 0.3 * kills
+    assert with_uncommitted >= max(1, with_uncommitted_least * kills)
     return rows
 
 
@@ -93,7 +95,7 @@ def test_nothing_is_lost_or_doubled_in_a_thousand_kills(
     for number in range(20):
         rows += kill_often(
             bare_agent, trainer, chance, wait_until, kills=50, pace=("--burst", "2000", "--pause", "0.02"),
-            name=str(number), most_rows_ahead=8_000, zygote=zygote, cold_every=25,
+            name=str(number), most_rows_ahead=8_000, zygote=zygote, cold_every=25, with_uncommitted_least=0.3,
         )  # fmt: skip
         bare_agent.kill()
     print(f"1,000 kills, {rows} rows")

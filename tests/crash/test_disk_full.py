@@ -21,7 +21,6 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root"),
 ]
-RECOVERED_WITHIN_S = 10.0
 CALL_P50_S = 1e-3  # what waits for a disk waits longer
 CALL_P99_S = 0.05  # waiting for a turn to run on a busy machine; 1 ms on a machine of its own
 PACE = ("--burst", "40", "--pause", "0.02")
@@ -105,27 +104,26 @@ def train_on(bench: Bench, one: Trainer, rows: int) -> None:
 
 
 def recover(bench: Bench, one: Trainer, *disks: SmallDisk) -> None:
-    """Once there is space again, all goes on by itself, soon; then end, and look at the calls' times."""
+    """Once there is space again, all goes on by itself; then end."""
     for disk in disks:
         disk.empty()
     began, target = time.monotonic(), one.told
     there = f"row {target} in the file"
-    bench.wait_until(lambda: seqs_of(one)[-1:] >= [target], RECOVERED_WITHIN_S, what=there)
+    bench.wait_until(lambda: seqs_of(one)[-1:] >= [target], what=there)
     seconds = time.monotonic() - began
     bench.end(one)
     print(f"going on {seconds:.1f} s after space returned")
-    check_times(bench.times)
 
 
-def check_times(path: Path) -> None:
+def tell_times(path: Path) -> tuple[float, float]:
+    """How long half of the calls took at most, and 99 of 100, in seconds."""
     times = sorted(float(line) for line in path.read_text().splitlines())
     p50, p99, p999 = (times[int(len(times) * part)] for part in (0.5, 0.99, 0.999))
     print(
         f"{len(times)} calls: p50 {p50 * 1e6:.0f} us, p99 {p99 * 1e6:.0f} us, p99.9 {p999 * 1e6:.0f} us, "
         f"max {times[-1] * 1e3:.1f} ms"
     )
-    assert p50 <= CALL_P50_S
-    assert p99 <= CALL_P99_S
+    return p50, p99
 
 
 def check_losses(one: Trainer) -> None:
@@ -150,6 +148,7 @@ def test_full_data_root(bench: Bench, small_disk: MakeDisk) -> None:
     train_on(bench, one, 2000)
     assert disk.full()
     recover(bench, one, disk)
+    tell_times(bench.times)
     print(f"{check_folder(one)} rows, all there")
 
 
@@ -169,15 +168,30 @@ def test_full_state_folder(bench: Bench, state_disk: SmallDisk) -> None:
     state_disk.fill()
     train_on(bench, one, 3000)
     recover(bench, one, state_disk)
+    tell_times(bench.times)
     check_losses(one)
 
 
-def test_both_full_at_once(bench: Bench, small_disk: MakeDisk, state_disk: SmallDisk) -> None:
+def fill_both(bench: Bench, small_disk: MakeDisk, state_disk: SmallDisk, rows: int) -> tuple[float, float]:
     """Calls go on returning, what is lost is counted, and all goes on by itself once there is space."""
     disk = small_disk(bench.folder / "disk", 6)
     one = start(bench, "disk", 1 << 16)
     disk.fill()
     state_disk.fill()
-    train_on(bench, one, 4000)
+    train_on(bench, one, rows)
     recover(bench, one, disk, state_disk)
     check_losses(one)
+    return tell_times(bench.times)
+
+
+def test_both_full_at_once(bench: Bench, small_disk: MakeDisk, state_disk: SmallDisk) -> None:
+    fill_both(bench, small_disk, state_disk, 4000)
+
+
+@pytest.mark.soak
+def test_calls_take_no_longer_while_both_are_full(
+    bench: Bench, small_disk: MakeDisk, state_disk: SmallDisk
+) -> None:
+    p50, p99 = fill_both(bench, small_disk, state_disk, 40_000)
+    assert p50 <= CALL_P50_S
+    assert p99 <= CALL_P99_S

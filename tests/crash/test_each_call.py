@@ -93,7 +93,7 @@ def killed_at(
     wait_until(lambda: process.poll() is not None or not stream_names(places.spool), 60)
     ended = process.poll() is not None
     if not ended:
-        agent.kill_traced(wait_until)
+        agent.kill_traced()
     if forget:
         for path in places.state.glob("agent.db*"):
             path.unlink()

@@ -62,7 +62,7 @@ def test_after_an_error_all_rows_are_there(when: str, bench: Bench) -> None:
     bench.wait_until(lambda: errors_in(trace) > 0, 30)
     bench.train_on(one, 500)
     bench.end(one)
-    bench.agent.kill_traced(bench.wait_until)
+    bench.agent.kill_traced()
     check_folder(one)
     assert assert_never_synced_again(trace.read_text()) >= 1
 
@@ -73,7 +73,7 @@ def test_nothing_is_committed_while_syncs_fail(bench: Bench) -> None:
     one = bench.train("run", *PACE)
     bench.wait_until(lambda: errors_in(trace) > 5, 30)
     one.stop()
-    bench.agent.kill_traced(bench.wait_until)
+    bench.agent.kill_traced()
     bench.agent.spawn()
     bench.agent.drain(bench.wait_until)
     check_folder(one)
@@ -90,7 +90,7 @@ def test_one_error_among_many_files(bench: Bench) -> None:
     for one in all_of_them:
         one.stop()
     bench.agent.drain(bench.wait_until)
-    bench.agent.kill_traced(bench.wait_until)
+    bench.agent.kill_traced()
     for one in all_of_them:
         check_folder(one)
 

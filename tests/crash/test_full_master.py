@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from replication_lab import Node, Sshd, items_only, missing_sshd, random_bytes, same_trees, tree
+from replication_lab import Node, Sshd, items_only, random_bytes, same_trees, tree
 from waiting import wait_until
 
 from rla_agent.replicate import register, replication_status
@@ -15,7 +15,6 @@ from rla_agent.replicate import register, replication_status
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root"),
-    pytest.mark.skipif(bool(missing_sshd), reason=missing_sshd or "sshd is there"),
 ]
 FILES, FILE_BYTES = 300, 20_000
 

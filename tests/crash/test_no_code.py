@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import yaml
 from crash.conftest import BareAgent
-from replication_lab import Sshd, missing_sshd, tree
+from replication_lab import Sshd, tree
 
 TRAINING = Path(__file__).with_name("evil_training.py")
 HOOK = """
@@ -74,8 +74,6 @@ def audit(tmp_path: Path) -> Audit:
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[Sshd]:
-    if missing_sshd:
-        pytest.skip(missing_sshd)
     server = Sshd(tmp_path / "sshd").start()
     yield server
     server.stop()

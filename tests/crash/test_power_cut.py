@@ -13,6 +13,7 @@ import pytest
 from crash.loop_disk import ALL, CANARY, JOURNAL, NO_FLUSH, LoopDisk, needs_loop_disk
 from crash.oracle import Trainer, check_after_power_cut
 from crash.zygote import Forked, Zygote
+from waiting import DEADLINE_S
 
 from rla_agent.control import ask_status
 from rla_client.errors import RlaError
@@ -114,12 +115,12 @@ class Machine:
         self.compare()
         self.power_off()
 
-    def recovered(self) -> bool:
+    def recovered(self, timeout_s: float = DEADLINE_S) -> bool:
         """Whether the agent serves and every stream was taken in to its end."""
         assert self._agent is not None
         assert self._agent.poll() is None, f"the agent ended by itself: {self.log()}"
         try:
-            return not stream_names(self.places.spool) and bool(ask_status(self.places, 0.2))
+            return not stream_names(self.places.spool) and bool(ask_status(self.places, timeout_s))
         except RlaError:
             return False
 
@@ -189,8 +190,8 @@ def cut_often(machine: Machine, chance: random.Random, wait_until: Callable[...,
         while machine.cuts < cuts and chance.random() < 0.25:
             machine.power_on()
             until = time.monotonic() + chance.random() * 0.2
-            wait_until(lambda until=until: machine.recovered() or time.monotonic() > until, 30)
-            machine.in_recovery += not machine.recovered()
+            wait_until(lambda until=until: machine.recovered(0.2) or time.monotonic() > until, 30)
+            machine.in_recovery += not machine.recovered(0.2)
             machine.cut(wait_until)
         machine.recover(wait_until)
     print(

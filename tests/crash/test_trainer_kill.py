@@ -13,7 +13,6 @@ import pytest
 from crash.conftest import BareAgent
 from crash.oracle import Trainer, check_folder
 from crash.zygote import Zygote
-from waiting import TIME_FACTOR
 
 MOST_ROWS = 2000
 KNOWN_WITHIN_S = 2.0
@@ -35,8 +34,12 @@ def kill_trainers(
     wait_until: Callable[..., object],
     kills: int,
     zygote: Zygote | None = None,
-) -> None:
-    """Kill `kills` trainers in each state of the agent; then compare all folders."""
+) -> float:
+    """Kill `kills` trainers in each state of the agent; then compare all folders.
+
+    Returns:
+        Seconds until half of the ends under a serving agent were known.
+    """
     killed: list[Trainer] = []
     known_s: list[float] = []
     for state in AGENT_STATES:
@@ -58,7 +61,7 @@ def kill_trainers(
             killed.append(trainer)
             if state == "up":
                 began = time.monotonic()
-                wait_until(lambda trainer=trainer: state_of(trainer.folder) == "killed", 20)
+                wait_until(lambda trainer=trainer: state_of(trainer.folder) == "killed")
                 known_s.append(time.monotonic() - began)
     agent.spawn()
     agent.drain(wait_until, 600)
@@ -68,7 +71,7 @@ def kill_trainers(
     print(
         f"{len(killed)} kills, {rows} rows; killed known after {known_s[len(known_s) // 2]:.2f} s, at most {known_s[-1]:.2f} s"  # noqa: E501
     )
-    assert known_s[len(known_s) // 2] <= KNOWN_WITHIN_S * TIME_FACTOR
+    return known_s[len(known_s) // 2]
 
 
 def test_nothing_that_returned_is_lost(
@@ -89,4 +92,5 @@ def test_nothing_that_returned_is_lost_in_a_thousand_kills(
     wait_until: Callable[..., object],
     zygote: Zygote,
 ) -> None:
-    kill_trainers(bare_agent, trainer, chance, wait_until, kills=334, zygote=zygote)
+    known_s = kill_trainers(bare_agent, trainer, chance, wait_until, kills=334, zygote=zygote)
+    assert known_s <= KNOWN_WITHIN_S

@@ -32,13 +32,13 @@ from rla_client.spool import stream_names
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "clusters.md"
 JOB_VARIABLE = "RLA_TEST_JOB"
 STEPS = 400
-PAUSE_S = 0.02  # so long that a job is not over before a busy machine has seen how far it is
+PAUSE_S = 0.02
 ENDED_S = 60 * TIME_FACTOR
 TRAINING = f"""
 import os, random, signal, sys, time
 import numpy as np
 from rla_client import exp_manager, logger, time_step_holder
-root, pause = sys.argv[1], float(sys.argv[2])
+root, pause, hold = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
 if os.environ.get("IGNORE_TERM"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 np.random.seed(1)
@@ -59,7 +59,7 @@ for step in range(start + 1, {STEPS} + 1):
     if step % 40 == 0:
         exp_manager.save_checkpoint({{"total": total}})
         print("saved", step, flush=True)
-    time.sleep(pause)
+    time.sleep(3600 if step == hold else pause)  # until a signal comes: a job to be killed is never over
 """
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to mount"
@@ -118,14 +118,14 @@ class Job:
 
 @pytest.fixture
 def submit(tmp_path: Path, places: Places) -> Iterator[Callable[..., Job]]:
-    """`submit(pause, **environment)`: the batch script's one line, started as Slurm would."""
+    """`submit(hold, **environment)`: the batch script's one line, started as Slurm would; 0: to its end."""
     jobs: list[Job] = []
     (tmp_path / "train.py").write_text(TRAINING)
     (tmp_path / "data").mkdir()
 
-    def start(pause: float, **environment: str) -> Job:
+    def start(hold: int, **environment: str) -> Job:
         command = [sys.executable, "-m", "rla_agent", "run", "--", sys.executable, str(tmp_path / "train.py")]
-        command += [str(tmp_path / "data"), str(pause)]
+        command += [str(tmp_path / "data"), str(PAUSE_S if hold else 0.0), str(hold)]
         slurm = {"SLURM_JOB_ID": "4711", "RLA_RUN_ID": "4711", "RLA_RESUME": "allow"}
         jobs.append(Job(command, tmp_path / f"job-{len(jobs)}.out", {**slurm, **environment}))
         return jobs[-1]
@@ -168,16 +168,16 @@ def test_a_requeued_job_goes_on(
 ) -> None:
     """All processes are killed twice, agent included; the same command goes on: one run, the same curve."""
     for checkpoint in (80, 200):
-        job = submit(PAUSE_S, IGNORE_TERM="1")
+        job = submit(checkpoint + 50, IGNORE_TERM="1")
         said = f"saved {checkpoint}"
         wait_until(lambda job=job, said=said: said in job.said, 60, job.output.read_text)
         if kind == "term then kill":
             job.signal_all(signal.SIGTERM)
         job.kill()
-    last = submit(0.0)
+    last = submit(0)
     assert last.process.wait(ENDED_S) == 0, last.said
     begin = int(re.findall(r"begins at (\d+)", last.said)[0])
-    assert begin >= 80, "it did not begin anew"
+    assert begin >= 200, "it did not begin anew"
     assert curve(tmp_path / "data") == expected_curve()
     assert run_file(tmp_path / "data")["state"] == "finished"
 
@@ -187,7 +187,7 @@ def test_a_job_that_is_told_in_time_loses_nothing(
     submit: Callable[..., Job], tmp_path: Path, wait_until: Callable[..., Any], places: Places
 ) -> None:
     """`--signal=TERM`: rla-agent run passes it on, writes what there is, and ends with 143."""
-    job = submit(PAUSE_S)
+    job = submit(130)
     wait_until(lambda: "saved 80" in job.said, 60)
     job.process.send_signal(signal.SIGTERM)
     assert job.process.wait(ENDED_S) == 143
@@ -206,13 +206,13 @@ def test_a_job_that_is_requeued_on_another_node(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The first node keeps a spool of its own; what is left there is taken in later and harms nothing."""
-    job = submit(PAUSE_S, IGNORE_TERM="1")
+    job = submit(170, IGNORE_TERM="1")
     wait_until(lambda: "saved 120" in job.said, 60)
     job.kill()
     other = Places(tmp_path / "state-of-node-2", places.runtime / "node-2")
     monkeypatch.setenv(STATE_VARIABLE, str(other.state))
     monkeypatch.setenv(RUNTIME_VARIABLE, str(other.runtime))
-    last = submit(0.0)
+    last = submit(0)
     assert last.process.wait(ENDED_S) == 0, last.said
     assert curve(tmp_path / "data") == expected_curve()
     monkeypatch.setenv(STATE_VARIABLE, str(places.state))
@@ -233,9 +233,9 @@ def test_two_jobs_that_share_an_agent(
     submit: Callable[..., Job], tmp_path: Path, wait_until: Callable[..., Any], places: Places
 ) -> None:
     """The first job's end takes the agent away; the second one's starts another."""
-    first = submit(0.0, RLA_RUN_ID="1")
+    first = submit(0, RLA_RUN_ID="1")
     wait_until(lambda: "begins at 0" in first.said, 30)
-    second = submit(0.02, RLA_RUN_ID="2")
+    second = submit(0, RLA_RUN_ID="2")
     wait_until(lambda: "begins at 0" in second.said, 30)
     assert first.process.wait(ENDED_S) == 0, first.said
     paths = wait_until(lambda: list(tmp_path.glob("data/log/table/*/*/*/*/run.json")))
@@ -292,9 +292,9 @@ def test_a_container_whose_spool_is_the_hosts(
     agent: Any, mounted: Path, tmp_path: Path, places: Places, wait_until: Callable[..., Any], ends: str
 ) -> None:
     """The host's agent serves a training process in another pid namespace with a read-only /."""
-    pause = "0" if ends == "by itself" else "0.02"
+    pace = "0 0" if ends == "by itself" else f"{PAUSE_S} 90"
     inside = (
-        f"touch /read-only 2>/dev/null && exit 9\nexec {sys.executable} {tmp_path}/train.py {mounted} {pause}"
+        f"touch /read-only 2>/dev/null && exit 9\nexec {sys.executable} {tmp_path}/train.py {mounted} {pace}"
     )
     with (tmp_path / "out").open("wb") as output:
         process = subprocess.Popen(
@@ -309,6 +309,7 @@ def test_a_container_whose_spool_is_the_hosts(
         process.kill()
         process.wait()
         wait_until(lambda: run_file(mounted)["state"] == "killed", what="the agent sees its lock go")
+        wait_until(lambda: stream_names(places.spool) == [])
         rows = curve(mounted)
         assert rows == expected_curve()[: len(rows)]
         assert len(rows) >= 40
@@ -327,7 +328,7 @@ def test_a_container_with_an_agent_of_its_own(
 ) -> None:
     """`rla-agent run` as process 1; `docker stop` sends SIGTERM: all rows are on the data root after it."""
     environment = f"{STATE_VARIABLE}=/run/rla {RUNTIME_VARIABLE}=/run/rla-sockets"
-    run = f"{sys.executable} -m rla_agent run -- {sys.executable} {tmp_path}/train.py {mounted} 0.02"
+    run = f"{sys.executable} -m rla_agent run -- {sys.executable} {tmp_path}/train.py {mounted} {PAUSE_S} 130"
     inside = f"mount -t tmpfs none /run\nexec env {environment} RLA_RUN_ID=job RLA_RESUME=allow {run}"
     with (tmp_path / "out").open("wb") as output:
         process = subprocess.Popen(container(tmp_path, inside, mounted), stdout=output, stderr=output)
@@ -340,7 +341,7 @@ def test_a_container_with_an_agent_of_its_own(
     assert len(rows) >= 80
     assert (run_file(mounted)["state"], run_file(mounted)["signal"]) == ("killed", signal.SIGTERM)
     with (tmp_path / "out").open("wb") as output:  # started anew, as by --restart or the next job
-        again = inside.replace(" 0.02", " 0")
+        again = inside.replace(f" {PAUSE_S} 130", " 0 0")
         process = subprocess.Popen(container(tmp_path, again, mounted), stdout=output, stderr=output)
     assert process.wait(ENDED_S) == 0, (tmp_path / "out").read_text()
     assert curve(mounted) == expected_curve()
@@ -358,7 +359,7 @@ def test_many_runs_with_few_files(
     config.write_text("AGENT: {open_files_max: 16}\n")
     agent = new_agent("--config", str(config)).start()
     resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (128, 128))
-    command = [sys.executable, str(tmp_path / "train.py"), str(tmp_path / "data"), "0"]
+    command = [sys.executable, str(tmp_path / "train.py"), str(tmp_path / "data"), "0", "0"]
     runs = [
         subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         for _ in range(24)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from replication_lab import Sshd, missing_sshd
+from replication_lab import Sshd
 
 from rla_client.pruned import pruned_files
 
@@ -99,8 +99,6 @@ class Lab:
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[Sshd]:
-    if missing_sshd:
-        pytest.skip(missing_sshd)
     server = Sshd(tmp_path / "sshd").start()
     yield server
     server.stop()
@@ -145,7 +143,7 @@ def test_loading_brings_it_back_whole_and_as_it_was(lab: Lab, wait_until: Callab
         assert exp_manager.get_custom_data('lr') == 10
         """
     )
-    wait_until(lambda: not pruned_files(lab.checkpoints), 5)
+    wait_until(lambda: not pruned_files(lab.checkpoints))
     shown = lab.agent.command("transfer", "fetch", str(lab.checkpoints))
     assert "fetched 0 file(s)" in shown.stdout
 

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from replication_lab import Sshd, missing_sshd
+from replication_lab import Sshd
 
 from rla_client import database
 from rla_client.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
@@ -115,8 +115,6 @@ class Machine:
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[Sshd]:
-    if missing_sshd:
-        pytest.skip(missing_sshd)
     server = Sshd(tmp_path / "sshd").start()
     yield server
     server.stop()
@@ -169,7 +167,7 @@ def test_begun_here_killed_and_finished_there(
         _is_one_run(root, child, reference)
     again = second.train(40)  # it has finished: a new run begins
     assert again.returncode == 0
-    wait_until(lambda: len(second.items()) == 3, 5)
+    wait_until(lambda: len(second.items()) == 3)
     assert not json.loads((second.items()[-1] / "run.json").read_text())["parent"]
 
 
@@ -228,7 +226,7 @@ def test_without_a_master(
     begun = node.train(10)
     assert begun.returncode == 0, begun.stderr
     assert "A new run begins" in begun.stdout + begun.stderr
-    wait_until(lambda: len(node.items()) == 1, 5)
+    wait_until(lambda: len(node.items()) == 1)
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ writer.add_histogram("hist", np.arange(10.0), 7)
 writer.add_image("image", np.zeros((3, 4, 4), dtype=np.uint8), 7)
 writer.add_scalars("group", {"one": 1.0, "two": 2.0}, 7)
 logger.warn("careful")
-assert logger.flush(30)
+assert logger.flush(60)
 import json
 print(json.dumps([exp_manager.log_dir, out]))
 """

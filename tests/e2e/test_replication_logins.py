@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +14,13 @@ from typing import Any
 
 import psutil
 import pytest
-from replicated_project import SYNC_S, Project
-from replication_lab import Sshd, missing_sshd, tree
+from replicated_project import Project
+from replication_lab import Sshd, tree
 
 from rla_client.places import Places
 
 NOT_RUNNING = 3  # exit code of `rla-agent status`
 
-pytestmark = pytest.mark.skipif(bool(missing_sshd), reason=missing_sshd or "sshd is there")
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("unshare") is None or shutil.which("openssl") is None,
     reason="gives sshd a shadow file of its own in a mount namespace",
@@ -255,9 +253,9 @@ def test_runs_that_stay_here(
     for training in (offline, quiet, online):
         training.tell("checkpoint 2")
     assert online.tell("sync wait") == "True"
-    began = time.monotonic()
-    assert offline.tell("sync wait") == quiet.tell("sync wait") == "False"
-    assert time.monotonic() - began < SYNC_S, "they wait for what never comes"
+    assert offline.tell("sync wait") == quiet.tell("sync wait") == "False", (
+        "for what never comes nobody waits"
+    )
     assert around.new_agent().command("replicate", "now").returncode == 0  # a look at everything
     for training in (offline, quiet, online):
         training.tell("rows 5")

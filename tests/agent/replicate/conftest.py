@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from faulty_link import Proxy
-from replication_lab import Node, Sshd, missing_sshd
+from replication_lab import Node, Sshd
 
 from rla_agent.replicate import register
 
@@ -13,8 +13,6 @@ from rla_agent.replicate import register
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[Sshd]:
     """A fresh sshd with an empty root."""
-    if missing_sshd:
-        pytest.skip(missing_sshd)
     server = Sshd(tmp_path / "sshd").start()
     yield server
     server.stop()

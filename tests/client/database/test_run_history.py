@@ -23,7 +23,7 @@ exp_manager.log_files_gen()
 time_step_holder.set_time(7)
 logger.record_tabular('x', 1)
 logger.dump_tabular()
-logger.flush(20)
+logger.flush(60)
 def diverge(what):
     raise ValueError('loss is \\x1b[31m' + what)
 diverge('nan, lr ' + sys.argv[2])

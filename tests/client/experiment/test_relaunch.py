@@ -146,7 +146,7 @@ def test_a_folder_is_used_by_one_process_at_a_time(tmp_path: Path) -> None:
         assert f"process {first.pid} is writing into {tmp_path / 'same'}" in output
         assert (tmp_path / "same" / "metadata.json").read_bytes() == record  # nothing was touched
         first.kill()
-        first.wait(20)
+        first.wait(60)
         third = launchers.start(path, "three", stdin=subprocess.PIPE, start_new_session=True)
         processes.append(third)
         third.stdin.close()

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from spooled import fill_spool
 
+from rla_client.checkpoint_job import ARENA_FOLDER, spool_key
 from rla_client.experiment import Snapshotter, wrap_experiment
 from rla_client.experiment.outputs import current_outputs
 from rla_client.experiment.settle import settle
@@ -223,13 +224,14 @@ def test_a_normal_exit_leaves_the_snapshot(tmp_path: Path) -> None:
 
 
 def test_no_shared_memory_is_left(agent: Any, wait_until: Callable[..., Any]) -> None:
-    def arenas() -> set[str]:
-        return {name for name in os.listdir("/dev/shm") if name.startswith("rla-arena-")}
+    own = f"-{spool_key(agent.places.spool)}-"  # other tests have theirs
 
-    before = arenas()
+    def arenas() -> list[str]:
+        return [name for name in os.listdir(ARENA_FOLDER) if own in name]
+
     killed(300_000, "last")
     settle("run")
-    wait_until(lambda: not (arenas() - before), 20, what="removal of the killed process's arena")
+    wait_until(lambda: not arenas(), what="removal of the killed process's arena")
 
 
 def test_a_gpu_storage_is_named_and_not_read() -> None:

@@ -132,7 +132,7 @@ def test_what_is_logged_goes_to_the_innermost_experiment(agent: object, tmp_path
         assert time_step_holder.get_time() == 7
         logger.log(tabular)
         logger.dump_all(1)
-        assert rla_logger.flush(10)
+        assert rla_logger.flush(60)
         return [Path(ctxt.log_dir), *folders]
 
     before, clock = rla_logger.get_current(), time_step_holder.get_time()
@@ -153,7 +153,7 @@ def test_what_a_seed_cannot_do_is_noted_in_the_text(
     @wrap_experiment(archive_launch_repo=False)
     def seeded(ctxt: Any) -> Any:
         set_seed(9)
-        assert rla_logger.flush(10)
+        assert rla_logger.flush(60)
         return Path(ctxt.log_dir)
 
     deterministic = torch.are_deterministic_algorithms_enabled()
@@ -205,7 +205,7 @@ def test_an_existing_folder_goes_on_with_its_csv(agent: object, wait_until: Call
             tabular.record("more", 'a,\n"b"')
         logger.log(tabular)
         logger.dump_all(value)
-        assert rla_logger.flush(10)
+        assert rla_logger.flush(60)
         return Path(ctxt.log_dir)
 
     for value in (1, 2, 3):
