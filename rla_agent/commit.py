@@ -18,7 +18,7 @@ from concurrent.futures import Executor
 
 from rla_agent.gone_on import EPOCH, RUN_FILE, newer_than, read_run_file
 from rla_agent.open_files import OpenFiles
-from rla_agent.opening import ItemGoneError, StreamOpening, open_folder, root_is_away, same_root
+from rla_agent.opening import ItemGoneError, StreamOpening, root_is_away, same_root
 from rla_agent.output import Output
 from rla_agent.recovery import renew_base
 from rla_agent.runs import RunRecord, RunState
@@ -26,7 +26,7 @@ from rla_agent.state import AgentDatabase, Changes
 from rla_agent.stream import Stream
 from rla_agent.temp_files import temp_name
 from rla_client.spool import base_path, segment_path
-from rla_client.storage import fsync_file, fsync_folder, write_atomic
+from rla_client.storage import fsync_file, fsync_folder, open_folder, write_atomic
 
 RUN_FILE_INTERVAL_S = 60.0
 PARALLEL_SYNCS = 8  # below, a pool costs more than it saves

@@ -14,8 +14,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from rla_agent.opening import open_folder
 from rla_client.errors import UnsafeNameError
+from rla_client.storage import open_folder
 
 CONSOLE_NAME = "console.txt"
 READ_BYTES = 1 << 16

@@ -22,12 +22,12 @@ from typing import Any
 
 from rla_agent.align import read_chunks, read_header
 from rla_agent.continuation import Continuation
-from rla_agent.opening import StreamOpening, open_folder
+from rla_agent.opening import StreamOpening
 from rla_agent.output import Output
 from rla_agent.sinks.csv_table import CsvEncoder, record_ends
 from rla_agent.sinks.jsonl import JsonEncoder
 from rla_agent.sinks.tensorboard import EventEncoder, whole_records
-from rla_client.storage import write_atomic
+from rla_client.storage import open_folder, write_atomic
 
 _EVENT_FILE = re.compile(r"^events\.out\.tfevents\.(\d+)\.")
 

@@ -24,7 +24,7 @@ import zmq
 
 from rla_agent.ingest import Position
 from rla_agent.lock import AgentLock, read_holder
-from rla_agent.opening import StreamOpening, open_folder
+from rla_agent.opening import StreamOpening
 from rla_agent.sqlite_file import open_or_replace
 from rla_agent.state import AgentDatabase
 from rla_agent.stream import Stream
@@ -39,7 +39,7 @@ from rla_client.places import Places, make_private
 from rla_client.protocol import MessageKind, decode_message, encode_message
 from rla_client.pruned import FETCHED_MARK
 from rla_client.spool import segment_numbers, segment_path, stream_names
-from rla_client.storage import write_atomic
+from rla_client.storage import open_folder, write_atomic
 
 ASK_AGAIN_S = 1.0
 POLL_S = 0.05

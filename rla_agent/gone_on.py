@@ -18,9 +18,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from rla_agent.opening import open_folder
 from rla_agent.output_set import make_outputs
 from rla_agent.stream import Stream
+from rla_client.storage import open_folder, read_small
 
 EPOCH = "epoch"  # field of run.json
 RUN_FILE = "run.json"
@@ -33,9 +33,7 @@ _log = logging.getLogger("rla_agent.gone_on")
 def read_run_file(folder: int) -> dict[str, Any]:
     """run.json in an open folder; empty without a readable one."""
     with suppress(OSError, ValueError, RecursionError):
-        descriptor = os.open(RUN_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-        with os.fdopen(descriptor, "rb") as file:
-            content = json.loads(file.read(MAX_RUN_FILE_BYTES))
+        content = json.loads(read_small(RUN_FILE, MAX_RUN_FILE_BYTES, dir_fd=folder))
         if isinstance(content, dict):
             return content
     return {}

@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from rla_agent.open_files import OpenFiles
-from rla_agent.opening import open_folder
 from rla_agent.output import Output
 from rla_agent.state import AgentDatabase, Changes
 from rla_agent.stream import Stream
+from rla_client.storage import held_folder, open_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ def replace_file(
         output.size = size
         output.encoder.restore(state)
         output.fail(OSError(0, str(error)))
-        with suppress(OSError):
-            os.unlink(os.path.join(output.root, output.folder, rewritten.temp))
+        with suppress(OSError), held_folder(output.root, output.folder) as folder:
+            (folder / rewritten.temp).unlink()
         return False
     output.durable = output.position
     output.intent = rewritten.temp

@@ -16,12 +16,12 @@ from contextlib import suppress
 
 from rla_agent.gone_on import RUN_FILE
 from rla_agent.ingest import ItemFile
-from rla_agent.opening import StreamOpening, open_folder, same_root
+from rla_agent.opening import StreamOpening, same_root
 from rla_agent.stream import Stream
 from rla_client.errors import RlaError, UnsafeNameError
 from rla_client.layout import check_relative
 from rla_client.snapshot_job import is_older
-from rla_client.storage import write_atomic
+from rla_client.storage import open_folder, write_atomic
 
 REFUSED_S = 60.0  # rows wait meanwhile; whoever mends a mount or the rights of a folder is done by then
 MOST_FAULTS = 20  # of one stream that are shown; the log has all
@@ -51,7 +51,7 @@ def keep_item_file(opening: StreamOpening, file: ItemFile) -> None:
         if is_older(file.content, path):  # the later one did not go through the spool, which was full
             return
         with suppress(FileNotFoundError):
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 if os.read(descriptor, len(file.content) + 1) == file.content:
                     os.fsync(descriptor)

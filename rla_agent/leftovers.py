@@ -11,9 +11,7 @@ import logging
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 
-from rla_agent.runners import STORE_FOLDER
 from rla_agent.sinks.files import sweep_objects
 from rla_agent.sinks.job_source import sweep_arenas
 from rla_agent.sinks.media import sweep_abandoned_slots, sweep_slots
@@ -43,7 +41,7 @@ def sweep_store(root: str) -> None:
         return
     _swept[root] = now
     try:
-        freed = sweep_objects(Path(root, STORE_FOLDER))
+        freed = sweep_objects(root, time.time())
     except OSError as error:
         _log.warning("code store of %s not swept: %s", root, error)
         return

@@ -15,11 +15,11 @@ from rla_agent.continuation import Continuation, check_continuation
 from rla_agent.frame_numbers import moment, whole
 from rla_client.errors import ArgumentError, RemoteProtocolError
 from rla_client.layout import ALWAYS_OUTPUTS, OUTPUT_NAMES, TAKEN_NAMES, check_relative
+from rla_client.storage import open_folder, walk
 
 SINKS = ("csv", "json", "log", "tensorboard")
 MAX_PID = 1 << 31
 MAX_NAME_BYTES = 255
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ItemGoneError(Exception):
@@ -161,39 +161,6 @@ def _labelled(name: str, label: str) -> str:
     return f"{stem}.{label}{ending}"
 
 
-def open_folder(root: str, relative: str, *, create: bool = False) -> int:
-    """Descriptor of a folder below `root`, reached without following links.
-
-    Args:
-        root: absolute; may itself be reached over links.
-        relative: `.` or a safe relative path.
-        create: make the components that are missing.
-
-    Raises:
-        FileNotFoundError: it is not there.
-        NotADirectoryError: a component is a file or a link.
-    """
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    if relative in {".", ""}:
-        return descriptor
-    try:
-        for part in check_relative(os.path.normpath(relative)):
-            try:
-                below = os.open(part, _FOLDER_FLAGS, dir_fd=descriptor)
-            except FileNotFoundError:
-                if not create:
-                    raise
-                os.mkdir(part, 0o755, dir_fd=descriptor)
-                os.fsync(descriptor)
-                below = os.open(part, _FOLDER_FLAGS, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = below
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
 def open_below(root: str, item: str, folder: str, *, create: bool = False) -> int:
     """Descriptor of a folder of an item; what is missing may be made only below the item's own.
 
@@ -214,7 +181,7 @@ def open_below(root: str, item: str, folder: str, *, create: bool = False) -> in
     if folder == (item or folder):
         return descriptor
     try:  # from the open folder: nothing can be made in one that is deleted right now
-        return open_folder(f"/proc/self/fd/{descriptor}", os.path.relpath(folder, item), create=create)
+        return walk(descriptor, os.path.relpath(folder, item).split("/"), create=create)
     finally:
         os.close(descriptor)
 

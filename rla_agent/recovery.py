@@ -27,7 +27,7 @@ from rla_agent.gone_on import step_aside
 from rla_agent.ingest import Close, Position
 from rla_agent.intents import take_name
 from rla_agent.open_files import OpenFiles
-from rla_agent.opening import ItemGoneError, fsync_up, item_is_there, open_folder
+from rla_agent.opening import ItemGoneError, fsync_up, item_is_there
 from rla_agent.output import Output
 from rla_agent.output_set import make_outputs
 from rla_agent.state import AgentDatabase, OutputRow
@@ -36,7 +36,7 @@ from rla_agent.stream_reading import MOST_SEGMENT_BYTES
 from rla_agent.temp_files import sweep_temp_files
 from rla_client.errors import RemoteProtocolError
 from rla_client.spool import base_path, read_at, segment_numbers, segment_path
-from rla_client.storage import fsync_file, fsync_folder, write_atomic
+from rla_client.storage import fsync_file, fsync_folder, open_folder, write_atomic
 
 
 def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:

@@ -36,7 +36,6 @@ from rla_agent.console import READ_BYTES, ConsoleKeeper
 from rla_agent.control import ask_status, start_detached, stop_agent
 from rla_agent.drain import wait_durable
 from rla_agent.lock import read_holder
-from rla_agent.opening import open_folder
 from rla_agent.runs import RunRecord
 from rla_agent.state import AgentDatabase, Changes
 from rla_agent.stream_reading import read_opening
@@ -45,7 +44,7 @@ from rla_client.config import AgentConfig
 from rla_client.errors import RlaError
 from rla_client.places import Places
 from rla_client.spool import stream_names, writer_alive
-from rla_client.storage import write_atomic
+from rla_client.storage import open_folder, read_small, write_atomic
 
 LAUNCH_VARIABLE = "RLA_LAUNCH"
 FORWARDED = (
@@ -380,7 +379,7 @@ def _await_run_file(record: RunRecord, deadline: float) -> None:
     path = Path(record.log_folder, "run.json")
     while time.monotonic() < deadline and path.parent.is_dir():
         with suppress(OSError, ValueError):
-            if json.loads(path.read_bytes())["state"] == record.state.value:
+            if json.loads(read_small(path))["state"] == record.state.value:
                 return
         time.sleep(SETTLE_S)
 

@@ -6,14 +6,17 @@ do), not now (`RetryLaterError`), never (`RlaError`). It runs in a worker thread
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rla_agent.jobs import JobContext, JobKind, RetryLaterError
-from rla_agent.opening import open_folder, root_is_away, why_parked
+from rla_agent.opening import root_is_away, why_parked
 from rla_agent.sinks.checkpoint import retain, run_checkpoint
 from rla_agent.sinks.figure import RENDER_JOBS, parse_figure, run_figure
 from rla_agent.sinks.files import Outcome, parse_code, run_code
@@ -28,18 +31,20 @@ from rla_client.errors import RlaError
 from rla_client.layout import CHECKPOINT, CODE, OTHER_RESULTS, check_relative
 from rla_client.snapshot_job import JOB_KIND as SNAPSHOT_KIND
 from rla_client.snapshot_job import SnapshotJob
-from rla_client.storage import write_atomic
+from rla_client.storage import held_folder, open_folder, write_atomic
 
 RESUME_FOLDER = ".resume"  # in the checkpoint item: what exact resume needs beside the `.pt`
-STORE_FOLDER = "code/.objects"  # of the database: file contents that many runs share
+
+_NEVER = frozenset((errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG))
 
 _log = logging.getLogger("rla_agent.runners")
 
 assert CHECKPOINT_KIND == CHECKPOINT_JOB
 
 
-def _item_folder(context: JobContext, kind: str) -> Path:
-    """The item's folder, checked component by component.
+@contextmanager
+def _item_folder(context: JobContext, kind: str) -> Iterator[Path]:
+    """The item's folder, held: whatever takes its name meanwhile, the job stays in this one.
 
     Raises:
         RetryLaterError: all of the data root is away.
@@ -50,12 +55,15 @@ def _item_folder(context: JobContext, kind: str) -> Path:
         message = f"the run has no {kind} folder"
         raise RlaError(message)
     try:
-        os.close(open_folder(context.opening.root, relative))
+        folder = open_folder(context.opening.root, relative)
     except OSError as error:
         _wait_for_root(context)
         message = f"the {kind} folder of {context.opening.title} is gone: {error.strerror}"
         raise RlaError(message) from error
-    return Path(context.opening.root, relative)
+    try:
+        yield Path(f"/proc/self/fd/{folder}")
+    finally:
+        os.close(folder)
 
 
 def _wait_for_root(context: JobContext) -> None:
@@ -72,59 +80,80 @@ def checkpoint(fields: dict[str, Any], context: JobContext) -> None:
     """Write a `.pt`, then what resume needs, then free its memory, then drop superseded ones."""
     marks = fields.pop(MARKS_FIELD, None)
     job = CheckpointJob.decode(fields)
-    try:
-        folder = _item_folder(context, CHECKPOINT)
-    except RlaError:
+    with ExitStack() as held:
+        try:
+            folder = held.enter_context(_item_folder(context, CHECKPOINT))
+        except RlaError:
+            release(job, context.blobs)
+            raise
+        try:
+            result = run_checkpoint(job, context.blobs, folder / job.final_name)
+            if result.outcome is Checkpointed.REMOVED:
+                _wait_for_root(context)
+            if result.durable and isinstance(marks, dict):
+                _keep_marks(folder, job, marks)
+        except OSError as error:
+            _retry_or_give_up(job, context, error)
         release(job, context.blobs)
-        raise
-    final = folder / job.final_name
-    try:
-        result = run_checkpoint(job, context.blobs, final)
-        if result.outcome is Checkpointed.REMOVED:
-            _wait_for_root(context)
-        if result.durable and isinstance(marks, dict):
-            _keep_marks(folder, job, marks)
-    except OSError as error:
+        if result.durable:
+            _drop_superseded(job, folder)
+            return
+    name = f"{context.opening.title}: {job.final_name}"
+    _log.warning("checkpoint of %s: %s: %s", name, result.outcome.value, result.reason)
+
+
+def _retry_or_give_up(job: CheckpointJob | SnapshotJob, context: JobContext, error: OSError) -> NoReturn:
+    """End an attempt that failed: for good where a folder or a link has the name, or the job would hang."""
+    if error.errno not in _NEVER:
         raise RetryLaterError(str(error)) from error
     release(job, context.blobs)
-    if not result.durable:
-        _log.warning("checkpoint %s: %s: %s", final, result.outcome.value, result.reason)
-        return
-    for name in retain(job, folder):
-        for ending in (".marks.json", ".state"):
-            stale = folder / RESUME_FOLDER / f"{Path(name).stem}{ending}"
-            stale.unlink(missing_ok=True)
+    message = f"something else has its place: {error.strerror}"
+    raise RlaError(message) from error
+
+
+def _drop_superseded(job: CheckpointJob, folder: Path) -> None:
+    with ExitStack() as held:
+        below = None
+        for name in retain(job, folder):
+            with suppress(OSError):
+                below = below or held.enter_context(held_folder(folder, RESUME_FOLDER))
+                for ending in (".marks.json", ".state"):
+                    (below / f"{Path(name).stem}{ending}").unlink(missing_ok=True)
 
 
 def _keep_marks(folder: Path, job: CheckpointJob, marks: dict[str, Any]) -> None:
-    below = folder / RESUME_FOLDER
-    below.mkdir(exist_ok=True)
     name = check_relative(Path(job.final_name).stem)[0]
-    write_atomic(below / f"{name}.marks.json", json.dumps(marks).encode())
+    try:
+        with held_folder(folder, RESUME_FOLDER, create=True) as below:
+            write_atomic(below / f"{name}.marks.json", json.dumps(marks).encode())
+    except (NotADirectoryError, IsADirectoryError) as error:
+        _log.warning("%s: no exact resume from it: %s", job.final_name, error.strerror)
 
 
 def snapshot(fields: dict[str, Any], context: JobContext) -> None:
     """Write a training's snapshot, then free its memory."""
     job = SnapshotJob.decode(fields)
-    try:
-        folder = _item_folder(context, job.kind)
-    except RlaError:
-        release(job, context.blobs)
-        raise
-    try:
-        result = run_snapshot(job, context.blobs, folder)
-    except OSError as error:
-        raise RetryLaterError(str(error)) from error
+    with ExitStack() as held:
+        try:
+            folder = held.enter_context(_item_folder(context, job.kind))
+        except RlaError:
+            release(job, context.blobs)
+            raise
+        try:
+            result = run_snapshot(job, context.blobs, folder)
+        except OSError as error:
+            _retry_or_give_up(job, context, error)
     release(job, context.blobs)
     if not result.durable and result.outcome is not Checkpointed.SUPERSEDED:
-        _log.warning("snapshot %s: %s: %s", folder / job.names[0], result.outcome.value, result.reason)
+        name = f"{context.opening.title}: {job.names[0]}"
+        _log.warning("snapshot of %s: %s: %s", name, result.outcome.value, result.reason)
 
 
 def _media(kind: str) -> JobKind:
     def run(fields: dict[str, Any], context: JobContext) -> None:
         job = parse_figure(kind, fields)
-        folder = _item_folder(context, OTHER_RESULTS)
-        result = run_figure(job, context.blobs, folder, context.opening.python)
+        with _item_folder(context, OTHER_RESULTS) as folder:
+            result = run_figure(job, context.blobs, folder, context.opening.python)
         if result.outcome is Outcome.LATER:
             raise RetryLaterError(result.reason)
         if result.outcome is Outcome.FAILED:
@@ -136,8 +165,8 @@ def _media(kind: str) -> JobKind:
 def code(fields: dict[str, Any], context: JobContext) -> None:
     """Unpack a code capture into the item, its contents shared over all runs of the database."""
     job = parse_code(fields)
-    folder = _item_folder(context, CODE)
-    result = run_code(job, context.blobs, folder, Path(context.opening.root, STORE_FOLDER))
+    with _item_folder(context, CODE) as folder:
+        result = run_code(job, context.blobs, folder, context.opening.root)
     if result.outcome is Outcome.REMOVED:
         _wait_for_root(context)
     if result.outcome is Outcome.LATER:

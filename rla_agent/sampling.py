@@ -24,8 +24,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rla_agent.ingest import Record, Row
-from rla_agent.opening import StreamOpening, open_folder
+from rla_agent.opening import StreamOpening
 from rla_agent.sinks.tensorboard import EventEncoder, whole_records
+from rla_client.storage import open_folder
 
 CSV_NAME = "system.csv"
 EVENTS_FOLDER = "tb/system"

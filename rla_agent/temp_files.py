@@ -9,15 +9,10 @@ may be in the making in another process, and go only when they are old.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection
 from contextlib import suppress
 
-from rla_agent.opening import open_folder
-from rla_client.storage import TEMP_PREFIX
-
-OLD_S = 3600.0  # nobody writes one small file for so long
-_UNNAMED = re.compile(re.escape(TEMP_PREFIX) + r"[0-9a-f]{16}\Z")  # as storage.temp_path makes them
+from rla_client.storage import OLD_TEMP_S, TEMP_PREFIX, UNNAMED_TEMP, open_folder
 
 
 def temp_name(stream: str) -> str:
@@ -50,7 +45,7 @@ def sweep_temp_files(root: str, below: str, stream: str, intents: Collection[str
             with suppress(OSError):
                 if not name.startswith(f"{TEMP_PREFIX}{stream}-"):
                     written = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
-                    if not _UNNAMED.match(name) or now - written < OLD_S:
+                    if not UNNAMED_TEMP.match(name) or now - written < OLD_TEMP_S:
                         continue
                 os.unlink(name, dir_fd=folder)
                 removed.append(name)

@@ -18,12 +18,13 @@ from concurrent.futures import Executor, Future
 from rla_agent.align import read_chunks
 from rla_agent.intents import Rewritten, finish_intent, replace_file
 from rla_agent.open_files import OpenFiles
-from rla_agent.opening import ItemGoneError, open_folder
+from rla_agent.opening import ItemGoneError
 from rla_agent.output import Output
 from rla_agent.sinks.csv_table import CsvEncoder, new_columns, widened
 from rla_agent.state import AgentDatabase
 from rla_agent.stream import Stream
 from rla_agent.temp_files import temp_name
+from rla_client.storage import open_folder
 
 REST_FACTOR = 20.0
 SHORTEST_REST_S = 1.0

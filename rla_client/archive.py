@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.custom_values import join_arrays, split_arrays
-from rla_client.storage import write_atomic
+from rla_client.errors import BrokenFileError
+from rla_client.storage import open_plain, write_atomic
 
 ARCHIVE_FORMAT = 1
 
@@ -67,8 +68,9 @@ def load_arrays(path: str) -> Mapping[str, Any]:
     """Arrays and tensors that lie beside the archive `path`; empty without any."""
     beside = Path(os.path.splitext(path)[0] + ".pt")
     try:
-        return unpack_arrays(beside.read_bytes())
-    except OSError:
+        with open_plain(beside) as file:
+            return unpack_arrays(file.read())
+    except (OSError, BrokenFileError):
         return {}
 
 

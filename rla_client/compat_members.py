@@ -14,9 +14,11 @@ from collections.abc import Callable
 from typing import Any
 
 from rla_client import logger
+from rla_client.bounds import check_yaml
 from rla_client.clock import time_step_holder
 from rla_client.loader import ExperimentLoader, without_hidden
 from rla_client.measuring import tell_large_memory_variables
+from rla_client.storage import read_small
 
 DEFAULT_X_NAME = "time-step"
 DEFAULT_TIMESTAMP = "timestamp"
@@ -55,8 +57,9 @@ def load_yaml(path: str) -> Any:  # noqa: ANN401 - any content
     """Content of a YAML file."""
     import yaml  # noqa: PLC0415 - not at import of the package
 
-    with open(path, encoding="utf-8") as file:
-        return yaml.safe_load(file)
+    data = read_small(path, links=True)
+    check_yaml(data)
+    return yaml.safe_load(data)
 
 
 class LoadTesterMode:

@@ -9,15 +9,15 @@ which rule.
 from __future__ import annotations
 
 import math
-import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rla_client.errors import ConfigError
+from rla_client.bounds import check_yaml
+from rla_client.errors import BrokenFileError, ConfigError
 from rla_client.layout import DEFAULT_LOG_TYPES
+from rla_client.storage import read_small
 
 if TYPE_CHECKING:
     import yaml
@@ -160,21 +160,20 @@ def node_of_file(path: Path) -> yaml.Node | None:
     import yaml  # noqa: PLC0415 - 10 ms that `import rla_client` must not cost
 
     try:
-        # O_NONBLOCK: a pipe under that name must not hold up who reads it, the agent's ingest among them
-        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ConfigError(str(path), ["cannot be read: it is no file"])
-            data = file.read(MAX_CONFIG_BYTES + 1)
+        data = read_small(path, MAX_CONFIG_BYTES, links=True)
     except FileNotFoundError:
         message = "there is no such file; `rla init` writes one with every key explained"
         raise ConfigError(str(path), [message]) from None
     except OSError as error:
         raise ConfigError(str(path), [f"cannot be read: {error.strerror or error}"]) from error
-    if len(data) > MAX_CONFIG_BYTES:
-        raise ConfigError(str(path), [f"is larger than {MAX_CONFIG_BYTES} bytes, so it is no configuration"])
+    except BrokenFileError as error:
+        raise ConfigError(
+            str(path), [f"cannot be read: {error.problem}, so it is no configuration"]
+        ) from error
     try:
+        check_yaml(data, yaml.SafeLoader)
         return yaml.compose(data, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark is not None else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]

@@ -18,6 +18,7 @@ from rla_client.errors import ArgumentError, NotConfiguredError, UnknownParamete
 from rla_client.item import local_address
 from rla_client.layout import LOG_NAME_FORMAT_VERSION, check_table_name, make_info
 from rla_client.recording import Row
+from rla_client.storage import read_small
 
 if TYPE_CHECKING:
     from rla_client.code_root import FoundCode
@@ -278,7 +279,7 @@ def _raw_config(source: object) -> dict[str, Any]:
         return dict(source)
     import yaml  # noqa: PLC0415 - loaded already by load_config
 
-    content = yaml.safe_load(Path(os.fspath(source)).read_text(encoding="utf-8"))  # type: ignore[call-overload]
+    content = yaml.safe_load(read_small(os.fspath(source), links=True))  # type: ignore[call-overload]
     return content if isinstance(content, dict) else {}
 
 

@@ -6,7 +6,6 @@ pickled managers are read without importing or calling anything they name.
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,6 @@ from rla_client.layout import (
     ARCHIVE_TESTER,
     CHECKPOINT,
     FOLDER_KINDS,
-    LOG,
     RECORD_DATE_FORMAT,
     RunIndex,
     check_table_name,
@@ -94,7 +92,7 @@ def read_run(item: Item) -> FoundRun:
     archive: dict[str, Any] = {}
     try:
         archive = read_archive(paths) or {}
-    except RlaError:
+    except (RlaError, OSError):
         archive = {}
     plain, _problems = read_hyper_params(Path(item.root), item.table, item.index.path)
     custom = archive.get("custom_data") or {}
@@ -111,11 +109,9 @@ def read_run(item: Item) -> FoundRun:
 
 def read_run_file(item: Item) -> dict[str, Any]:
     """run.json of a run, empty without a readable one."""
-    try:
-        content = json.loads(Path(item.folder(LOG), "run.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    from rla_client.database.chains import run_file  # noqa: PLC0415 - not at import of the package
+
+    return run_file(item.root, item.table, item.index.path)
 
 
 def log_file_finder(

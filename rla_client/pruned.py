@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rla_client.storage import TEMP_PREFIX, fsync_folder, write_atomic
+from rla_client.storage import TEMP_PREFIX, held_folder, read_small, write_atomic
 
 PRUNED_FOLDER = ".rla-pruned"
 # In the log folder of a run that was fetched to be gone on with; in a checkpoint folder, where files of it
@@ -63,20 +63,17 @@ def write_note(folder: str | os.PathLike[str], note: PrunedFile) -> None:
     Raises:
         OSError: it cannot be written; nothing is noted.
     """
-    path = note_path(folder, note.name)
-    if not path.parent.is_dir():
-        path.parent.mkdir(exist_ok=True)
-        fsync_folder(folder)
-    write_atomic(path, json.dumps({"format": 1, **asdict(note)}, indent=1).encode())
+    content = json.dumps({"format": 1, **asdict(note)}, indent=1).encode()
+    with held_folder(folder, PRUNED_FOLDER, create=True) as notes:
+        write_atomic(notes / (note.name + NOTE_ENDING), content)
 
 
 def drop_note(folder: str | os.PathLike[str], name: str) -> None:
     """The file is back (or never went): take its note away; none there is fine."""
-    path = note_path(folder, name)
-    with suppress(FileNotFoundError):
-        path.unlink()
+    with suppress(FileNotFoundError, NotADirectoryError), held_folder(folder, PRUNED_FOLDER) as notes:
+        (notes / (name + NOTE_ENDING)).unlink()
     with suppress(OSError):  # other notes are in it
-        path.parent.rmdir()
+        Path(folder, PRUNED_FOLDER).rmdir()
 
 
 def read_note(folder: str | os.PathLike[str], name: str) -> PrunedFile | None:
@@ -85,8 +82,7 @@ def read_note(folder: str | os.PathLike[str], name: str) -> PrunedFile | None:
         return None
     try:
         path = note_path(folder, name)
-        with path.open("rb") as file:
-            found = json.loads(file.read(MAX_NOTE_BYTES))
+        found = json.loads(read_small(path, MAX_NOTE_BYTES))
         note = PrunedFile(
             str(found["path"]),
             int(found["size"]),

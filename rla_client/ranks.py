@@ -23,7 +23,7 @@ from rla_client.outbox import Outbox
 from rla_client.places import find_places
 from rla_client.recording import Logger
 from rla_client.run import Run, worker_opening
-from rla_client.storage import write_atomic
+from rla_client.storage import read_small, write_atomic
 
 if TYPE_CHECKING:
     from rla_client.config import Config
@@ -120,7 +120,7 @@ def read_published(path: Path | None, since: float, before_s: float = FRESH_S) -
     if path is None:
         return None
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
+        found: dict[str, Any] = json.loads(read_small(path))
     except (OSError, ValueError):
         return None
     return found if found.get("time", 0.0) > since - before_s else None

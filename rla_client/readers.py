@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import struct
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from rla_client.bounds import parse_json
 from rla_client.csv_lines import rows_text
 from rla_client.errors import ArgumentError
+from rla_client.storage import open_plain, written_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +38,7 @@ MAIN_EVENTS_FOLDER = "events"  # tags of other folders below `tb` get the folder
 EXACT_PANDAS = (3, 1)  # from here on floats are read exactly without asking, and asking warns
 RECORD_HEAD = struct.Struct("<QI")
 RECORD_TAIL = struct.Struct("<I")
+MAX_RECORD_BYTES = 256 << 20  # protobuf itself takes 2 GiB; a picture has some MB
 CRC_MASK_DELTA = 0xA282EAD8
 
 _SCALAR_PLUGIN = "scalars"
@@ -57,7 +59,7 @@ def read_csv(path: AnyPath) -> pd.DataFrame:
     import pandas as pd  # noqa: PLC0415
 
     file = Path(path)
-    data = _whole_records((file / "progress.csv" if file.is_dir() else file).read_bytes())
+    data = _whole_records(_content(file / "progress.csv" if file.is_dir() else file))
     while data.startswith(b"#"):  # stable-baselines' monitor files
         data = data.partition(b"\n")[2]
     if not data.strip():
@@ -88,6 +90,11 @@ def _parse_csv(data: bytes) -> pd.DataFrame:
             low_memory=False,
         )
     return frame
+
+
+def _content(path: Path) -> bytes:
+    with open_plain(path, links=True) as file:
+        return file.read(written_bytes(file))
 
 
 def _whole_records(data: bytes) -> bytes:
@@ -123,13 +130,13 @@ def read_json(path: AnyPath) -> pd.DataFrame:
     file = Path(path)
     if file.is_dir():
         file /= "progress.json"
-    data = file.read_bytes()
+    data = _content(file)
     rows = []
     for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), 1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError as error:
             raise ArgumentError(f"{file}, line {number}: not JSON ({error})") from error
         if not isinstance(row, dict):
@@ -177,8 +184,8 @@ def read_events(file: AnyPath) -> Iterator[bytes]:
         crc: int = crc32c(data)
         return ((crc >> 15 | crc << 17) + CRC_MASK_DELTA) & 0xFFFFFFFF
 
-    with Path(file).open("rb") as source:
-        size = os.fstat(source.fileno()).st_size
+    with open_plain(file, links=True) as source:
+        size = min(written_bytes(source), MAX_RECORD_BYTES)
         while len(head := source.read(RECORD_HEAD.size)) == RECORD_HEAD.size:
             length, check = RECORD_HEAD.unpack(head)
             if masked(head[:8]) != check or length > size:

@@ -24,7 +24,7 @@ from rla_client.errors import ArgumentError
 from rla_client.layout import CHECKPOINT
 from rla_client.protocol import pack
 from rla_client.run import Run
-from rla_client.storage import write_atomic
+from rla_client.storage import read_small, write_atomic
 
 RESUME_FOLDER = ".resume"
 STATE_FORMAT = 1
@@ -106,7 +106,7 @@ def read_resume_state(checkpoint_dir: str | os.PathLike[str], name: str, step: i
     """The state stored for a checkpoint, None without one."""
     path = Path(checkpoint_dir) / RESUME_FOLDER / f"{name}_{step}.state"
     try:
-        content = msgpack.unpackb(path.read_bytes(), strict_map_key=False)
+        content = msgpack.unpackb(read_small(path, 2 * MAX_STATE_BYTES), strict_map_key=False)
     except (OSError, ValueError, msgpack.UnpackException):
         return None
     return content if isinstance(content, dict) and content.get("format") == STATE_FORMAT else None

@@ -19,13 +19,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rla_client.bounds import parse_json
 from rla_client.database.compare import differences
 from rla_client.database.hyper_params import parse_yaml, read_parameter_file, wrap
 from rla_client.errors import BrokenFileError
 from rla_client.item import Item, parameter_file
 from rla_client.layout import HYPARAM_FILE_NAME, HYPARAMETER, LOG
 from rla_client.secret_values import Secrets, restored
-from rla_client.storage import write_atomic
+from rla_client.storage import read_small, write_atomic
 
 MAX_TOLD = 10  # changes in the warning; the file has all
 MAX_VALUE_CHARS = 80
@@ -52,7 +53,7 @@ def last_parameters(item: Item) -> dict[str, Any] | None:
     """The hyper-parameters that a run had last; None where that cannot be read."""
     for path in reversed(change_files(Path(item.folder(LOG)))):
         try:
-            found = json.loads(path.read_bytes())["hyper_param"]
+            found = parse_json(read_small(path))["hyper_param"]
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if isinstance(found, dict):

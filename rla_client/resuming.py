@@ -8,7 +8,6 @@ generators and custom data come back from the state that `save_checkpoint` store
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from contextlib import suppress
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rla_client.bounds import parse_json
 from rla_client.checkpoint_files import find_checkpoint, list_checkpoints
 from rla_client.errors import NoCheckpointError, RlaError
 from rla_client.found_run import find_item, read_run_file
@@ -24,6 +24,7 @@ from rla_client.layout import CHECKPOINT, LOG, OTHER_RESULTS, RunIndex
 from rla_client.places import find_places
 from rla_client.pruned import FETCHED_MARK, drop_note, pruned_files, write_note
 from rla_client.resume_state import RESUME_FOLDER, read_resume_state
+from rla_client.storage import read_small
 from rla_client.stream_handover import settle
 
 _FIGURE = re.compile(r"^(\d+)-")
@@ -131,7 +132,7 @@ def earlier_times(content: dict[str, Any]) -> dict[str, Any]:
 def read_marks(folder: Path, name: str, step: int | None) -> dict[str, Any]:
     """How long each output was when a checkpoint was taken; empty when nobody noted it."""
     with suppress(OSError, ValueError):
-        content = json.loads((folder / RESUME_FOLDER / f"{name}_{step}.marks.json").read_bytes())
+        content = parse_json(read_small(folder / RESUME_FOLDER / f"{name}_{step}.marks.json"))
         if isinstance(content, dict):
             return content
     return {}

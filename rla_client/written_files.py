@@ -20,7 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rla_client.storage import write_atomic
+from rla_client.errors import BrokenFileError
+from rla_client.storage import held_folder, open_plain, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,18 +29,19 @@ if TYPE_CHECKING:
     Written = dict[str, tuple[int, int]]
 
 NOTES_FILE = ".rla/written.jsonl"  # below a data root
+_APPEND_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MAX_NOTES = 1000  # the newest; a project has some tens
 MAX_NOTES_BYTES = 1 << 20  # when there are more, files that changed or went are dropped
 
 
 def note_written(data_root: Path, path: Path) -> None:
     """Remember a file that has just been written; a database that cannot be written remembers nothing."""
-    with suppress(OSError):
+    below, name = os.path.split(NOTES_FILE)
+    with suppress(OSError), held_folder(data_root, below, create=True) as folder:
         found = os.stat(path)
         note = {"path": os.path.realpath(path), "size": found.st_size, "mtime_ns": found.st_mtime_ns}
-        notes = data_root / NOTES_FILE
-        notes.parent.mkdir(exist_ok=True)
-        with notes.open("ab") as file:
+        notes = folder / name
+        with open(os.open(notes, _APPEND_FLAGS, 0o644), "ab") as file:
             file.write(json.dumps(note).encode() + b"\n")
             size = file.tell()
         if size > MAX_NOTES_BYTES:
@@ -53,9 +55,9 @@ def read_written(data_roots: Iterable[Path]) -> Written:
     found: Written = {}
     for root in data_roots:
         try:
-            with (root / NOTES_FILE).open("rb") as file:
+            with open_plain(root / NOTES_FILE) as file:
                 content = file.read(2 * MAX_NOTES_BYTES)
-        except OSError:
+        except (OSError, BrokenFileError):
             continue
         for line in content.splitlines():
             with suppress(ValueError, KeyError, TypeError):

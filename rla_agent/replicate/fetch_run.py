@@ -32,7 +32,7 @@ from rla_client.config import load_config
 from rla_client.errors import FetchError, StillWrittenError
 from rla_client.layout import ARCHIVE_TESTER, CHECKPOINT, HYPARAMETER, LOG, RunIndex, check_table_name
 from rla_client.pruned import FETCHED_MARK
-from rla_client.storage import write_atomic
+from rla_client.storage import discard, held_folder, write_atomic
 
 MAX_LOOKED_AT: Final = 20_000
 SEARCH_S: Final = 60.0
@@ -113,10 +113,10 @@ def _fetch(session: Session, question: Question) -> dict[str, Any]:
 
 def _mark(root: str, item: str) -> None:
     """Say, before run.json is here, that this copy is not to be gone on with in place."""
-    folder = Path(root, LOG, item)
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / "run.json").exists():
-        write_atomic(folder / FETCHED_MARK, b"{}")
+    os.makedirs(root, exist_ok=True)
+    with held_folder(root, f"{LOG}/{item}", create=True) as folder:
+        if not os.path.lexists(folder / "run.json"):
+            write_atomic(folder / FETCHED_MARK, b"{}")
 
 
 def _refuse_live(run: dict[str, Any], question: Question) -> None:
@@ -202,7 +202,7 @@ def _check_sum(root: str, item: str, name: bytes) -> None:
     """
     path = f"{CHECKPOINT}/{item}/{os.fsdecode(name)}"
     if damaged(root, item, [path]):
-        os.unlink(os.path.join(root, path))
+        discard(root, *os.path.split(path))
         raise FetchError(
             f"{os.fsdecode(name)} on the master is not what its SHA256SUMS says; see: rla verify"
         )

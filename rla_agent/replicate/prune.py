@@ -45,6 +45,7 @@ from rla_agent.replicate.target import LinkError, RemoteStat, Session, TargetErr
 from rla_client.errors import RlaError
 from rla_client.layout import CHECKPOINT
 from rla_client.pruned import PRUNED_FOLDER, PrunedFile, drop_note, note_path, write_note
+from rla_client.storage import open_root, walk_root
 
 SETTLED_S: Final = 120.0  # Linux writes what is dirty for 30 s
 UNKNOWN_REST_S: Final = 86400.0  # a run without run.json is taken for ended after so long without a row
@@ -118,7 +119,7 @@ class Pruner:
             self._db.close()
             raise PruneError(f"nothing of {root} was sent to {target} from here, so nothing can be pruned")
         self._number = int(row[0])
-        self._descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._descriptor = open_root(os.fsdecode(self._root))
 
     def close(self) -> None:
         """Let go of the ledger and the data root."""
@@ -167,7 +168,8 @@ class Pruner:
         for folder in scanner.everything():
             path = os.fsdecode(os.path.join(self._root, folder.path))
             if os.path.isdir(os.path.join(path, PRUNED_FOLDER)):
-                settle(path)
+                with suppress(OSError), self._folder(folder.path + b"/.") as (here, _):
+                    settle(here)
             yield folder
 
     def _of_folder(self, folder: Folder, rules: Rules, sent_before: float) -> Iterator[Candidate | str]:
@@ -253,13 +255,13 @@ class Pruner:
             if not self._claim(one):
                 raise StaysError("it has changed, or somebody else prunes it")
             try:
-                self._note(one, sha)
+                self._note(one, sha, folder)
                 _is_another_folder(session, one)
                 _on_master(session, one)
                 self._check_here(folder, name, one.local)
                 self._remove(folder, name, one.local)
             except BaseException:
-                self._unclaim(one)
+                self._unclaim(one, folder)
                 raise
             os.fsync(folder)
 
@@ -288,36 +290,29 @@ class Pruner:
             local.size,
         )
 
-    def _unclaim(self, one: Candidate) -> None:
+    def _unclaim(self, one: Candidate, folder: int) -> None:
         """The file stays, if it is still here."""
         if os.path.lexists(os.path.join(self._root, one.path)):
-            drop_note(os.path.dirname(self._full(one)), os.fsdecode(one.key.name))
+            drop_note(f"/proc/self/fd/{folder}", os.fsdecode(one.key.name))
             states = (CLEAN, *_key(one), PRUNED)
             self._update("UPDATE files SET state = ? WHERE folder = ? AND name = ? AND state = ?", *states)
 
     def _update(self, statement: str, *values: object) -> bool:
         return self._db.execute(statement, values).rowcount == 1
 
-    def _note(self, one: Candidate, sha: bytes) -> None:
+    def _note(self, one: Candidate, sha: bytes, folder: int) -> None:
         local = one.local
         note = PrunedFile(
             os.fsdecode(one.path), local.size, sha.hex(), local.mtime_ns, self._target, time.time()
         )
-        write_note(os.path.dirname(self._full(one)), note)
-
-    def _full(self, one: Candidate) -> str:
-        return os.fsdecode(os.path.join(self._root, one.path))
+        write_note(f"/proc/self/fd/{folder}", note)
 
     @contextmanager
     def _folder(self, path: bytes) -> Iterator[tuple[int, bytes]]:
         """Descriptor of the folder of a file, reached without following links, and the file's name."""
         *parts, name = path.split(b"/")
-        folder = os.dup(self._descriptor)
+        folder = walk_root(self._descriptor, parts)
         try:
-            for part in parts:
-                inner = os.open(part, _FOLDER, dir_fd=folder)
-                os.close(folder)
-                folder = inner
             yield folder, name
         finally:
             os.close(folder)

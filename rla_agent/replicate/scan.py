@@ -19,7 +19,7 @@ from rla_agent.replicate.plan import Local
 from rla_client.errors import RlaError
 from rla_client.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, RunIndex
 from rla_client.pruned import FETCHED_MARK, PRUNED_FOLDER
-from rla_client.storage import TEMP_PREFIX
+from rla_client.storage import TEMP_PREFIX, read_small
 
 if TYPE_CHECKING:
     import pathspec
@@ -284,8 +284,7 @@ def _entries(path: bytes) -> list[os.DirEntry[bytes]]:
 
 def _read_run(path: bytes, stamp: tuple[int, int]) -> Run | None:
     try:
-        with open(path, "rb") as file:
-            found = json.loads(file.read(MAX_RUN_JSON_BYTES))
+        found = json.loads(read_small(os.fsdecode(path), MAX_RUN_JSON_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(found, dict):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from rla_agent.replicate.source import fingerprint
 from rla_client.errors import RlaError
 from rla_client.layout import LOG
-from rla_client.storage import write_atomic
+from rla_client.storage import held_folder, write_atomic
 
 if TYPE_CHECKING:
     from rla_agent.replicate.ledger import Ledger
@@ -63,7 +63,8 @@ def settle(ledger: Ledger, number: int, root: bytes, descriptor: int, item: str)
         lines.append(sum_line(sha, os.path.relpath(row.path, folder)))
     path = folder + b"/" + SUMS_NAME
     try:
-        write_atomic(os.fsdecode(os.path.join(root, path)), b"".join(sorted(lines)))
+        with held_folder(os.fsdecode(root), os.fsdecode(folder)) as here:
+            write_atomic(here / os.fsdecode(SUMS_NAME), b"".join(sorted(lines)))
     except OSError as error:
         raise SettleError(f"{os.fsdecode(path)}: {error.strerror}") from error
     return path

@@ -19,6 +19,8 @@ from typing import Final
 
 from rla_agent.replicate import records
 from rla_agent.replicate.plan import Local, Record, RecordKind
+from rla_client.errors import UnsafeNameError
+from rla_client.storage import walk, walk_root
 
 EDGE_BYTES: Final = 4096  # of the head and of the tail, hashed before each append
 _READ_BYTES: Final = 4 << 20
@@ -39,29 +41,32 @@ def open_beneath(root: int, path: bytes) -> int:
     Raises:
         OSError: it is not there, is no regular file, or a link lies on the way (ELOOP).
     """
-    how = struct.pack("=QQQ", _FLAGS, 0, _RESOLVE)
-    descriptor = _libc.syscall(_OPENAT2, root, ctypes.c_char_p(path), how, len(how))
-    if descriptor < 0:
-        number = ctypes.get_errno()
-        if number not in {errno.ENOSYS, errno.EPERM}:
-            raise OSError(number, os.strerror(number), os.fsdecode(path))
-        descriptor = _walk(root, path)
+    kind, _, below = path.partition(b"/")
+    try:
+        folder = walk_root(root, [kind] if below else [])  # the kind may lie on another disk
+    except UnsafeNameError as error:
+        raise OSError(errno.EXDEV, "leaves the data root", os.fsdecode(path)) from error
+    try:
+        descriptor = _open_strictly(folder, below or kind)
+    finally:
+        os.close(folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", os.fsdecode(path))
     return int(descriptor)
 
 
-def _walk(root: int, path: bytes) -> int:
-    folder = os.dup(root)
+def _open_strictly(root: int, path: bytes) -> int:
+    how = struct.pack("=QQQ", _FLAGS, 0, _RESOLVE)
+    descriptor = int(_libc.syscall(_OPENAT2, root, ctypes.c_char_p(path), how, len(how)))
+    if descriptor >= 0:
+        return descriptor
+    number = ctypes.get_errno()
+    if number not in {errno.ENOSYS, errno.EPERM}:
+        raise OSError(number, os.strerror(number), os.fsdecode(path))
+    *folders, name = path.split(b"/")
+    folder = walk(root, folders)
     try:
-        *folders, name = path.split(b"/")
-        for part in folders:
-            if part in {b"", b".", b".."}:
-                raise OSError(errno.EXDEV, "leaves the data root", os.fsdecode(path))
-            inner = os.open(part, _FLAGS | os.O_DIRECTORY, dir_fd=folder)
-            os.close(folder)
-            folder = inner
         return os.open(name, _FLAGS, dir_fd=folder)
     finally:
         os.close(folder)

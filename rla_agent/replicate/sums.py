@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from rla_agent.replicate.settle import SUMS_NAME
+from rla_client.errors import BrokenFileError
 from rla_client.layout import LOG
+from rla_client.storage import open_plain, read_small
 
 MAX_SUMS_BYTES: Final = 64 << 20  # some 500,000 files
 _SHA_CHARS: Final = 64
@@ -34,9 +36,9 @@ def damaged(root: str, item: str, fetched: Iterable[str]) -> list[str]:
     folder = Path(root, LOG, item)
     sums = folder / os.fsdecode(SUMS_NAME)
     try:
-        made, size = sums.stat().st_mtime, sums.stat().st_size
-        known = parse(sums.read_bytes(), os.path.join(LOG, item)) if size <= MAX_SUMS_BYTES else {}
-    except OSError:
+        made = sums.stat().st_mtime
+        known = parse(read_small(sums, MAX_SUMS_BYTES), os.path.join(LOG, item))
+    except (OSError, BrokenFileError):
         return []
     found = []
     for path in fetched:
@@ -45,7 +47,7 @@ def damaged(root: str, item: str, fetched: Iterable[str]) -> list[str]:
         try:
             if sha is None or local.is_symlink() or local.stat().st_mtime > made or _sha256(local) == sha:
                 continue
-        except FileNotFoundError:
+        except (FileNotFoundError, BrokenFileError):
             continue  # taken away again
         found.append(path)
     return found
@@ -53,7 +55,7 @@ def damaged(root: str, item: str, fetched: Iterable[str]) -> list[str]:
 
 def _sha256(path: Path) -> str:
     sha = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         while data := file.read(_READ_BYTES):
             sha.update(data)
     return sha.hexdigest()

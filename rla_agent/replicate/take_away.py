@@ -57,22 +57,18 @@ def take_away(folder: int, name: bytes, local: Local) -> bool:
     return False
 
 
-def settle(folder: str) -> None:
-    """Finish what killed pruners left in a folder; what cannot be done now is left for the next pass."""
+def settle(folder: int) -> None:
+    """Finish what killed pruners left in an open folder; what cannot be done now waits for the next pass."""
     with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            for entry in os.listdir(descriptor):
-                match = _ASIDE.match(os.fsencode(entry))
-                if match is not None:
-                    _settle_one(folder, descriptor, match[0], match[1])
-        finally:
-            os.close(descriptor)
+        for entry in os.listdir(folder):
+            match = _ASIDE.match(os.fsencode(entry))
+            if match is not None:
+                _settle_one(folder, match[0], match[1])
 
 
-def _settle_one(folder: str, descriptor: int, aside: bytes, name: bytes) -> None:
+def _settle_one(descriptor: int, aside: bytes, name: bytes) -> None:
     found = os.stat(aside, dir_fd=descriptor, follow_symlinks=False)
-    note = read_note(folder, os.fsdecode(name))
+    note = read_note(f"/proc/self/fd/{descriptor}", os.fsdecode(name))
     if note is not None and (found.st_size, found.st_mtime_ns) == (note.size, note.mtime_ns):
         os.unlink(aside, dir_fd=descriptor)  # all was checked before it was moved
     else:

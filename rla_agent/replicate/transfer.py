@@ -15,7 +15,6 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -34,7 +33,7 @@ from rla_agent.replicate.target import (
 from rla_client.errors import ArgumentError, UnsafeNameError
 from rla_client.layout import CHECKPOINT, DEFAULT_LOG_TYPES, RunIndex, check_relative, component_problem
 from rla_client.pruned import FETCHED_MARK
-from rla_client.storage import write_atomic
+from rla_client.storage import open_folder, write_atomic
 
 PARTIAL_PREFIX: Final = ".rla-tmp-pull-"
 MAX_LISTED: Final = 10_000_000  # files that one pull may see
@@ -284,16 +283,6 @@ def fill(session: Session, descriptor: int, path: bytes, state: RemoteStat, say:
 
 
 def _folder(root: str, parts: tuple[str, ...]) -> int:
-    """Open (and make) a folder below the root, never through a link."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    """Open (and make) a folder below the data root."""
     os.makedirs(root, exist_ok=True)
-    folder = os.open(root, flags & ~os.O_NOFOLLOW)
-    for part in parts:
-        try:
-            with suppress(FileExistsError):
-                os.mkdir(part, 0o755, dir_fd=folder)
-            inner = os.open(part, flags, dir_fd=folder)
-        finally:
-            os.close(folder)
-        folder = inner
-    return folder
+    return open_folder(root, "/".join(parts), create=True)

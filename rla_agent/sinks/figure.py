@@ -77,7 +77,7 @@ PASSED_ON = (
     "XDG_CONFIG_HOME",
 )
 RENDER_SCRIPT = Path(protocol.__file__).with_name("render.py")  # by path: the agent never imports it
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC  # the caller holds the folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import stat
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,15 +28,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from rla_client.errors import RemoteProtocolError, UnsafeNameError
-from rla_client.layout import check_relative, component_problem
+from rla_client.layout import CODE, check_relative, component_problem
 from rla_client.protocol import unpack
-from rla_client.storage import TEMP_PREFIX, fsync_folder
+from rla_client.storage import FOLDER_FLAGS, OLD_TEMP_S, UNNAMED_TEMP, open_folder, temp_path, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-STORE_FOLDER = ".objects"
+STORE_FOLDER = f"{CODE}/.objects"  # below a data root
 BLOB_MAGIC = b"RLACODE1"
 BLOB_TAIL_BYTES = 12
 MAX_CODE_FILES = 20_001  # rla_client.code_backup.MAX_FILES and the run file
@@ -45,7 +46,9 @@ MAX_INDEX_BYTES = 16 << 20
 STORED_MODE = 0o444
 _NO_LINKS = {errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 _FOR_GOOD = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OBJECT_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_PREFIX = re.compile(r"[0-9a-f]{2}\Z")
+_REST = re.compile(r"[0-9a-f]{62}\Z")
 
 
 class Outcome(Enum):
@@ -116,7 +119,7 @@ def open_blob(folder: Path, name: str, max_bytes: int) -> tuple[int, int]:
         OSError: it is not there.
         RemoteProtocolError: it is a link, not ours, no plain file, or too large.
     """
-    parent = os.open(folder, _FOLDER_FLAGS)
+    parent = os.open(folder, FOLDER_FLAGS)
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
     except OSError as error:
@@ -139,39 +142,35 @@ def folder_below(root: int, parts: tuple[str, ...]) -> Iterator[int]:
     Raises:
         OSError: a part is a link or a file, or cannot be made.
     """
-    current = os.dup(root)
+    folder = walk(root, parts, create=True)
     try:
-        for part in parts:
-            with suppress(FileExistsError):
-                os.mkdir(part, 0o755, dir_fd=current)
-            below = os.open(part, _FOLDER_FLAGS, dir_fd=current)
-            os.close(current)
-            current = below
-        yield current
+        yield folder
     finally:
-        os.close(current)
+        os.close(folder)
 
 
-def run_code(job: CodeJob, blobs: Path, final_dir: Path, store: Path) -> CodeResult:
+def run_code(job: CodeJob, blobs: Path, final_dir: Path, root: str | os.PathLike[str]) -> CodeResult:
     """Fill an item of the kind `code` from a blob.
 
     Args:
         job: from `parse_code`.
         blobs: the stream's blob folder.
-        final_dir: the item folder; it exists, and is not made again when it is gone.
-        store: `<data_root>/code/.objects`; made when it is missing.
+        final_dir: the item folder, held by the caller; it exists, and is not made again when it is gone.
+        root: the data root; its store is made when it is missing.
 
     Returns:
         The outcome; no error is raised for what a client or the disk did.
     """
     try:
-        item = os.open(final_dir, _FOLDER_FLAGS)
+        item = os.open(final_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         return CodeResult(Outcome.REMOVED, reason=f"{final_dir}: {error.strerror}")
     try:
         blob, size = open_blob(blobs, job.blob, MAX_CODE_BYTES + MAX_INDEX_BYTES)
         try:
-            return _fill(item, blob, read_index(blob, size), Store(store))
+            index = read_index(blob, size)
+            with opened_store(root) as store:
+                return _fill(item, blob, index, store)
         finally:
             os.close(blob)
     except (RemoteProtocolError, UnsafeNameError) as error:
@@ -232,6 +231,20 @@ def _fill(item: int, blob: int, index: list[tuple[tuple[str, ...], int, int]], s
     return CodeResult(Outcome.WRITTEN, files=len(index), new_bytes=store.new_bytes)
 
 
+@contextmanager
+def opened_store(root: str | os.PathLike[str]) -> Iterator[Store]:
+    """The contents of a data root; where `.objects` is a link or a file, items get copies instead."""
+    try:
+        folder = open_folder(root, STORE_FOLDER, create=True)
+    except NotADirectoryError:
+        yield Store(None)
+        return
+    try:
+        yield Store(folder)
+    finally:
+        os.close(folder)
+
+
 class Store:
     """The contents of one database.
 
@@ -239,14 +252,9 @@ class Store:
         new_bytes: bytes added by this object so far.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._links = True
+    def __init__(self, folder: int | None) -> None:
+        self._folder = folder  # None: no content can be shared
         self.new_bytes = 0
-        made = not folder.exists()
-        folder.mkdir(mode=0o755, exist_ok=True)
-        if made:
-            fsync_folder(folder.parent)
 
     def place(self, data: bytes, folder: int, name: str) -> None:
         """Give the item folder a file `name` with this content; one that is there stays.
@@ -255,69 +263,60 @@ class Store:
             OSError: the disk does not take it.
         """
         digest = hashlib.sha256(data).hexdigest()
+        anew = False
         for _ in range(3):
-            if not self._links:
+            if self._folder is None:
                 break
             try:
-                source = self._object(digest, data)
-                os.link(source, name, dst_dir_fd=folder, follow_symlinks=False)
+                with folder_below(self._folder, (digest[:2],)) as objects:
+                    self._keep(objects, digest[2:], data, anew=anew)
+                    os.link(digest[2:], name, src_dir_fd=objects, dst_dir_fd=folder, follow_symlinks=False)
             except FileExistsError:
                 return
             except FileNotFoundError:
                 continue  # swept between the look and the link
+            except (NotADirectoryError, IsADirectoryError):
+                break  # something else has the name: this file is a copy
             except OSError as error:
                 if error.errno == errno.EMLINK:
-                    self._write(self._path(digest), data)
+                    anew = True
                     continue
                 if error.errno not in _NO_LINKS:
                     raise
-                self._links = False
+                self._folder = None
             else:
                 return
         _copy(data, folder, name)
 
-    def _path(self, digest: str) -> Path:
-        return self._folder / digest[:2] / digest[2:]
-
-    def _object(self, digest: str, data: bytes) -> Path:
-        path = self._path(digest)
-        try:
-            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
-                if file.read(len(data) + 1) == data:
-                    return path
-        except OSError:
-            pass  # missing or unreadable: written anew
-        self._write(path, data)
-        return path
-
-    def _write(self, path: Path, data: bytes) -> None:
-        made = not path.parent.exists()
-        path.parent.mkdir(mode=0o755, exist_ok=True)
-        if made:
-            fsync_folder(self._folder)
-        _write_file(path, data)
-        fsync_folder(path.parent)
+    def _keep(self, objects: int, name: str, data: bytes, *, anew: bool) -> None:
+        """Be sure that the object is there and is this content."""
+        if not anew and _holds(objects, name, data):
+            return
+        _write_file(objects, name, data)
+        os.fsync(objects)
         self.new_bytes += len(data)
 
 
-def _write_file(path: Path, data: bytes) -> None:
-    temp = path.parent / f"{TEMP_PREFIX}{os.urandom(8).hex()}"
-    descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+def _holds(objects: int, name: str, data: bytes) -> bool:
     try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fchmod(file.fileno(), STORED_MODE)
-            os.fsync(file.fileno())
-        os.replace(temp, path)
+        with open(os.open(name, _OBJECT_FLAGS, dir_fd=objects), "rb") as file:
+            return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.read(len(data) + 1) == data
+    except OSError:
+        return False  # missing or unreadable: written anew
+
+
+def _write_file(folder: int, name: str, data: bytes) -> None:
+    temp = _write_temp(folder, data)
+    try:
+        os.replace(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with suppress(OSError):
-            os.unlink(temp)
+            os.unlink(temp, dir_fd=folder)
         raise
 
 
-def _copy(data: bytes, folder: int, name: str) -> None:
-    temp = f"{TEMP_PREFIX}{os.urandom(8).hex()}"
+def _write_temp(folder: int, data: bytes) -> str:
+    temp = temp_path("x").name
     descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
         with open(descriptor, "wb") as file:
@@ -325,6 +324,16 @@ def _copy(data: bytes, folder: int, name: str) -> None:
             file.flush()
             os.fchmod(file.fileno(), STORED_MODE)
             os.fsync(file.fileno())
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temp, dir_fd=folder)
+        raise
+    return temp
+
+
+def _copy(data: bytes, folder: int, name: str) -> None:
+    temp = _write_temp(folder, data)
+    try:
         if exists_in(folder, name):
             os.unlink(temp, dir_fd=folder)
         else:
@@ -344,27 +353,51 @@ def exists_in(folder: int, name: str) -> bool:
     return True
 
 
-def sweep_objects(store: Path) -> int:
-    """Free the contents that no run uses any more; returns the bytes freed.
+def sweep_objects(root: str | os.PathLike[str], now: float) -> int:
+    """Free the contents that no run of a data root uses any more; returns the bytes freed.
 
     To be called now and then, and after items were deleted. Safe beside running jobs, also of
-    agents on other machines that share the database.
+    agents on other machines that share the database. Only files that are named as objects are deleted,
+    and temp files that nobody will finish; no link is followed.
+
+    Args:
+        root: the data root.
+        now: Unix seconds, for the age of temp files.
 
     Raises:
         OSError: the store cannot be read.
     """
-    if not store.is_dir():
+    try:
+        store = open_folder(root, STORE_FOLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    try:
+        return sum(_sweep(store, name, now) for name in sorted(os.listdir(store)) if _PREFIX.match(name))
+    finally:
+        os.close(store)
+
+
+def _sweep(store: int, prefix: str, now: float) -> int:
+    try:
+        folder = walk(store, [prefix])
+    except (FileNotFoundError, NotADirectoryError):
         return 0
     freed = 0
-    for prefix in sorted(store.iterdir()):
-        if prefix.is_symlink() or not prefix.is_dir():
-            continue
-        for entry in os.scandir(prefix):
-            found = entry.stat(follow_symlinks=False)
-            if found.st_nlink == 1 and stat.S_ISREG(found.st_mode):
-                with suppress(FileNotFoundError):
-                    os.unlink(entry.path)
+    try:
+        for name in os.listdir(folder):
+            with suppress(FileNotFoundError):
+                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and _is_unused(name, found, now):
+                    os.unlink(name, dir_fd=folder)
                     freed += found.st_size
-        with suppress(OSError):
-            os.rmdir(prefix)
+    finally:
+        os.close(folder)
+    with suppress(OSError):
+        os.rmdir(prefix, dir_fd=store)
     return freed
+
+
+def _is_unused(name: str, found: os.stat_result, now: float) -> bool:
+    return bool(_REST.match(name)) or (
+        UNNAMED_TEMP.match(name) is not None and now - found.st_mtime >= OLD_TEMP_S
+    )

@@ -30,7 +30,7 @@ from rla_client.layout import (
     LOG,
     check_table_name,
 )
-from rla_client.storage import write_atomic
+from rla_client.storage import held_folder, write_atomic
 
 
 class Filter:
@@ -230,18 +230,23 @@ class PrettyPlotterTool(BasicLogTool):
 
         written = 0
         for item in self._matched(self.regex if regex is None else regex, (ARCHIVE_TESTER,)):
-            folder = self.proj_root / LOG / item.table / item.index
+            folder = f"{LOG}/{item.table}/{item.index}"
             try:
                 archive = read_archive(item.paths)
-            except DatabaseError as error:
+            except (DatabaseError, OSError) as error:
                 print(error)  # noqa: T201
                 continue
-            if archive is None or not folder.is_dir():
-                print(f"no log folder {folder}")  # noqa: T201
+            if archive is None:
+                print(f"no archive_tester entry of {folder}")  # noqa: T201
                 continue
             content = {**(archive.get("hyper_param") or {}), "formatted_log_name": item.index}
             text = json.dumps(content, indent=4, sort_keys=True, default=str)
-            write_atomic(folder / f"{HYPARAM_FILE_NAME}.json", text.encode())
+            try:
+                with held_folder(self.proj_root, folder) as here:
+                    write_atomic(here / f"{HYPARAM_FILE_NAME}.json", text.encode())
+            except (FileNotFoundError, NotADirectoryError):
+                print(f"no log folder {self.proj_root / folder}")  # noqa: T201
+                continue
             written += 1
         return written
 

@@ -10,14 +10,15 @@ begin with theirs. A parent that is not in this database is left out.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla_client.bounds import parse_json
 from rla_client.layout import LOG, RunIndex
+from rla_client.storage import read_small
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,9 +76,9 @@ def chain_of(data_root: str | os.PathLike[str], table: str, index: str) -> list[
 def run_file(data_root: str | os.PathLike[str], table: str, index: str) -> dict[str, Any]:
     """Content of a run.json; empty where there is none, or it cannot be read."""
     try:
-        with open(f"{os.fspath(data_root)}/{LOG}/{table}/{index}/run.json", "rb") as file:
-            found = json.loads(file.read(MAX_RUN_FILE_BYTES))
-    except (OSError, ValueError, RecursionError):
+        path = f"{os.fspath(data_root)}/{LOG}/{table}/{index}/run.json"
+        found = parse_json(read_small(path, MAX_RUN_FILE_BYTES))
+    except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -14,6 +14,10 @@ happened (staged copies without entry are swept). Killed after it: the next comm
 the lock finishes the renames. A kind that lies on another disk (a link) gets its trash and its
 staging below that kind's own `.rla/`.
 
+A database may come from somebody else, and its journal with it. So nothing here goes by path: folders are
+reached as `storage` says, without following links, an entry whose paths leave the data root is no
+entry, and what is deleted is named by this module and not by an entry.
+
 A trash entry is deleted `TRASH_DAYS` after its creation by whatever command comes next, or by
 `empty_trash`: it is renamed to
 `gone-<id>` first, so that half of it is never seen as an entry.
@@ -25,26 +29,27 @@ import errno
 import json
 import os
 import secrets
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from rla_client.database.live import known_states, waiting_in_spool, written_unserved
-from rla_client.database.records import LIVE_STATES, RUN_FILE, read_json, read_record
+from rla_client.database.records import LIVE_STATES, MAX_TIME, RUN_FILE, read_json, read_record
 from rla_client.database.tree import Item, item_bytes
-from rla_client.errors import BrokenFileError, DatabaseError, LiveRunError
-from rla_client.layout import DEFAULT_LOG_TYPES, LOG
-from rla_client.storage import fsync_folder, write_atomic
+from rla_client.errors import BrokenFileError, DatabaseError, LiveRunError, UnsafeNameError
+from rla_client.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, component_problem
+from rla_client.storage import discard, held_folder, open_folder, open_root, walk_root, write_atomic
 
 HIDDEN = ".rla"
 TRASH_DAYS = 7.0
 ENTRY = "entry.json"
 FORMAT = 1
+MAX_ENTRY_BYTES = 128 << 20  # `rla rm` of 50,000 runs
+MAX_ENTRY_VALUES = 2_000_000
 Move = tuple[str, str]
+_BASES = (*(f"{kind}/{HIDDEN}" for kind in (*DEFAULT_LOG_TYPES, ARCHIVED_TABLE)), HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +84,7 @@ def changing(data_root: Path, now: float, waiting: Callable[[], None] | None = N
     import fcntl
 
     try:
-        (data_root / HIDDEN).mkdir(exist_ok=True)
-        descriptor = os.open(data_root / HIDDEN / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = _open_lock(data_root, create=True)
     except OSError as error:
         message = f"{data_root} cannot be changed: {error.strerror or error}"
         raise DatabaseError(message) from error
@@ -95,6 +99,12 @@ def changing(data_root: Path, now: float, waiting: Callable[[], None] | None = N
         yield
     finally:
         os.close(descriptor)
+
+
+def _open_lock(data_root: Path, *, create: bool = False) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with held_folder(data_root, HIDDEN, create=create) as hidden:
+        return os.open(hidden / "lock", flags, 0o644)
 
 
 def refuse_live(data_root: Path, items: Iterable[Item], now: float) -> None:
@@ -154,9 +164,11 @@ def move_to_trash(data_root: Path, items: Sequence[Item], now: float) -> str:
 
     Raises:
         LiveRunError: a run is being written; nothing was moved.
+        DatabaseError: an item lies behind a link; nothing was moved.
         OSError: a rename failed; the rest of the entry is finished by the next command.
     """
     refuse_live(data_root, items, now)
+    refuse_links(data_root, items)
     name = f"{_entry_time(now)}-{secrets.token_hex(3)}"
     moves = []
     for item in items:
@@ -164,24 +176,40 @@ def move_to_trash(data_root: Path, items: Sequence[Item], now: float) -> str:
         for path in item.paths:
             relative = os.path.relpath(path, data_root)
             moves.append((relative, f"{base}/trash/{name}/items/{relative}"))
-    folder = data_root / HIDDEN / "trash" / name
-    folder.mkdir(parents=True)
-    write_entry(folder, now, "moving", moves)
+    folder = f"{HIDDEN}/trash/{name}"
+    write_entry(data_root, folder, now, "moving", moves)
     carry_out(data_root, moves)
-    write_entry(folder, now, "done", moves)
+    write_entry(data_root, folder, now, "done", moves)
     return name
+
+
+def refuse_links(data_root: Path, items: Iterable[Item]) -> None:
+    """Be sure that items lie in the data root itself, and not where a link below a kind leads.
+
+    Raises:
+        DatabaseError: one does not.
+    """
+    for folder in {
+        os.path.relpath(os.path.dirname(path), data_root) for item in items for path in item.paths
+    }:
+        try:
+            os.close(open_folder(data_root, folder))
+        except FileNotFoundError:
+            continue
+        except (NotADirectoryError, UnsafeNameError) as error:
+            message = f"{folder} lies behind a link; what is there is not changed from here"
+            raise DatabaseError(message) from error
 
 
 def trash_entries(data_root: Path) -> list[TrashEntry]:
     """What can be restored, oldest first."""
     found = []
-    folder = data_root / HIDDEN / "trash"
-    for name in sorted(os.listdir(folder)) if folder.is_dir() else []:
-        entry = _read_entry(folder / name)
+    for name in _names(data_root, f"{HIDDEN}/trash"):
+        entry = _read_entry(data_root, f"{HIDDEN}/trash/{name}")
         if entry is not None and not name.startswith("gone-"):
-            moves = tuple((str(old), str(new)) for old, new in entry["moves"])
+            moves = entry.moves
             total = sum(item_bytes(Item("", "", "", (str(data_root / new),)))[0] for _, new in moves)
-            found.append(TrashEntry(name, float(entry["created"]), moves, total))
+            found.append(TrashEntry(name, entry.created, moves, total))
     return sorted(found, key=lambda one: (one.created, one.name))
 
 
@@ -200,36 +228,36 @@ def restore_trash(data_root: Path, name: str, only: Sequence[Move] | None = None
     Raises:
         DatabaseError: no such entry, or something stands in the place of an item; nothing was moved.
     """
-    folder = data_root / HIDDEN / "trash" / name
-    entry = _read_entry(folder) if os.sep not in name else None
+    folder = f"{HIDDEN}/trash/{name}"
+    entry = _read_entry(data_root, folder) if component_problem(name) is None else None
     if entry is None:
         message = f"the trash has no entry {name!r}; `rla trash` lists them"
         raise DatabaseError(message)
-    back = [(str(new), str(old)) for old, new in entry["moves"] if only is None or (old, new) in only]
+    back = [(new, old) for old, new in entry.moves if only is None or (old, new) in only]
     taken = [
         old for new, old in back if os.path.lexists(data_root / old) and os.path.lexists(data_root / new)
     ]
     if taken:
         message = f"{len(taken)} paths are taken, such as {taken[0]}; move them away first"
         raise DatabaseError(message)
-    if len(back) < len(entry["moves"]):
+    if len(back) < len(entry.moves):
         carry_out(data_root, back)
-        left = [(str(old), str(new)) for old, new in entry["moves"] if os.path.lexists(data_root / str(new))]
-        write_entry(folder, float(entry["created"]), "done", left)
+        left = [(old, new) for old, new in entry.moves if os.path.lexists(data_root / new)]
+        write_entry(data_root, folder, entry.created, "done", left)
         return len(back)
-    write_entry(folder, float(entry["created"]), "restoring", back)
-    _finish_restore(data_root, folder, float(entry["created"]), back)
+    write_entry(data_root, folder, entry.created, "restoring", back)
+    _finish_restore(data_root, folder, entry.created, back)
     return len(back)
 
 
-def _finish_restore(data_root: Path, folder: Path, created: float, back: Sequence[Move]) -> None:
+def _finish_restore(data_root: Path, folder: str, created: float, back: Sequence[Move]) -> None:
     """Move back what is not back yet; what finds its place taken by now stays, as an entry of its own."""
     carry_out(data_root, back)
     left = [(old, new) for new, old in back if os.path.lexists(data_root / new)]
     if left:
-        write_entry(folder, created, "done", left)
+        write_entry(data_root, folder, created, "done", left)
     else:
-        _delete_entry(data_root, folder.name, back)
+        _delete_entry(data_root, os.path.basename(folder))
 
 
 def empty_trash(data_root: Path, now: float, older_than_s: float = 0.0) -> int:
@@ -242,7 +270,7 @@ def empty_trash(data_root: Path, now: float, older_than_s: float = 0.0) -> int:
     for entry in trash_entries(data_root):
         if now - entry.created >= older_than_s:
             freed += entry.bytes
-            _delete_entry(data_root, entry.name, entry.moves)
+            _delete_entry(data_root, entry.name)
     return freed
 
 
@@ -255,10 +283,9 @@ def drop_expired(data_root: Path, now: float) -> None:
 
     limit = _entry_time(now - TRASH_DAYS * 86400)
     try:
-        names = os.listdir(data_root / HIDDEN / "trash")
-        if not any(name[: len(limit)] <= limit for name in names):
+        if not any(name[: len(limit)] <= limit for name in _names(data_root, f"{HIDDEN}/trash")):
             return
-        descriptor = os.open(data_root / HIDDEN / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = _open_lock(data_root)
     except OSError:
         return
     with suppress(OSError):
@@ -272,37 +299,52 @@ def _entry_time(now: float) -> str:
     return datetime.fromtimestamp(now).strftime("%Y%m%d-%H%M%S")  # noqa: DTZ006 - for people
 
 
-def _delete_entry(data_root: Path, name: str, moves: Iterable[Move]) -> None:
-    bases = {HIDDEN} | {
-        path.split(f"/trash/{name}/")[0] for move in moves for path in move if f"/trash/{name}/" in path
-    }
-    for base in sorted(bases, key=len, reverse=True):
-        here = data_root / base / "trash"
-        with suppress(FileNotFoundError):
+def _delete_entry(data_root: Path, name: str) -> None:
+    for base in _BASES:
+        with suppress(FileNotFoundError, NotADirectoryError), held_folder(data_root, f"{base}/trash") as here:
             os.rename(here / name, here / f"gone-{name}")
-        shutil.rmtree(here / f"gone-{name}", ignore_errors=True)
+        discard(data_root, f"{base}/trash", f"gone-{name}")
+
+
+def _names(data_root: Path, folder: str) -> list[str]:
+    """Sorted names in a folder of this module; none where it is not there, or a link."""
+    try:
+        with held_folder(data_root, folder) as here:
+            return sorted(os.listdir(here))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _recover(data_root: Path, now: float) -> None:
-    bases = [data_root / HIDDEN, *(data_root / kind / HIDDEN for kind in DEFAULT_LOG_TYPES)]
-    for entry_folder in [path for kind in ("trash", "copies") for path in sorted(bases[0].glob(f"{kind}/*"))]:
-        entry = _read_entry(entry_folder)
-        if entry is None or entry_folder.name.startswith("gone-"):
-            continue
-        moves = [(str(old), str(new)) for old, new in entry["moves"]]
-        if entry["state"] == "moving":
-            carry_out(data_root, moves)
-            if entry_folder.parent.name == "trash":
-                write_entry(entry_folder, entry["created"], "done", moves)
-        elif entry["state"] == "restoring":
-            _finish_restore(data_root, entry_folder, entry["created"], moves)
-    for base in bases:
-        for leftover in [*base.glob("copies/*"), *base.glob("trash/gone-*")]:
-            shutil.rmtree(leftover, ignore_errors=True)
-    for leftover in bases[0].glob("trash/*"):
-        if not (leftover / ENTRY).exists():
-            shutil.rmtree(leftover, ignore_errors=True)
+    held_up = set()
+    for kind in ("trash", "copies"):
+        for name in _names(data_root, f"{HIDDEN}/{kind}"):
+            try:
+                _finish(data_root, f"{HIDDEN}/{kind}/{name}")
+            except (NotADirectoryError, IsADirectoryError, UnsafeNameError):
+                held_up.add(name)  # a link or a file lies in the way: the other entries are not to blame
+    for base in _BASES:
+        for name in set(_names(data_root, f"{base}/copies")) - held_up:
+            discard(data_root, f"{base}/copies", name)
+        for name in filter(lambda name: name.startswith("gone-"), _names(data_root, f"{base}/trash")):
+            discard(data_root, f"{base}/trash", name)
+    for name in _names(data_root, f"{HIDDEN}/trash"):
+        if not os.path.lexists(data_root / HIDDEN / "trash" / name / ENTRY):
+            discard(data_root, f"{HIDDEN}/trash", name)
     empty_trash(data_root, now, TRASH_DAYS * 86400)
+
+
+def _finish(data_root: Path, folder: str) -> None:
+    """Finish what a killed command began with one entry."""
+    entry = _read_entry(data_root, folder)
+    if entry is None or os.path.basename(folder).startswith("gone-"):
+        return
+    if entry.state == "moving":
+        carry_out(data_root, entry.moves)
+        if folder.startswith(f"{HIDDEN}/trash/"):
+            write_entry(data_root, folder, entry.created, "done", entry.moves)
+    elif entry.state == "restoring":
+        _finish_restore(data_root, folder, entry.created, entry.moves)
 
 
 def unfinished(data_root: Path, moves: Iterable[Move]) -> bool:
@@ -311,21 +353,37 @@ def unfinished(data_root: Path, moves: Iterable[Move]) -> bool:
 
 
 def carry_out(data_root: Path, moves: Iterable[Move]) -> None:
-    """Make the renames of a journal entry, those that are not made yet."""
-    touched = set()
-    for old, new in moves:
-        source, target = data_root / old, data_root / new
-        if not os.path.lexists(source) or os.path.lexists(target):
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.rename(source, target)
-        except FileNotFoundError:
-            continue
-        touched |= {source.parent, target.parent}
-    for folder in touched:
-        with suppress(OSError):
-            fsync_folder(folder)
+    """Make the renames of a journal entry, those that are not made yet.
+
+    Raises:
+        UnsafeNameError: a path leaves the data root.
+        NotADirectoryError: a link or a file lies on the way to where something is to go.
+        OSError: a rename failed.
+    """
+    root = open_root(data_root)
+    try:
+        for old, new in moves:
+            _move(root, old, new)
+    finally:
+        os.close(root)
+
+
+def _move(root: int, old: str, new: str) -> None:
+    *above, name = old.split("/")
+    *below, final = new.split("/")
+    with suppress(FileNotFoundError), ExitStack() as held:
+        source = walk_root(root, above)
+        held.callback(os.close, source)
+        os.stat(name, dir_fd=source, follow_symlinks=False)
+        target = walk_root(root, below, create=True)
+        held.callback(os.close, target)
+        with suppress(FileNotFoundError):
+            os.stat(final, dir_fd=target, follow_symlinks=False)
+            return
+        os.rename(name, final, src_dir_fd=source, dst_dir_fd=target)
+        for folder in (source, target):
+            with suppress(OSError):
+                os.fsync(folder)
 
 
 def hidden_base(data_root: Path, kind: str) -> str:
@@ -336,21 +394,44 @@ def hidden_base(data_root: Path, kind: str) -> str:
     return HIDDEN
 
 
-def write_entry(folder: Path, created: float, state: str, moves: Sequence[Move]) -> None:
-    """Write a journal entry; it stands when this returns."""
+def write_entry(data_root: Path, folder: str, created: float, state: str, moves: Sequence[Move]) -> None:
+    """Write a journal entry into its folder below the data root; it stands when this returns."""
     content = {"format": FORMAT, "created": created, "state": state, "moves": [list(move) for move in moves]}
-    write_atomic(folder / ENTRY, json.dumps(content, indent=1).encode("utf-8", "surrogatepass"))
+    with held_folder(data_root, folder, create=True) as here:
+        write_atomic(here / ENTRY, json.dumps(content, indent=1).encode("utf-8", "surrogatepass"))
 
 
-def _read_entry(folder: Path) -> dict[str, Any] | None:
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A journal entry whose paths stay in the data root."""
+
+    created: float
+    state: str
+    moves: tuple[Move, ...]
+
+
+def _read_entry(data_root: Path, folder: str) -> _Entry | None:
     try:
-        entry = read_json(folder / ENTRY)
-    except BrokenFileError:
+        with held_folder(data_root, folder) as here:
+            entry = read_json(here / ENTRY, MAX_ENTRY_BYTES, MAX_ENTRY_VALUES)
+    except (BrokenFileError, UnsafeNameError):
         return None
     except OSError as error:
         if error.errno in {errno.ENOENT, errno.ENOTDIR}:
             return None
         raise
-    if entry is None or entry.get("format") != FORMAT or not isinstance(entry.get("moves"), list):
-        return None
-    return entry
+    match entry:
+        case {"format": 1, "created": int() | float() as created, "state": str() as state, "moves": [*moves]}:
+            whole = tuple(map(_checked_move, moves))
+            if None not in whole and 0 <= created < MAX_TIME:
+                return _Entry(float(created), state, tuple(move for move in whole if move is not None))
+    return None
+
+
+def _checked_move(move: object) -> Move | None:
+    match move:
+        case [str() as old, str() as new] if not any(
+            part in {"", ".", ".."} or "\0" in part for path in (old, new) for part in path.split("/")
+        ):
+            return old, new
+    return None

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rla_client.database.cli_options import DataRoot, RunArgument, TableOption, open_database, say
+from rla_client.storage import open_plain, written_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FOLLOW_S = 0.5
+MAX_END_BYTES = 32 << 20  # of the last lines: 20 rows of 65,536 numbers
 _TAIL_FILES = {
     "log": "log.txt",
     "progress": "progress.csv",
@@ -58,10 +60,10 @@ def tail(
 
 def _print_end(path: Path, lines: int) -> int:
     """Print the last lines; returns the offset after them."""
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
+    with open_plain(path) as file:
+        size = written_bytes(file)
         block, start = b"", size
-        while start > 0 and block.count(b"\n") <= lines:
+        while start > 0 and block.count(b"\n") <= lines and size - start < MAX_END_BYTES:
             step = min(start, 1 << 16)
             start -= step
             file.seek(start)
@@ -81,10 +83,10 @@ def _clean_line(line: bytes) -> str:
 def _follow(path: Path, offset: int, live: Callable[[], bool]) -> None:
     while True:
         going = live()
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
+        with open_plain(path) as file:
+            size = written_bytes(file)
             file.seek(offset if size >= offset else 0)  # cut by a resume: from the start
-            block = file.read()
+            block = file.read(size - file.tell())
         whole = block.rfind(b"\n") + 1
         for line in block[:whole].splitlines():
             say(_clean_line(line))

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.database.query import files_below
+from rla_client.errors import BrokenFileError
 from rla_client.layout import CODE, HYPARAM_FILE_NAME
+from rla_client.storage import open_plain
 
 if TYPE_CHECKING:
     from rla_client.database.records import Record
@@ -144,9 +146,9 @@ def _content(path: str | None) -> bytes | None:
     if path is None:
         return None
     try:
-        with open(path, "rb") as file:
+        with open_plain(path, links=True) as file:
             return file.read()
-    except OSError:
+    except (OSError, BrokenFileError):
         return b""
 
 

@@ -22,7 +22,7 @@ from rla_client.database.changes import (
     write_entry,
 )
 from rla_client.database.tree import Item
-from rla_client.storage import TEMP_PREFIX, fsync_folder
+from rla_client.storage import TEMP_PREFIX, discard, fsync_file, fsync_folder, held_folder
 
 
 def copy_items(
@@ -45,30 +45,30 @@ def copy_items(
     """
     refuse_live(data_root, items, now)
     name = f"{int(now)}-{secrets.token_hex(4)}"
-    folder = data_root / HIDDEN / "copies" / name
+    folder = f"{HIDDEN}/copies/{name}"
     moves: list[Move] = []
     copied = []
-    places = {folder}
+    bases = {HIDDEN}
     try:
         for item in items:
             fresh = [(path, _target_path(item, path, target(item))) for path in item.paths]
             fresh = [(path, final) for path, final in fresh if not os.path.lexists(data_root / final)]
             for path, final in fresh:
                 base = hidden_base(data_root, Path(final).parts[0])
-                staged = f"{base}/copies/{name}/items/{len(moves)}"
-                places.add(data_root / base / "copies" / name)
-                _copy(path, data_root / staged)
-                moves.append((staged, final))
+                bases.add(base)
+                staging = f"{base}/copies/{name}/items"
+                with held_folder(data_root, staging, create=True) as here:
+                    _copy(path, here / str(len(moves)))
+                moves.append((f"{staging}/{len(moves)}", final))
             if fresh:
                 copied.append(item)
         if moves:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_entry(folder, now, "moving", moves)
+            write_entry(data_root, folder, now, "moving", moves)
             carry_out(data_root, moves)
     finally:
-        if not (folder / ENTRY).exists() or not unfinished(data_root, moves):
-            for place in places:
-                shutil.rmtree(place, ignore_errors=True)
+        if not (data_root / folder / ENTRY).exists() or not unfinished(data_root, moves):
+            for base in bases:
+                discard(data_root, f"{base}/copies", name)
     return copied
 
 
@@ -78,7 +78,6 @@ def _target_path(item: Item, path: str, table: str) -> str:
 
 
 def _copy(source: str, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
     if os.path.isdir(source) and not os.path.islink(source):
         shutil.copytree(source, target, symlinks=True, ignore=_not_to_copy, copy_function=_copy_file)
         for folder, _, _ in os.walk(target):
@@ -101,8 +100,7 @@ def _not_to_copy(folder: str, names: list[str]) -> list[str]:
 def _copy_file(source: str, target: str) -> str:
     shutil.copy2(source, target, follow_symlinks=False)
     if not os.path.islink(target):
-        with open(target, "rb") as file:
-            os.fsync(file.fileno())
+        fsync_file(target)
     return target
 
 
@@ -117,20 +115,19 @@ def publish(data_root: Path, build: Callable[[Path], dict[str, str]], now: float
     Raises:
         OSError: no space and the like; nothing is left.
     """
-    folder = data_root / HIDDEN / "copies" / f"{int(now)}-{secrets.token_hex(4)}"
-    staging = folder / "items"
-    staging.mkdir(parents=True)
+    name = f"{int(now)}-{secrets.token_hex(4)}"
+    folder = f"{HIDDEN}/copies/{name}"
     moves: list[Move] = []
     try:
-        final = build(staging)
-        for here, _, names in os.walk(staging):
-            for name in names:
-                with open(os.path.join(here, name), "rb") as file:
-                    os.fsync(file.fileno())
-            fsync_folder(here)
-        moves = [(os.path.relpath(staging / name, data_root), target) for name, target in final.items()]
-        write_entry(folder, now, "moving", moves)
+        with held_folder(data_root, f"{folder}/items", create=True) as staging:
+            final = build(staging)
+            for here, _, names in os.walk(staging):
+                for file_name in names:
+                    fsync_file(os.path.join(here, file_name))
+                fsync_folder(here)
+        moves = [(f"{folder}/items/{staged}", target) for staged, target in final.items()]
+        write_entry(data_root, folder, now, "moving", moves)
         carry_out(data_root, moves)
     finally:
-        if not (folder / ENTRY).exists() or not unfinished(data_root, moves):
-            shutil.rmtree(folder, ignore_errors=True)
+        if not (data_root / folder / ENTRY).exists() or not unfinished(data_root, moves):
+            discard(data_root, f"{HIDDEN}/copies", name)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rla_client.csv_lines import split_rows
 from rla_client.errors import BrokenFileError
+from rla_client.storage import open_plain, written_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +29,7 @@ TIMESTAMP = "timestamp"
 FIRST_TAIL_BYTES = 16 << 10  # some rows of 20 metrics; doubled until every column has a value
 MAX_TAIL_BYTES = 4 << 20  # a column that is empty for longer is looked up by whoever needs it
 MAX_HEADER_BYTES = 32 << 20  # 65,536 keys (the client's limit) of 500 bytes
+MAX_COLUMNS = 1 << 18  # commas in a header: 65,536 keys with some commas in them
 EXACT_SINCE = 3  # this version of pandas reads every float exactly without being asked
 MAX_SAMPLED_WHOLE_BYTES = 1 << 20  # the csv module reads it in about 10 ms
 CELL_BYTES = 1 << 27  # one text cell, for the csv module
@@ -58,8 +60,8 @@ def read_tail(path: str | os.PathLike[str]) -> Tail:
         BrokenFileError: it is no table.
         OSError: it cannot be opened.
     """
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
+    with open_plain(path) as file:
+        size = written_bytes(file)
         header = file.readline(MAX_HEADER_BYTES)
         if not header.endswith(b"\n"):
             return Tail((), {}, rows_seen=False, torn_bytes=size)
@@ -70,7 +72,7 @@ def read_tail(path: str | os.PathLike[str]) -> Tail:
             file.seek(start)
             block = file.read(size - start)
             whole = block.rfind(b"\n") + 1
-            if b'"' in block and start > len(header):
+            if b'"' in block and len(header) < start and size - len(header) <= MAX_TAIL_BYTES:
                 file.seek(len(header))  # a quoted newline may hide where rows begin
                 start, block = len(header), file.read(size - len(header))
                 whole = block.rfind(b"\n") + 1
@@ -88,6 +90,8 @@ def parse_header(path: str | os.PathLike[str], header: bytes) -> tuple[str, ...]
     Raises:
         BrokenFileError: it is no header.
     """
+    if header.count(b",") > MAX_COLUMNS:
+        raise BrokenFileError(os.fspath(path), f"it has more than {MAX_COLUMNS} columns")
     rows = list(_rows(path, header))
     return tuple(rows[0]) if rows else ()
 
@@ -142,8 +146,8 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str
     """
     import numpy as np
 
-    with open(path, "rb") as file:
-        data = file.read()
+    with open_plain(path) as file:
+        data = file.read(written_bytes(file))
     end = data.find(b"\n") + 1
     columns = parse_header(path, data[:end])
     wanted = {name: columns.index(name) for name in names if name in columns}
@@ -224,13 +228,13 @@ def sample_rows(path: str | os.PathLike[str], names: Sequence[str], points: int 
         BrokenFileError: it is no table.
         OSError: it cannot be opened.
     """
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
+    with open_plain(path) as file:
+        size = written_bytes(file)
         header = file.readline(MAX_HEADER_BYTES)
         columns = parse_header(path, header)
         whole = size <= MAX_SAMPLED_WHOLE_BYTES
         if whole:
-            body = file.read()
+            body = file.read(size)
             block = body[: body.rfind(b"\n") + 1]
         else:
             block = b"".join(_lines_at(file, len(header), size, points))

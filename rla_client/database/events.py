@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rla_client.storage import open_plain
+
 MAX_RECORD_BYTES = 256 << 20
 _HEAD = struct.Struct("<QI")
 _NUMBERS = {1: ("float_val", "f"), 2: ("double_val", "d"), 3: ("int_val", "i"), 9: ("int64_val", "q")}
@@ -40,12 +42,13 @@ def read_points(path: str | os.PathLike[str]) -> Iterator[Point]:
     """All scalar and text points of one file, up to the first torn record.
 
     Raises:
+        BrokenFileError: it is a pipe, a device or a folder.
         OSError: it cannot be opened.
     """
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from tensorboardX.proto.event_pb2 import Event
 
-    with open(path, "rb") as file:
+    with open_plain(path, links=True) as file:
         while True:
             head = file.read(_HEAD.size)
             if len(head) < _HEAD.size:

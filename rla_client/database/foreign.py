@@ -20,6 +20,7 @@ Values are copied as they are: numbers of event files by repr, cells of CSVs as 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import shutil
@@ -33,10 +34,11 @@ from rla_client.csv_lines import write_rows
 from rla_client.database.copies import publish
 from rla_client.database.csv_table import TIME_STEP, TIMESTAMP
 from rla_client.database.events import event_files, read_points
-from rla_client.database.records import LIVE_STATES, RUN_FILE, UNKNOWN, read_json
+from rla_client.database.records import LIVE_STATES, MAX_TIME, RUN_FILE, UNKNOWN, read_json
 from rla_client.errors import ArgumentError, BrokenFileError
 from rla_client.layout import HYPARAM_FILE_NAME, HYPARAMETER, LOG, RunIndex, check_table_name, make_info
 from rla_client.secret_values import Secrets
+from rla_client.storage import open_plain, written_bytes
 
 STEP_COLUMNS = (
     TIME_STEP, "TotalEnvSteps", "time/total_timesteps", "total_timesteps", "timesteps", "global_step", "step",
@@ -221,7 +223,7 @@ def _read_garage(path: Path, folder: Path) -> Source:
     environment = {**around, **metadata} if isinstance(around, dict) else metadata
     state = _state(path / RUN_FILE)
     began = state.get("opened")
-    if not isinstance(began, int | float):
+    if not isinstance(began, int | float) or not 0 <= began < MAX_TIME:
         began = min(entry.stat().st_mtime for entry in path.iterdir())
     text = path / "debug.log"
     events = [*event_files(path), *sorted((path / "tb").rglob("*.tfevents.*"))]
@@ -256,8 +258,9 @@ def _name(path: Path, folder: Path) -> str:
 
 def _table(path: Path) -> tuple[list[str], list[list[str]]]:
     """Header and rows of a CSV; lines with `#` before the header (SB3's monitor) are passed over."""
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        lines = [line.replace("\0", "?") for line in file]
+    with open_plain(path, links=True) as file:
+        data = io.BytesIO(file.read(written_bytes(file)).replace(b"\0", b"?"))
+    lines = list(io.TextIOWrapper(data, encoding="utf-8", errors="replace", newline=""))
     while lines and lines[0].startswith("#"):
         lines.pop(0)
     rows = [row for row in csv.reader(lines) if row]

@@ -41,7 +41,7 @@ from rla_client.database.tree import (
 )
 from rla_client.errors import BrokenFileError, DatabaseError
 from rla_client.layout import ARCHIVE_TESTER, DEFAULT_LOG_TYPES, HYPARAM_FILE_NAME, HYPARAMETER, LOG
-from rla_client.storage import TEMP_PREFIX
+from rla_client.storage import TEMP_PREFIX, open_plain
 
 OLD_S = 86400.0  # a temp file or a live state older than this has nobody who will finish it
 MAX_CHECKED_BYTES = 1 << 30  # of one CSV, for short rows
@@ -182,7 +182,7 @@ def _log_faults(data_root: Path, table: str, index: str, now: float) -> Iterator
     for name in (RUN_FILE, NOTE_FILE):
         try:
             content = read_json(folder / name)
-        except DatabaseError as error:
+        except (DatabaseError, OSError) as error:
             text = str(error).split(": ", 1)[-1]
             yield Fault("torn-json", _relative(data_root, folder / name), text, table, index, mendable=True)
             continue
@@ -193,7 +193,7 @@ def _log_faults(data_root: Path, table: str, index: str, now: float) -> Iterator
         where = _relative(data_root, folder / RUN_FILE)
         yield Fault("stale-state", where, "running, but silent for a day", table, index, mendable=True)
     path = folder / PROGRESS_FILE
-    if path.exists():
+    if os.path.lexists(path):
         yield from _csv_faults(data_root, path, (table, index), about)
 
 
@@ -211,7 +211,7 @@ def _csv_faults(
     if path.stat().st_size <= MAX_CHECKED_BYTES:
         try:
             short, long = uneven_rows(path)
-        except BrokenFileError as error:
+        except (BrokenFileError, OSError) as error:
             yield Fault("short-rows", where, str(error).split(": ", 1)[-1], *run)
             return
         if short or long:
@@ -241,7 +241,7 @@ def whole_rows(path: Path) -> tuple[int, list[list[str]]]:
 
     from rla_client.csv_lines import split_rows
 
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         header = file.readline()
         if not header.endswith(b"\n"):
             return 0, []

@@ -10,17 +10,17 @@ safe_pickle); the `key: …, value: …` lines of backup.txt; the `&key=value` p
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rla_client.bounds import MAX_DIGITS, check_yaml, parse_json
 from rla_client.errors import BrokenFileError, DatabaseError
 from rla_client.layout import ARCHIVE_TESTER, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RunIndex
+from rla_client.storage import open_plain, read_small
 
-MAX_PARAMETER_BYTES = 64 << 20
 MAX_BACKUP_BYTES = 1 << 20  # print_args writes its lines first
 _BACKUP_LINE = re.compile(r"key: (.*?), value: (.*)")
 _SIMPLE_LINE = re.compile(r"([A-Za-z_][\w.\-]*): (\S.*)")
@@ -86,16 +86,15 @@ def read_parameter_file(folder: str | os.PathLike[str]) -> dict[str, Any] | None
     Raises:
         BrokenFileError: the file is no JSON or YAML mapping.
     """
-    for suffix, parse in (("json", json.loads), ("yaml", parse_yaml)):
+    for suffix, parse in (("json", parse_json), ("yaml", _parse_yaml_bytes)):
         path = f"{os.fspath(folder)}/{HYPARAM_FILE_NAME}.{suffix}"
         try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                text = file.read(MAX_PARAMETER_BYTES)
+            data = read_small(path)
         except (FileNotFoundError, NotADirectoryError):
             continue
         try:
-            found = parse(text)
-        except (ValueError, RecursionError) as error:
+            found = parse(data)
+        except ValueError as error:
             raise BrokenFileError(path, f"no valid {suffix.upper()} ({error})") from error
         if found is None:
             found = {}
@@ -105,13 +104,17 @@ def read_parameter_file(folder: str | os.PathLike[str]) -> dict[str, Any] | None
     return None
 
 
+def _parse_yaml_bytes(data: bytes) -> Any:  # noqa: ANN401
+    return parse_yaml(data.decode("utf-8", "replace"))
+
+
 def parse_yaml(text: str) -> Any:  # noqa: ANN401
     """YAML as OmegaConf writes it.
 
     Flat files of plain scalars are read here (a full loader takes 10,000 of them to 10 s).
 
     Raises:
-        ValueError: it is no YAML.
+        ValueError: it is no YAML, or beyond the bounds of `bounds`.
     """
     flat: dict[str, Any] = {}
     for line in text.splitlines():
@@ -119,7 +122,7 @@ def parse_yaml(text: str) -> Any:  # noqa: ANN401
         if match is None or match[1].lower() in _YAML_SPECIAL:
             return _parse_full_yaml(text)
         value = match[2]
-        if _YAML_INT.fullmatch(value):
+        if len(value) <= MAX_DIGITS and _YAML_INT.fullmatch(value):
             flat[match[1]] = int(value)
         elif _YAML_FLOAT.fullmatch(value) or _YAML_EXPONENT.fullmatch(value):
             flat[match[1]] = float(value)
@@ -143,10 +146,19 @@ def _parse_full_yaml(text: str) -> Any:  # noqa: ANN401
     OmegaLoader.add_implicit_resolver(
         "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(?:\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
     )
+    OmegaLoader.add_constructor("tag:yaml.org,2002:int", _whole_number)
     try:
+        check_yaml(text)
         return yaml.load(text, OmegaLoader)  # noqa: S506 - a subclass of the safe loader
     except yaml.YAMLError as error:
         raise ValueError(str(error).replace("\n", " ")) from error
+
+
+def _whole_number(loader: Any, node: Any) -> int:  # noqa: ANN401 - pyyaml's signature
+    if len(str(node.value)) > MAX_DIGITS:
+        message = f"a number of {len(node.value)} digits"
+        raise ValueError(message)
+    return int(loader.construct_yaml_int(node))
 
 
 def read_archive(paths: tuple[str, ...]) -> dict[str, Any] | None:
@@ -157,11 +169,14 @@ def read_archive(paths: tuple[str, ...]) -> dict[str, Any] | None:
 
     Raises:
         BrokenFileError: the file is broken.
+        OSError: it cannot be opened.
     """
     for path in sorted(paths):
         if path.endswith(".json"):
             try:
-                found = json.loads(Path(path).read_bytes())
+                found = parse_json(read_small(path))
+            except BrokenFileError:
+                raise
             except ValueError as error:
                 raise BrokenFileError(path, f"no valid JSON ({error})") from error
             return found if isinstance(found, dict) else None
@@ -197,12 +212,12 @@ def read_hyper_params(data_root: Path, table: str, index: str) -> tuple[HyperPar
         try:
             found = read_parameter_file(f"{data_root}/{kind}/{table}/{index}")
         except (DatabaseError, OSError) as error:
-            problems.append(str(error))
+            problems.append(f"parameters unreadable: {error}")
             continue
         if found is not None:
             return wrap(found), problems
     base = f"{data_root}/{ARCHIVE_TESTER}/{table}/{index}"
-    paths = tuple(path for path in (f"{base}.json", f"{base}.pkl") if os.path.exists(path))
+    paths = tuple(path for path in (f"{base}.json", f"{base}.pkl") if os.path.lexists(path))
     try:
         archive = read_archive(paths)
     except (DatabaseError, OSError) as error:
@@ -217,9 +232,9 @@ def read_hyper_params(data_root: Path, table: str, index: str) -> tuple[HyperPar
 def printed_args(path: str) -> dict[str, Any]:
     """The `key: …, value: …` lines that print_args wrote into backup.txt."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            text = file.read(MAX_BACKUP_BYTES)
-    except OSError:
+        with open_plain(path) as file:
+            text = file.read(MAX_BACKUP_BYTES).decode("utf-8", "replace")
+    except (OSError, BrokenFileError):
         return {}
     return {match[1]: scalar(match[2]) for match in _BACKUP_LINE.finditer(text)}
 
@@ -237,7 +252,7 @@ def scalar(text: str) -> Any:  # noqa: ANN401
     """Text of a value as the value that `str` made it from, where that is a number, bool or None."""
     if text in {"True", "False", "None"}:
         return {"True": True, "False": False, "None": None}[text]
-    if "_" not in text:
+    if "_" not in text and len(text) <= MAX_DIGITS:
         for kind in (int, float):
             try:
                 return kind(text)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rla_client.csv_lines import rows_text
@@ -18,7 +19,7 @@ from rla_client.database.records import PROGRESS_FILE, read_json
 from rla_client.database.tree import Item, run_items
 from rla_client.errors import DatabaseError
 from rla_client.layout import ARCHIVE_TESTER, HYPARAM_FILE_NAME
-from rla_client.storage import write_atomic
+from rla_client.storage import held_folder, open_plain, read_small, write_atomic
 
 
 def mend(data_root: Path, fault: Fault, now: float) -> None:
@@ -38,31 +39,41 @@ def _to_trash(data_root: Path, fault: Fault, now: float, paths: Sequence[str] = 
 
 
 def _cut_row(data_root: Path, fault: Fault, now: float) -> None:
-    path = data_root / fault.where
-    data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    _keep_aside(data_root, fault, now, data[whole:])
-    with path.open("r+b") as file:
-        file.truncate(whole)
-        os.fsync(file.fileno())
+    with _held_file(data_root, fault) as path:
+        with open_plain(path) as file:
+            data = file.read()
+        whole = data.rfind(b"\n") + 1
+        _keep_aside(data_root, fault, now, data[whole:])
+        with open(os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "wb") as file:
+            file.truncate(whole)
+            os.fsync(file.fileno())
+
+
+@contextmanager
+def _held_file(data_root: Path, fault: Fault) -> Iterator[Path]:
+    """The file of a fault, in the very folder that the data root has now; no link leads there."""
+    folder, name = os.path.split(fault.where)
+    with held_folder(data_root, folder) as here:
+        yield here / name
 
 
 def _keep_aside(data_root: Path, fault: Fault, now: float, data: bytes) -> None:
     """Put bytes that a mend takes out of a file into the trash, beside its name."""
-    path = data_root / fault.where
-    torn = path.with_name(f"{path.name}.torn")
-    write_atomic(torn, data)
-    _to_trash(data_root, fault, now, [str(torn)])
+    name = f"{fault.where}.torn"
+    with _held_file(data_root, fault) as path:
+        write_atomic(path.with_name(os.path.basename(name)), data)
+    _to_trash(data_root, fault, now, [str(data_root / name)])
 
 
 def _fill_rows(data_root: Path, fault: Fault, now: float) -> None:
-    path = data_root / fault.where
-    data = path.read_bytes()
-    width, rows = whole_rows(path)
-    text = rows_text([*row, *[""] * (width - len(row))] for row in rows)
-    header, torn = data[: data.find(b"\n") + 1], data[data.rfind(b"\n") + 1 :]
-    _keep_aside(data_root, fault, now, data)
-    write_atomic(path, header + text.encode() + torn)
+    with _held_file(data_root, fault) as path:
+        with open_plain(path) as file:
+            data = file.read()
+        width, rows = whole_rows(path)
+        text = rows_text([*row, *[""] * (width - len(row))] for row in rows)
+        header, torn = data[: data.find(b"\n") + 1], data[data.rfind(b"\n") + 1 :]
+        _keep_aside(data_root, fault, now, data)
+        write_atomic(path, header + text.encode() + torn)
 
 
 def _copy_parameters(data_root: Path, fault: Fault, now: float) -> None:
@@ -71,10 +82,11 @@ def _copy_parameters(data_root: Path, fault: Fault, now: float) -> None:
     if good is None:
         message = f"{fault.where}: the other copy of the hyper-parameters is gone"
         raise DatabaseError(message)
-    content = good.read_bytes()
+    content = read_small(good)
     names = [f"{HYPARAM_FILE_NAME}.{suffix}" for suffix in ("json", "yaml")]
-    _to_trash(data_root, fault, now, [str(folder / name) for name in names if (folder / name).exists()])
-    write_atomic(folder / good.name, content)
+    _to_trash(data_root, fault, now, [str(folder / name) for name in names if os.path.lexists(folder / name)])
+    with held_folder(data_root, fault.where) as here:
+        write_atomic(here / good.name, content)
 
 
 def _archive_to_trash(data_root: Path, fault: Fault, now: float) -> None:
@@ -87,9 +99,9 @@ def _run_to_trash(data_root: Path, fault: Fault, now: float) -> None:
 
 
 def _set_in_run_file(data_root: Path, fault: Fault, changes: dict[str, object]) -> None:
-    path = data_root / fault.where
-    content = (read_json(path) or {}) | changes
-    write_atomic(path, json.dumps(content, indent=1).encode())
+    with _held_file(data_root, fault) as path:
+        content = (read_json(path) or {}) | changes
+        write_atomic(path, json.dumps(content, indent=1).encode())
 
 
 def _end_state(data_root: Path, fault: Fault, _: float) -> None:

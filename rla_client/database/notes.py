@@ -9,7 +9,7 @@ from pathlib import Path
 from rla_client.database.records import NOTE_FILE, Record, read_json
 from rla_client.errors import ArgumentError, BrokenFileError, DatabaseError
 from rla_client.layout import LOG
-from rla_client.storage import write_atomic
+from rla_client.storage import held_folder, write_atomic
 
 MAX_TAG_CHARACTERS = 80
 FORMAT = 1
@@ -48,12 +48,17 @@ def change_note(
         ):
             message = f"{tag!r} is no tag: 1 to {MAX_TAG_CHARACTERS} characters without blanks and commas"
             raise ArgumentError(message)
-    folder = data_root / LOG / record.table / record.index
-    if not folder.is_dir():
-        message = f"{record.table}/{record.index} has no log folder to hold tags and notes"
-        raise DatabaseError(message)
     try:
-        content: dict[str, object] = read_json(folder / NOTE_FILE) or {}
+        with held_folder(data_root, f"{LOG}/{record.table}/{record.index}") as folder:
+            return _rewrite(folder / NOTE_FILE, add, remove, note)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        message = f"{record.table}/{record.index} has no log folder of its own to hold tags and notes"
+        raise DatabaseError(message) from error
+
+
+def _rewrite(path: Path, add: Sequence[str], remove: Sequence[str], note: str | None) -> dict[str, object]:
+    try:
+        content: dict[str, object] = read_json(path) or {}
     except BrokenFileError:
         content = {}
     old = content.get("tags")
@@ -65,5 +70,5 @@ def change_note(
         "note": str(content.get("note") or "") if note is None else note,
     }
     text = json.dumps(content, ensure_ascii=False, indent=1)
-    write_atomic(folder / NOTE_FILE, text.encode("utf-8", "replace"))
+    write_atomic(path, text.encode("utf-8", "replace"))
     return content

@@ -22,13 +22,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rla_client.bounds import MAX_VALUES, parse_json
 from rla_client.database.chains import chain_of, link_of
 from rla_client.database.csv_table import TIME_STEP, TIMESTAMP, read_tail
 from rla_client.database.hyper_params import HyperParams, read_hyper_params
 from rla_client.errors import BrokenFileError, DatabaseError
 from rla_client.layout import LOG, RunIndex, make_info
+from rla_client.storage import MAX_SMALL_BYTES, read_small
 
 LIVE_S = 180.0
+MAX_TIME = 1e11  # Unix seconds: the year 5138
+MAX_NUMBER = 1 << 63  # SQLite's integers; beyond, no time-step and no time
+MAX_CACHED_CHARS = 64 << 10  # of hyper-parameters that are kept parsed
 RUN_FILE = "run.json"
 NOTE_FILE = "note.json"
 PROGRESS_FILE = "progress.csv"
@@ -116,18 +121,21 @@ def short_name(index: str) -> str:
     return index[:DATE_LENGTH]
 
 
-def read_json(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+def read_json(
+    path: str | os.PathLike[str], max_bytes: int = MAX_SMALL_BYTES, max_values: int = MAX_VALUES
+) -> dict[str, Any] | None:
     """A JSON object, None when the file is not there.
 
     Raises:
-        BrokenFileError: it is no JSON object.
+        BrokenFileError: it is no file, no JSON object, or larger than anybody writes one.
     """
     try:
-        with open(path, "rb") as file:
-            found = json.load(file)
+        data = read_small(path, max_bytes)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, RecursionError) as error:
+    try:
+        found = parse_json(data, max_values)
+    except ValueError as error:
         raise BrokenFileError(os.fspath(path), f"no valid JSON ({error})") from error
     if not isinstance(found, dict):
         raise BrokenFileError(os.fspath(path), "it holds no JSON object")
@@ -150,7 +158,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
     except (DatabaseError, OSError) as error:
         problems.append(str(error))
     parsed = RunIndex.parse(index)
-    opened = _seconds(run.get("opened"))
+    opened = _moment(run.get("opened"))
     if opened is None:
         opened = start_seconds(parsed)
     own_s = ran_s({**run, "opened": opened}, _seconds(metrics.get(TIMESTAMP)))
@@ -166,7 +174,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
         opened=opened,
         host=str(host),
         state=str(run["state"]) if isinstance(run.get("state"), str) else None,
-        updated=_seconds(run.get("updated")),
+        updated=_moment(run.get("updated")),
         time_step=time_step if time_step is not None else _seconds(run.get("time_step")),
         duration_s=_chain_duration(data_root, table, index, own_s, run),
         hyper_json=to_json(hyper),
@@ -188,7 +196,16 @@ def _guarded(path: str, problems: list[str]) -> dict[str, Any]:
 
 
 def _seconds(value: object) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """A number as it is; None for what is none, or none that anything can be done with."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if -MAX_NUMBER < value < MAX_NUMBER else None
+
+
+def _moment(value: object) -> float | None:
+    """Unix seconds that a calendar has; None for anything else."""
+    found = _seconds(value)
+    return found if found is not None and 0 <= found < MAX_TIME else None
 
 
 def start_seconds(parsed: RunIndex | None) -> float:
@@ -277,8 +294,16 @@ def to_json(value: object) -> str:
     return json.dumps(value, default=str, separators=(",", ":"))
 
 
-@lru_cache(maxsize=1 << 15)  # 15,000 runs, each looked at several times by a filter and a table
 def _parse(text: str) -> HyperParams:
+    return _kept(text) if len(text) <= MAX_CACHED_CHARS else _parsed(text)
+
+
+@lru_cache(maxsize=1 << 15)  # 15,000 runs, each looked at several times by a filter and a table
+def _kept(text: str) -> HyperParams:
+    return _parsed(text)
+
+
+def _parsed(text: str) -> HyperParams:
     found = json.loads(text, object_hook=HyperParams)
     return found if isinstance(found, HyperParams) else HyperParams()
 

@@ -6,15 +6,16 @@ A resumed run keeps the hyper-parameters that it began with; each change is a fi
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
+from rla_client.bounds import parse_json
 from rla_client.database.records import RUN_FILE, read_json
 from rla_client.errors import BrokenFileError
 from rla_client.last_words import TRACEBACK_HEAD
 from rla_client.layout import OUTPUT_NAMES
+from rla_client.storage import open_plain, read_small
 
 FAILED = "failed"
 MAX_TRACEBACK_LINES = 15  # the end says what and where; `rla tail --file warn` has all
@@ -28,8 +29,8 @@ def resumed_with(log_folder: str) -> list[dict[str, Any]]:
     found = []
     for path in change_files(Path(log_folder)):
         try:
-            content = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError):
+            content = parse_json(read_small(path))
+        except (OSError, ValueError):
             continue  # `rla fsck` is for broken files
         if isinstance(content, dict) and isinstance(content.get("changed"), dict):
             said = {name: content.get(name) for name in ("time_step", "time", "changed")}
@@ -59,7 +60,7 @@ def traceback_end(log_folder: str, state: str | None) -> str:
         return ""
     try:
         reason = str((read_json(f"{log_folder}/{RUN_FILE}") or {}).get("reason") or "")
-        with open(f"{log_folder}/{OUTPUT_NAMES['warn']}", "rb") as file:
+        with open_plain(f"{log_folder}/{OUTPUT_NAMES['warn']}") as file:
             file.seek(max(os.fstat(file.fileno()).st_size - END_BYTES, 0))
             text = file.read(END_BYTES).decode("utf-8", "replace")
     except (OSError, BrokenFileError):

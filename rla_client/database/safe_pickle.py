@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rla_client.errors import BrokenFileError
+from rla_client.storage import open_plain
 
 MAX_PICKLE_BYTES = 256 << 20  # the original puts custom data (arrays, deques) into this file
 MAX_OPCODES = 20_000_000  # at about 1 µs each
@@ -62,7 +63,7 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:  # noqa: ANN401 - any pick
         BrokenFileError: it is no whole pickle, or too large.
         OSError: it cannot be opened.
     """
-    with open(path, "rb") as file:
+    with open_plain(path) as file:
         data = file.read(MAX_PICKLE_BYTES + 1)
     try:
         return parse_pickle(data)

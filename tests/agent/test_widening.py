@@ -10,8 +10,9 @@ import pytest
 from crash.lone import LoneStream, Side
 
 import rla_agent.intents as intents_module
-from rla_agent.temp_files import OLD_S, sweep_temp_files, temp_name
+from rla_agent.temp_files import sweep_temp_files, temp_name
 from rla_agent.widening import LONGEST_REST_S, REST_FACTOR, SHORTEST_REST_S, rest_after
+from rla_client.storage import OLD_TEMP_S
 
 
 @pytest.fixture
@@ -89,7 +90,9 @@ def test_small_temp_files_go_when_they_are_old(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     now = time.time()
     assert sweep_temp_files(str(tmp_path), ".", "s", (), now) == []
-    assert sweep_temp_files(str(tmp_path), ".", "s", (), now + OLD_S + 5) == [".rla-tmp-0123456789abcdef"]
+    assert sweep_temp_files(str(tmp_path), ".", "s", (), now + OLD_TEMP_S + 5) == [
+        ".rla-tmp-0123456789abcdef"
+    ]
     assert sweep_temp_files(str(tmp_path), "gone", "s", (), now) == []
 
 

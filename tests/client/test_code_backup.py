@@ -71,7 +71,7 @@ def deliver(outbox: Outbox, tmp_path: Path) -> Callable[[], dict[str, str]]:
         item.mkdir()
         assert kind == "code"
         assert outbox.blobs_folder is not None
-        result = run_code(parse_code(fields), outbox.blobs_folder, item, tmp_path / ".objects")
+        result = run_code(parse_code(fields), outbox.blobs_folder, item, tmp_path)
         assert result.outcome is Outcome.WRITTEN, result
         files = [path for path in item.rglob("*") if path.is_file()]
         return {str(path.relative_to(item)): path.read_text() for path in files}

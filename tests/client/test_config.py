@@ -169,7 +169,7 @@ def test_all_faults_come_at_once_with_line_and_key(tmp_path: Path) -> None:
         ("a: [", "line 1: is not YAML"),
         ("LOG_USED: [csv]\na: b: c\n", "line 2: is not YAML"),
         ("[1, 2]", "line 1: the file must hold keys and values"),
-        ("&a [*a]", "the file must hold keys and values"),
+        ("&a [*a]", "written out, it has more than"),
         ("AGENT: {<<: [1]}", "AGENT: has a `<<` that cannot be merged"),
         ("--- {}\n--- {}\n", "is not YAML"),
         ("[" * 20_000, "is not YAML"),

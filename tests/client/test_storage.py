@@ -7,7 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.storage import TEMP_PREFIX, atomic_file, temp_path, write_atomic
+from rla_client.errors import BrokenFileError, UnsafeNameError
+from rla_client.storage import (
+    TEMP_PREFIX,
+    atomic_file,
+    discard,
+    held_folder,
+    open_folder,
+    open_plain,
+    read_small,
+    temp_path,
+    write_atomic,
+    written_bytes,
+)
 
 
 def test_a_file_is_written_whole_with_its_mode(tmp_path: Path) -> None:
@@ -39,3 +51,81 @@ def test_a_name_of_full_length_works(tmp_path: Path) -> None:
 def test_no_folder_is_an_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         write_atomic(tmp_path / "none" / "a", b"")
+
+
+def test_a_kind_may_lie_elsewhere_and_nothing_else(tmp_path: Path) -> None:
+    root, disk = tmp_path / "data", tmp_path / "disk"
+    (disk / "task").mkdir(parents=True)
+    root.mkdir()
+    (root / "log").symlink_to(disk)
+    (root / "code").symlink_to("../disk")
+    (root / "linked").symlink_to(disk)
+    (root / "checkpoint").symlink_to(tmp_path / "nowhere")
+    (disk / "inner").symlink_to(tmp_path)
+    (tmp_path / "named").symlink_to(root)
+    for relative in ("log/task", "code/task"):
+        with held_folder(tmp_path / "named", relative) as folder:
+            write_atomic(folder / "a", b"1")
+        assert (disk / "task" / "a").read_bytes() == b"1"
+    for refused in ("linked", "linked/task", "log/inner", "log/inner/data"):
+        with pytest.raises(NotADirectoryError):
+            open_folder(root, refused, create=True)
+    with pytest.raises(FileNotFoundError):
+        open_folder(root, "checkpoint/task", create=True)
+    for unsafe in ("../disk", "/", str(disk), "log/../../disk", "a\0b"):
+        with pytest.raises(UnsafeNameError):
+            open_folder(root, unsafe)
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a link of somebody else")
+def test_the_link_of_a_kind_is_the_users_or_roots(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    for owner in (0, 12345):
+        (tmp_path / "log").symlink_to(tmp_path / "disk")
+        os.lchown(tmp_path / "log", owner, owner)
+        if owner:
+            with pytest.raises(NotADirectoryError):
+                open_folder(tmp_path, "log")
+        else:
+            os.close(open_folder(tmp_path, "log"))
+        (tmp_path / "log").unlink()
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "file").write_bytes(b"12345")
+    assert read_small(tmp_path / "file", 5) == b"12345"
+    assert read_small(tmp_path / "link", 5, links=True) == b"12345"
+    for name, links, part in [
+        ("pipe", True, "a pipe"), ("device", True, "a device"), (".", True, "a folder"),
+        ("link", False, "a link"), ("device", False, "a link"),
+    ]:  # fmt: skip
+        with pytest.raises(BrokenFileError, match=part):
+            open_plain(tmp_path / name, links=links)
+    with pytest.raises(BrokenFileError, match="larger than 4 bytes"):
+        read_small(tmp_path / "file", 4)
+    with pytest.raises(FileNotFoundError):
+        open_plain(tmp_path / "nothing")
+    os.truncate(tmp_path / "file", 1 << 30)
+    with open_plain(tmp_path / "file") as file:
+        assert written_bytes(file) < 1 << 20
+        assert file.read(5) == b"12345"
+
+
+def test_discarding_never_follows_a_link(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_bytes(b"1")
+    folder = tmp_path / "data" / "log"
+    (folder / "full").mkdir(parents=True)
+    (folder / "full" / "inner").symlink_to(tmp_path / "mine")
+    (folder / "link").symlink_to(tmp_path / "mine")
+    (folder / "up").symlink_to(tmp_path)
+    for name in ("full", "link", "nothing"):
+        discard(tmp_path / "data", "log", name)
+    discard(tmp_path / "data", "log/up", "mine")
+    discard(tmp_path / "data", "..", "mine")
+    assert (tmp_path / "mine" / "file").read_bytes() == b"1"
+    assert os.listdir(folder) == ["up"]

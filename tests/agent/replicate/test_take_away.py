@@ -14,9 +14,15 @@ from rla_agent.replicate import take_away as module
 from rla_agent.replicate.plan import Local
 from rla_agent.replicate.take_away import MAX_NAME_BYTES, settle, take_away
 from rla_client.pruned import PrunedFile, read_note, write_note
+from rla_client.storage import held_folder
 
 NAME = b"checkpoint_10.pt"
 ASIDE = b".rla-tmp-prune-0123abcd-" + NAME
+
+
+def _settle(folder: Path) -> None:
+    with held_folder(folder, ".") as held:
+        settle(int(held.name))
 
 
 @pytest.fixture
@@ -121,7 +127,7 @@ def test_the_one_that_was_pruned_goes(tmp_path: Path) -> None:
     path = written(tmp_path)
     write_note(tmp_path, note_of(path))
     path.rename(tmp_path / os.fsdecode(ASIDE))
-    settle(str(tmp_path))
+    _settle(tmp_path)
     assert [entry.name for entry in tmp_path.iterdir()] == [".rla-pruned"]
     assert read_note(tmp_path, path.name) is not None
 
@@ -130,10 +136,10 @@ def test_another_one_gets_its_name_back(tmp_path: Path) -> None:
     path = written(tmp_path)
     write_note(tmp_path, note_of(path))
     written(tmp_path, b"newer").rename(tmp_path / os.fsdecode(ASIDE))
-    settle(str(tmp_path))
+    _settle(tmp_path)
     assert path.read_bytes() == b"newer"
     path.with_name(os.fsdecode(ASIDE)).write_bytes(b"superseded")
-    settle(str(tmp_path))
+    _settle(tmp_path)
     assert path.read_bytes() == b"newer"
     assert not path.with_name(os.fsdecode(ASIDE)).exists()
 
@@ -142,8 +148,7 @@ def test_names_of_others_are_left_alone(tmp_path: Path) -> None:
     names = {".rla-tmp-prune-", ".rla-tmp-prune-x-a", ".rla-tmp-0123abcd-a", "prune-0123abcd-a"}
     for name in names:
         (tmp_path / name).write_bytes(b"")
-    settle(str(tmp_path))
-    settle(str(tmp_path / "missing"))
+    _settle(tmp_path)
     assert set(os.listdir(tmp_path)) == names
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import secrets
 import shutil
 import stat
+import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +28,7 @@ from rla_agent.sinks.files import (
 )
 from rla_client.errors import RemoteProtocolError
 from rla_client.protocol import pack
+from rla_client.storage import OLD_TEMP_S, TEMP_PREFIX
 
 Run = Callable[..., CodeResult]
 
@@ -43,7 +48,7 @@ def run(tmp_path: Path) -> Run:
 
     def run(files: list[tuple[Any, bytes]], item: str = "item") -> CodeResult:
         (tmp_path / item).mkdir(exist_ok=True)
-        return run_code(blob_of(files, blobs), blobs, tmp_path / item, tmp_path / ".objects")
+        return run_code(blob_of(files, blobs), blobs, tmp_path / item, tmp_path)
 
     return run
 
@@ -60,7 +65,7 @@ def test_many_runs_of_one_repository_cost_one_copy(tmp_path: Path, run: Run) -> 
         changed = [*files[1:], ("p0/m0.py", b"run %d" % number)]
         assert run(changed, f"item{number}").outcome is Outcome.WRITTEN
 
-    assert disk_bytes(tmp_path / ".objects") <= 1.2 * 100 * 3000
+    assert disk_bytes(tmp_path / "code" / ".objects") <= 1.2 * 100 * 3000
     assert disk_bytes(tmp_path) - disk_bytes(tmp_path / "blobs") <= 1.2 * 100 * 3000
     assert (tmp_path / "item7" / "p0" / "m0.py").read_bytes() == b"run 7"
     assert (tmp_path / "item7" / "p1" / "m1.py").read_bytes() == files[1][1]
@@ -86,7 +91,7 @@ def test_a_thousand_runs_of_a_five_megabyte_repository(
         for blob in (tmp_path / "blobs").iterdir():
             blob.unlink()
     os.sync()
-    stored = [tmp_path / ".objects", *sorted(tmp_path.glob("item*"))]
+    stored = [tmp_path / "code" / ".objects", *sorted(tmp_path.glob("item*"))]
     found = du(*stored) - du(*stored, folders_only=True)
     one = du(tmp_path / "one") - du(tmp_path / "one", folders_only=True)
     with capsys.disabled():
@@ -96,8 +101,8 @@ def test_a_thousand_runs_of_a_five_megabyte_repository(
     assert found <= 1.2 * one
     for item in tmp_path.glob("item*"):
         shutil.rmtree(item)
-    sweep_objects(tmp_path / ".objects")
-    assert list((tmp_path / ".objects").iterdir()) == []
+    sweep_objects(tmp_path, time.time())
+    assert list((tmp_path / "code" / ".objects").iterdir()) == []
 
 
 def du(*folders: Path, folders_only: bool = False) -> int:
@@ -115,14 +120,14 @@ def test_contents_are_freed_when_no_run_uses_them(tmp_path: Path, run: Run) -> N
     run([("a.py", b"shared"), ("b.py", b"only in one")], "one")
     run([("a.py", b"shared")], "two")
 
-    assert sweep_objects(tmp_path / ".objects") == 0
+    assert sweep_objects(tmp_path, time.time()) == 0
     shutil.rmtree(tmp_path / "one")
-    assert sweep_objects(tmp_path / ".objects") == len(b"only in one")
+    assert sweep_objects(tmp_path, time.time()) == len(b"only in one")
     assert (tmp_path / "two" / "a.py").read_bytes() == b"shared"
     shutil.rmtree(tmp_path / "two")
-    assert sweep_objects(tmp_path / ".objects") == len(b"shared")
-    assert list((tmp_path / ".objects").iterdir()) == []
-    assert sweep_objects(tmp_path / "nowhere") == 0
+    assert sweep_objects(tmp_path, time.time()) == len(b"shared")
+    assert list((tmp_path / "code" / ".objects").iterdir()) == []
+    assert sweep_objects(tmp_path / "nowhere", time.time()) == 0
 
 
 def test_a_job_done_twice_leaves_the_same_item(tmp_path: Path, run: Run) -> None:
@@ -145,7 +150,7 @@ def test_a_file_that_is_there_stays(tmp_path: Path, run: Run) -> None:
 @pytest.mark.parametrize("damage", [b"", b"sHared", b"shared and more"])
 def test_a_damaged_content_is_replaced_not_spread(tmp_path: Path, run: Run, damage: bytes) -> None:
     run([("a.py", b"shared")], "one")
-    (stored,) = [path for path in (tmp_path / ".objects").rglob("*") if path.is_file()]
+    (stored,) = [path for path in (tmp_path / "code" / ".objects").rglob("*") if path.is_file()]
     stored.chmod(0o644)
     stored.write_bytes(damage)
 
@@ -171,7 +176,7 @@ def test_copies_where_the_file_system_has_no_links(
 
 def test_more_runs_than_an_inode_has_names(tmp_path: Path, run: Run) -> None:
     run([("__init__.py", b"")], "first")
-    (stored,) = [path for path in (tmp_path / ".objects").rglob("*") if path.is_file()]
+    (stored,) = [path for path in (tmp_path / "code" / ".objects").rglob("*") if path.is_file()]
     links = tmp_path / "links"
     links.mkdir()
     for number in range(70_000):
@@ -197,7 +202,7 @@ def test_hostile_names_make_nothing(tmp_path: Path, run: Run, name: Any) -> None
 
     assert result.outcome is Outcome.FAILED
     assert list((tmp_path / "item").iterdir()) == []
-    assert {path.name for path in tmp_path.iterdir()} <= {"blobs", "item", ".objects"}
+    assert {path.name for path in tmp_path.iterdir()} <= {"blobs", "item", "code"}
 
 
 def test_links_in_the_item_are_not_followed(tmp_path: Path, run: Run) -> None:
@@ -215,7 +220,7 @@ def test_an_item_that_is_gone_is_not_made_again(tmp_path: Path, run: Run) -> Non
     blobs = tmp_path / "blobs"
     shutil.rmtree(tmp_path / "item")
 
-    result = run_code(blob_of([("a.py", b"x")], blobs), blobs, tmp_path / "item", tmp_path / ".objects")
+    result = run_code(blob_of([("a.py", b"x")], blobs), blobs, tmp_path / "item", tmp_path)
 
     assert result.outcome is Outcome.REMOVED
     assert not (tmp_path / "item").exists()
@@ -229,7 +234,7 @@ def test_a_blob_cut_short_anywhere_fails_and_names_no_file(tmp_path: Path, run: 
 
     for length in range(len(whole)):
         (blobs / job.blob).write_bytes(whole[:length])
-        result = run_code(job, blobs, tmp_path / "item", tmp_path / ".objects")
+        result = run_code(job, blobs, tmp_path / "item", tmp_path)
         assert result.outcome is Outcome.FAILED, length
     assert list((tmp_path / "item").iterdir()) == []
 
@@ -239,7 +244,7 @@ def test_blobs_that_are_links_or_missing_fail(tmp_path: Path, run: Run) -> None:
     (tmp_path / "blobs" / "link").symlink_to("/etc/passwd")
 
     for name in ("link", "missing"):
-        result = run_code(CodeJob(name), tmp_path / "blobs", tmp_path / "item", tmp_path / ".objects")
+        result = run_code(CodeJob(name), tmp_path / "blobs", tmp_path / "item", tmp_path)
         assert result.outcome is Outcome.FAILED
 
 
@@ -249,3 +254,121 @@ def test_blobs_that_are_links_or_missing_fail(tmp_path: Path, run: Run) -> None:
 def test_malformed_jobs_are_refused(fields: object) -> None:
     with pytest.raises(RemoteProtocolError):
         parse_code(fields)
+
+
+# -- a store that somebody else has prepared -------------------------------------------------------
+
+PREFIX, REST = "ab", "c" * 62
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """Files of the user that no run has to do with, under names that objects have."""
+    folder = tmp_path / "outside"
+    for below in (folder, folder / PREFIX, folder / ".objects" / PREFIX):
+        below.mkdir(parents=True, exist_ok=True)
+        (below / REST).write_text("mine")
+        (below / "thesis.tex").write_text("mine")
+    return folder
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "place", ["code/.objects", f"code/.objects/{PREFIX}", f"code/.objects/{PREFIX}/{REST}"]
+)
+def test_no_link_in_the_store_is_followed(tmp_path: Path, outside: Path, run: Run, place: str) -> None:
+    link = tmp_path / place
+    link.parent.mkdir(parents=True)
+    link.symlink_to(outside / REST if place.endswith(REST) else outside)
+    before = texts(outside)
+    assert sweep_objects(tmp_path, time.time() + 1e6) == 0
+    data = secrets.token_bytes(8)
+    while not hashlib.sha256(data).hexdigest().startswith(PREFIX):
+        data = secrets.token_bytes(8)
+
+    assert run([("a.py", data)]).outcome is Outcome.WRITTEN
+
+    assert (tmp_path / "item" / "a.py").read_bytes() == data
+    sweep_objects(tmp_path, time.time() + 1e6)
+    assert texts(outside) == before
+
+
+def test_only_what_is_named_as_an_object_is_swept(tmp_path: Path, outside: Path) -> None:
+    objects = tmp_path / "code" / ".objects" / PREFIX
+    objects.mkdir(parents=True)
+    kept = ["thesis.tex", "C" * 62, "c" * 61, "c" * 63, "g" * 62, REST[:-1] + "\n", TEMP_PREFIX + "mine"]
+    for name in kept:
+        (objects / name).write_text("mine")
+    for prefix in ("abc", "AB", "x", "zz", ".git"):
+        (objects.parent / prefix).mkdir()
+        (objects.parent / prefix / REST).write_text("mine")
+    (objects.parent / "thesis.tex").write_text("mine")
+    os.link(outside / REST, objects / ("d" * 62))
+    os.mkfifo(objects / ("e" * 62))
+    (objects / ("f" * 62)).mkdir()
+    for name in (REST, TEMP_PREFIX + "0" * 16):
+        (objects / name).write_text("nobody's")
+    before = texts(objects.parent)
+
+    assert sweep_objects(tmp_path, time.time()) == len("nobody's")  # the temp file may be in the making
+    assert sweep_objects(tmp_path, time.time() + 2 * OLD_TEMP_S) == len("nobody's")
+
+    gone = {f"{PREFIX}/{REST}", f"{PREFIX}/{TEMP_PREFIX}{'0' * 16}"}
+    assert texts(objects.parent) == {name: text for name, text in before.items() if name not in gone}
+    assert {"d" * 62, "e" * 62, "f" * 62} <= set(os.listdir(objects))
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_what_is_no_object_hinders_no_job(
+    tmp_path: Path, run: Run, make: Callable[[Path], None], depth: int
+) -> None:
+    digest = hashlib.sha256(b"shared").hexdigest()
+    place = (tmp_path / "code").joinpath(*[".objects", digest[:2], digest[2:]][: depth + 1])
+    place.parent.mkdir(parents=True)
+    make(place)
+
+    assert run([("a.py", b"shared")]).outcome is Outcome.WRITTEN
+
+    assert (tmp_path / "item" / "a.py").read_bytes() == b"shared"
+
+
+def test_a_store_is_never_left_by_a_link_that_is_swapped_in(tmp_path: Path, outside: Path, run: Run) -> None:
+    objects = tmp_path / "code" / ".objects"
+    before = texts(outside)
+    stop = threading.Event()
+
+    def swap() -> None:
+        aside, link = objects.with_name("aside"), objects.with_name("link")
+        link.symlink_to(outside)
+        while not stop.is_set():
+            with suppress(OSError):
+                objects.rename(aside)
+                link.rename(objects)
+                objects.rename(link)
+                aside.rename(objects)
+
+    run([("a.py", b"shared")], "first")
+    thread = threading.Thread(target=swap)
+    thread.start()
+    try:
+        for number in range(300):
+            sweep_objects(tmp_path, time.time() + 1e6)
+            assert run([("a.py", b"%d" % number)], f"item{number}").outcome in set(Outcome)
+            shutil.rmtree(tmp_path / f"item{number}")
+    finally:
+        stop.set()
+        thread.join()
+    assert texts(outside) == before
+
+
+def test_a_kind_on_another_disk_has_its_store_there(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "code").symlink_to(tmp_path / "disk")
+    run([("a.py", b"shared")])
+    assert (tmp_path / "item" / "a.py").stat().st_nlink == 2
+    shutil.rmtree(tmp_path / "item")
+    assert sweep_objects(tmp_path, time.time()) == len(b"shared")

@@ -18,7 +18,7 @@ from PIL import Image
 from rla_agent.sinks.figure import parse_figure, run_figure
 from rla_agent.sinks.files import BLOB_MAGIC, CodeJob, Outcome, run_code, sweep_objects
 from rla_client.protocol import pack
-from rla_client.storage import TEMP_PREFIX
+from rla_client.storage import OLD_TEMP_S, TEMP_PREFIX
 
 KILLS = 8
 SHAPE = [1, 400, 400, 3]
@@ -91,7 +91,7 @@ def test_a_kill_while_a_file_is_made_leaves_none_or_the_whole(tmp_path: Path, bl
 def test_a_kill_while_code_is_stored_is_mended_by_doing_it_again(tmp_path: Path, blobs: Path) -> None:
     files = {f"p{number % 7}/m{number}.py": os.urandom(2000) for number in range(300)}
     write_code_blob(blobs / "b", files)
-    store = tmp_path / ".objects"
+    store = tmp_path / "code" / ".objects"
     draw = random.Random(7)
     cut_off = 0
     for number in range(KILLS):
@@ -101,17 +101,17 @@ def test_a_kill_while_code_is_stored_is_mended_by_doing_it_again(tmp_path: Path,
             from pathlib import Path
             from rla_agent.sinks.files import CodeJob, run_code
             print("begin", flush=True)
-            run_code(CodeJob("b"), Path({str(blobs)!r}), Path({str(item)!r}), Path({str(store)!r}))
+            run_code(CodeJob("b"), Path({str(blobs)!r}), Path({str(item)!r}), {str(tmp_path)!r})
         """
         cut_off += killed_at(script, draw.uniform(0.0, 0.08) if number % 2 else 0.0)
         for path in item.rglob("*.py"):
             assert path.read_bytes() == files[str(path.relative_to(item))]
 
-        assert run_code(CodeJob("b"), blobs, item, store).outcome is Outcome.WRITTEN
+        assert run_code(CodeJob("b"), blobs, item, tmp_path).outcome is Outcome.WRITTEN
         found = {str(path.relative_to(item)): path.read_bytes() for path in item.rglob("*") if path.is_file()}
         assert found == files
     assert cut_off
-    sweep_objects(store)
+    sweep_objects(tmp_path, time.time() + 2 * OLD_TEMP_S)
     assert len([path for path in store.rglob("*") if path.is_file()]) == len(files)
 
 
@@ -143,7 +143,7 @@ JOBS: dict[str, Callable[[Path, Path], Any]] = {
         item,
         sys.executable,
     ),
-    "code": lambda blobs, item: run_code(CodeJob("code"), blobs, item, item.parent / ".objects"),
+    "code": lambda blobs, item: run_code(CodeJob("code"), blobs, item, item.parent),
 }
 
 

@@ -77,7 +77,7 @@ def test_what_cannot_go_back_any_more_stays_in_the_trash(root: Path, make_run: C
     folder = root / ".rla" / "trash" / name
     entry = json.loads((folder / "entry.json").read_text())
     back = [(new, old) for old, new in entry["moves"]]
-    write_entry(folder, 1000.0, "restoring", back)
+    write_entry(root, f".rla/trash/{name}", 1000.0, "restoring", back)
     taken = root / "log" / "task" / index
     taken.mkdir(parents=True)
     (taken / "late.txt").write_text("late")
