@@ -52,7 +52,8 @@ OVERFLOW_UID = 65534  # of everybody whom a user namespace does not map
 MAX_LINKS = 40  # in one path, as the kernel has it
 SHARED_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # short, local, writable nearly everywhere
 _WAY_OUT = "folder whose path only you and root can change"
-_ENTRY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_O_PATH = getattr(os, "O_PATH", 0)  # none but on Linux, where alone an agent runs
+_ENTRY = _O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 NETWORK_FILE_SYSTEMS = {
     0x6969: "NFS",
     0xFF534D42: "CIFS",
@@ -414,7 +415,12 @@ def make_private(folder: Path) -> None:
 
 
 def folder_problem(folder: Path) -> PlaceError | None:
-    """Why `make_private` would refuse a folder, None where it would not. Changes nothing."""
+    """Why `make_private` would refuse a folder, None where it would not. Changes nothing.
+
+    None also where no agent runs, but on Linux: there only databases are read.
+    """
+    if not _O_PATH:
+        return None
     try:
         with _Walk(folder) as walk:
             if not walk.missing:

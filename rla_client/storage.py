@@ -20,7 +20,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -190,6 +189,8 @@ def discard(root: str | os.PathLike[str], folder: str, name: str) -> None:
     """
     with suppress(OSError, UnsafeNameError), held_folder(root, folder) as here:
         if stat.S_ISDIR(os.lstat(here / name).st_mode):
+            import shutil  # noqa: PLC0415 - not at import of the package
+
             shutil.rmtree(here / name, ignore_errors=True)
         else:
             os.unlink(here / name)

@@ -92,7 +92,7 @@ exp_manager.configure('t', {'LOG_USED': ['stdout', 'csv', 'log']}, sys.argv[1], 
                       run_id='one', resume='allow')
 exp_manager.set_hyper_param(api_key=sys.argv[2], lr=float(sys.argv[3]))
 exp_manager.log_files_gen()
-print('TRUE', exp_manager.hyper_param['api_key'])
+print('TRUE', exp_manager.hyper_param['api_key'], flush=True)
 exp_manager.flush(20)
 os._exit(1)
 """
