@@ -170,6 +170,7 @@ def test_a_stream_that_is_not_ours(
     assert look() == {}
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to mount")
 def test_no_folder_for_sockets_at_all(places: Places) -> None:

@@ -223,6 +223,7 @@ print(exp_manager.results_dir, flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interpreter", ["named", "gone"])
 def test_the_figures_of_a_copied_spool_run_nothing(places: Places, tmp_path: Path, interpreter: str) -> None:
     """Neither what their pickles name, nor the interpreter that the copy names; good ones are drawn."""

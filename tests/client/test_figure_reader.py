@@ -66,6 +66,7 @@ def test_no_evil_pickle_gets_anything_run(tmp_path: Path) -> None:
     assert not marker.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HONEST)
 def test_a_figure_looks_the_same_from_its_pickle(name: str) -> None:
     HONEST[name]()
@@ -93,6 +94,7 @@ def test_what_only_the_program_can_draw_is_found_out_before_it_is_sent(name: str
         mpl.rcdefaults()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "format_", ["png", "pdf", "svg", "svgz", "eps", "ps", "jpg", "tif", "webp", "gif", "raw"]
 )

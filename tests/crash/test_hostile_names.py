@@ -72,6 +72,7 @@ def storable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
+@pytest.mark.slow
 @counts
 @pytest.mark.timeout(900)
 def test_names_through_the_client(

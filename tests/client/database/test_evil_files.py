@@ -177,6 +177,7 @@ OF_ALL = ["plot return -o {out}/a.png", "fsck", "du", "compare", "export {out}/a
           "archive @last -y", "fsck --fix", "rm -t task -y"]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_command_hangs_or_breaks_at_an_evil_file(
     root: Path, tmp_path: Path, make_run: MakeRun, evil_runs: list[str]
 ) -> None:
