@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -32,6 +33,7 @@ MAX_HEADER_BYTES = 32 << 20  # 65,536 keys (the client's limit) of 500 bytes
 MAX_COLUMNS = 1 << 18  # commas in a header: 65,536 keys with some commas in them
 EXACT_SINCE = 3  # this version of pandas reads every float exactly without being asked
 MAX_SAMPLED_WHOLE_BYTES = 1 << 20  # the csv module reads it in about 10 ms
+_limit_lock = threading.Lock()
 CELL_BYTES = 1 << 27  # one text cell, for the csv module
 _WORDS = {"True": 1.0, "False": 0.0}
 
@@ -92,25 +94,30 @@ def parse_header(path: str | os.PathLike[str], header: bytes) -> tuple[str, ...]
     """
     if header.count(b",") > MAX_COLUMNS:
         raise BrokenFileError(os.fspath(path), f"it has more than {MAX_COLUMNS} columns")
-    rows = list(_rows(path, header))
+    rows = _rows(path, header)
     return tuple(rows[0]) if rows else ()
 
 
-def _rows(path: str | os.PathLike[str], block: bytes) -> Iterable[list[str]]:
-    csv.field_size_limit(CELL_BYTES)
+def _rows(path: str | os.PathLike[str], block: bytes) -> list[list[str]]:
     text = block.decode("utf-8", "replace")
     if "\0" in text:
         raise BrokenFileError(os.fspath(path), "it holds NUL bytes, so it is no CSV")
-    try:
-        yield from split_rows(text)
-    except csv.Error as error:
-        raise BrokenFileError(os.fspath(path), f"no CSV ({error})") from error
+    with _limit_lock:
+        usual = csv.field_size_limit(
+            CELL_BYTES
+        )  # of the whole process
+        try:
+            return list(split_rows(text))
+        except csv.Error as error:
+            raise BrokenFileError(os.fspath(path), f"no CSV ({error})") from error
+        finally:
+            csv.field_size_limit(usual)
 
 
 def _last_values(path: str | os.PathLike[str], columns: Sequence[str], block: bytes) -> dict[str, object]:
     last: dict[str, object] = {}
     missing = set(columns)
-    for row in reversed(list(_rows(path, block))):
+    for row in reversed(_rows(path, block)):
         for name, cell in zip(columns, row, strict=False):
             if name in missing and cell != "":
                 last[name] = to_value(cell)
@@ -156,7 +163,7 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str
         return {name: np.empty(0) for name in wanted}
     parsed = _parse_body(body, columns, sorted(wanted.values()))
     if parsed is None:
-        rows = list(_rows(path, body))
+        rows = _rows(path, body)
         parsed = {
             place: [row[place] if place < len(row) else "" for row in rows] for place in wanted.values()
         }

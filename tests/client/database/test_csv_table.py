@@ -92,3 +92,11 @@ def test_a_large_table_is_sampled_from_end_to_end(tmp_path: Path) -> None:
     assert steps == sorted(steps)
     assert steps[0] == 0
     assert steps[-1] > 190_000
+
+
+def test_the_programs_own_limit_of_cells_stays(tmp_path: Path) -> None:
+    usual = csv.field_size_limit()
+    path = tmp_path / "progress.csv"
+    path.write_text(f"a,b\n1,{'x' * 2 * usual}\n")
+    assert len(str(read_tail(path).last["b"])) == 2 * usual
+    assert csv.field_size_limit() == usual
