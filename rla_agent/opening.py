@@ -15,6 +15,7 @@ from rla_agent.continuation import Continuation, check_continuation
 from rla_agent.frame_numbers import moment, whole
 from rla_client.errors import ArgumentError, RemoteProtocolError
 from rla_client.layout import ALWAYS_OUTPUTS, OUTPUT_NAMES, TAKEN_NAMES, check_relative
+from rla_client.storage import make_folder
 
 SINKS = ("csv", "json", "log", "tensorboard")
 MAX_PID = 1 << 31
@@ -183,7 +184,7 @@ def open_folder(root: str, relative: str, *, create: bool = False) -> int:
             except FileNotFoundError:
                 if not create:
                     raise
-                os.mkdir(part, 0o755, dir_fd=descriptor)
+                make_folder(part, descriptor)
                 os.fsync(descriptor)
                 below = os.open(part, _FOLDER_FLAGS, dir_fd=descriptor)
             os.close(descriptor)

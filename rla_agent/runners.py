@@ -28,7 +28,7 @@ from rla_client.errors import RlaError
 from rla_client.layout import CHECKPOINT, CODE, OTHER_RESULTS, check_relative
 from rla_client.snapshot_job import JOB_KIND as SNAPSHOT_KIND
 from rla_client.snapshot_job import SnapshotJob
-from rla_client.storage import write_atomic
+from rla_client.storage import file_mode, make_folder, write_atomic
 
 RESUME_FOLDER = ".resume"  # in the checkpoint item: what exact resume needs beside the `.pt`
 STORE_FOLDER = "code/.objects"  # of the database: file contents that many runs share
@@ -98,9 +98,9 @@ def checkpoint(fields: dict[str, Any], context: JobContext) -> None:
 
 def _keep_marks(folder: Path, job: CheckpointJob, marks: dict[str, Any]) -> None:
     below = folder / RESUME_FOLDER
-    below.mkdir(exist_ok=True)
+    make_folder(below)
     name = check_relative(Path(job.final_name).stem)[0]
-    write_atomic(below / f"{name}.marks.json", json.dumps(marks).encode())
+    write_atomic(below / f"{name}.marks.json", json.dumps(marks).encode(), mode=file_mode(below))
 
 
 def snapshot(fields: dict[str, Any], context: JobContext) -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rla_client.storage import TEMP_PREFIX, fsync_folder, write_atomic
+from rla_client.storage import TEMP_PREFIX, file_mode, fsync_folder, make_folder, write_atomic
 
 PRUNED_FOLDER = ".rla-pruned"
 FETCHED_MARK = ".rla-fetched"  # in the log folder of a run that was fetched to be gone on with
@@ -62,10 +62,10 @@ def write_note(folder: str | os.PathLike[str], note: PrunedFile) -> None:
         OSError: it cannot be written; nothing is noted.
     """
     path = note_path(folder, note.name)
-    if not path.parent.is_dir():
-        path.parent.mkdir(exist_ok=True)
+    if make_folder(path.parent):
         fsync_folder(folder)
-    write_atomic(path, json.dumps({"format": 1, **asdict(note)}, indent=1).encode())
+    text = json.dumps({"format": 1, **asdict(note)}, indent=1)
+    write_atomic(path, text.encode(), mode=file_mode(path.parent))
 
 
 def drop_note(folder: str | os.PathLike[str], name: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from rla_agent.replicate.source import fingerprint
 from rla_client.errors import RlaError
 from rla_client.layout import LOG
-from rla_client.storage import write_atomic
+from rla_client.storage import file_mode, write_atomic
 
 if TYPE_CHECKING:
     from rla_agent.replicate.ledger import Ledger
@@ -63,7 +63,8 @@ def settle(ledger: Ledger, number: int, root: bytes, descriptor: int, item: str)
         lines.append(sum_line(sha, os.path.relpath(row.path, folder)))
     path = folder + b"/" + SUMS_NAME
     try:
-        write_atomic(os.fsdecode(os.path.join(root, path)), b"".join(sorted(lines)))
+        full = os.fsdecode(os.path.join(root, path))
+        write_atomic(full, b"".join(sorted(lines)), mode=file_mode(os.path.dirname(full)))
     except OSError as error:
         raise SettleError(f"{os.fsdecode(path)}: {error.strerror}") from error
     return path

@@ -41,7 +41,7 @@ from rla_agent.sinks.media import (
 from rla_client import protocol
 from rla_client.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.layout import check_relative
-from rla_client.storage import TEMP_PREFIX
+from rla_client.storage import TEMP_PREFIX, open_within
 
 JOB_FIGURE = "figure"
 JOB_IMAGE = "image"
@@ -182,7 +182,7 @@ def _make(job: FigureJob, blobs: Path, folder: int, python: str) -> FigureResult
     source, offset = _open_source(job, blobs)
     temp = f"{TEMP_PREFIX}{os.urandom(8).hex()}"
     try:
-        out = os.open(temp, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)
+        out = open_within(temp, os.O_RDWR | os.O_EXCL, folder)
         try:
             reason = _render(_interpreter(python), _request(job, offset), (source, out), TIMEOUT_S[job.kind])
             size = os.fstat(out).st_size
@@ -248,6 +248,7 @@ def _render(python: str, request: str, files: tuple[int, int], timeout_s: float)
             cwd="/",
             env=render_environment(),
             start_new_session=True,
+            umask=0o077,
         )
         status: int | None = None
         try:

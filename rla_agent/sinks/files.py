@@ -1,9 +1,10 @@
 """Code of runs: one copy of each content for all runs of a database, hard links in the items.
 
 `<data_root>/code/.objects/<first two digits>/<the other 62>` holds each content once, named by
-its SHA-256, mode 0444. An item's file is a second name of that inode, so 1,000 runs of one
-repository cost one copy and the names. Readers list tables and dates, never names that begin
-with a dot, and see ordinary files. Deleting an item deletes names; `sweep_objects` frees the
+its SHA-256, mode 0444; contents of runs whose folders are less open lie beside it under names that end in
+`-<mode>`, for a link has the mode of its inode. An item's file is a second name of that inode, so
+1,000 runs of one repository cost one copy and the names. Readers list tables and dates, never names
+that begin with a dot, and see ordinary files. Deleting an item deletes names; `sweep_objects` frees the
 contents that only the store still names (`st_nlink` is 1), and whoever links at that moment
 finds the name gone and stores the content again.
 
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.layout import check_relative, component_problem
 from rla_client.protocol import unpack
-from rla_client.storage import TEMP_PREFIX, fsync_folder
+from rla_client.storage import TEMP_PREFIX, file_mode, fsync_folder, make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +43,7 @@ MAX_CODE_FILES = 20_001  # rla_client.code_backup.MAX_FILES and the run file
 MAX_CODE_FILE_BYTES = 8 << 20
 MAX_CODE_BYTES = 101 << 20
 MAX_INDEX_BYTES = 16 << 20
-STORED_MODE = 0o444
+STORED_MODE = 0o444  # less what the item's folder does not allow
 _NO_LINKS = {errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 _FOR_GOOD = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -142,8 +143,7 @@ def folder_below(root: int, parts: tuple[str, ...]) -> Iterator[int]:
     current = os.dup(root)
     try:
         for part in parts:
-            with suppress(FileExistsError):
-                os.mkdir(part, 0o755, dir_fd=current)
+            make_folder(part, current)
             below = os.open(part, _FOLDER_FLAGS, dir_fd=current)
             os.close(current)
             current = below
@@ -243,9 +243,7 @@ class Store:
         self._folder = folder
         self._links = True
         self.new_bytes = 0
-        made = not folder.exists()
-        folder.mkdir(mode=0o755, exist_ok=True)
-        if made:
+        if make_folder(folder):
             fsync_folder(folder.parent)
 
     def place(self, data: bytes, folder: int, name: str) -> None:
@@ -254,12 +252,13 @@ class Store:
         Raises:
             OSError: the disk does not take it.
         """
-        digest = hashlib.sha256(data).hexdigest()
+        mode = STORED_MODE & file_mode(folder)
+        path = self._path(hashlib.sha256(data).hexdigest(), mode)
         for _ in range(3):
             if not self._links:
                 break
             try:
-                source = self._object(digest, data)
+                source = self._object(path, data, mode)
                 os.link(source, name, dst_dir_fd=folder, follow_symlinks=False)
             except FileExistsError:
                 return
@@ -267,47 +266,44 @@ class Store:
                 continue  # swept between the look and the link
             except OSError as error:
                 if error.errno == errno.EMLINK:
-                    self._write(self._path(digest), data)
+                    self._write(path, data, mode)
                     continue
                 if error.errno not in _NO_LINKS:
                     raise
                 self._links = False
             else:
                 return
-        _copy(data, folder, name)
+        _copy(data, folder, name, mode)
 
-    def _path(self, digest: str) -> Path:
-        return self._folder / digest[:2] / digest[2:]
+    def _path(self, digest: str, mode: int) -> Path:
+        return self._folder / digest[:2] / (digest[2:] + ("" if mode == STORED_MODE else f"-{mode:o}"))
 
-    def _object(self, digest: str, data: bytes) -> Path:
-        path = self._path(digest)
+    def _object(self, path: Path, data: bytes, mode: int) -> Path:
         try:
             with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
                 if file.read(len(data) + 1) == data:
                     return path
         except OSError:
             pass  # missing or unreadable: written anew
-        self._write(path, data)
+        self._write(path, data, mode)
         return path
 
-    def _write(self, path: Path, data: bytes) -> None:
-        made = not path.parent.exists()
-        path.parent.mkdir(mode=0o755, exist_ok=True)
-        if made:
+    def _write(self, path: Path, data: bytes, mode: int) -> None:
+        if make_folder(path.parent):
             fsync_folder(self._folder)
-        _write_file(path, data)
+        _write_file(path, data, mode)
         fsync_folder(path.parent)
         self.new_bytes += len(data)
 
 
-def _write_file(path: Path, data: bytes) -> None:
+def _write_file(path: Path, data: bytes, mode: int) -> None:
     temp = path.parent / f"{TEMP_PREFIX}{os.urandom(8).hex()}"
     descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fchmod(file.fileno(), STORED_MODE)
+            os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         os.replace(temp, path)
     except BaseException:
@@ -316,14 +312,14 @@ def _write_file(path: Path, data: bytes) -> None:
         raise
 
 
-def _copy(data: bytes, folder: int, name: str) -> None:
+def _copy(data: bytes, folder: int, name: str, mode: int) -> None:
     temp = f"{TEMP_PREFIX}{os.urandom(8).hex()}"
     descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
         with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fchmod(file.fileno(), STORED_MODE)
+            os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         if exists_in(folder, name):
             os.unlink(temp, dir_fd=folder)

@@ -80,7 +80,7 @@ def changing(data_root: Path, now: float, waiting: Callable[[], None] | None = N
 
     try:
         (data_root / HIDDEN).mkdir(exist_ok=True)
-        descriptor = os.open(data_root / HIDDEN / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(data_root / HIDDEN / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
         message = f"{data_root} cannot be changed: {error.strerror or error}"
         raise DatabaseError(message) from error
@@ -258,7 +258,7 @@ def drop_expired(data_root: Path, now: float) -> None:
         names = os.listdir(data_root / HIDDEN / "trash")
         if not any(name[: len(limit)] <= limit for name in names):
             return
-        descriptor = os.open(data_root / HIDDEN / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(data_root / HIDDEN / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError:
         return
     with suppress(OSError):
