@@ -27,8 +27,8 @@ from rla_agent.temp_files import temp_name
 
 REST_FACTOR = 20.0
 SHORTEST_REST_S = 1.0
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 LONGEST_REST_S = 60.0  # of doubling; a long rewrite may ask for more
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class Widener:

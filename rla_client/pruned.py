@@ -35,6 +35,7 @@ class PrunedFile:
         mtime_ns: modification time, to be given back with the content.
         target: the master, `sftp://user@host:port/root`.
         pruned_at: Unix seconds.
+        mode: permission bits; None: not noted.
     """
 
     path: str
@@ -43,6 +44,7 @@ class PrunedFile:
     mtime_ns: int
     target: str
     pruned_at: float
+    mode: int | None = None
 
     @property
     def name(self) -> str:
@@ -92,6 +94,7 @@ def read_note(folder: str | os.PathLike[str], name: str) -> PrunedFile | None:
             int(found["mtime_ns"]),
             str(found["target"]),
             float(found["pruned_at"]),
+            None if found.get("mode") is None else int(found["mode"]) & 0o777,
         )
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

@@ -99,6 +99,20 @@ def folder_mode(folder: int | str | os.PathLike[str]) -> int:
     return found & shared | PRIVATE_FOLDER
 
 
+def give_mode(descriptor: int, mode: int) -> None:
+    """Set a file's permission bits; on a file system that keeps none nothing happens."""
+    if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
+        with suppress(OSError):
+            os.fchmod(descriptor, mode)
+
+
+def umask() -> int:
+    """The process's umask."""
+    found = os.umask(0o077)
+    os.umask(found)
+    return found
+
+
 def open_within(name: str, flags: int, folder: int) -> int:
     """Open a file of an open folder; one that is not there is made, with the folder's permissions.
 

@@ -27,12 +27,12 @@ from rla_agent.replicate.ours import NewerHereError
 from rla_agent.replicate.scan import MAX_RUN_JSON_BYTES, SILENT_S, heard_s_ago
 from rla_agent.replicate.sums import damaged
 from rla_agent.replicate.target import MissingError, RemoteStat, Session
-from rla_agent.replicate.transfer import Tally, fetch, item_files
+from rla_agent.replicate.transfer import Tally, fetch, item_files, make_below
 from rla_client.config import load_config
 from rla_client.errors import FetchError, StillWrittenError
 from rla_client.layout import ARCHIVE_TESTER, CHECKPOINT, HYPARAMETER, LOG, RunIndex, check_table_name
 from rla_client.pruned import FETCHED_MARK
-from rla_client.storage import write_atomic
+from rla_client.storage import file_mode, write_atomic
 
 MAX_LOOKED_AT: Final = 20_000
 SEARCH_S: Final = 60.0
@@ -97,7 +97,7 @@ def _fetch(session: Session, question: Question) -> dict[str, Any]:
         return {"index": None}
     step, name, state = checkpoint
     folder = os.fsencode(f"{CHECKPOINT}/{item}/")
-    _mark(question.root, item)
+    _mark(session, question.root, item)
     for path, remote in _shown(session, item):
         with suppress(NewerHereError):  # a note that somebody has written here
             fetch(session, question.root, path, remote)
@@ -111,12 +111,12 @@ def _fetch(session: Session, question: Question) -> dict[str, Any]:
     return {"index": index, "time_step": step, "run_id": run.get("run_id"), "host": run.get("host")}
 
 
-def _mark(root: str, item: str) -> None:
+def _mark(session: Session, root: str, item: str) -> None:
     """Say, before run.json is here, that this copy is not to be gone on with in place."""
     folder = Path(root, LOG, item)
-    folder.mkdir(parents=True, exist_ok=True)
+    os.close(make_below(session, root, (LOG, *item.split("/"))))
     if not (folder / "run.json").exists():
-        write_atomic(folder / FETCHED_MARK, b"{}")
+        write_atomic(folder / FETCHED_MARK, b"{}", mode=file_mode(folder))
 
 
 def _refuse_live(run: dict[str, Any], question: Question) -> None:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.layout import check_relative, component_problem
 from rla_client.protocol import unpack
-from rla_client.storage import TEMP_PREFIX, file_mode, fsync_folder, make_folder
+from rla_client.storage import TEMP_PREFIX, file_mode, fsync_folder, give_mode, make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -303,7 +303,7 @@ def _write_file(path: Path, data: bytes, mode: int) -> None:
         with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fchmod(file.fileno(), mode)
+            give_mode(file.fileno(), mode)
             os.fsync(file.fileno())
         os.replace(temp, path)
     except BaseException:
@@ -319,7 +319,7 @@ def _copy(data: bytes, folder: int, name: str, mode: int) -> None:
         with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fchmod(file.fileno(), mode)
+            give_mode(file.fileno(), mode)
             os.fsync(file.fileno())
         if exists_in(folder, name):
             os.unlink(temp, dir_fd=folder)
