@@ -59,7 +59,10 @@ CREATE TABLE IF NOT EXISTS contents(
   db INTEGER, sha256 BLOB, folder INTEGER, name BLOB, PRIMARY KEY(db, sha256)) WITHOUT ROWID;
 """
 _LOCAL: Final = "ino, size, mtime_ns, ctime_ns"
-_RECORD: Final = f"{_LOCAL}, generation, acked, crc, head_crc, tail_crc, sha256, remote_mtime, mode"
+_RECORD: Final = (
+    "f.ino, f.size, f.mtime_ns, f.ctime_ns, f.generation, f.acked, f.crc, f.head_crc, f.tail_crc, f.sha256, "
+    "f.remote_mtime, f.mode"
+)
 
 
 def ledger_path(state: Path) -> Path:
@@ -158,10 +161,9 @@ class Ledger:
 
     def due(self, db: int, now: float, prios: tuple[int, int], limit: int) -> list[Due]:
         """Files to send, most urgent and smallest first; `prios` is the range, both included."""
-        columns = ", ".join(f"f.{name.strip()}" for name in _RECORD.split(","))
         rows = self._db.execute(
             "SELECT f.folder, f.name, d.path, d.kind, d.item, i.path IS NOT NULL, f.pending, f.tries, "  # noqa: S608
-            f"f.kept, f.seen, f.attempts, {columns} FROM files f JOIN folders d ON d.id = f.folder "
+            f"f.kept, f.seen, f.attempts, {_RECORD} FROM files f JOIN folders d ON d.id = f.folder "
             "LEFT JOIN items i ON i.db = f.db AND i.path = d.item "
             "WHERE f.db = ? AND f.state = 1 AND f.prio BETWEEN ? AND ? AND f.not_before <= ? "
             "ORDER BY f.prio, f.pending LIMIT ?",
@@ -192,7 +194,7 @@ class Ledger:
     def record(self, key: Key) -> Record | None:
         """What the master got of a file."""
         row = self._db.execute(
-            f"SELECT {_RECORD} FROM files WHERE folder = ? AND name = ?",  # noqa: S608 - constants
+            f"SELECT {_RECORD} FROM files f WHERE folder = ? AND name = ?",  # noqa: S608 - constants
             (key.folder, key.name),
         ).fetchone()
         return None if row is None else record_of(row)

@@ -220,7 +220,7 @@ class Looking:
         if folder.live:
             self._live[folder.item] = folder.kind
         known = self.ledger.states(self.number, folder.path)
-        if not known and not folder.files and folder.item:
+        if not known and not folder.files and folder.mode is None:
             return
         number = self.ledger.folder(self.number, folder.path, folder.kind, folder.item)
         self._see_mode(number, folder)

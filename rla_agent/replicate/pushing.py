@@ -61,11 +61,11 @@ def _jobs(session: Session, root: str, selection: Selection, tally: Tally) -> It
             for name, local in sorted(folder.files.items())
             if chosen(folder.path + b"/" + name if folder.kind == ARCHIVE_TESTER else folder.item, selection)
         }
+        if folder.mode is not None and (folder.shared or chosen(folder.item, selection)):
+            session.set_modes([(folder.path, folder.mode)], only_less=folder.shared)  # if it is there
         if not wanted:
             continue
         there = _there(session, folder.path)
-        if there and folder.mode is not None:
-            session.set_modes([(folder.path, folder.mode)], only_less=folder.shared)
         modes = []
         for name, local in wanted.items():
             found = there.get(name)
