@@ -56,10 +56,10 @@ class OneByOne(ABC):
     def make_folders(self, paths: Sequence[bytes], mode_of: ModeOf | None = None) -> None:
         """See `Session`."""
         for folder in dict.fromkeys(folder for path in paths for folder in parents(check_remote(path))):
-            mode = None if mode_of is None else mode_of(folder)
+            mode, shared = (None, False) if mode_of is None else mode_of(folder)
             made = self._make_folder(folder, mode)
             if mode is not None:
-                self.set_modes([(folder, mode)], only_less=not made)
+                self.set_modes([(folder, mode)], only_less=not made or (shared and mode & 0o055 == 0o055))  # noqa: PLR2004
             if made:
                 continue
             found = self.stat(folder)

@@ -46,6 +46,7 @@ from rla_agent.replicate.target import (
     Twin,
     Upload,
     parent,
+    parents,
 )
 from rla_agent.replicate.tombstones import place_problem
 from rla_agent.replicate.version import as_planned, read_again, same_content, size_of, unchanged
@@ -120,6 +121,7 @@ class Sender:
         self._root = root
         self._progress = progress
         self._items: set[bytes] = set()
+        self._runs: set[bytes] = set()
 
     def send_all(self, jobs: Sequence[Job], results: list[Result]) -> None:
         """Send; adds one result per job to `results`, in any order.
@@ -169,15 +171,18 @@ class Sender:
             if problem is not None:
                 raise problem
 
-    def _folder_mode(self, folder: bytes) -> int:
+    def _folder_mode(self, folder: bytes) -> tuple[int, bool]:
+        """Permission bits of a folder, and whether several runs share it."""
+        shared = not any(part in self._runs for part in parents(folder))
         try:
             found = os.stat(folder, dir_fd=self._root, follow_symlinks=False)
         except OSError:
-            return 0o700
-        return folder_copy_mode(found.st_mode)
+            return 0o700, shared
+        return folder_copy_mode(found.st_mode), shared
 
     def _prepare_folders(self, jobs: Sequence[Job], results: list[Result]) -> list[Job]:
         ready = []
+        self._runs.update(job.due.item for job in jobs if job.due.kind != ARCHIVE_TESTER)
         for job in jobs:
             problem = self._item_problem(job)
             if problem is None:
@@ -294,9 +299,31 @@ class Sender:
             or expect is None
             or source.edges(record.acked) != (record.head_crc, record.tail_crc)
         ):
-            whole = Whole(action.upto, action.generation, cut=action.cut, grows=True)
-            return self._upload(replace(job, action=whole, start=0), source, expect)
+            return self._upload_instead(job, source, expect)
         self._permit_one(job, source)  # before the new rows
+        parts = self._parts(job, action, source)
+        try:
+            found, sent = self._extend(job, action, parts, expect)
+        except DeniedError:
+            if _mode(source) & 0o200:
+                raise
+            return self._upload_instead(job, source, expect)  # as read-only there as it is here
+        size = action.offset + len(sent)
+        if found.size != size:
+            raise TransientError("append to", job.due.path, f"the master holds {found.size} bytes of {size}")
+        self._progress(job, len(sent))
+        head, tail = source.edges(size)
+        crc = zlib.crc32(sent, record.crc)
+        return Sent(job, Record(source.local, action.generation, size, crc, head, tail, None, found.mtime_s))
+
+    def _upload_instead(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
+        action = job.action
+        assert isinstance(action, Append)
+        whole = Whole(action.upto, action.generation, cut=action.cut, grows=True)
+        return self._upload(replace(job, action=whole, start=0), source, expect)
+
+    def _parts(self, job: Job, action: Append, source: Source) -> list[bytes]:
+        """Whole records, in pieces that the master writes as one."""
         upto = min(action.upto, action.offset + APPEND_BYTES)
         data = source.read(action.offset, upto - action.offset)
         limit = self._session.append_limit_bytes
@@ -308,25 +335,20 @@ class Sender:
             parts = records.pieces(data, kind, limit, cut=False)
         if not parts:
             raise NotYetError("append to", job.due.path, "no whole record yet")
+        return parts
+
+    def _extend(
+        self, job: Job, action: Append, parts: list[bytes], expect: RemoteStat
+    ) -> tuple[RemoteStat, bytes]:
+        """Append, or have the server copy what it has where much is to come; the bytes that went."""
         sent = b"".join(parts)
         found = None
-        if kind == "csv" and len(sent) > PAGED_BYTES and action.offset <= COPY_BYTES:
-            found = self._session.extend(job.due.path, job.temp, action.offset, sent, expect)
+        path = job.due.path
+        if record_kind(job.due.key.name) == "csv" and len(sent) > PAGED_BYTES and action.offset <= COPY_BYTES:
+            found = self._session.extend(path, job.temp, action.offset, sent, expect)
         if found is None:
-            try:
-                found = self._session.append(job.due.path, action.offset, parts, expect)
-            except DeniedError:
-                if _mode(source) & 0o200:
-                    raise
-                whole = Whole(action.upto, action.generation, cut=action.cut, grows=True)
-                return self._upload(replace(job, action=whole, start=0), source, expect)  # read-only there
-        size = action.offset + len(sent)
-        if found.size != size:
-            raise TransientError("append to", job.due.path, f"the master holds {found.size} bytes of {size}")
-        self._progress(job, len(sent))
-        head, tail = source.edges(size)
-        crc = zlib.crc32(sent, record.crc)
-        return Sent(job, Record(source.local, action.generation, size, crc, head, tail, None, found.mtime_s))
+            found = self._session.append(path, action.offset, parts, expect)
+        return found, sent
 
     def _upload(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
         action = job.action

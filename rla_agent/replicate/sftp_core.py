@@ -31,6 +31,7 @@ from rla_agent.replicate.target import (
     TargetError,
     TransientError,
     check_remote,
+    mode_for_umask,
     new_mode,
     parents,
     same,
@@ -106,16 +107,20 @@ class SftpCore:
         missing = [folder for folder in wanted if folder not in self._folders]
         modes = {folder: mode_of(folder) for folder in missing} if mode_of is not None else {}
         replies = self._calls(
-            [wire.mkdir_request(self._full(folder), modes.get(folder)) for folder in missing]
+            [
+                wire.mkdir_request(self._full(folder), _first_mode(*modes[folder]) if modes else None)
+                for folder in missing
+            ]
         )
         looks = self._calls([wire.path_request(wire.LSTAT, self._full(folder)) for folder in missing])
-        changes = []
+        changes: list[tuple[bytes, int]] = []
         for folder, reply, look in zip(missing, replies, looks, strict=True):
             found = self._folder_found(folder, reply, look)
-            mode = modes.get(folder)
-            if mode is not None:
-                changes.append((folder, new_mode(found, mode, only_less=reply.status != wire.OK)))
-        self._change_modes([(folder, mode) for folder, mode in changes if mode is not None])
+            if modes:
+                mode, shared = modes[folder]
+                changed = new_mode(found, mode, only_less=shared or reply.status != wire.OK)
+                changes += [] if changed is None else [(folder, changed)]
+        self._change_modes(changes, warn=all(reply.status == wire.OK for reply in replies))
         self._folders.update(missing)
 
     def _folder_found(self, folder: bytes, made: wire.Reply, look: wire.Reply) -> RemoteStat:
@@ -140,13 +145,14 @@ class SftpCore:
                 found = remote_stat(wire.parse_attributes(look.body)[0])
                 changed = new_mode(found, mode, only_less=only_less)
                 changes += [] if changed is None else [(path, changed)]
-        self._change_modes(changes)
+        self._change_modes(changes, warn=not only_less)
         return results
 
-    def _change_modes(self, changes: Sequence[tuple[bytes, int]]) -> None:
+    def _change_modes(self, changes: Sequence[tuple[bytes, int]], *, warn: bool) -> None:
+        """`warn` of a server that refuses: a shared folder may be another user's."""
         replies = self._calls([wire.setstat(wire.SETSTAT, self._full(path), mode=m) for path, m in changes])
         for reply in replies:
-            if reply.status not in {wire.OK, wire.NO_SUCH_FILE}:
+            if warn and reply.status not in {wire.OK, wire.NO_SUCH_FILE}:
                 self._warn_of_modes(reply)
 
     def _warn_of_modes(self, reply: wire.Reply) -> None:
@@ -334,6 +340,10 @@ class SftpCore:
     def _drain(self) -> None:
         with suppress(wire.WireError):  # if the connection is gone, so is the handle
             self._wire.drain()
+
+
+def _first_mode(mode: int, shared: bool) -> int:
+    return mode_for_umask(mode) if shared else mode
 
 
 def remote_stat(attributes: wire.Attributes) -> RemoteStat:

@@ -28,6 +28,7 @@ Rules (the conformance suite in `tests/conformance/test_targets.py` runs over ev
 from __future__ import annotations
 
 import logging
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
@@ -180,7 +181,7 @@ class Upload:
     mode: int = 0o600
 
 
-ModeOf: TypeAlias = "Callable[[bytes], int]"
+ModeOf: TypeAlias = "Callable[[bytes], tuple[int, bool]]"
 
 
 class Session(Protocol):
@@ -203,8 +204,9 @@ class Session(Protocol):
     def make_folders(self, paths: Sequence[bytes], mode_of: ModeOf | None = None) -> None:
         """Create folders and their parents below the root; those that are there already are fine.
 
-        `mode_of` gives the permission bits of each: a new folder gets them, one that is there loses what
-        it has more for others than its owner. None: as the server does it.
+        `mode_of` gives the permission bits of each, and whether it is shared by several runs. A new folder
+        gets the bits; one that is there, and a new one that is shared, only loses as in `set_modes`. None:
+        as the server does it.
         """
 
     def set_modes(
@@ -212,7 +214,9 @@ class Session(Protocol):
     ) -> list[TargetError | None]:
         """Give files and folders permission bits; one result for each.
 
-        `only_less`: only take from others than the owner what they have more than that.
+        `only_less`: only take from others than the owner what they have more than that. A folder's group
+        stays able to write where it may enter, and is left alone where the folder is setgid: nodes that
+        log in as different users share a master so.
         """
 
     def forget_folders(self) -> None:
@@ -298,6 +302,11 @@ def same(found: RemoteStat | None, expect: RemoteStat | None) -> bool:
     return found.kind == "file" and (found.size, found.mtime_s) == (expect.size, expect.mtime_s)
 
 
+def mode_for_umask(mode: int) -> int:
+    """Permission bits to make a shared folder with: whether its group may write is for the server's umask."""
+    return mode | 0o020 if mode & 0o050 == 0o050 else mode  # noqa: PLR2004 - the group may list and enter
+
+
 def new_mode(found: RemoteStat, mode: int, *, only_less: bool = False) -> int | None:
     """What to set so that a remote file or folder has the permission bits `mode`; None: nothing.
 
@@ -305,7 +314,10 @@ def new_mode(found: RemoteStat, mode: int, *, only_less: bool = False) -> int | 
     """
     if found.mode is None or found.kind not in {"file", "folder"}:
         return None
-    wanted = found.mode & (mode | 0o700) if only_less else mode
+    wanted = mode
+    if only_less:
+        group = 0o070 if found.mode & stat.S_ISGID else mode_for_umask(mode) & 0o070
+        wanted = found.mode & (mode | 0o700 | (group if found.kind == "folder" else 0))
     if wanted & 0o777 == found.mode & 0o777:
         return None
     return wanted & 0o777 | (found.mode & 0o7000 if found.kind == "folder" else 0)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rla_agent.replicate.ledger_rows import Key
 from rla_agent.replicate.plan import copy_mode, folder_copy_mode
-from rla_agent.replicate.target import RemoteStat, Session, same
+from rla_agent.replicate.target import RemoteStat, Session, new_mode, same
 from rla_agent.replicate.transfer import READ_BYTES
+from rla_client.layout import ARCHIVE_TESTER
 
 if TYPE_CHECKING:
     import sqlite3
@@ -93,10 +94,18 @@ def _root(db: sqlite3.Connection, number: int) -> bytes:
 
 
 def _open_folders(session: Session, db: sqlite3.Connection, number: int, root: bytes) -> Iterator[Fault]:
-    rows = db.execute("SELECT id, path, mode FROM folders WHERE db = ? ORDER BY path", (number,)).fetchall()
-    for folder, path, mode in rows:
+    query = "SELECT id, path, kind, item, mode FROM folders WHERE db = ? ORDER BY path"
+    for folder, path, kind, item, mode in db.execute(query, (number,)).fetchall():
         wanted = _mode_here(root, path, folder_copy_mode, mode)
-        if wanted is not None and _more_open(session.stat(path), wanted):
+        if wanted is None:
+            continue
+        found = session.stat(path)
+        shared = not item or kind == ARCHIVE_TESTER
+        if found is not None and shared:
+            opened = new_mode(found, wanted, only_less=True) is not None
+        else:
+            opened = _more_open(found, wanted)
+        if opened:
             yield Fault(os.fsdecode(path), "mode", Key(folder, b""), untouched=True)
 
 
