@@ -68,7 +68,6 @@ def test_a_file_that_is_replaced_hands_on_at_most_its_mode(tmp_path: Path) -> No
         (0o775, 0o664, 0o775),
         (0o2770, 0o660, 0o2770),
         (0o1777, 0o644, 0o755),
-        (0o500, 0o600, 0o700),
     ],
 )
 def test_what_is_made_in_a_folder_is_as_open_as_that(
