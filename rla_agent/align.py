@@ -19,6 +19,7 @@ from rla_agent.sinks.jsonl import JsonEncoder
 from rla_agent.sinks.tensorboard import EventEncoder, whole_records
 
 CHUNK_BYTES = 1 << 20
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def end_of_records(descriptor: int, size: int, *, events: bool) -> int:
@@ -148,7 +149,7 @@ def replace_durably(source: int, size: int, name: str, temp: str, folder: int) -
     Raises:
         OSError: it could not be done.
     """
-    new = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)
+    new = os.open(temp, _NEW, os.fstat(source).st_mode & 0o777, dir_fd=folder)
     try:
         with open(new, "wb") as file:
             file.writelines(read_chunks(source, size))

@@ -26,7 +26,7 @@ from rla_agent.state import AgentDatabase, Changes
 from rla_agent.stream import Stream
 from rla_agent.temp_files import temp_name
 from rla_client.spool import base_path, segment_path
-from rla_client.storage import fsync_file, fsync_folder, open_folder, write_atomic
+from rla_client.storage import file_mode, fsync_file, fsync_folder, open_folder, write_atomic
 
 RUN_FILE_INTERVAL_S = 60.0
 PARALLEL_SYNCS = 8  # below, a pool costs more than it saves
@@ -229,7 +229,7 @@ def write_run_file(record: RunRecord, now: float, opening: StreamOpening | None 
     try:
         if newer_than(read_run_file(folder), record.run, int(record.extra.get(EPOCH, 0))):
             return True  # another agent's by now
-        write_atomic(f"/proc/self/fd/{folder}/{RUN_FILE}", content)
+        write_atomic(f"/proc/self/fd/{folder}/{RUN_FILE}", content, mode=file_mode(folder))
     except OSError as error:
         _log.warning("run.json not written: %s: %s", record.log_folder, error)
         return error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EIO}

@@ -15,11 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from rla_client.errors import UnsafeNameError
-from rla_client.storage import open_folder
+from rla_client.storage import open_folder, open_within
 
 CONSOLE_NAME = "console.txt"
 READ_BYTES = 1 << 16
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+_FLAGS = os.O_RDWR | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class ConsoleKeeper:
@@ -79,7 +79,7 @@ class ConsoleKeeper:
     def _move(self, root: str, below: str) -> None:
         folder = open_folder(root, below)
         try:
-            kept = os.open(CONSOLE_NAME, _FLAGS, 0o644, dir_fd=folder)
+            kept = open_within(CONSOLE_NAME, _FLAGS, folder)
         finally:
             os.close(folder)
         at = 0
@@ -136,7 +136,7 @@ class ConsoleKeeper:
     def _copy(self, root: str, below: str) -> None:
         folder = open_folder(root, below)
         try:
-            copy = os.open(CONSOLE_NAME, _FLAGS, 0o644, dir_fd=folder)
+            copy = open_within(CONSOLE_NAME, _FLAGS, folder)
         finally:
             os.close(folder)
         at = 0

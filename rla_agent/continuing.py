@@ -27,7 +27,7 @@ from rla_agent.output import Output
 from rla_agent.sinks.csv_table import CsvEncoder, record_ends
 from rla_agent.sinks.jsonl import JsonEncoder
 from rla_agent.sinks.tensorboard import EventEncoder, whole_records
-from rla_client.storage import open_folder, write_atomic
+from rla_client.storage import file_mode, open_folder, write_atomic
 
 _EVENT_FILE = re.compile(r"^events\.out\.tfevents\.(\d+)\.")
 
@@ -112,7 +112,7 @@ def _keep_tail(opening: StreamOpening, output: Output, head: bytes, tail: bytes,
         return
     folder = open_folder(opening.root, os.path.join(output.folder, plan.abandoned), create=True)
     try:
-        write_atomic(f"/proc/self/fd/{folder}/{output.file_name}", head + tail)
+        write_atomic(f"/proc/self/fd/{folder}/{output.file_name}", head + tail, mode=file_mode(folder))
     finally:
         os.close(folder)
 

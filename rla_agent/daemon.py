@@ -316,7 +316,7 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
     """
     places = find_places()
     notifier = Notifier(os.environ)
-    os.umask(0o022)
+    os.umask(0)  # a run's folder says how open is what is made in it (`rla_client.storage`)
     try:
         places.create()
         places, elsewhere = places.serving()

@@ -21,7 +21,7 @@ from rla_agent.stream import Stream
 from rla_client.errors import RlaError, UnsafeNameError
 from rla_client.layout import check_relative
 from rla_client.snapshot_job import is_older
-from rla_client.storage import open_folder, write_atomic
+from rla_client.storage import file_mode, open_folder, write_atomic
 
 REFUSED_S = 60.0  # rows wait meanwhile; whoever mends a mount or the rights of a folder is done by then
 MOST_FAULTS = 20  # of one stream that are shown; the log has all
@@ -59,7 +59,7 @@ def keep_item_file(opening: StreamOpening, file: ItemFile) -> None:
                     return
             finally:
                 os.close(descriptor)
-        write_atomic(path, file.content)
+        write_atomic(path, file.content, mode=file_mode(folder))
     finally:
         os.close(folder)
 

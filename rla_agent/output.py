@@ -31,6 +31,7 @@ from rla_agent.sinks.csv_table import CsvEncoder
 from rla_agent.sinks.encoder import Encoder
 from rla_agent.sinks.tensorboard import EventEncoder
 from rla_agent.state import OutputRow
+from rla_client.storage import open_within
 
 RETRY_S = 1.0  # between attempts on an output whose write failed
 FIRST, NOWHERE = Position(1, 0), Position(0, 0)
@@ -116,10 +117,11 @@ class Output:
         """
         folder = open_below(self.root, self.item, self.folder, create=create)
         try:
-            flags = _FLAGS | os.O_CREAT if create else _FLAGS
-            descriptor = os.open(self.file_name, flags, 0o644, dir_fd=folder)
             if create:
+                descriptor = open_within(self.file_name, _FLAGS, folder)
                 os.fsync(folder)
+            else:
+                descriptor = os.open(self.file_name, _FLAGS, dir_fd=folder)
         finally:
             os.close(folder)
         return descriptor

@@ -44,7 +44,7 @@ from rla_client.config import AgentConfig
 from rla_client.errors import RlaError
 from rla_client.places import Places
 from rla_client.spool import stream_names, writer_alive
-from rla_client.storage import open_folder, read_small, write_atomic
+from rla_client.storage import file_mode, open_folder, read_small, write_atomic
 
 LAUNCH_VARIABLE = "RLA_LAUNCH"
 FORWARDED = (
@@ -388,6 +388,7 @@ def _write_run_file(record: RunRecord, content: dict[str, Any]) -> None:
     with suppress(OSError):
         folder = open_folder(record.root, os.path.relpath(record.log_folder, record.root))
         try:
-            write_atomic(f"/proc/self/fd/{folder}/run.json", json.dumps(content, indent=1).encode())
+            text = json.dumps(content, indent=1).encode()
+            write_atomic(f"/proc/self/fd/{folder}/run.json", text, mode=file_mode(folder))
         finally:
             os.close(folder)

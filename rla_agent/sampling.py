@@ -26,7 +26,7 @@ from typing import Any
 from rla_agent.ingest import Record, Row
 from rla_agent.opening import StreamOpening
 from rla_agent.sinks.tensorboard import EventEncoder, whole_records
-from rla_client.storage import open_folder
+from rla_client.storage import open_folder, open_within
 
 CSV_NAME = "system.csv"
 EVENTS_FOLDER = "tb/system"
@@ -49,7 +49,7 @@ _DRIVER_PATHS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")  # the las
 MAX_TREE = 2000  # processes of one run that are looked at
 
 _log = logging.getLogger("rla_agent.sampling")
-_APPEND = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_APPEND = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
@@ -270,7 +270,7 @@ def _append(
         whole: bytes of whole records in a content; None: nothing is torn. Lines show it by their last
             byte, so the file is read for them only then.
     """
-    descriptor = os.open(name, _APPEND, 0o644, dir_fd=folder)
+    descriptor = open_within(name, _APPEND, folder)
     try:
         size = os.fstat(descriptor).st_size
         if size == 0:

@@ -139,5 +139,5 @@ def take_checkpoint(chained: Chained, item: Item) -> None:
     below.mkdir(exist_ok=True)
     state = source / RESUME_FOLDER / f"{name}.state"
     if state.exists():
-        write_atomic(below / f"{name}.state", state.read_bytes())
+        write_atomic(below / f"{name}.state", state.read_bytes(), mode=state.stat().st_mode & 0o666)
     write_atomic(below / f"{name}.marks.json", NO_ROWS)

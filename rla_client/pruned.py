@@ -15,7 +15,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rla_client.storage import TEMP_PREFIX, held_folder, read_small, write_atomic
+from rla_client.storage import (
+    TEMP_PREFIX,
+    file_mode,
+    held_folder,
+    read_small,
+    write_atomic,
+)
 
 PRUNED_FOLDER = ".rla-pruned"
 # In the log folder of a run that was fetched to be gone on with; in a checkpoint folder, where files of it
@@ -37,6 +43,7 @@ class PrunedFile:
         mtime_ns: modification time, to be given back with the content.
         target: the master, `sftp://user@host:port/root`.
         pruned_at: Unix seconds.
+        mode: permission bits; None: not noted.
     """
 
     path: str
@@ -45,6 +52,7 @@ class PrunedFile:
     mtime_ns: int
     target: str
     pruned_at: float
+    mode: int | None = None
 
     @property
     def name(self) -> str:
@@ -65,7 +73,7 @@ def write_note(folder: str | os.PathLike[str], note: PrunedFile) -> None:
     """
     content = json.dumps({"format": 1, **asdict(note)}, indent=1).encode()
     with held_folder(folder, PRUNED_FOLDER, create=True) as notes:
-        write_atomic(notes / (note.name + NOTE_ENDING), content)
+        write_atomic(notes / (note.name + NOTE_ENDING), content, mode=file_mode(notes))
 
 
 def drop_note(folder: str | os.PathLike[str], name: str) -> None:
@@ -90,6 +98,7 @@ def read_note(folder: str | os.PathLike[str], name: str) -> PrunedFile | None:
             int(found["mtime_ns"]),
             str(found["target"]),
             float(found["pruned_at"]),
+            None if found.get("mode") is None else int(found["mode"]) & 0o777,
         )
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

@@ -290,7 +290,7 @@ def worker_opening(opening: Mapping[str, Any]) -> dict[str, Any] | None:
     for attempt in range(2, 1000):
         try:
             name = labelled(opening["names"]["warn"], label)
-            os.close(os.open(os.path.join(folder, name), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+            os.close(os.open(os.path.join(folder, name), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         except FileExistsError:
             label = f"{wanted}-{attempt}"
         except OSError:

@@ -1,4 +1,4 @@
-"""The one way to write a whole file, to reach a folder of a data root, and to open a file of one.
+"""The one way to write a whole file, to reach a folder of a data root, to open its files; who may read what.
 
 `write_atomic` leaves either the old file or the whole new one under the final name, also after
 a power cut: temp file in the same folder, write, fsync, replace, fsync of the folder.
@@ -13,6 +13,11 @@ other, and this rule says where links are followed:
 - Nothing below a kind, and nothing else directly below the data root, is reached through a link.
 - A file of a data root that is a link, a pipe, a device, a socket or a folder is no file: `open_plain`
   refuses it without waiting for anybody.
+
+Permissions: the training process makes the folders of its run under the user's umask. The agent, whose own
+umask is 0, gives what it makes in a folder the folder's permissions, from the first byte on: a file may be
+read by those who may list its folder and written by those who may write there (`file_mode`), a folder is
+as its parent (`folder_mode`). What takes the place of an older file never gets more than that had.
 """
 
 from __future__ import annotations
@@ -36,17 +41,21 @@ FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_SMALL_BYTES = 4 << 20  # of a file that is read whole: 20,000 hyper-parameters of 200 bytes
 _ON_LINUX = hasattr(os, "O_PATH")
 _LINKABLE = frozenset(os.fsencode(name) for name in (*DEFAULT_LOG_TYPES, ARCHIVED_TABLE))
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def write_atomic(
-    path: str | os.PathLike[str], data: bytes, *, mode: int = 0o644, durable: bool = True
+    path: str | os.PathLike[str], data: bytes, *, mode: int | None = None, durable: bool = True
 ) -> None:
     """Put `data` under `path`, whole or not at all.
 
     Args:
         path: final name; its folder exists.
         data: the content.
-        mode: permission bits before umask.
+        mode: permission bits before umask, those of `file_mode` unless given; a file that is replaced
+            hands on at most its own.
         durable: False leaves the fsyncs to somebody who does them before promising anything.
 
     Raises:
@@ -58,12 +67,16 @@ def write_atomic(
 
 @contextmanager
 def atomic_file(
-    path: str | os.PathLike[str], *, mode: int = 0o644, durable: bool = True
+    path: str | os.PathLike[str], *, mode: int | None = None, durable: bool = True
 ) -> Iterator[BinaryIO]:
-    """Open a temp file beside `path` that takes its name when the block ends without error."""
+    """Open a temp file beside `path` that takes its name when the block ends without error.
+
+    `mode`: see `write_atomic`.
+    """
     final = Path(path)
     temp = temp_path(final)
-    descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    bits = file_mode(final.parent) if mode is None else mode
+    descriptor = os.open(temp, _NEW, bits & _bits(final))
     try:
         with open(descriptor, "wb") as file:
             yield file
@@ -77,6 +90,78 @@ def atomic_file(
         raise
     if durable:
         fsync_folder(final.parent)
+
+
+def _bits(path: Path) -> int:
+    """Permission bits of a plain file; all where there is none."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return 0o777
+    return stat.S_IMODE(found.st_mode) | PRIVATE_FILE if stat.S_ISREG(found.st_mode) else 0o777
+
+
+def file_mode(folder: int | str | os.PathLike[str]) -> int:
+    """Permission bits of a file made in `folder` (a path or a descriptor).
+
+    Raises:
+        OSError: the folder is not there.
+    """
+    found = os.stat(folder).st_mode
+    shared = 0o644 if found & stat.S_ISVTX else 0o666  # in a sticky folder others may not change a file
+    return found & shared | PRIVATE_FILE
+
+
+def folder_mode(folder: int | str | os.PathLike[str]) -> int:
+    """Permission bits of a folder made in `folder` (a path or a descriptor).
+
+    Raises:
+        OSError: the folder is not there.
+    """
+    found = os.stat(folder).st_mode
+    shared = 0o755 if found & stat.S_ISVTX else 0o777
+    return found & shared | PRIVATE_FOLDER
+
+
+def give_mode(descriptor: int, mode: int) -> None:
+    """Set a file's permission bits; on a file system that keeps none nothing happens."""
+    if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
+        with suppress(OSError):
+            os.fchmod(descriptor, mode)
+
+
+def umask() -> int:
+    """The process's umask."""
+    found = os.umask(0o077)
+    os.umask(found)
+    return found
+
+
+def open_within(name: str, flags: int, folder: int) -> int:
+    """Open a file of an open folder; one that is not there is made, with the folder's permissions.
+
+    Raises:
+        OSError: it cannot be opened or made.
+    """
+    return os.open(name, flags | os.O_CREAT | os.O_CLOEXEC, file_mode(folder), dir_fd=folder)
+
+
+def make_folder(name: str | bytes | os.PathLike[str], folder: int | None = None) -> bool:
+    """Make a folder with its parent's permissions; False where something of that name is there.
+
+    Args:
+        name: in `folder`, or a path.
+        folder: descriptor of the parent.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    try:
+        parent = os.path.dirname(os.path.abspath(os.fsdecode(name))) if folder is None else folder
+        os.mkdir(name, folder_mode(parent), dir_fd=folder)
+    except FileExistsError:
+        return False
+    return True
 
 
 def temp_path(final: str | os.PathLike[str]) -> Path:
@@ -212,8 +297,7 @@ def _descend(
             except FileNotFoundError:
                 if not create:
                     raise
-                with suppress(FileExistsError):
-                    os.mkdir(part, 0o755, dir_fd=current)
+                if make_folder(part, current):
                     os.fsync(current)
                 below = enter(current, part)
             os.close(current)

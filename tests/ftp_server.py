@@ -113,6 +113,12 @@ class _Session:
         os.utime(self._path(name), (moment, moment))
         self._say("213 ok")
 
+    def do_site(self, argument: bytes) -> None:
+        command, mode, name = argument.split(b" ", 2)
+        assert command == b"CHMOD"
+        os.chmod(self._path(name), int(mode, 8))
+        self._say("200 ok")
+
     def do_mkd(self, name: bytes) -> None:
         os.mkdir(self._path(name))
         self._say('257 "made"')

@@ -327,6 +327,7 @@ def _command(route: Route, alerts: Sequence[dict[str, Any]]) -> None:
             cwd=route.folder,
             env=environment,
             start_new_session=True,
+            umask=0o022,
             bufsize=0,
         )
     except OSError as error:

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rla_agent.replicate import cli_master, fleet, registry, report, settings, transfer, verifying
+from rla_agent.replicate import cli_master, fleet, ledger, registry, report, settings, transfer, verifying
 from rla_agent.replicate.connect import resolve_login
 from rla_agent.replicate.following import follow
 from rla_agent.replicate.hints import Announcer
@@ -318,6 +318,7 @@ def verify_database(
         raise RlaError(nothing)
     db = sqlite3.connect(ledger_path(state), timeout=30.0)
     try:
+        ledger.add_modes(db)
         root = os.fsencode(os.path.abspath(data_root))
         row = db.execute(
             "SELECT id FROM databases WHERE root = ? AND target = ?", (root, target.name)

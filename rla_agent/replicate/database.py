@@ -19,9 +19,9 @@ from rla_agent.replicate.ledger import CLEAN, PARKED
 from rla_agent.replicate.ledger_rows import Attempt, Due, Key, Temp
 from rla_agent.replicate.link import Batch, Confirmed, Outcome, jobs_without_result
 from rla_agent.replicate.looking import RESUME_BYTES, Looking
-from rla_agent.replicate.plan import Append, Health, Local, Nothing, Owned, Wait, Whole
+from rla_agent.replicate.plan import Append, Health, Local, Nothing, Owned, Permit, Wait, Whole
 from rla_agent.replicate.send import PAGED_BYTES, Failed, Job, NotYetError, Sent
-from rla_agent.replicate.source import fingerprint
+from rla_agent.replicate.source import fingerprint, local_state
 from rla_agent.replicate.target import (
     BlockedError,
     DeniedError,
@@ -40,6 +40,7 @@ PACE_S: Final = 0.5  # between two appends to one file
 BATCH_FILES: Final = 64
 BATCH_BYTES: Final = 4 << 20  # at most; half of it after each broken one: a bad link gets something done
 LEAST_BATCH_BYTES: Final = 32 << 10
+MODES_A_BATCH: Final = 256  # folders
 MAX_PACED: Final = 20_000
 LINKED_BYTES: Final = 16 << 20  # a larger code file is sent anew; this much is held in memory meanwhile
 
@@ -68,8 +69,9 @@ class Database(Looking):
         prios = (plan.URGENT, plan.SOON if urgent_only else plan.LAST)
         jobs = self._jobs(self.ledger.due(self.number, now, prios, BATCH_FILES + len(self._flying)), now)
         status = self._fleet_due(now)
-        if not jobs and not self._orphans and not status:
+        if not jobs and not self._orphans and not status and not self._modes:
             return
+        modes = tuple(self._modes.pop(key) for key in list(self._modes)[:MODES_A_BATCH])
         remove, self._orphans = self._orphans[:1000], self._orphans[1000:]
         self.ledger.add_temps(
             self.number,
@@ -81,10 +83,11 @@ class Database(Looking):
         )
         for job, local in jobs:
             self._flying[job.due.key] = job
-            self.ledger.attempt(job.due, _attempts(job, local))
+            if not isinstance(job.action, Permit):  # it leaves no bytes
+                self.ledger.attempt(job.due, _attempts(job, local))
         self.ledger.commit()
         removed = tuple(temp.temp for temp in remove)
-        batch = Batch(self.number, self.descriptor, tuple(job for job, _ in jobs), removed, status)
+        batch = Batch(self.number, self.descriptor, tuple(job for job, _ in jobs), removed, status, modes)
         self.link.give(number, batch)
 
     def _jobs(self, due: list[Due], now: float) -> list[tuple[Job, Local]]:
@@ -111,7 +114,7 @@ class Database(Looking):
         except OSError:
             self._vanished(due.key, due.path, sent=due.record is not None, state=1)
             return None
-        local = Local(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        local = local_state(found)
         action = self._decide(due, full, local, now)
         if isinstance(action, Nothing):
             self.ledger.set_state(due.key, CLEAN)
@@ -193,6 +196,8 @@ class Database(Looking):
             self._batch_bytes = max(LEAST_BATCH_BYTES, self._batch_bytes // 2)
             self._link_failed(outcome.error, now)
             return
+        for folder in outcome.batch.modes:
+            self.ledger.set_folder_mode(folder.number, folder.mode)
         self._batch_bytes = min(BATCH_BYTES, self._batch_bytes * 2)
         if not any(isinstance(r, Failed) and isinstance(r.error, FullError) for r in outcome.results):
             self.health = Health()
@@ -221,7 +226,9 @@ class Database(Looking):
         if result.kept:
             self.counters.kept += 1
             self.ledger.set_meta(f"kept:{result.kept.decode('utf-8', 'backslashreplace')}", time.time())
-        wanted = job.action.upto if isinstance(job.action, Append) else job.action.size
+        wanted = result.record.acked
+        if not isinstance(job.action, Permit):
+            wanted = job.action.upto if isinstance(job.action, Append) else job.action.size
         if key in self._again or result.record.acked < wanted:
             self._again.discard(key)
             prio = plan.priority(job.due.kind, 0)
@@ -307,6 +314,7 @@ class Database(Looking):
 
 
 def _attempts(job: Job, local: Local) -> tuple[Attempt, ...]:
+    assert not isinstance(job.action, Permit)
     if isinstance(job.action, Append):
         return (Attempt(job.action.upto, None),)
     sent = Attempt(job.action.size, local.mtime_ns // 10**9)
@@ -318,6 +326,8 @@ def _uses_temp(job: Job) -> bool:
 
 
 def _size(job: Job) -> int:
+    if isinstance(job.action, Permit):
+        return 0
     return job.action.upto - job.action.offset if isinstance(job.action, Append) else job.action.size
 
 

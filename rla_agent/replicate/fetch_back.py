@@ -3,7 +3,8 @@
     python -m rla_agent.replicate.fetch_back  < {"state", "folder", "name", "config"}  > one line of JSON
 
 The note beside the file (`rla_client.pruned`) says which master has it, under which name, and its
-SHA-256. It is written under a temp name, hashed, given its old time, and only then takes its name, if
+SHA-256. It is written under a temp name, hashed, given its old time and permissions (no more than the
+master's file and its folder here have), and only then takes its name, if
 nothing else has it by then; then the note goes. A fetch that was cut off goes on where it stopped. Two of
 the same file wait for each other. Nothing that the master says becomes a name, and no more than the noted
 size is read.
@@ -19,16 +20,19 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import Any, Final
 
 from rla_agent.replicate import registry, settings
 from rla_agent.replicate.target import RemoteStat, Session, TargetError
-from rla_agent.replicate.transfer import READ_BYTES, fill
+from rla_agent.replicate.transfer import READ_BYTES, fetched_mode, fill
 from rla_client.config import load_config
 from rla_client.errors import FetchError, RlaError, StillWrittenError
 from rla_client.layout import check_relative
 from rla_client.pruned import PrunedFile, drop_note, read_note
+from rla_client.storage import give_mode
 
 PARTIAL_PREFIX: Final = ".rla-tmp-fetch-"
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -117,7 +121,9 @@ def fetch_noted(session: Session, folder: str, note: PrunedFile) -> int:
                 os.unlink(partial, dir_fd=place)
                 raise FetchError(f"{note.path} is on the master with other content than was sent (SHA-256)")
             os.utime(descriptor, ns=(note.mtime_ns, note.mtime_ns))
-            os.fchmod(descriptor, 0o644)
+            told = [mode for mode in (note.mode, found.mode) if mode is not None]
+            mode = reduce(and_, told) if told else None
+            give_mode(descriptor, fetched_mode(place, note.name, mode))
             os.fsync(descriptor)
             if not _give_name(place, partial, note.name):
                 return 0  # somebody has written a file of that name meanwhile

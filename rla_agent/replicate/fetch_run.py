@@ -27,7 +27,7 @@ from rla_agent.replicate.ours import NewerHereError
 from rla_agent.replicate.scan import MAX_RUN_JSON_BYTES, SILENT_S, heard_s_ago
 from rla_agent.replicate.sums import damaged
 from rla_agent.replicate.target import MissingError, RemoteStat, Session
-from rla_agent.replicate.transfer import Tally, fetch, item_files
+from rla_agent.replicate.transfer import Tally, fetch, item_files, make_below
 from rla_client.config import load_config
 from rla_client.errors import FetchError, StillWrittenError
 from rla_client.layout import ARCHIVE_TESTER, CHECKPOINT, HYPARAMETER, LOG, RunIndex, check_table_name
@@ -97,7 +97,7 @@ def _fetch(session: Session, question: Question) -> dict[str, Any]:
         return {"index": None}
     step, name, state = checkpoint
     folder = os.fsencode(f"{CHECKPOINT}/{item}/")
-    _mark(question.root, item)
+    _mark(session, question.root, item)
     for path, remote in _shown(session, item):
         with suppress(NewerHereError):  # a note that somebody has written here
             fetch(session, question.root, path, remote)
@@ -111,10 +111,10 @@ def _fetch(session: Session, question: Question) -> dict[str, Any]:
     return {"index": index, "time_step": step, "run_id": run.get("run_id"), "host": run.get("host")}
 
 
-def _mark(root: str, item: str) -> None:
+def _mark(session: Session, root: str, item: str) -> None:
     """Say, before run.json is here, that this copy is not to be gone on with in place."""
-    os.makedirs(root, exist_ok=True)
-    with held_folder(root, f"{LOG}/{item}", create=True) as folder:
+    os.close(make_below(session, root, (LOG, *item.split("/"))))
+    with held_folder(root, f"{LOG}/{item}") as folder:
         if not os.path.lexists(folder / "run.json"):
             write_atomic(folder / FETCHED_MARK, b"{}")
 

@@ -46,15 +46,16 @@ def compose(host: str, version: str, runs: Iterable[dict[str, Any]], backlog: di
     return json.dumps(status).encode()
 
 
-def leave(session: Session, host: str, content: bytes) -> None:
-    """Put this machine's file on the master."""
+def leave(session: Session, host: str, content: bytes, mode: int = 0o644) -> None:
+    """Put this machine's file on the master, with permission bits: it names runs."""
     name = _HOST.sub("_", host)[:100].encode() or b"unnamed"
     path = FOLDER + b"/" + name + b".json"
     session.make_folders([FOLDER])
     now = int(time.time())
     temp = FOLDER + b"/.rla-tmp-" + name
     session.remove(temp)
-    (result,) = session.put_many([SmallFile(path, temp, content, now, session.stat(path), lambda: True)])
+    file = SmallFile(path, temp, content, now, session.stat(path), lambda: True, mode=mode)
+    (result,) = session.put_many([file])
     if not isinstance(result, RemoteStat):
         raise result
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat as stat_bits
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -23,11 +23,14 @@ from rla_agent.replicate.target import (
     RemoteStat,
     SmallFile,
     SourceChangedError,
+    TargetError,
     TransientError,
     Upload,
     check_remote,
     check_room,
+    new_mode,
     same,
+    warn_of_modes,
 )
 
 _CHUNK: Final = 1 << 20
@@ -59,13 +62,39 @@ class FolderSession(OneByOne):
         with _converted("list", path), os.scandir(self._full(path)) as entries:
             return [(entry.name, _state(entry.stat(follow_symlinks=False))) for entry in entries]
 
-    def _make_folder(self, folder: bytes) -> bool:
+    def _make_folder(self, folder: bytes, mode: int | None) -> bool:
         with _converted("make folder", folder):
             try:
-                os.mkdir(self._full(folder))
+                os.mkdir(self._full(folder), 0o755 if mode is None else mode)  # our umask is 0
             except FileExistsError:
                 return False
         return True
+
+    def set_modes(
+        self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
+    ) -> list[TargetError | None]:
+        """See `Session`."""
+        results: list[TargetError | None] = []
+        for path, mode in wanted:
+            try:
+                with _converted("look at", path):
+                    self._set_mode(path, mode, only_less=only_less)
+            except TargetError as error:
+                results.append(error)
+            else:
+                results.append(None)
+        return results
+
+    def _set_mode(self, path: bytes, mode: int, *, only_less: bool) -> None:
+        changed = new_mode(_state(os.lstat(self._full(path))), mode, only_less=only_less)
+        if changed is not None:
+            try:
+                os.chmod(self._full(path), changed)
+            except OSError as error:
+                self._warn_of_modes(error)
+
+    def _warn_of_modes(self, error: OSError) -> None:
+        warn_of_modes(os.fsdecode(self._root), error.strerror or str(error))
 
     def _put(self, file: SmallFile) -> RemoteStat:
         return self._link(file) or super()._put(file)
@@ -82,7 +111,7 @@ class FolderSession(OneByOne):
             return None
         with _converted("send", file.path):
             found = _state(os.lstat(temp))
-            if not same(found, file.twin.left):
+            if not same(found, file.twin.left) or found.mode != file.mode:
                 os.unlink(temp)
                 return None
             if not file.unchanged():
@@ -96,18 +125,27 @@ class FolderSession(OneByOne):
         self._expect(job.path, job.expect)
         temp = self._full(job.temp)
         with _converted("send", job.path):
-            descriptor = os.open(temp, _NEW if job.start == 0 else _OLD, 0o644)
+            descriptor = os.open(temp, _NEW if job.start == 0 else _OLD, job.mode | 0o600)
             try:
+                if job.start:  # an earlier release left it open to others, perhaps
+                    self._permit(descriptor, job.mode | 0o600)
                 self._send_body(job, descriptor)
                 if os.fstat(descriptor).st_size != job.size or not job.unchanged():
                     os.unlink(temp)
                     raise SourceChangedError(os.fsdecode(job.path))
+                self._permit(descriptor, job.mode)
                 os.utime(descriptor, (job.mtime_s, job.mtime_s))
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
             os.replace(temp, self._full(job.path))
         return RemoteStat(job.size, job.mtime_s)
+
+    def _permit(self, descriptor: int, mode: int) -> None:
+        try:
+            os.fchmod(descriptor, mode)
+        except OSError as error:
+            self._warn_of_modes(error)
 
     def _send_body(self, job: Upload, descriptor: int) -> None:
         at = job.start
@@ -211,4 +249,4 @@ def _state(found: os.stat_result) -> RemoteStat:
         kind = "folder"
     elif stat_bits.S_ISLNK(found.st_mode):
         kind = "link"
-    return RemoteStat(found.st_size, int(found.st_mtime), kind)
+    return RemoteStat(found.st_size, int(found.st_mtime), kind, stat_bits.S_IMODE(found.st_mode))

@@ -1,9 +1,11 @@
 """The FTP target: only when `file_transfer_protocol: ftp` asks for it. Everything goes in the clear.
 
 Plain RFC 959 with SIZE and MDTM (MFMT where the server has it), passive mode, one connection, one file
-at a time. Weaker than SFTP in three ways: an append that is cut may end within a row until the next
+at a time. Weaker than SFTP in four ways: an append that is cut may end within a row until the next
 try, which goes on from the size that the server reports; modification times are the server's
-where MFMT is missing; free space is unknown. Names that FTP cannot carry (line breaks) are refused.
+where MFMT is missing; free space is unknown. Permissions are set by SITE CHMOD where the server has it,
+before the content where others could read it otherwise; else the server decides, and a warning says so. None
+are told, so what is fetched is for its owner alone. Names that FTP cannot carry (line breaks) are refused.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import io
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -30,10 +32,12 @@ from rla_agent.replicate.target import (
     RemoteStat,
     SmallFile,
     SourceChangedError,
+    TargetError,
     TransientError,
     Upload,
     check_remote,
     parent,
+    warn_of_modes,
 )
 
 if TYPE_CHECKING:
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 25.0
 BLOCK_BYTES: Final = 64 << 10
+_READABLE: Final = 0o044  # what a server gives others, as a rule
 log = logging.getLogger("rla_agent.replicate")
 _MDTM: Final = re.compile(r"213 (\d{14})")
 _FULL: Final = re.compile(r"^(452|552)")
@@ -78,7 +83,7 @@ class FtpSession(OneByOne):
         self._ftp = link
         self._ftp.encoding = "utf-8"
         self._root = root.rstrip("/")
-        self._mfmt = True
+        self._mfmt = self._chmods = True
         self.written_bytes = 0
         self._ftp.voidcmd("TYPE I")
         if self._root and self.stat(b"") is None:
@@ -110,7 +115,26 @@ class FtpSession(OneByOne):
                 found.append((name, state))
         return found
 
-    def _make_folder(self, folder: bytes) -> bool:
+    def set_modes(
+        self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
+    ) -> list[TargetError | None]:
+        """See `Session`; `only_less` cannot be told here, so nothing is changed then."""
+        for path, mode in () if only_less else wanted:
+            self._chmod(path, mode)
+        return [None] * len(wanted)
+
+    def _chmod(self, path: bytes, mode: int) -> None:
+        if not self._chmods:
+            return
+        with self._converted("set the permissions of", path):
+            try:
+                self._ftp.sendcmd(f"SITE CHMOD {mode:o} {self._full(path)}")
+            except ftplib.error_perm as error:
+                self._chmods = _ABSENT.match(str(error)) is not None  # 550: not this one; else: none
+                warn_of_modes(f"the FTP server {self._ftp.host}", str(error))
+
+    def _make_folder(self, folder: bytes, mode: int | None) -> bool:
+        del mode  # MKD has none
         with self._converted("make folder", folder):
             try:
                 self._ftp.mkd(self._full(folder))
@@ -135,6 +159,7 @@ class FtpSession(OneByOne):
         if there is None or there.size != job.size or not job.unchanged():
             self.remove(job.temp)
             raise SourceChangedError(job.path.decode("utf-8", "backslashreplace"))
+        self._chmod(job.temp, job.mode)
         self._set_mtime(job.temp, job.mtime_s)
         self.rename(job.temp, job.path)
         after = self.stat(job.path)
@@ -143,6 +168,10 @@ class FtpSession(OneByOne):
         return after
 
     def _store(self, job: Upload) -> None:
+        if job.start or job.mode & _READABLE != _READABLE:
+            if not job.start:
+                self._ftp.storbinary(f"STOR {self._full(job.temp)}", io.BytesIO())
+            self._chmod(job.temp, job.mode | 0o600)
         reader = _Reader(self, job)
         rest = job.start or None
         self._ftp.storbinary(f"STOR {self._full(job.temp)}", reader, BLOCK_BYTES, rest=rest)

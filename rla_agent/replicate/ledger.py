@@ -7,7 +7,8 @@ keeps it), `BURIED` (deleted on purpose: never sent again) or `PRUNED` (taken of
 see `prune`). `temps` are the temp names in use on
 the master: written before the first byte goes there, so that none is forgotten after a SIGKILL, and a
 large file goes on where it stopped. `items` are the item folders that we made there. `contents` has, by
-SHA-256, one code file that is there, so that the same file of the next item becomes a link to it.
+SHA-256, one code file that is there, so that the same file of the next item becomes a link to it. `mode` of
+files and folders: the permission bits that were sent; NULL: by a release that sent none.
 
 WAL with synchronous=NORMAL: a SIGKILL loses nothing; a power cut may lose the last transactions, and
 then files are compared with the master instead of being sent again (`send`). Opened by others
@@ -58,7 +59,10 @@ CREATE TABLE IF NOT EXISTS contents(
   db INTEGER, sha256 BLOB, folder INTEGER, name BLOB, PRIMARY KEY(db, sha256)) WITHOUT ROWID;
 """
 _LOCAL: Final = "ino, size, mtime_ns, ctime_ns"
-_RECORD: Final = f"{_LOCAL}, generation, acked, crc, head_crc, tail_crc, sha256, remote_mtime"
+_RECORD: Final = (
+    "f.ino, f.size, f.mtime_ns, f.ctime_ns, f.generation, f.acked, f.crc, f.head_crc, f.tail_crc, f.sha256, "
+    "f.remote_mtime, f.mode"
+)
 
 
 def ledger_path(state: Path) -> Path:
@@ -124,10 +128,20 @@ class Ledger:
         self._folders[db, path] = int(row[0])
         return int(row[0])
 
-    def states(self, db: int, path: bytes) -> dict[bytes, tuple[int, int, int, int, int, int]]:
-        """Name → (state, ino, size, mtime_ns, ctime_ns, acked) of a folder's files."""
+    def folder_mode(self, folder: int) -> int | None:
+        """Permission bits that the master's folder was given; None: none yet."""
+        row = self._db.execute("SELECT mode FROM folders WHERE id = ?", (folder,)).fetchone()
+        return None if row is None else row[0]
+
+    def set_folder_mode(self, folder: int, mode: int) -> None:
+        """The master's folder was given permission bits."""
+        with self._change() as db:
+            db.execute("UPDATE folders SET mode = ? WHERE id = ?", (mode, folder))
+
+    def states(self, db: int, path: bytes) -> dict[bytes, tuple[int, ...]]:
+        """Name → (state, ino, size, mtime_ns, ctime_ns, acked, mode) of a folder's files."""
         rows = self._db.execute(
-            f"SELECT name, state, {_LOCAL}, acked FROM files WHERE folder = "  # noqa: S608 - constants
+            f"SELECT name, state, {_LOCAL}, acked, mode FROM files WHERE folder = "  # noqa: S608 - constants
             "(SELECT id FROM folders WHERE db = ? AND path = ?)",
             (db, path),
         )
@@ -147,10 +161,9 @@ class Ledger:
 
     def due(self, db: int, now: float, prios: tuple[int, int], limit: int) -> list[Due]:
         """Files to send, most urgent and smallest first; `prios` is the range, both included."""
-        columns = ", ".join(f"f.{name.strip()}" for name in _RECORD.split(","))
         rows = self._db.execute(
             "SELECT f.folder, f.name, d.path, d.kind, d.item, i.path IS NOT NULL, f.pending, f.tries, "  # noqa: S608
-            f"f.kept, f.seen, f.attempts, {columns} FROM files f JOIN folders d ON d.id = f.folder "
+            f"f.kept, f.seen, f.attempts, {_RECORD} FROM files f JOIN folders d ON d.id = f.folder "
             "LEFT JOIN items i ON i.db = f.db AND i.path = d.item "
             "WHERE f.db = ? AND f.state = 1 AND f.prio BETWEEN ? AND ? AND f.not_before <= ? "
             "ORDER BY f.prio, f.pending LIMIT ?",
@@ -181,7 +194,7 @@ class Ledger:
     def record(self, key: Key) -> Record | None:
         """What the master got of a file."""
         row = self._db.execute(
-            f"SELECT {_RECORD} FROM files WHERE folder = ? AND name = ?",  # noqa: S608 - constants
+            f"SELECT {_RECORD} FROM files f WHERE folder = ? AND name = ?",  # noqa: S608 - constants
             (key.folder, key.name),
         ).fetchone()
         return None if row is None else record_of(row)
@@ -193,7 +206,7 @@ class Ledger:
             db.execute(
                 "UPDATE files SET state = 0, pending = 0, tries = 0, reason = NULL, mend = NULL, ino = ?, "
                 "size = ?, mtime_ns = ?, ctime_ns = ?, generation = ?, acked = ?, crc = ?, head_crc = ?, "
-                "tail_crc = ?, sha256 = ?, remote_mtime = ?, sent_at = ?, attempts = NULL "
+                "tail_crc = ?, sha256 = ?, remote_mtime = ?, mode = ?, sent_at = ?, attempts = NULL "
                 "WHERE folder = ? AND name = ?",
                 (
                     local.ino,
@@ -207,6 +220,7 @@ class Ledger:
                     record.tail_crc,
                     record.sha256,
                     record.remote_mtime_s,
+                    local.mode,
                     now,
                     key.folder,
                     key.name,
@@ -393,7 +407,15 @@ def _set_up(path: Path) -> sqlite3.Connection:
     db.execute("PRAGMA synchronous = NORMAL")
     db.execute("PRAGMA cache_size = -16000")
     db.executescript(_SCHEMA)
+    add_modes(db)
     db.execute("INSERT OR IGNORE INTO meta VALUES('version', ?)", (VERSION,))
     db.execute("INSERT OR IGNORE INTO meta VALUES('created', ?)", (time.time(),))
     os.chmod(path, 0o600)
     return db
+
+
+def add_modes(db: sqlite3.Connection) -> None:
+    """Give a ledger of an earlier release the columns of permission bits; such releases pass over them."""
+    for table in ("files", "folders"):
+        if "mode" not in [row[1] for row in db.execute(f"PRAGMA table_info({table})")]:
+            db.execute(f"ALTER TABLE {table} ADD COLUMN mode INTEGER")

@@ -93,7 +93,9 @@ def record_of(row: tuple[object, ...]) -> Record | None:
     """The columns of a `Record`; None where the master has nothing."""
     if row[5] is None or row[0] is None:
         return None
-    numbers = [value for value in row if isinstance(value, int)]
+    numbers = [value for value in row[:11] if isinstance(value, int)]
     sha = row[9] if isinstance(row[9], bytes) else None
-    generation, acked, crc, head_crc, tail_crc, remote_mtime_s = numbers[4:]
-    return Record(Local(*numbers[:4]), generation, acked, crc, head_crc, tail_crc, sha, remote_mtime_s)
+    mode = row[11] if len(row) > 11 and isinstance(row[11], int) else None  # noqa: PLR2004 - may be left out
+    ino, size, mtime_ns, ctime_ns, generation, acked, crc, head_crc, tail_crc, remote_mtime_s = numbers
+    local = Local(ino, size, mtime_ns, ctime_ns, mode)
+    return Record(local, generation, acked, crc, head_crc, tail_crc, sha, remote_mtime_s)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from rla_agent.replicate import fleet
-from rla_agent.replicate.send import Failed, Job, Result, Sender
+from rla_agent.replicate.send import Failed, FolderMode, Job, Result, Sender
 from rla_agent.replicate.target import (
     BlockedError,
     DeniedError,
@@ -25,6 +25,7 @@ from rla_agent.replicate.target import (
     TargetError,
     TransientError,
 )
+from rla_client.storage import file_mode
 
 log = logging.getLogger("rla_agent.replicate")
 IDLE_CLOSE_S: Final = 60.0
@@ -35,13 +36,18 @@ OpenSession: TypeAlias = "Callable[[], Session]"
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Jobs of one database. `root`: descriptor of its data root; `remove`: temp names to clear away."""
+    """Jobs of one database.
+
+    `root`: descriptor of its data root; `remove`: temp names to clear away; `fleet`: this machine's status
+    file; `modes`: of folders.
+    """
 
     db: int
     root: int
     jobs: tuple[Job, ...]
     remove: tuple[bytes, ...] = ()
     fleet: bytes = b""
+    modes: tuple[FolderMode, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +171,10 @@ class Link:
             for temp in batch.remove:
                 session.remove(temp)
             if batch.fleet:
-                self._leave_status(session, batch.fleet)
-            Sender(session, batch.root, _Meter(self, batch.db)).send_all(batch.jobs, results)
+                self._leave_status(session, batch.fleet, file_mode(batch.root))
+            sender = Sender(session, batch.root, _Meter(self, batch.db))
+            sender.set_folder_modes(batch.modes)
+            sender.send_all(batch.jobs, results)
         except (LinkError, BlockedError) as caught:
             error = caught
         except (TransientError, DeniedError) as caught:
@@ -182,9 +190,9 @@ class Link:
             self._sessions[number] = self.open_session()
         return self._sessions[number]
 
-    def _leave_status(self, session: Session, content: bytes) -> None:
+    def _leave_status(self, session: Session, content: bytes, mode: int) -> None:
         try:
-            fleet.leave(session, self.host, content)
+            fleet.leave(session, self.host, content, mode)
         except LinkError:
             raise
         except TargetError as error:  # files matter more; the next one may go through

@@ -19,7 +19,7 @@ from rla_agent.replicate.link import Link
 from rla_agent.replicate.plan import Health, Local
 from rla_agent.replicate.prune_note import is_pruned
 from rla_agent.replicate.scan import Folder, ScanError, Scanner
-from rla_agent.replicate.send import Job
+from rla_agent.replicate.send import FolderMode, Job
 from rla_agent.replicate.settle import SUMS_NAME, SettleError, settle
 from rla_agent.replicate.watch import MAX_ITEMS
 from rla_client.layout import CHECKPOINT, FOLDER_KINDS, LOG
@@ -34,6 +34,8 @@ LIVE_SHARE: Final = 40  # … if that is cheap
 RESUME_BYTES: Final = 1 << 20  # a temp file with less is not worth going on with
 SETTLE_AT_ONCE: Final = 4
 RUN_NAME: Final = b"run.json"
+MODES_A_LOOK: Final = 5000  # files of an earlier release whose permissions are sent after each look
+FOLDERS_A_LOOK: Final = 20_000  # folders that wait with theirs
 _LOGS: Final = LOG.encode() + b"/"
 
 
@@ -75,6 +77,8 @@ class Looking:
         self._ended: set[str] = set()
         self._recent: list[tuple[int, str]] = []  # (end, item), the last one last
         self._fleet: tuple[float, bytes] = (0.0, b"")
+        self._modes: dict[int, FolderMode] = {}
+        self._unknown_modes = 0
         self._scan: Iterator[None] | None = None
         self._scan_due = self._live_due = 0.0
         self._scan_cost = 0.0
@@ -158,6 +162,7 @@ class Looking:
 
     def _everything(self, now: float) -> Iterator[None]:
         live: dict[bytes, str] = {}
+        self._unknown_modes = 0
         for folder in self.scanner.everything():
             self._see_end(folder)
             if folder.live:
@@ -215,14 +220,17 @@ class Looking:
         if folder.live:
             self._live[folder.item] = folder.kind
         known = self.ledger.states(self.number, folder.path)
-        if not known and not folder.files:
+        if not known and not folder.files and folder.mode is None:
             return
         number = self.ledger.folder(self.number, folder.path, folder.kind, folder.item)
+        self._see_mode(number, folder)
         for name, local in folder.files.items():
             row = known.pop(name, None)
             if row is not None and row[0] == CLEAN:
                 same = (local.ino, local.size, local.mtime_ns, local.ctime_ns) == row[1:5]
                 if same and row[5] == local.size:
+                    if row[6] != local.mode:
+                        self._see_file_mode(Key(number, name), folder.kind, known=row[6] is not None, now=now)
                     continue
             elif row is not None and row[0] not in {GONE, PRUNED}:
                 continue
@@ -231,6 +239,19 @@ class Looking:
             newer = folder.kind == CHECKPOINT and plan.superseded(name, folder.files)
             key, path = Key(number, name), folder.path + b"/" + name
             self._vanished(key, path, sent=row[5] is not None, state=row[0], superseded=newer)
+
+    def _see_mode(self, number: int, folder: Folder) -> None:
+        """Send a folder's permissions where they are others than the master's was given."""
+        if folder.mode in {None, self.ledger.folder_mode(number)} or len(self._modes) >= FOLDERS_A_LOOK:
+            return
+        assert folder.mode is not None
+        self._modes[number] = FolderMode(number, folder.path, folder.mode, folder.shared)
+
+    def _see_file_mode(self, key: Key, kind: str, *, known: bool, now: float) -> None:
+        """The same for a file that has not changed; those of an earlier release some at a time, and last."""
+        self._unknown_modes += not known
+        if key not in self._flying and self._unknown_modes <= MODES_A_LOOK:
+            self.ledger.mark(key, self.number, plan.priority(kind, 0) if known else plan.LAST, 0, now)
 
     def _mark(self, key: Key, kind: str, name: bytes, local: Local, acked: int, now: float) -> None:
         if key in self._flying:

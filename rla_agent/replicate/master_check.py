@@ -60,7 +60,7 @@ def examine_master(config: Config, private: Path) -> list[Finding]:
         mend = "use a key (rla-agent trust), or password_env or credentials_file"
         findings.append(Finding("master-password", "warning", "the config holds a password", mend))
     if protocol == "ftp":
-        what = "FTP sends password and files in the clear, and cannot append safely"
+        what = "FTP sends password and files in the clear, cannot append safely, and may not keep permissions"
         findings.append(Finding("master-ftp", "warning", what, "file_transfer_protocol: sftp"))
     try:
         if protocol == "sftp":
@@ -81,7 +81,9 @@ def examine_master(config: Config, private: Path) -> list[Finding]:
 
 def _at_work(session: Session) -> list[Finding]:
     findings = []
-    try_out(session)
+    for what in try_out(session)[1:]:
+        mend = "let the server set permissions: its file system must keep them, setstat must not be denied"
+        findings.append(Finding("master-modes", "warning", what, mend))
     free = session.free_bytes()
     if free is not None and free < LITTLE_BYTES:
         what = f"the master has {free / 2**30:.1f} GiB free"

@@ -137,7 +137,9 @@ def _write_entry(session: Session, base: bytes, created: float, content: tuple[s
     listed = [[os.fsdecode(old), os.fsdecode(new)] for old, new in moves]
     text = json.dumps({"format": 1, "created": created, "state": state, "moves": listed}, indent=1)
     path, temp = base + b"/entry.json", base + b"/.rla-tmp-entry-" + secrets.token_hex(4).encode()
-    file = SmallFile(path, temp, text.encode(), int(time.time()), session.stat(path), lambda: True)
+    file = SmallFile(
+        path, temp, text.encode(), int(time.time()), session.stat(path), lambda: True, mode=0o644
+    )
     (result,) = session.put_many([file])
     if not isinstance(result, RemoteStat):
         raise result

@@ -13,6 +13,7 @@ from rla_agent.replicate.target import (
     ConflictError,
     DeniedError,
     LinkError,
+    ModeOf,
     RemoteStat,
     SmallFile,
     SourceChangedError,
@@ -43,13 +44,23 @@ class OneByOne(ABC):
         """See `Session`."""
 
     @abstractmethod
-    def _make_folder(self, folder: bytes) -> bool:
+    def _make_folder(self, folder: bytes, mode: int | None) -> bool:
         """Make one folder, whose parent is there; False when something of that name is there already."""
 
-    def make_folders(self, paths: Sequence[bytes]) -> None:
+    @abstractmethod
+    def set_modes(
+        self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
+    ) -> list[TargetError | None]:
+        """See `Session`."""
+
+    def make_folders(self, paths: Sequence[bytes], mode_of: ModeOf | None = None) -> None:
         """See `Session`."""
         for folder in dict.fromkeys(folder for path in paths for folder in parents(check_remote(path))):
-            if self._make_folder(folder):
+            mode, shared = (None, False) if mode_of is None else mode_of(folder)
+            made = self._make_folder(folder, mode)
+            if mode is not None:
+                self.set_modes([(folder, mode)], only_less=not made or (shared and mode & 0o055 == 0o055))  # noqa: PLR2004
+            if made:
                 continue
             found = self.stat(folder)
             if found is not None and found.kind != "folder":
@@ -83,6 +94,7 @@ class OneByOne(ABC):
                 len(file.data),
                 0,
                 lambda _: None,
+                file.mode,
             )
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from rla_client.layout import CHECKPOINT, LOG
@@ -36,12 +36,17 @@ _CHECKPOINT: Final = re.compile(rb"(.*)[_-](\d{1,18})\.[A-Za-z0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """A file here. Times in nanoseconds."""
+    """A file here. Times in nanoseconds.
+
+    `mode`: permission bits that its copies get (`copy_mode`); None: not known, in rows of older ledgers. A
+    change of them shows in the ctime, so they do not tell versions apart.
+    """
 
     ino: int
     size: int
     mtime_ns: int
     ctime_ns: int
+    mode: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +118,25 @@ class Append:
     cut: bool = False
 
 
-Action: TypeAlias = "Nothing | Wait | Whole | Append"
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """The master has the content; it is to get these permission bits."""
+
+    mode: int
+
+
+Action: TypeAlias = "Nothing | Wait | Whole | Append | Permit"
 RecordKind: TypeAlias = Literal["csv", "lines", "events"]
+
+
+def copy_mode(found: int) -> int:
+    """Permission bits of copies of a file of mode `found`: read, write, execute; the owner can read them."""
+    return found & 0o777 | 0o400
+
+
+def folder_copy_mode(found: int) -> int:
+    """Permission bits of copies of a folder of mode `found`; the owner can work in them."""
+    return found & 0o777 | 0o700
 
 
 def is_growing(kind: str, name: bytes) -> bool:
@@ -129,7 +151,7 @@ def record_kind(name: bytes) -> RecordKind:
     return "events" if b"tfevents" in name else "lines"
 
 
-def decide(  # noqa: PLR0911 - one return per case
+def decide(
     local: Local, owned: Owned | None, record: Record | None, *, growing: bool, rest_s: float, waited_s: float
 ) -> Action:
     """What to do about a file.
@@ -142,6 +164,16 @@ def decide(  # noqa: PLR0911 - one return per case
         rest_s: seconds since it was last written.
         waited_s: seconds since it was first seen as changed.
     """
+    action = _decide(local, owned, record, growing=growing, rest_s=rest_s, waited_s=waited_s)
+    if isinstance(action, Nothing) and record is not None and local.mode not in {None, record.local.mode}:
+        assert local.mode is not None
+        return Permit(local.mode)
+    return action
+
+
+def _decide(  # noqa: PLR0911 - one return per case
+    local: Local, owned: Owned | None, record: Record | None, *, growing: bool, rest_s: float, waited_s: float
+) -> Action:
     if record is not None and record.generation < 0:  # found to differ
         return Whole(local.size if owned is None else min(owned.size, local.size), grows=growing)
     if owned is not None:

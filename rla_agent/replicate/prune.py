@@ -36,10 +36,10 @@ from typing import Final
 from rla_agent.replicate import prune_plan
 from rla_agent.replicate.ledger import CLEAN, PRUNED, ledger_path
 from rla_agent.replicate.ledger_rows import Key, record_of
-from rla_agent.replicate.plan import Local
+from rla_agent.replicate.plan import Local, copy_mode
 from rla_agent.replicate.prune_plan import Candidate, Rules, choose, first_to_go, newest
 from rla_agent.replicate.scan import Folder, Scanner, Scope
-from rla_agent.replicate.source import fingerprint
+from rla_agent.replicate.source import fingerprint, local_state
 from rla_agent.replicate.take_away import MAX_NAME_BYTES, settle, take_away
 from rla_agent.replicate.target import LinkError, RemoteStat, Session, TargetError
 from rla_client.errors import RlaError
@@ -302,8 +302,9 @@ class Pruner:
 
     def _note(self, one: Candidate, sha: bytes, folder: int) -> None:
         local = one.local
+        mode = copy_mode(os.stat(one.key.name, dir_fd=folder, follow_symlinks=False).st_mode)
         note = PrunedFile(
-            os.fsdecode(one.path), local.size, sha.hex(), local.mtime_ns, self._target, time.time()
+            os.fsdecode(one.path), local.size, sha.hex(), local.mtime_ns, self._target, time.time(), mode
         )
         write_note(f"/proc/self/fd/{folder}", note)
 
@@ -320,7 +321,7 @@ class Pruner:
     @staticmethod
     def _check_here(folder: int, name: bytes, local: Local) -> None:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if Local(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns) != local:
+        if local_state(found) != local:
             raise StaysError("it has changed here meanwhile")
 
     @staticmethod

@@ -1,6 +1,7 @@
 """`push`: items of a data root to the master by hand: the replicator's `Sender`, without a ledger.
 
-A folder of the master is listed once: what has the same size and time there stays. A large file goes to
+A folder of the master is listed once: what has the same size and time there stays, and gets the permissions
+that it has here. A large file goes to
 a temp name that says which version it is, so an interrupted push goes on where it stopped, less what was in
 flight then. Temp files that other pushes left are removed once nobody can be writing them any more.
 """
@@ -60,15 +61,21 @@ def _jobs(session: Session, root: str, selection: Selection, tally: Tally) -> It
             for name, local in sorted(folder.files.items())
             if chosen(folder.path + b"/" + name if folder.kind == ARCHIVE_TESTER else folder.item, selection)
         }
+        if folder.mode is not None and (folder.shared or chosen(folder.item, selection)):
+            session.set_modes([(folder.path, folder.mode)], only_less=folder.shared)  # if it is there
         if not wanted:
             continue
         there = _there(session, folder.path)
+        modes = []
         for name, local in wanted.items():
             found = there.get(name)
             if found is not None and (found.size, found.mtime_s) == (local.size, local.mtime_ns // 10**9):
                 tally.same += 1
+                if local.mode is not None and found.mode not in {None, local.mode}:
+                    modes.append((folder.path + b"/" + name, local.mode))
             else:
                 yield _job(folder, name, local, there)
+        session.set_modes(modes)
 
 
 def _there(session: Session, folder: bytes) -> dict[bytes, RemoteStat]:

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rla_agent.replicate.plan import Local
+from rla_agent.replicate.plan import Local, folder_copy_mode
+from rla_agent.replicate.source import local_state
 from rla_client.errors import RlaError
 from rla_client.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, RunIndex
 from rla_client.pruned import FETCHED_MARK, PRUNED_FOLDER
@@ -76,13 +77,23 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """One folder with the files in it that are in scope. `path`, `item`: below the data root."""
+    """One folder with the files in it that are in scope. `path`, `item`: below the data root.
+
+    `mode`: permission bits that its copies get; None: not looked at. `shared`: it holds several items, or
+    archives of such.
+    """
 
     path: bytes
     kind: str
     item: bytes
     live: bool
     files: dict[bytes, Local]
+    mode: int | None = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether more than one item lies in it."""
+        return not self.item or self.kind == ARCHIVE_TESTER
 
 
 class Scanner:
@@ -96,7 +107,7 @@ class Scanner:
         self.links = 0
 
     def everything(self) -> Iterator[Folder]:
-        """Every folder of every item in scope.
+        """Every folder of every item in scope, and those above them.
 
         Raises:
             ScanError: the data root is not there.
@@ -183,8 +194,7 @@ class Scanner:
                     yield from self._inside(inner, kind, inner, 0)
             elif kind == ARCHIVE_TESTER and self._archive(inner):
                 self._add(files, path, entry)
-        if files:
-            yield Folder(path, kind, path, live=False, files=files)
+        yield Folder(path, kind, path if files else b"", live=False, files=files, mode=self._mode(path))
 
     def _archive(self, path: bytes) -> bool:
         found = self._index(path.split(b"/"))
@@ -207,7 +217,7 @@ class Scanner:
                 inner.append(path + b"/" + entry.name)
             else:
                 self._add(files, path, entry)
-        yield Folder(path, kind, item, self._live(_item_name(item)), files)
+        yield Folder(path, kind, item, self._live(_item_name(item)), files, self._mode(path))
         for folder in inner:
             yield from self._inside(folder, kind, item, depth + 1)
 
@@ -221,7 +231,13 @@ class Scanner:
         if not stat.S_ISREG(found.st_mode):
             self.links += 1
         elif not self.scope.max_bytes or found.st_size <= self.scope.max_bytes:
-            files[entry.name] = Local(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            files[entry.name] = local_state(found)
+
+    def _mode(self, path: bytes) -> int | None:
+        try:
+            return folder_copy_mode(os.lstat(os.path.join(self.root, path)).st_mode)
+        except OSError:
+            return None
 
     def _look(self, path: bytes) -> Local | None:
         try:
@@ -232,7 +248,7 @@ class Scanner:
             return None
         if self.scope.max_bytes and found.st_size > self.scope.max_bytes:
             return None
-        return Local(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        return local_state(found)
 
     def _wanted(self, item: str) -> bool:
         if item in self.scope.off:

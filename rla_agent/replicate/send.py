@@ -21,7 +21,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rla_agent.replicate import records
-from rla_agent.replicate.plan import SMALL_BYTES, Append, Local, Record, Whole, record_kind
+from rla_agent.replicate.plan import (
+    SMALL_BYTES,
+    Append,
+    Local,
+    Permit,
+    Record,
+    Whole,
+    folder_copy_mode,
+    record_kind,
+)
 from rla_agent.replicate.source import Source
 from rla_agent.replicate.target import (
     ConflictError,
@@ -37,6 +46,7 @@ from rla_agent.replicate.target import (
     Twin,
     Upload,
     parent,
+    parents,
 )
 from rla_agent.replicate.tombstones import place_problem
 from rla_agent.replicate.version import as_planned, read_again, same_content, size_of, unchanged
@@ -64,11 +74,21 @@ class Job:
     """
 
     due: Due
-    action: Whole | Append
+    action: Whole | Append | Permit
     temp: bytes
     start: int = 0
     twin: Twin | None = None
     local: Local | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FolderMode:
+    """Permission bits for a folder of the master. `number`: of the ledger; `shared`: of several items."""
+
+    number: int
+    path: bytes
+    mode: int
+    shared: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +121,7 @@ class Sender:
         self._root = root
         self._progress = progress
         self._items: set[bytes] = set()
+        self._runs: set[bytes] = set()
 
     def send_all(self, jobs: Sequence[Job], results: list[Result]) -> None:
         """Send; adds one result per job to `results`, in any order.
@@ -109,18 +130,59 @@ class Sender:
             LinkError: the session is broken; what was not answered has no result.
         """
         ready = self._prepare_folders(jobs, results)
-        batch = []
+        batch, permits = [], []
         for job in ready:
-            if isinstance(job.action, Append):
+            if isinstance(job.action, Permit):
+                permits.append((job, job.action.mode))
+            elif isinstance(job.action, Append):
                 results.append(self._one(job, self._append))
             elif job.action.size <= SMALL_BYTES or job.twin is not None:
                 batch.append(job)
             else:
                 results.append(self._one(job, self._upload))
+        self._permit(permits, results)
         self._small(batch, results)
+
+    def set_folder_modes(self, wanted: Sequence[FolderMode]) -> None:
+        """Give folders the permissions that they have here; those that are not there get them when made.
+
+        Raises:
+            LinkError: the session is broken.
+        """
+        for shared in (False, True):
+            modes = [(folder.path, folder.mode) for folder in wanted if folder.shared is shared]
+            if modes:
+                self._session.set_modes(modes, only_less=shared)
+
+    def _permit(self, jobs: Sequence[tuple[Job, int]], results: list[Result]) -> None:
+        problems = self._session.set_modes([(job.due.path, mode) for job, mode in jobs]) if jobs else []
+        for (job, _), problem in zip(jobs, problems, strict=True):
+            record = job.due.record
+            if problem is not None or record is None or job.local is None:
+                results.append(Failed(job, problem or MissingError("look at", job.due.path, "never sent")))
+            else:
+                results.append(Sent(job, replace(record, local=job.local)))
+
+    def _permit_one(self, job: Job, source: Source) -> None:
+        """Where a file's content is there already, give it the permissions that it has here."""
+        mode, record = source.local.mode, job.due.record
+        if mode is not None and (record is None or record.local.mode != mode):
+            (problem,) = self._session.set_modes([(job.due.path, mode)])
+            if problem is not None:
+                raise problem
+
+    def _folder_mode(self, folder: bytes) -> tuple[int, bool]:
+        """Permission bits of a folder, and whether several runs share it."""
+        shared = not any(part in self._runs for part in parents(folder))
+        try:
+            found = os.stat(folder, dir_fd=self._root, follow_symlinks=False)
+        except OSError:
+            return 0o700, shared
+        return folder_copy_mode(found.st_mode), shared
 
     def _prepare_folders(self, jobs: Sequence[Job], results: list[Result]) -> list[Job]:
         ready = []
+        self._runs.update(job.due.item for job in jobs if job.due.kind != ARCHIVE_TESTER)
         for job in jobs:
             problem = self._item_problem(job)
             if problem is None:
@@ -128,7 +190,7 @@ class Sender:
             else:
                 results.append(Failed(job, problem))
         try:
-            self._session.make_folders([parent(job.due.path) for job in ready])
+            self._session.make_folders([parent(job.due.path) for job in ready], self._folder_mode)
         except (DeniedError, MissingError):
             self._session.forget_folders()
             return [job for job in ready if self._folder_made(job, results)]
@@ -136,7 +198,7 @@ class Sender:
 
     def _folder_made(self, job: Job, results: list[Result]) -> bool:
         try:
-            self._session.make_folders([parent(job.due.path)])
+            self._session.make_folders([parent(job.due.path)], self._folder_mode)
         except (DeniedError, MissingError) as error:
             results.append(Failed(job, error))
             return False
@@ -192,17 +254,19 @@ class Sender:
         if problem is not None:
             raise problem
         self._session.forget_folders()
-        self._session.make_folders([parent(job.due.path)])
+        self._session.make_folders([parent(job.due.path)], self._folder_mode)
         return self._session.stat(job.due.path), b""
 
     def _settle(self, job: Job, source: Source, found: RemoteStat) -> tuple[RemoteStat | None, bytes] | Sent:
         due = job.due
+        assert not isinstance(job.action, Permit)
         size = job.action.upto if isinstance(job.action, Append) else job.action.size
         ours = _ours(found, due)
         if ours and found.size != size:
             return found, b""
         if found.kind == "file" and found.size <= size and self._is_beginning(source, due.path, found.size):
             if found.size == size or isinstance(job.action, Append):
+                self._permit_one(replace(job, due=replace(due, record=None)), source)
                 return Sent(job, _fresh(self._root, due.path, job.action.generation, found))
             return found, b""
         if ours:
@@ -235,8 +299,31 @@ class Sender:
             or expect is None
             or source.edges(record.acked) != (record.head_crc, record.tail_crc)
         ):
-            whole = Whole(action.upto, action.generation, cut=action.cut, grows=True)
-            return self._upload(replace(job, action=whole, start=0), source, expect)
+            return self._upload_instead(job, source, expect)
+        self._permit_one(job, source)  # before the new rows
+        parts = self._parts(job, action, source)
+        try:
+            found, sent = self._extend(job, action, parts, expect)
+        except DeniedError:
+            if _mode(source) & 0o200:
+                raise
+            return self._upload_instead(job, source, expect)  # as read-only there as it is here
+        size = action.offset + len(sent)
+        if found.size != size:
+            raise TransientError("append to", job.due.path, f"the master holds {found.size} bytes of {size}")
+        self._progress(job, len(sent))
+        head, tail = source.edges(size)
+        crc = zlib.crc32(sent, record.crc)
+        return Sent(job, Record(source.local, action.generation, size, crc, head, tail, None, found.mtime_s))
+
+    def _upload_instead(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
+        action = job.action
+        assert isinstance(action, Append)
+        whole = Whole(action.upto, action.generation, cut=action.cut, grows=True)
+        return self._upload(replace(job, action=whole, start=0), source, expect)
+
+    def _parts(self, job: Job, action: Append, source: Source) -> list[bytes]:
+        """Whole records, in pieces that the master writes as one."""
         upto = min(action.upto, action.offset + APPEND_BYTES)
         data = source.read(action.offset, upto - action.offset)
         limit = self._session.append_limit_bytes
@@ -248,19 +335,20 @@ class Sender:
             parts = records.pieces(data, kind, limit, cut=False)
         if not parts:
             raise NotYetError("append to", job.due.path, "no whole record yet")
+        return parts
+
+    def _extend(
+        self, job: Job, action: Append, parts: list[bytes], expect: RemoteStat
+    ) -> tuple[RemoteStat, bytes]:
+        """Append, or have the server copy what it has where much is to come; the bytes that went."""
         sent = b"".join(parts)
         found = None
-        if kind == "csv" and len(sent) > PAGED_BYTES and action.offset <= COPY_BYTES:
-            found = self._session.extend(job.due.path, job.temp, action.offset, sent, expect)
+        path = job.due.path
+        if record_kind(job.due.key.name) == "csv" and len(sent) > PAGED_BYTES and action.offset <= COPY_BYTES:
+            found = self._session.extend(path, job.temp, action.offset, sent, expect)
         if found is None:
-            found = self._session.append(job.due.path, action.offset, parts, expect)
-        size = action.offset + len(sent)
-        if found.size != size:
-            raise TransientError("append to", job.due.path, f"the master holds {found.size} bytes of {size}")
-        self._progress(job, len(sent))
-        head, tail = source.edges(size)
-        crc = zlib.crc32(sent, record.crc)
-        return Sent(job, Record(source.local, action.generation, size, crc, head, tail, None, found.mtime_s))
+            found = self._session.append(path, action.offset, parts, expect)
+        return found, sent
 
     def _upload(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
         action = job.action
@@ -270,6 +358,7 @@ class Sender:
         size = size_of(job, source)
         if action.compare and same_content(source, job.due.record, size):
             assert job.due.record is not None
+            self._permit_one(job, source)
             return Sent(job, source.record(action.generation, size, job.due.record.remote_mtime_s))
         source.skip_to(job.start)
         mtime_s = (job.local or source.local).mtime_ns // 10**9
@@ -283,22 +372,29 @@ class Sender:
             size,
             job.start,
             lambda confirmed: self._progress(job, confirmed),
+            _mode(source),
         )
         found = self._session.upload(upload)
         return Sent(job, source.record(action.generation, size, found.mtime_s))
 
     def _small(self, jobs: Sequence[Job], results: list[Result]) -> None:
         opened: list[tuple[Job, Source, SmallFile]] = []
+        permits: list[tuple[Job, int]] = []
         try:
             for job in jobs:
                 made = self._load(job)
-                if isinstance(made, (Sent, Failed)):
+                mode = made.record.local.mode if isinstance(made, Sent) else None
+                if isinstance(made, Sent) and mode is not None:
+                    known = replace(job.due, record=made.record)
+                    permits.append((replace(job, due=known, local=made.record.local), mode))
+                elif isinstance(made, (Sent, Failed)):
                     results.append(made)
                 else:
                     opened.append((job, *made))
             answers = self._session.put_many([file for _, _, file in opened]) if opened else []
             for (job, source, file), answer in zip(opened, answers, strict=True):
                 results.append(self._judge(job, source, file, answer))
+            self._permit(permits, results)
         finally:
             for _, source, _ in opened:
                 source.close()
@@ -327,7 +423,7 @@ class Sender:
         if twin is not None and hashlib.sha256(data).digest() != twin.sha256:
             twin = None  # it changed since the worker looked
         return source, SmallFile(
-            job.due.path, job.temp, data, mtime_s, left, lambda: unchanged(job, source), twin
+            job.due.path, job.temp, data, mtime_s, left, lambda: unchanged(job, source), twin, _mode(source)
         )
 
     def _judge(self, job: Job, source: Source, file: SmallFile, answer: RemoteStat | Exception) -> Result:
@@ -344,6 +440,10 @@ def kept_name(path: bytes, found: RemoteStat, count: int) -> bytes:
     """Name beside `path` for what was found under it."""
     folder, slash, name = path.rpartition(b"/")
     return folder + slash + name[:200] + b".kept-%d-%d" % (found.mtime_s, count)
+
+
+def _mode(source: Source) -> int:
+    return 0o600 if source.local.mode is None else source.local.mode
 
 
 def _left(record: Record | None) -> RemoteStat | None:

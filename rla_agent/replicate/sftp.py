@@ -1,7 +1,7 @@
 """The SFTP target: pipelined, every reply checked, renamed into place by `posix-rename@openssh.com`.
 
 Small files go in batches on one channel, so a batch of 64 takes four round trips: look at the final
-names and open the temp files; write, set the time, close; (source re-stat); rename. A large file
+names and open the temp files; write, set time and permissions, close; (source re-stat); rename. A large file
 goes in writes of up to 255 KiB, as many in flight as the wire's window allows; the confirmed prefix
 is what a later try may start from. Appends are one write each, awaited. A small file that has a twin
 on the server is linked to it by `hardlink@openssh.com`, and written where that does not go.
@@ -33,6 +33,7 @@ from rla_agent.replicate.target import (
 )
 
 COPY_DATA: Final = b"copy-data"
+_FINISH: Final = "set the time and permissions of"
 _NEW: Final = wire.WRITE_FLAG | wire.CREATE_FLAG | wire.EXCLUSIVE_FLAG
 
 
@@ -80,14 +81,14 @@ class SftpSession(SftpCore):
     def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
         """See `Session`."""
         results: list[RemoteStat | Exception | None] = [None] * len(files)
-        linked = self._link_many(files)
-        handles = self._open_many(files, results, linked)
-        self._write_many(files, results, handles)
+        left = self._link_many(files)
+        handles = self._open_many(files, results, left)
+        self._write_many(files, results, handles, left)
         for number, file in enumerate(files):
             if results[number] is None and not file.unchanged():
                 results[number] = SourceChangedError(file.path.decode("utf-8", "backslashreplace"))
-        self._rename_many(files, results, linked)
-        failed = [number for number in (*handles, *linked) if isinstance(results[number], Exception)]
+        self._rename_many(files, results, left)
+        failed = [number for number in (*handles, *left) if isinstance(results[number], Exception)]
         self._calls([wire.path_request(wire.REMOVE, self._full(files[number].temp)) for number in failed])
         return [
             result if result is not None else TransientError("send", b"", "no result") for result in results
@@ -110,7 +111,7 @@ class SftpSession(SftpCore):
             if made.status != wire.OK or look.kind != wire.ATTRS:
                 continue
             found = remote_stat(wire.parse_attributes(look.body)[0])
-            if same(found, twin.left):
+            if same(found, twin.left) and files[number].mode == (found.mode or 0) & 0o777:
                 linked[number] = found
             else:
                 self.remove(temp)
@@ -124,7 +125,7 @@ class SftpSession(SftpCore):
     ) -> dict[int, bytes]:
         looks = [self._submit(wire.path_request(wire.LSTAT, self._full(file.path))) for file in files]
         opens = {
-            number: self._submit(wire.open_request(self._full(file.temp), _NEW))
+            number: self._submit(wire.open_request(self._full(file.temp), _NEW, file.mode | 0o600))
             for number, file in enumerate(files)
             if number not in linked
         }
@@ -144,7 +145,9 @@ class SftpSession(SftpCore):
         files: Sequence[SmallFile],
         results: list[RemoteStat | Exception | None],
         handles: dict[int, bytes],
+        left: dict[int, RemoteStat],
     ) -> None:
+        """Write and close; `left` gets the state of those whose time could not be set."""
         plan: list[tuple[int, str]] = []
         pending: list[int] = []
         for number, handle in handles.items():
@@ -155,23 +158,48 @@ class SftpSession(SftpCore):
                 pending.append(self._submit(wire.write_request(handle, at, piece)))
                 plan.append((number, "write"))
                 at += len(piece)
-            pending.append(self._submit(wire.fsetstat_times(handle, files[number].mtime_s)))
+            pending.append(self._submit(self._finish(handle, files[number])))
             pending.append(self._submit(wire.path_request(wire.CLOSE, handle)))
-            plan += [(number, "set the time of"), (number, "close")]
+            plan += [(number, _FINISH), (number, "close")]
+        refused = {}
         for request, (number, operation) in zip(pending, plan, strict=True):
             reply = self._wait(request)
-            if results[number] is None:
+            if operation == _FINISH and reply.status != wire.OK:
+                refused[number] = reply
+            elif results[number] is None:
                 results[number] = self._problem(reply, operation, files[number].path)
+        for number, reply in refused.items():
+            if results[number] is None:
+                found = self._settle_for(files[number], reply)
+                if isinstance(found, RemoteStat):
+                    left[number] = found
+                else:
+                    results[number] = found
+
+    def _finish(self, handle: bytes, file: SmallFile | Upload) -> bytes:
+        mode = file.mode if self._keeps_modes else None
+        return wire.setstat(wire.FSETSTAT, handle, mode=mode, mtime_s=file.mtime_s)
+
+    def _settle_for(self, file: SmallFile | Upload, refused: wire.Reply) -> RemoteStat | TargetError:
+        """Where the server sets no permissions, or no time either: the temp file as it was made."""
+        time_alone = wire.setstat(wire.SETSTAT, self._full(file.temp), mtime_s=file.mtime_s)
+        _, look = self._calls([time_alone, wire.path_request(wire.LSTAT, self._full(file.temp))])
+        problem = self._problem(look, "look at", file.temp)
+        if problem is not None:
+            return problem
+        self._keeps_modes = False
+        self._warn_of_modes(refused)
+        return remote_stat(wire.parse_attributes(look.body)[0])
 
     def _rename_many(
         self,
         files: Sequence[SmallFile],
         results: list[RemoteStat | Exception | None],
-        linked: dict[int, RemoteStat],
+        left: dict[int, RemoteStat],
     ) -> None:
         ready = [number for number, result in enumerate(results) if result is None]
         done = {
-            number: linked.get(number) or RemoteStat(len(files[number].data), files[number].mtime_s)
+            number: left.get(number) or RemoteStat(len(files[number].data), files[number].mtime_s)
             for number in ready
         }
         if not self._posix_rename:
@@ -198,18 +226,26 @@ class SftpSession(SftpCore):
         if problem is not None:
             raise problem
         flags = _NEW if job.start == 0 else wire.WRITE_FLAG
-        opened = self._call(wire.open_request(self._full(job.temp), flags))
+        opened = self._call(wire.open_request(self._full(job.temp), flags, job.mode | 0o600))
         self._check(opened, "create", job.temp)
         handle = opened.handle
+        if job.start and self._keeps_modes:  # an earlier release left it open to others, perhaps
+            self._call(wire.setstat(wire.FSETSTAT, handle, mode=job.mode | 0o600))
         self._send_body(job, handle)
         self._check_size(job, handle)
-        for request in (wire.fsetstat_times(handle, job.mtime_s), wire.path_request(wire.CLOSE, handle)):
-            self._check(self._call(request), "close", job.path)
+        finished, closed = self._calls([self._finish(handle, job), wire.path_request(wire.CLOSE, handle)])
+        self._check(closed, "close", job.path)
+        left = RemoteStat(job.size, job.mtime_s)
+        if finished.status != wire.OK:
+            settled = self._settle_for(job, finished)
+            if isinstance(settled, TargetError):
+                raise settled
+            left = settled
         if not job.unchanged():
             self.remove(job.temp)
             raise SourceChangedError(job.path.decode("utf-8", "backslashreplace"))
         self.rename(job.temp, job.path)
-        return RemoteStat(job.size, job.mtime_s)
+        return left
 
     def _send_body(self, job: Upload, handle: bytes) -> None:
         waiting: deque[tuple[int, int]] = deque()
@@ -297,7 +333,8 @@ class SftpSession(SftpCore):
             return None  # `append` judges it
         source = self._call(wire.open_request(self._full(path), wire.READ_FLAG))
         self._check(source, "open", path)
-        target = self._call(wire.open_request(self._full(temp), _NEW))
+        mode = (found.mode or 0) & 0o777 | 0o600
+        target = self._call(wire.open_request(self._full(temp), _NEW, mode))
         self._check(target, "create", temp)
         copied = self._call(wire.copy_request(source.handle, offset, target.handle))
         if copied.status != wire.OK:
@@ -313,6 +350,8 @@ class SftpSession(SftpCore):
             at += len(piece)
         for reply in [self._wait(request) for request in pending]:
             self._check(reply, "write", path)
+        if found.mode is not None and self._keeps_modes:
+            self._call(wire.setstat(wire.FSETSTAT, target.handle, mode=found.mode & 0o777))
         state = self._handle_stat(target.handle, temp)
         for handle in (source.handle, target.handle):
             self._check(self._call(wire.path_request(wire.CLOSE, handle)), "close", path)

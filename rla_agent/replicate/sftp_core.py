@@ -25,13 +25,17 @@ from rla_agent.replicate.target import (
     Kind,
     LinkError,
     MissingError,
+    ModeOf,
     NoRootError,
     RemoteStat,
     TargetError,
     TransientError,
     check_remote,
+    mode_for_umask,
+    new_mode,
     parents,
     same,
+    warn_of_modes,
 )
 
 if TYPE_CHECKING:
@@ -61,6 +65,7 @@ class SftpCore:
         self._folders: set[bytes] = set()
         self.extensions = link.extensions
         self._posix_rename = POSIX_RENAME in link.extensions
+        self._keeps_modes = True
         self._check_root(make=make_root)
 
     @property
@@ -96,23 +101,62 @@ class SftpCore:
             self._check(reply, "list", path)
         return [(name, state) for name, state in found if name not in {b".", b".."}]
 
-    def make_folders(self, paths: Sequence[bytes]) -> None:
+    def make_folders(self, paths: Sequence[bytes], mode_of: ModeOf | None = None) -> None:
         """See `Session`; all requests are in flight at once."""
         wanted = dict.fromkeys(folder for path in paths for folder in parents(check_remote(path)))
         missing = [folder for folder in wanted if folder not in self._folders]
-        replies = self._calls([wire.mkdir_request(self._full(folder)) for folder in missing])
-        for folder, reply in zip(missing, replies, strict=True):
-            if reply.status != wire.OK:
-                self._check_folder(folder, reply)
-            self._folders.add(folder)
+        modes = {folder: mode_of(folder) for folder in missing} if mode_of is not None else {}
+        replies = self._calls(
+            [
+                wire.mkdir_request(self._full(folder), _first_mode(*modes[folder]) if modes else None)
+                for folder in missing
+            ]
+        )
+        looks = self._calls([wire.path_request(wire.LSTAT, self._full(folder)) for folder in missing])
+        changes: list[tuple[bytes, int]] = []
+        for folder, reply, look in zip(missing, replies, looks, strict=True):
+            found = self._folder_found(folder, reply, look)
+            if modes:
+                mode, shared = modes[folder]
+                changed = new_mode(found, mode, only_less=shared or reply.status != wire.OK)
+                changes += [] if changed is None else [(folder, changed)]
+        self._change_modes(changes, warn=all(reply.status == wire.OK for reply in replies))
+        self._folders.update(missing)
 
-    def _check_folder(self, folder: bytes, reply: wire.Reply) -> None:
-        found = self.stat(folder)
-        if found is None:
-            self._check(reply, "make folder", folder)
-        elif found.kind != "folder":
+    def _folder_found(self, folder: bytes, made: wire.Reply, look: wire.Reply) -> RemoteStat:
+        if look.status == wire.NO_SUCH_FILE:
+            self._check(made, "make folder", folder)
+        self._check(look, "look at", folder)
+        found = remote_stat(wire.parse_attributes(look.body)[0])
+        if found.kind != "folder":
             what = f"a {found.kind} of that name is in the way"
             raise DeniedError("make folder", folder, what, "rename it on the master")
+        return found
+
+    def set_modes(
+        self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
+    ) -> list[TargetError | None]:
+        """See `Session`; all requests are in flight at once, and links are left alone."""
+        looks = self._calls([wire.path_request(wire.LSTAT, self._full(path)) for path, _ in wanted])
+        results, changes = [], []
+        for (path, mode), look in zip(wanted, looks, strict=True):
+            results.append(self._problem(look, "look at", path))
+            if results[-1] is None:
+                found = remote_stat(wire.parse_attributes(look.body)[0])
+                changed = new_mode(found, mode, only_less=only_less)
+                changes += [] if changed is None else [(path, changed)]
+        self._change_modes(changes, warn=not only_less)
+        return results
+
+    def _change_modes(self, changes: Sequence[tuple[bytes, int]], *, warn: bool) -> None:
+        """`warn` of a server that refuses: a shared folder may be another user's."""
+        replies = self._calls([wire.setstat(wire.SETSTAT, self._full(path), mode=m) for path, m in changes])
+        for reply in replies:
+            if warn and reply.status not in {wire.OK, wire.NO_SUCH_FILE}:
+                self._warn_of_modes(reply)
+
+    def _warn_of_modes(self, reply: wire.Reply) -> None:
+        warn_of_modes(f"the master below {self._root.decode('utf-8', 'replace')}", reply.text or "Failure")
 
     def forget_folders(self) -> None:
         """Look again whether folders are there."""
@@ -298,6 +342,10 @@ class SftpCore:
             self._wire.drain()
 
 
+def _first_mode(mode: int, shared: bool) -> int:
+    return mode_for_umask(mode) if shared else mode
+
+
 def remote_stat(attributes: wire.Attributes) -> RemoteStat:
     """What the rest of the package calls it."""
     mode = attributes.mode or 0
@@ -308,4 +356,5 @@ def remote_stat(attributes: wire.Attributes) -> RemoteStat:
         kind = "link"
     elif not stat_bits.S_ISREG(mode):
         kind = "other"
-    return RemoteStat(attributes.size or 0, attributes.mtime_s or 0, kind)
+    bits = None if attributes.mode is None else stat_bits.S_IMODE(mode)
+    return RemoteStat(attributes.size or 0, attributes.mtime_s or 0, kind, bits)

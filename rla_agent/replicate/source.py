@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rla_agent.replicate import records
-from rla_agent.replicate.plan import Local, Record, RecordKind
+from rla_agent.replicate.plan import Local, Record, RecordKind, copy_mode
 from rla_client.errors import UnsafeNameError
 from rla_client.storage import walk, walk_root
 
@@ -31,8 +31,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def local_state(found: os.stat_result) -> Local:
-    """What identifies a version of a file."""
-    return Local(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    """What identifies a version of a file, and its permissions."""
+    mode = copy_mode(found.st_mode)
+    return Local(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, mode)
 
 
 def open_beneath(root: int, path: bytes) -> int:

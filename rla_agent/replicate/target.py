@@ -17,18 +17,25 @@ Rules (the conformance suite in `tests/conformance/test_targets.py` runs over ev
 4. *Appends are prefixes*: `append` writes its pieces one after the other, each confirmed before the
    next; after any cut the file ends with a whole piece (FTP: may end within one, see `ftp`).
 5. *Deadlines*: no call waits longer than its timeout for a silent peer.
-6. Errors are those below and nothing else, each with operation, path and what the operator can do.
+6. *Modes*: `put_many` and `upload` give a file its permission bits before the rename and write the temp
+   file no more open than that; `make_folders` and `set_modes` do so for folders. Setuid, setgid and sticky
+   never travel; those that the master's folders have stay. A server that refuses is warned of once, and
+   the modes that files are created with must do. (FTP: by SITE CHMOD, else the server's own.)
+7. Errors are those below and nothing else, each with operation, path and what the operator can do.
    After `LinkError` the session is broken: close it and open a new one.
 """
 
 from __future__ import annotations
 
+import logging
+import stat
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol, TypeAlias
 
 from rla_client.errors import RlaError
 
+log = logging.getLogger("rla_agent.replicate")
 ROOM_BYTES: Final = 1 << 20  # a disk with less is full
 MAX_REMOTE_PATH_BYTES: Final = 4000  # PATH_MAX, less the root
 TEMP_PREFIX: Final = b".rla-tmp-"
@@ -104,11 +111,15 @@ Kind = Literal["file", "folder", "link", "other"]
 
 @dataclass(frozen=True, slots=True)
 class RemoteStat:
-    """State of one remote path. `mtime_s` is Unix seconds."""
+    """State of one remote path.
+
+    `mtime_s` is Unix seconds. `mode`: permission bits, setgid and the like among them; None: not told.
+    """
 
     size: int
     mtime_s: int
     kind: Kind = "file"
+    mode: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +143,8 @@ class SmallFile:
         expect: what lies under the final name now; None: nothing.
         unchanged: says, just before the rename, whether `data` still is the file.
         twin: may be hard-linked instead of writing `data`, if it is as it was left; the file then has
-            the twin's time. For files that nobody writes in place.
+            the twin's time. For files that nobody writes in place. One of other permissions is not linked.
+        mode: permission bits to give it.
     """
 
     path: bytes
@@ -142,6 +154,7 @@ class SmallFile:
     expect: RemoteStat | None
     unchanged: Callable[[], bool]
     twin: Twin | None = None
+    mode: int = 0o600
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +162,7 @@ class Upload:
     """One large file.
 
     Attributes:
-        path, temp, mtime_s, expect, unchanged: as in `SmallFile`.
+        path, temp, mtime_s, expect, unchanged, mode: as in `SmallFile`.
         read: `read(offset, count)` gives bytes of the source, `count` of them unless it shrank.
         size: bytes to send.
         start: bytes that an earlier try left confirmed in `temp`; 0 for a new temp file.
@@ -165,6 +178,10 @@ class Upload:
     size: int
     start: int
     progress: Callable[[int], None]
+    mode: int = 0o600
+
+
+ModeOf: TypeAlias = "Callable[[bytes], tuple[int, bool]]"
 
 
 class Session(Protocol):
@@ -184,8 +201,23 @@ class Session(Protocol):
     def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
         """Entries of a folder, unordered, without `.` and `..`; MissingError when it is not there."""
 
-    def make_folders(self, paths: Sequence[bytes]) -> None:
-        """Create folders and their parents below the root; those that are there already are fine."""
+    def make_folders(self, paths: Sequence[bytes], mode_of: ModeOf | None = None) -> None:
+        """Create folders and their parents below the root; those that are there already are fine.
+
+        `mode_of` gives the permission bits of each, and whether it is shared by several runs. A new folder
+        gets the bits; one that is there, and a new one that is shared, only loses as in `set_modes`. None:
+        as the server does it.
+        """
+
+    def set_modes(
+        self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
+    ) -> list[TargetError | None]:
+        """Give files and folders permission bits; one result for each.
+
+        `only_less`: only take from others than the owner what they have more than that. A folder's group
+        stays able to write where it may enter, and is left alone where the folder is setgid: nodes that
+        log in as different users share a master so.
+        """
 
     def forget_folders(self) -> None:
         """Look again, at the next `make_folders`, whether folders are there."""
@@ -268,3 +300,40 @@ def same(found: RemoteStat | None, expect: RemoteStat | None) -> bool:
     if found is None or expect is None:
         return found is expect
     return found.kind == "file" and (found.size, found.mtime_s) == (expect.size, expect.mtime_s)
+
+
+def mode_for_umask(mode: int) -> int:
+    """Permission bits to make a shared folder with: whether its group may write is for the server's umask."""
+    return mode | 0o020 if mode & 0o050 == 0o050 else mode  # noqa: PLR2004 - the group may list and enter
+
+
+def new_mode(found: RemoteStat, mode: int, *, only_less: bool = False) -> int | None:
+    """What to set so that a remote file or folder has the permission bits `mode`; None: nothing.
+
+    `only_less` as in `Session.set_modes`. Setgid and sticky of a folder stay: groups there hang on them.
+    """
+    if found.mode is None or found.kind not in {"file", "folder"}:
+        return None
+    wanted = mode
+    if only_less:
+        group = 0o070 if found.mode & stat.S_ISGID else mode_for_umask(mode) & 0o070
+        wanted = found.mode & (mode | 0o700 | (group if found.kind == "folder" else 0))
+    if wanted & 0o777 == found.mode & 0o777:
+        return None
+    return wanted & 0o777 | (found.mode & 0o7000 if found.kind == "folder" else 0)
+
+
+_warned: Final[set[str]] = set()
+
+
+def warn_of_modes(server: str, why: str) -> None:
+    """Say once for each server that it does not let permissions be set."""
+    if server in _warned:
+        return
+    _warned.add(server)
+    log.warning(
+        "%s does not let permissions be set (%s): files there keep those that they are created with; "
+        "rla verify names copies that are more open than their source",
+        server,
+        why,
+    )

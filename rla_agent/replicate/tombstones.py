@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rla_agent.replicate.ledger_rows import Due
 
 FOLDER: Final = b".rla/tombstones"
+SHARED_MODE: Final = 0o644  # other users' agents are not to send the item either
 ARCHIVE_ENDINGS: Final = (b".json", b".pt", b".pkl")
 MAX_TOMBSTONE_BYTES: Final = 64 << 10
 _NAME_DIGITS: Final = 40
@@ -112,7 +113,8 @@ def leave_tombstones(session: Session, subjects: Iterable[bytes], about: dict[st
             continue
         content = {"format": 1, "item": os.fsdecode(subject), "at": now, **about}
         temp = FOLDER + b"/.rla-tmp-" + secrets.token_hex(8).encode()
-        files.append(SmallFile(path, temp, json.dumps(content, indent=1).encode(), now, None, lambda: True))
+        text = json.dumps(content, indent=1).encode()
+        files.append(SmallFile(path, temp, text, now, None, lambda: True, mode=SHARED_MODE))
     for result in session.put_many(files) if files else ():
         if not isinstance(result, RemoteStat):
             raise result

@@ -4,8 +4,9 @@
 parse, sizes are bounded by what was announced, and nothing is written through a link. A file goes
 to a temp name, its partial content is kept for the next try, and it takes its name once its size is
 the announced one and the master's file has not changed meanwhile; a log that grows there is continued
-here (`following`). What is newer here, or of a run that this machine made, stays (`ours`). What came of an
-ended run is checked against its `sums`. *push* is in `pushing`, *verify* in `verifying`.
+here (`following`). It is never more open than on the master, nor than its folder, the umask, or what it
+replaces here allow (`fetched_mode`). What is newer here, or of a run that this machine made, stays (`ours`).
+What came of an ended run is checked against its `sums`. *push* is in `pushing`, *verify* in `verifying`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ import fnmatch
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from rla_agent.replicate.following import grow
 from rla_agent.replicate.ours import NewerHereError, Ours, size_and_time
-from rla_agent.replicate.plan import is_growing
+from rla_agent.replicate.plan import copy_mode, is_growing
 from rla_agent.replicate.sums import damaged
 from rla_agent.replicate.target import (
     LinkError,
@@ -33,7 +37,16 @@ from rla_agent.replicate.target import (
 from rla_client.errors import ArgumentError, UnsafeNameError
 from rla_client.layout import CHECKPOINT, DEFAULT_LOG_TYPES, RunIndex, check_relative, component_problem
 from rla_client.pruned import FETCHED_MARK
-from rla_client.storage import open_folder, write_atomic
+from rla_client.storage import (
+    PRIVATE_FILE,
+    PRIVATE_FOLDER,
+    folder_mode,
+    give_mode,
+    held_folder,
+    open_folder,
+    umask,
+    write_atomic,
+)
 
 PARTIAL_PREFIX: Final = ".rla-tmp-pull-"
 MAX_LISTED: Final = 10_000_000  # files that one pull may see
@@ -215,9 +228,11 @@ def fetch(
     """
     text = os.fsdecode(path)
     parts = check_relative(text, what="the master's name")
-    folder = _folder(root, parts[:-1])
+    folder = make_below(session, root, parts[:-1])
     try:
         found = size_and_time(folder, parts[-1])
+        if not ours and found is not None:
+            _tighten(folder, parts[-1], state)
         if found == (state.size, state.mtime_s):
             return False
         if found is not None and ours:
@@ -230,8 +245,9 @@ def fetch(
         _mark_fetched(root, text)
         partial = _partial_name(path, None if growing else state)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(partial, flags, 0o644, dir_fd=folder)
+        descriptor = os.open(partial, flags, PRIVATE_FILE, dir_fd=folder)
         try:
+            give_mode(descriptor, PRIVATE_FILE)  # an earlier release left it open to others, perhaps
             if growing:
                 os.ftruncate(descriptor, 0)
             fill(session, descriptor, path, state, say)
@@ -242,6 +258,7 @@ def fetch(
                     "fetch", path, "the file changed on the master meanwhile", "run it again"
                 )
             os.utime(descriptor, (state.mtime_s, state.mtime_s))
+            give_mode(descriptor, fetched_mode(folder, parts[-1], state.mode))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -282,7 +299,43 @@ def fill(session: Session, descriptor: int, path: bytes, state: RemoteStat, say:
         say(os.fsdecode(path), at, state.size)
 
 
-def _folder(root: str, parts: tuple[str, ...]) -> int:
-    """Open (and make) a folder below the data root."""
-    os.makedirs(root, exist_ok=True)
-    return open_folder(root, "/".join(parts), create=True)
+def fetched_mode(folder: int, name: str, mode: int | None) -> int:
+    """Permission bits of a file that is fetched into an open folder, as `name`.
+
+    Args:
+        folder: descriptor.
+        name: of the file; one that is there and will be replaced hands on at most its own.
+        mode: of the master's file; None: not told, so it is for its owner alone.
+    """
+    bits = (PRIVATE_FILE if mode is None else mode) & folder_mode(folder) & ~umask()
+    with suppress(FileNotFoundError):
+        bits &= os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode | 0o700
+    return copy_mode(bits)
+
+
+def _tighten(folder: int, name: str, state: RemoteStat) -> None:
+    """Take from others what a file here has more than the master's."""
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    if state.mode is None or not stat.S_ISREG(found) or not found & ~state.mode & 0o077:
+        return
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        give_mode(descriptor, found & (state.mode | 0o700) & 0o777)
+    finally:
+        os.close(descriptor)
+
+
+def make_below(session: Session, root: str, parts: tuple[str, ...]) -> int:
+    """Open (and make, no more open than on the master) a folder below the data root."""
+    missing = [path for path in (Path(root), *Path(root).parents) if not path.is_dir()]
+    for path in reversed(missing):
+        path.mkdir(0o777 if umask() else 0o755, exist_ok=True)  # the agent's umask is 0
+    for count in range(len(parts)):
+        try:
+            os.close(open_folder(root, "/".join(parts[: count + 1])))
+        except FileNotFoundError:
+            there = session.stat(os.fsencode("/".join(parts[: count + 1])))
+            mode = PRIVATE_FOLDER | ((there.mode or 0) if there is not None else 0)
+            with held_folder(root, "/".join(parts[:count]) or ".") as above, suppress(FileExistsError):
+                os.mkdir(above / parts[count], folder_mode(above) & mode)
+    return open_folder(root, "/".join(parts))

@@ -38,6 +38,7 @@ from rla_agent.replicate.target import (
 )
 from rla_client.storage import write_atomic
 
+_TRIED_MODE: Final = 0o660  # a umask takes of it, so it shows whether the server sets it afterwards
 OPTIONS: Final = "restrict"
 
 
@@ -117,17 +118,22 @@ def own_key(private: Path) -> str:
 
 
 def try_out(session: Session) -> list[str]:
-    """Write, rename and delete a test file; lines that say so.
+    """Write, rename and delete a test file; lines that say so, a second one where its permissions are lost.
 
     Raises:
         TargetError: the master refuses it.
     """
     name = b".rla-tmp-trust-" + secrets.token_hex(6).encode()
     temp = name + b".new"
-    (result,) = session.put_many([SmallFile(name, temp, b"test\n", 1_000_000_000, None, lambda: True)])
+    file = SmallFile(name, temp, b"test\n", 1_000_000_000, None, lambda: True, mode=_TRIED_MODE)
+    (result,) = session.put_many([file])
     if not isinstance(result, RemoteStat):
         raise result if isinstance(result, TargetError) else TransientError("try", name, str(result))
+    made = session.stat(name)
     session.remove(name)
     free = session.free_bytes()
     room = f", {free >> 30} GiB free" if free is not None else ""
-    return [f"a test file was written, renamed and deleted{room}"]
+    lines = [f"a test file was written, renamed and deleted{room}"]
+    if made is not None and made.mode is not None and made.mode & 0o777 != _TRIED_MODE:
+        lines.append(f"permissions are not kept there: {_TRIED_MODE:o} became {made.mode & 0o777:o}")
+    return lines

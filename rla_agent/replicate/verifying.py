@@ -1,4 +1,8 @@
-"""`verify`: the master compared with what the ledger says is on it, by size or by content."""
+"""`verify`: the master compared with what the ledger says is on it, by size or by content.
+
+A file or folder that is more open there than here is a fault of its own, `mode`; where it is here no more,
+than it was when it was sent. A master that keeps it less open (its server refused to set modes) is none.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,21 @@ import hashlib
 import os
 import random
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rla_agent.replicate.ledger_rows import Key
-from rla_agent.replicate.target import RemoteStat, Session, same
+from rla_agent.replicate.plan import copy_mode, folder_copy_mode
+from rla_agent.replicate.target import RemoteStat, Session, new_mode, same
 from rla_agent.replicate.transfer import READ_BYTES
+from rla_client.layout import ARCHIVE_TESTER
 
 if TYPE_CHECKING:
     import sqlite3
 
 VERIFY_ROWS: Final = 1000  # of the ledger, in memory at a time
-What = Literal["missing", "size", "content", "unreadable"]
+What = Literal["missing", "size", "content", "unreadable", "mode"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +56,9 @@ def verify_ledger(
         Number of files looked at, and the faults.
     """
     count = 0
-    faults = []
-    for folder, name, path, size, mtime_s, crc, sha in _sent_files(db, number):
+    root = _root(db, number)
+    faults = [*_open_folders(session, db, number, root)]
+    for folder, name, path, size, mtime_s, crc, sha, mode in _sent_files(db, number):
         count += 1
         deep = not sizes and (sample >= 1 or random.random() < sample)  # noqa: S311 - a sample
         full = path + b"/" + name
@@ -60,6 +67,8 @@ def verify_ledger(
         if what is not None:
             untouched = same(found, RemoteStat(size, mtime_s))
             faults.append(Fault(os.fsdecode(full), what, Key(folder, name), untouched))
+        elif _more_open(found, _mode_here(root, full, copy_mode, mode)):
+            faults.append(Fault(os.fsdecode(full), "mode", Key(folder, name), untouched=True))
     return count, faults
 
 
@@ -68,7 +77,7 @@ def _sent_files(db: sqlite3.Connection, number: int) -> Iterator[tuple[Any, ...]
     last: tuple[int, bytes] = (-1, b"")
     while True:
         rows = db.execute(
-            "SELECT f.folder, f.name, d.path, f.acked, f.remote_mtime, f.crc, f.sha256 FROM files f "
+            "SELECT f.folder, f.name, d.path, f.acked, f.remote_mtime, f.crc, f.sha256, f.mode FROM files f "
             "JOIN folders d ON d.id = f.folder WHERE (f.folder, f.name) > (?, ?) AND f.db = ? "
             "AND f.acked IS NOT NULL AND f.state IN (0, 3, 5) ORDER BY f.folder, f.name LIMIT ?",
             (*last, number, VERIFY_ROWS),
@@ -77,6 +86,40 @@ def _sent_files(db: sqlite3.Connection, number: int) -> Iterator[tuple[Any, ...]
         if len(rows) < VERIFY_ROWS:
             return
         last = rows[-1][:2]
+
+
+def _root(db: sqlite3.Connection, number: int) -> bytes:
+    row = db.execute("SELECT root FROM databases WHERE id = ?", (number,)).fetchone()
+    return row[0] if row is not None else b"/"
+
+
+def _open_folders(session: Session, db: sqlite3.Connection, number: int, root: bytes) -> Iterator[Fault]:
+    query = "SELECT id, path, kind, item, mode FROM folders WHERE db = ? ORDER BY path"
+    for folder, path, kind, item, mode in db.execute(query, (number,)).fetchall():
+        wanted = _mode_here(root, path, folder_copy_mode, mode)
+        if wanted is None:
+            continue
+        found = session.stat(path)
+        shared = not item or kind == ARCHIVE_TESTER
+        if found is not None and shared:
+            opened = new_mode(found, wanted, only_less=True) is not None
+        else:
+            opened = _more_open(found, wanted)
+        if opened:
+            yield Fault(os.fsdecode(path), "mode", Key(folder, b""), untouched=True)
+
+
+def _mode_here(root: bytes, path: bytes, of: Callable[[int], int], sent: int | None) -> int | None:
+    try:
+        return of(os.lstat(os.path.join(root, path)).st_mode)
+    except OSError:
+        return sent
+
+
+def _more_open(found: RemoteStat | None, mode: int | None) -> bool:
+    if found is None or found.mode is None or mode is None:
+        return False
+    return found.mode & ~mode & 0o077 != 0
 
 
 def _compare(
@@ -111,6 +154,9 @@ def mend(db: sqlite3.Connection, faults: list[Fault]) -> int:
         if fault.key is None:
             continue
         key = (fault.key.folder, fault.key.name)
+        if fault.what == "mode":
+            count += _send_mode(db, fault.key)
+            continue
         db.execute(
             "DELETE FROM contents WHERE sha256 = (SELECT sha256 FROM files WHERE folder = ? AND name = ?)",
             key,
@@ -124,3 +170,14 @@ def mend(db: sqlite3.Connection, faults: list[Fault]) -> int:
         count += cursor.rowcount
     db.commit()
     return count
+
+
+def _send_mode(db: sqlite3.Connection, key: Key) -> int:
+    """Have a file's or (no name) a folder's permissions sent once more."""
+    if not key.name:
+        return db.execute("UPDATE folders SET mode = NULL WHERE id = ?", (key.folder,)).rowcount
+    return db.execute(
+        "UPDATE files SET state = 1, not_before = 0, tries = 0, mode = NULL "
+        "WHERE folder = ? AND name = ? AND state = 0",
+        (key.folder, key.name),
+    ).rowcount

@@ -137,7 +137,7 @@ def string(data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + data
 
 
-def open_request(path: bytes, flags: int, mode: int = 0o644) -> bytes:
+def open_request(path: bytes, flags: int, mode: int = 0o600) -> bytes:
     """OPEN with permission bits."""
     return bytes([OPEN]) + string(path) + struct.pack(">III", flags, 4, mode)
 
@@ -147,9 +147,10 @@ def path_request(kind: int, path: bytes) -> bytes:
     return bytes([kind]) + string(path)
 
 
-def mkdir_request(path: bytes) -> bytes:
-    """MKDIR with default permissions."""
-    return bytes([MKDIR]) + string(path) + struct.pack(">I", 0)
+def mkdir_request(path: bytes, mode: int | None = None) -> bytes:
+    """MKDIR with permission bits; None: the server's default."""
+    attributes = struct.pack(">I", 0) if mode is None else struct.pack(">II", 4, mode)
+    return bytes([MKDIR]) + string(path) + attributes
 
 
 def write_request(handle: bytes, offset: int, data: bytes | memoryview) -> bytes:
@@ -163,9 +164,11 @@ def read_request(handle: bytes, offset: int, count: int) -> bytes:
     return bytes([READ]) + string(handle) + struct.pack(">QI", offset, count)
 
 
-def fsetstat_times(handle: bytes, mtime_s: int) -> bytes:
-    """FSETSTAT of access and modification time."""
-    return bytes([FSETSTAT]) + string(handle) + struct.pack(">III", 8, mtime_s, mtime_s)
+def setstat(kind: int, subject: bytes, *, mode: int | None = None, mtime_s: int | None = None) -> bytes:
+    """SETSTAT of a path or FSETSTAT of a handle: permission bits, access and modification time."""
+    flags = (0 if mode is None else 4) | (0 if mtime_s is None else 8)
+    values = (() if mode is None else (mode,)) + (() if mtime_s is None else (mtime_s, mtime_s))
+    return bytes([kind]) + string(subject) + struct.pack(f">{1 + len(values)}I", flags, *values)
 
 
 def fsetstat_size(handle: bytes, size: int) -> bytes:

@@ -43,7 +43,7 @@ from rla_client import protocol
 from rla_client.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.layout import check_relative
 from rla_client.places import program_problem
-from rla_client.storage import TEMP_PREFIX
+from rla_client.storage import TEMP_PREFIX, open_within
 
 JOB_FIGURE = "figure"
 JOB_IMAGE = "image"
@@ -194,7 +194,7 @@ def _make(job: FigureJob, blobs: Path, folder: int, python: str) -> FigureResult
     source, offset = _open_source(job, blobs)
     temp = f"{TEMP_PREFIX}{os.urandom(8).hex()}"
     try:
-        out = os.open(temp, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)
+        out = open_within(temp, os.O_RDWR | os.O_EXCL, folder)
         try:
             reason = _render(program, _request(job, offset), (source, out), TIMEOUT_S[job.kind])
             size = os.fstat(out).st_size
@@ -273,6 +273,7 @@ def _render(python: str, request: str, files: tuple[int, int], timeout_s: float)
             cwd="/",
             env=render_environment(),
             start_new_session=True,
+            umask=0o077,
         )
         status: int | None = None
         try:

@@ -1,9 +1,10 @@
 """Code of runs: one copy of each content for all runs of a database, hard links in the items.
 
 `<data_root>/code/.objects/<first two digits>/<the other 62>` holds each content once, named by
-its SHA-256, mode 0444. An item's file is a second name of that inode, so 1,000 runs of one
-repository cost one copy and the names. Readers list tables and dates, never names that begin
-with a dot, and see ordinary files. Deleting an item deletes names; `sweep_objects` frees the
+its SHA-256, mode 0444; contents of runs whose folders are less open lie beside it under names that end in
+`-<mode>`, for a link has the mode of its inode. An item's file is a second name of that inode, so
+1,000 runs of one repository cost one copy and the names. Readers list tables and dates, never names
+that begin with a dot, and see ordinary files. Deleting an item deletes names; `sweep_objects` frees the
 contents that only the store still names (`st_nlink` is 1), and whoever links at that moment
 finds the name gone and stores the content again.
 
@@ -30,7 +31,16 @@ from typing import TYPE_CHECKING, Any
 from rla_client.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.layout import CODE, check_relative, component_problem
 from rla_client.protocol import unpack
-from rla_client.storage import FOLDER_FLAGS, OLD_TEMP_S, UNNAMED_TEMP, open_folder, temp_path, walk
+from rla_client.storage import (
+    FOLDER_FLAGS,
+    OLD_TEMP_S,
+    UNNAMED_TEMP,
+    file_mode,
+    give_mode,
+    open_folder,
+    temp_path,
+    walk,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,12 +53,12 @@ MAX_CODE_FILES = 20_001  # rla_client.code_backup.MAX_FILES and the run file
 MAX_CODE_FILE_BYTES = 8 << 20
 MAX_CODE_BYTES = 101 << 20
 MAX_INDEX_BYTES = 16 << 20
-STORED_MODE = 0o444
+STORED_MODE = 0o444  # less what the item's folder does not allow
 _NO_LINKS = {errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 _FOR_GOOD = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
 _OBJECT_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PREFIX = re.compile(r"[0-9a-f]{2}\Z")
-_REST = re.compile(r"[0-9a-f]{62}\Z")
+_REST = re.compile(r"[0-9a-f]{62}(-[0-7]{1,3})?\Z")  # with the mode, where it is not STORED_MODE
 
 
 class Outcome(Enum):
@@ -262,14 +272,15 @@ class Store:
         Raises:
             OSError: the disk does not take it.
         """
-        digest = hashlib.sha256(data).hexdigest()
+        mode = STORED_MODE & file_mode(folder)
+        digest = hashlib.sha256(data).hexdigest() + ("" if mode == STORED_MODE else f"-{mode:o}")
         anew = False
         for _ in range(3):
             if self._folder is None:
                 break
             try:
                 with folder_below(self._folder, (digest[:2],)) as objects:
-                    self._keep(objects, digest[2:], data, anew=anew)
+                    self._keep(objects, digest[2:], data, mode, anew=anew)
                     os.link(digest[2:], name, src_dir_fd=objects, dst_dir_fd=folder, follow_symlinks=False)
             except FileExistsError:
                 return
@@ -286,13 +297,13 @@ class Store:
                 self._folder = None
             else:
                 return
-        _copy(data, folder, name)
+        _copy(data, folder, name, mode)
 
-    def _keep(self, objects: int, name: str, data: bytes, *, anew: bool) -> None:
+    def _keep(self, objects: int, name: str, data: bytes, mode: int, *, anew: bool) -> None:
         """Be sure that the object is there and is this content."""
         if not anew and _holds(objects, name, data):
             return
-        _write_file(objects, name, data)
+        _write_file(objects, name, data, mode)
         os.fsync(objects)
         self.new_bytes += len(data)
 
@@ -305,8 +316,8 @@ def _holds(objects: int, name: str, data: bytes) -> bool:
         return False  # missing or unreadable: written anew
 
 
-def _write_file(folder: int, name: str, data: bytes) -> None:
-    temp = _write_temp(folder, data)
+def _write_file(folder: int, name: str, data: bytes, mode: int) -> None:
+    temp = _write_temp(folder, data, mode)
     try:
         os.replace(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
@@ -315,14 +326,14 @@ def _write_file(folder: int, name: str, data: bytes) -> None:
         raise
 
 
-def _write_temp(folder: int, data: bytes) -> str:
+def _write_temp(folder: int, data: bytes, mode: int) -> str:
     temp = temp_path("x").name
     descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
         with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fchmod(file.fileno(), STORED_MODE)
+            give_mode(file.fileno(), mode)
             os.fsync(file.fileno())
     except BaseException:
         with suppress(OSError):
@@ -331,8 +342,8 @@ def _write_temp(folder: int, data: bytes) -> str:
     return temp
 
 
-def _copy(data: bytes, folder: int, name: str) -> None:
-    temp = _write_temp(folder, data)
+def _copy(data: bytes, folder: int, name: str, mode: int) -> None:
+    temp = _write_temp(folder, data, mode)
     try:
         if exists_in(folder, name):
             os.unlink(temp, dir_fd=folder)

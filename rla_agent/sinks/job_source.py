@@ -42,7 +42,7 @@ from rla_client.checkpoint_job import (
 )
 from rla_client.snapshot_job import SnapshotJob
 from rla_client.spool import process_start
-from rla_client.storage import TEMP_PREFIX
+from rla_client.storage import TEMP_PREFIX, file_mode, give_mode
 
 _OWN_TEMP = re.compile(r"-(?P<process>\d+-\d+)(-2)?\Z")
 PIECE_BYTES = 4 << 20  # read, checksummed and written at a time
@@ -118,7 +118,7 @@ def created(path: Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: it exists, or the disk does not take it.
     """
-    with open(os.open(path, _CREATE_FLAGS, 0o644), "wb") as file:
+    with open(os.open(path, _CREATE_FLAGS, file_mode(path.parent)), "wb") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
@@ -186,6 +186,7 @@ def take_blob(
         if found.st_size != source.size or token_of(path) != token:
             raise SourceError(Outcome.LOST, f"the blob {source.blob} is not whole")
         try:
+            give_mode(descriptor, file_mode(temp.parent))
             os.link(path, temp, follow_symlinks=False)
             os.fsync(descriptor)
         except OSError:

@@ -104,7 +104,7 @@ def changing(data_root: Path, now: float, waiting: Callable[[], None] | None = N
 def _open_lock(data_root: Path, *, create: bool = False) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with held_folder(data_root, HIDDEN, create=create) as hidden:
-        return os.open(hidden / "lock", flags, 0o644)
+        return os.open(hidden / "lock", flags, 0o666)
 
 
 def refuse_live(data_root: Path, items: Iterable[Item], now: float) -> None:

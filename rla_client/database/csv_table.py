@@ -103,9 +103,7 @@ def _rows(path: str | os.PathLike[str], block: bytes) -> list[list[str]]:
     if "\0" in text:
         raise BrokenFileError(os.fspath(path), "it holds NUL bytes, so it is no CSV")
     with _limit_lock:
-        usual = csv.field_size_limit(
-            CELL_BYTES
-        )  # of the whole process
+        usual = csv.field_size_limit(CELL_BYTES)  # of the whole process
         try:
             return list(split_rows(text))
         except csv.Error as error:

@@ -69,7 +69,7 @@ def test_a_snapshot_takes_no_place_of_a_later_one(lone: LoneStream) -> None:
 def refuse(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Writing item files fails; root is refused nothing, so the error is put in."""
 
-    def fail(_path: str, _content: bytes) -> None:
+    def fail(_path: str, _content: bytes, mode: int) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(item_files, "write_atomic", fail)

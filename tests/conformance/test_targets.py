@@ -320,6 +320,174 @@ def _state(session: Session) -> RemoteStat:
     return found
 
 
+MODES = (0o600, 0o640, 0o644, 0o660, 0o664, 0o444, 0o400, 0o700, 0o755, 0o775)
+
+
+def bits(path: Path) -> int:
+    return path.stat().st_mode & 0o7777
+
+
+def test_files_have_the_modes_that_they_are_sent_with(target: Opened) -> None:
+    """The server's umask takes nothing and adds nothing; a second version changes them."""
+    session, root = target
+    session.make_folders([b"a"])
+    for turn, modes in enumerate((MODES, MODES[::-1])):
+        files = [
+            replace(small(b"a/%d" % n, b"x" * (n + turn), session.stat(b"a/%d" % n)), mode=mode)
+            for n, mode in enumerate(modes)
+        ]
+        assert all(isinstance(result, RemoteStat) for result in session.put_many(files))
+        assert [bits(root / "a" / str(n)) for n in range(len(modes))] == list(modes)
+    for mode in MODES:
+        job = replace(upload(b"large", random_bytes(300_000), session.stat(b"large")), mode=mode)
+        session.upload(job)
+        assert bits(root / "large") == mode
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o440])
+@pytest.mark.parametrize("start", [0, 150_000])
+def test_a_file_is_never_more_open_than_it_will_be(target: Opened, mode: int, start: int) -> None:
+    """Not while it is written either, nor where an earlier release has left a part that all can read."""
+    session, root = target
+    temp, data, seen = root / ".rla-tmp-large", random_bytes(3_000_000), set()
+    if start:
+        temp.write_bytes(data[:start])
+        temp.chmod(0o644)
+
+    def read(at: int, count: int) -> bytes:
+        if at > start:  # on its way: whatever is there was written by us
+            seen.add(bits(temp))
+        return data[at : at + count]
+
+    session.upload(replace(upload(b"large", data, start=start), mode=mode, read=read))
+    assert seen
+    assert not any(found & ~mode & 0o077 for found in seen)
+    assert bits(root / "large") == mode
+
+
+def test_special_bits_do_not_travel(target: Opened) -> None:
+    session, root = target
+    session.make_folders([b"a"], lambda _: (0o700, False))
+    session.put_many([replace(small(b"a/f", b"1"), mode=0o755)])
+    assert (bits(root / "a"), bits(root / "a" / "f")) == (0o700, 0o755)
+    session.set_modes([(b"a/f", 0o750)])
+    assert bits(root / "a" / "f") == 0o750
+
+
+def test_folders_have_the_modes_that_they_are_made_with(target: Opened) -> None:
+    session, root = target
+    modes = {b"p": 0o700, b"p/q": 0o775, b"p/q/r": 0o750, b"w": 0o777}
+    session.make_folders([b"p/q/r", b"w"], lambda name: (modes[name], False))
+    assert {name: bits(root / name.decode()) for name in modes} == modes
+    session.make_folders([b"s"], lambda _: (0o700, True))
+    assert bits(root / "s") == 0o700
+
+
+def test_folders_that_are_there_only_lose(target: Opened, request: pytest.FixtureRequest) -> None:
+    session, root = target
+    before = {"open": 0o755, "closed": 0o700, "lab": 0o2775, "writable": 0o775}
+    for name, mode in before.items():
+        (root / name).mkdir()
+        (root / name).chmod(mode)
+    session.make_folders([name.encode() for name in before], lambda _: (0o750, True))
+    found = {name: bits(root / name) for name in before}
+    if request.node.callspec.params["target"] == "ftp":  # it does not tell what they are
+        assert found == before
+    else:
+        assert found == {"open": 0o750, "closed": 0o700, "lab": 0o2770, "writable": 0o770}
+
+
+@pytest.mark.parametrize(("umask", "made"), [("0002", 0o775), ("0022", 0o755)])
+def test_the_servers_umask_says_whether_groups_write_in_folders_that_runs_share(
+    tmp_path: Path, umask: str, made: int
+) -> None:
+    """As docs/master.md has it for nodes with a user each; a private one stays private."""
+    server = Sshd(tmp_path / "sshd", sftp=f"internal-sftp -u {umask}").start()
+    try:
+        session = open_sftp(login(server), str(server.root))
+        session.make_folders([b"log"], lambda _: (0o755, True))
+        session.make_folders([b"private"], lambda _: (0o700, True))
+        session.make_folders([b"run"], lambda _: (0o755, False))
+        session.close()
+    finally:
+        server.stop()
+    assert [bits(server.root / name) for name in ("log", "private", "run")] == [made, 0o700, 0o755]
+
+
+def test_modes_are_set_afterwards(target: Opened, request: pytest.FixtureRequest) -> None:
+    session, root = target
+    session.make_folders([b"d"])
+    (root / "f").write_bytes(b"1")
+    (root / "f").chmod(0o644)
+    (root / "outside").write_bytes(b"1")
+    (root / "outside").chmod(0o640)
+    (root / "link").symlink_to("outside")
+    assert session.set_modes([(b"d", 0o700), (b"f", 0o600)]) == [None, None]
+    assert (bits(root / "d"), bits(root / "f")) == (0o700, 0o600)
+    session.set_modes([(b"d", 0o755), (b"f", 0o644)], only_less=True)
+    assert (bits(root / "d"), bits(root / "f")) == (0o700, 0o600)
+    session.set_modes([(b"d", 0o755), (b"f", 0o664)])
+    assert (bits(root / "d"), bits(root / "f")) == (0o755, 0o664)
+    if request.node.callspec.params["target"] == "ftp":
+        return
+    state = session.stat(b"f")
+    assert state is not None
+    assert state.mode == 0o664
+    assert dict(session.listing(b""))[b"f"].mode == 0o664
+    session.set_modes([(b"link", 0o666)])
+    assert bits(root / "outside") == 0o640
+    (missing,) = session.set_modes([(b"none", 0o600)])
+    assert isinstance(missing, MissingError)
+
+
+def test_what_grows_keeps_its_mode(target: Opened) -> None:
+    session, root = target
+    (left,) = session.put_many([replace(small(b"log", b"one\n"), mode=0o660)])
+    assert isinstance(left, RemoteStat)
+    session.append(b"log", 4, [b"two\n"], left)
+    assert bits(root / "log") == 0o660
+    state = session.stat(b"log")
+    assert state is not None
+    session.extend(b"log", b".rla-tmp-copy", 8, b"three\n", state)
+    assert bits(root / "log") == 0o660
+
+
+def test_a_twin_of_another_mode_is_not_linked(target: Opened) -> None:
+    session, root = target
+    (first,) = session.put_many([replace(small(b"one", b"content"), mode=0o644)])
+    assert isinstance(first, RemoteStat)
+    twin = Twin(b"one", first, hashlib.sha256(b"content").digest())
+    session.put_many([replace(small(b"two", b"content"), twin=twin, mode=0o600)])
+    assert (bits(root / "one"), bits(root / "two")) == (0o644, 0o600)
+    assert sorted(path.name for path in root.iterdir()) == ["one", "two"]
+
+
+@pytest.mark.parametrize("denied", ["fsetstat", "setstat,fsetstat"])
+def test_a_server_that_sets_no_modes_keeps_what_is_private(
+    tmp_path: Path, denied: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They go with the request that makes the file; the server's umask may only take from them."""
+    server = Sshd(tmp_path / "sshd", sftp=f"internal-sftp -P {denied}").start()
+    try:
+        session = open_sftp(login(server), str(server.root))
+        session.make_folders([b"a"], lambda _: (0o700, False))
+        for turn in range(2):
+            modes = (0o600, 0o640, 0o644)
+            files = [replace(small(b"a/%d%d" % (turn, mode), b"1" * mode), mode=mode) for mode in modes]
+            results = session.put_many(files)
+            assert results == [session.stat(file.path) for file in files]
+            assert [bits(server.root / file.path.decode()) for file in files] == list(modes)
+            path = b"large%d" % turn
+            result = session.upload(replace(upload(path, random_bytes(300_000)), mode=0o600))
+            assert result == session.stat(path)
+            assert bits(server.root / path.decode()) == 0o600
+        assert bits(server.root / "a") == 0o700
+        session.close()
+    finally:
+        server.stop()
+    assert len([record for record in caplog.records if "permissions" in record.message]) == 1
+
+
 def test_a_root_that_is_not_there_is_not_made(sshd: Sshd, tmp_path: Path) -> None:
     root = tmp_path / "no" / "such"
     with pytest.raises(NoRootError, match="does not exist") as caught:

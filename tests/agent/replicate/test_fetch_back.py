@@ -6,6 +6,7 @@ import hashlib
 import os
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -151,3 +152,32 @@ def test_a_file_written_meanwhile_is_not_replaced(master: Path, folder: Path) ->
     assert fetch_noted(session, str(folder), note) == 0
     assert (folder / NAME).read_bytes() == b"new"
     assert [name for name in os.listdir(folder) if name.startswith(".rla-tmp")] == []
+
+
+@pytest.mark.parametrize(
+    ("noted", "there", "place", "wanted"),
+    [
+        (0o600, 0o644, 0o755, 0o600),
+        (0o664, 0o664, 0o775, 0o664),
+        (None, 0o640, 0o755, 0o640),
+        (0o644, 0o600, 0o755, 0o600),
+        (0o644, 0o644, 0o700, 0o600),
+        (None, 0o644, 0o750, 0o640),
+        (0o4755, 0o755, 0o755, 0o755),
+    ],
+)
+def test_it_is_no_more_open_than_it_was_anywhere(
+    master: Path, folder: Path, noted: int | None, there: int, place: int, wanted: int
+) -> None:
+    """The agent's fetches have umask 0: the folder decides."""
+    (note,) = pruned_files(folder)
+    write_note(folder, replace(note, mode=noted))
+    (note,) = pruned_files(folder)
+    (master / "checkpoint" / ITEM / NAME).chmod(there)
+    folder.chmod(place)
+    before = os.umask(0)
+    try:
+        fetch_noted(FolderSession(str(master)), str(folder), note)
+    finally:
+        os.umask(before)
+    assert (folder / NAME).stat().st_mode & 0o7777 == wanted

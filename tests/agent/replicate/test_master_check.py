@@ -53,6 +53,18 @@ def test_a_small_nas(tmp_path: Path) -> None:
     assert "stored anew" in found["master-no-hardlink"].what
 
 
+def test_a_server_that_sets_no_permissions(tmp_path: Path) -> None:
+    server = Sshd(tmp_path / "sshd", sftp="internal-sftp -P setstat,fsetstat").start()
+    try:
+        node = Node(tmp_path / "node", server.remote())
+        found = {finding.name: finding for finding in examine_master(load_config(node.config), tmp_path)}
+    finally:
+        server.stop()
+    assert found["master-modes"].level == "warning"
+    assert "660 became 640" in found["master-modes"].what
+    assert tree(server.root) == {}
+
+
 def test_a_remote_root_that_is_not_there(master: Sshd, tmp_path: Path) -> None:
     node = Node(tmp_path / "node", master.remote(remote_data_root=f"{master.root}/mistyped"))
     (found,) = (

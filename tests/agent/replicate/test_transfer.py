@@ -385,3 +385,77 @@ def test_a_table_that_is_moved_away_or_closed_costs_no_other(tmp_path: Path) -> 
         (folder / "run.json").write_text("{}")
     tally = pull(Changing(str(tmp_path / "master")), str(tmp_path / "laptop"), Selection())
     assert (tally.files, tally.failed) == (1, ["list log/b: permission denied"])
+
+
+def bits(path: Path) -> int:
+    return path.stat().st_mode & 0o7777
+
+
+def test_what_is_pulled_is_never_more_open_than_on_the_master(remote: Path, tmp_path: Path) -> None:
+    """Nor than its folder here and the umask allow; also what an earlier release has pulled."""
+    (remote / "log" / ITEM).chmod(0o700)
+    (remote / "log" / ITEM / "progress.csv").chmod(0o600)
+    (remote / "checkpoint" / ITEM / "c_1.pt").chmod(0o4754)
+    (remote / "results" / OTHER / "a" / "b.png").chmod(0o440)
+    (remote / "log" / OTHER / "progress.csv").chmod(0o666)
+    session, local = FolderSession(str(remote)), tmp_path / "local"
+    assert pull(session, str(local), Selection()).failed == []
+    assert bits(local / "log" / ITEM) == 0o700
+    assert bits(local / "log" / ITEM / "progress.csv") == 0o600
+    assert bits(local / "checkpoint" / ITEM / "c_1.pt") == 0o754
+    assert bits(local / "results" / OTHER / "a" / "b.png") == 0o440
+    assert bits(local / "log" / OTHER / "progress.csv") == 0o644  # by the umask
+    for path in (local / "log" / ITEM / "progress.csv", local / "log" / OTHER / "progress.csv"):
+        path.chmod(0o644)
+    (remote / "log" / OTHER / "progress.csv").chmod(0o600)
+    assert pull(session, str(local), Selection()).files == 0
+    assert bits(local / "log" / ITEM / "progress.csv") == 0o600
+    assert bits(local / "log" / OTHER / "progress.csv") == 0o600
+
+
+@pytest.mark.parametrize(("umask", "root_mode"), [(0o077, 0o755), (0o022, 0o700)])
+def test_what_is_pulled_into_a_private_place_is_private(
+    remote: Path, tmp_path: Path, umask: int, root_mode: int
+) -> None:
+    local = tmp_path / "local"
+    local.mkdir(mode=root_mode)
+    before = os.umask(umask)
+    try:
+        assert pull(FolderSession(str(remote)), str(local), Selection()).failed == []
+    finally:
+        os.umask(before)
+    assert {bits(path) & 0o077 for path in local.rglob("*")} == {0}
+
+
+def test_a_file_that_is_replaced_stays_as_private_as_it_was(remote: Path, tmp_path: Path) -> None:
+    session, local = FolderSession(str(remote)), tmp_path / "local"
+    pull(session, str(local), Selection())
+    for path in (local / "checkpoint" / ITEM / "c_1.pt", local / "log" / ITEM / "progress.csv"):
+        path.chmod(0o600)
+        there = remote / path.relative_to(local)
+        there.write_bytes(random_bytes(10_000, 2) if path.suffix == ".pt" else there.read_bytes() + b"1\n")
+        os.utime(there, (2_000_000_000, 2_000_000_000))
+    assert pull(session, str(local), Selection()).files == 2
+    assert bits(local / "checkpoint" / ITEM / "c_1.pt") == 0o600
+    assert bits(local / "log" / ITEM / "progress.csv") == 0o600
+
+
+def test_nobody_else_can_read_what_is_being_pulled(remote: Path, tmp_path: Path) -> None:
+    """Nor a part of it that was left by an earlier release, open to all."""
+    local, seen = tmp_path / "local", set()
+
+    class Looking(FolderSession):
+        def read(self, path: bytes, offset: int, count: int) -> bytes:
+            seen.update(bits(found) for found in local.rglob(".rla-tmp-*"))
+            if offset > 5_000_000 and not cut:
+                cut.append(1)
+                next(local.rglob(".rla-tmp-*")).chmod(0o644)
+                raise TransientError("read", path, "cut")
+            return super().read(path, offset, count)
+
+    cut: list[int] = []
+    session = Looking(str(remote))
+    assert len(pull(session, str(local), Selection(kinds=("checkpoint",))).failed) == 1
+    assert pull(session, str(local), Selection(kinds=("checkpoint",))).failed == []
+    assert seen == {0o600}
+    assert cut
