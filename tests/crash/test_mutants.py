@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant("no lock", "rla_agent/lock.py", "fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, request)", "request", "tests/crash/test_freeze_and_stop.py"),
     Mutant("stale size on recovery", "rla_agent/output.py", "            os.ftruncate(descriptor, self.size)\n        elif", "            self.size = real\n        elif", HISTORY),
     Mutant("no directory fsync", "rla_client/storage.py", "    _fsync(path, os.O_DIRECTORY)", "    assert path", "tests/crash/test_fsync_error.py -k named"),
-    Mutant("writes not checked", "rla_agent/replicate/sftp.py", "            if results[number] is None:\n                results[number] = self._problem(reply, operation, files[number].path)", "            assert reply", "tests/crash/test_full_master.py"),
+    Mutant("writes not checked", "rla_agent/replicate/sftp.py", "            elif results[number] is None:\n                results[number] = self._problem(reply, operation, files[number].path)", "            else:\n                assert reply", "tests/crash/test_full_master.py"),
     Mutant("host key taken as it comes", "rla_agent/replicate/connect.py", "if any(entry == key for _, entry in known):", "if key:", "tests/agent/replicate/test_closed.py"),
     Mutant("raw names joined to paths", "rla_client/layout.py", 'if part in {".", ".."}:', 'if part == ".":', "tests/crash/test_hostile_names.py -k frames"),
     Mutant("only the oldest segment's base", "rla_agent/recovery.py", "for number in reversed(segment_numbers(stream.folder))", "for number in segment_numbers(stream.folder)[:1]", "tests/agent/test_recovery.py"),
@@ -65,6 +65,11 @@ MUTANTS = (
     Mutant("unbounded waiting", "rla_client/outbox.py", "if self._waiting_bytes > WAITING_MAX_BYTES and self._waiting:", "if False:", "tests/client/test_outbox.py"),
     Mutant("write trusted when short", "rla_client/spool.py", "if written == length and self.frames == before:", "if self.frames == before:", "tests/client/test_spool.py"),
     Mutant("stream removed piece by piece", "rla_agent/stream_removal.py", "        folder.rename(gone)\n", "        (folder / 'lock').unlink()\n", "tests/agent/test_volume.py"),
+    Mutant("fetched files open to all", "rla_agent/replicate/transfer.py", "bits = (PRIVATE_FILE if mode is None else mode) & folder_mode(folder) & ~umask()", "bits = 0o644", "tests/agent/replicate/test_transfer.py"),
+    Mutant("made files open to all", "rla_client/storage.py", "    return found & shared | PRIVATE_FILE\n", "    return shared\n", "tests/client/test_storage.py"),
+    Mutant("paths of anybody", "rla_client/places.py", "    return uid in {0, os.geteuid()} or", "    return uid >= 0 or", "tests/client/test_places.py"),
+    Mutant("links below a data root followed", "rla_client/storage.py", "FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW", "FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY", "tests/client/test_storage.py tests/agent/sinks/test_files.py"),
+    Mutant("checkpoints of anybody in full", "rla_client/own_files.py", "if not run or stamp is None or stamp.run != run:", "if False:", "tests/client/test_loader.py tests/client/test_checkpoint.py"),
 )  # fmt: skip
 
 
