@@ -134,11 +134,6 @@ def copy_mode(found: int) -> int:
     return found & 0o777 | 0o400
 
 
-def folder_copy_mode(found: int) -> int:
-    """Permission bits of copies of a folder of mode `found`; the owner can work in them."""
-    return found & 0o777 | 0o700
-
-
 def is_growing(kind: str, name: bytes) -> bool:
     """Whether a file of this name only grows, as long as nobody rewrites it."""
     return kind == LOG and _GROWING.fullmatch(name) is not None

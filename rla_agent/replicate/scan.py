@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rla_agent.replicate.plan import Local, folder_copy_mode
-from rla_agent.replicate.source import local_state
+from rla_agent.replicate.plan import Local
+from rla_agent.replicate.source import folder_copy_mode, local_state
 from rla_client.errors import RlaError
 from rla_client.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, RunIndex
 from rla_client.pruned import FETCHED_MARK, PRUNED_FOLDER
@@ -235,7 +235,7 @@ class Scanner:
 
     def _mode(self, path: bytes) -> int | None:
         try:
-            return folder_copy_mode(os.lstat(os.path.join(self.root, path)).st_mode)
+            return folder_copy_mode(os.path.join(self.root, path))
         except OSError:
             return None
 

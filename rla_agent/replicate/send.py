@@ -28,10 +28,9 @@ from rla_agent.replicate.plan import (
     Permit,
     Record,
     Whole,
-    folder_copy_mode,
     record_kind,
 )
-from rla_agent.replicate.source import Source
+from rla_agent.replicate.source import Source, folder_copy_mode
 from rla_agent.replicate.target import (
     ConflictError,
     DeniedError,
@@ -175,10 +174,9 @@ class Sender:
         """Permission bits of a folder, and whether several runs share it."""
         shared = not any(part in self._runs for part in parents(folder))
         try:
-            found = os.stat(folder, dir_fd=self._root, follow_symlinks=False)
+            return folder_copy_mode(folder, self._root), shared
         except OSError:
             return 0o700, shared
-        return folder_copy_mode(found.st_mode), shared
 
     def _prepare_folders(self, jobs: Sequence[Job], results: list[Result]) -> list[Job]:
         ready = []

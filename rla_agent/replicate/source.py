@@ -30,6 +30,17 @@ _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+def folder_copy_mode(path: bytes, dir_fd: int | None = None) -> int:
+    """Permission bits of copies of a folder; the owner can work in them.
+
+    A kind may be a link to another disk, and a link's own mode is open to all: the folder itself is asked.
+
+    Raises:
+        OSError: it is not there.
+    """
+    return os.stat(path, dir_fd=dir_fd).st_mode & 0o777 | 0o700
+
+
 def local_state(found: os.stat_result) -> Local:
     """What identifies a version of a file, and its permissions."""
     mode = copy_mode(found.st_mode)

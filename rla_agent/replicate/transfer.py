@@ -41,6 +41,7 @@ from rla_client.storage import (
     PRIVATE_FILE,
     PRIVATE_FOLDER,
     folder_mode,
+    fsync_folder,
     give_mode,
     held_folder,
     open_folder,
@@ -273,7 +274,8 @@ def _mark_fetched(root: str, path: str) -> None:
     """Say, before it is here, that a checkpoint came from the master: it is not unpickled as one's own."""
     item = _item_of_file(path)
     if path.startswith(f"{CHECKPOINT}/") and item is not None:
-        write_atomic(os.path.join(root, CHECKPOINT, item, FETCHED_MARK), b"{}")
+        with held_folder(root, f"{CHECKPOINT}/{item}") as folder:
+            write_atomic(folder / FETCHED_MARK, b"{}")
 
 
 def _partial_name(path: bytes, state: RemoteStat | None) -> str:
@@ -338,4 +340,5 @@ def make_below(session: Session, root: str, parts: tuple[str, ...]) -> int:
             mode = PRIVATE_FOLDER | ((there.mode or 0) if there is not None else 0)
             with held_folder(root, "/".join(parts[:count]) or ".") as above, suppress(FileExistsError):
                 os.mkdir(above / parts[count], folder_mode(above) & mode)
+                fsync_folder(above)
     return open_folder(root, "/".join(parts))

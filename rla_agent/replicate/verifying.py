@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rla_agent.replicate.ledger_rows import Key
-from rla_agent.replicate.plan import copy_mode, folder_copy_mode
+from rla_agent.replicate.plan import copy_mode
+from rla_agent.replicate.source import folder_copy_mode
 from rla_agent.replicate.target import RemoteStat, Session, new_mode, same
 from rla_agent.replicate.transfer import READ_BYTES
 from rla_client.layout import ARCHIVE_TESTER
@@ -67,7 +68,7 @@ def verify_ledger(
         if what is not None:
             untouched = same(found, RemoteStat(size, mtime_s))
             faults.append(Fault(os.fsdecode(full), what, Key(folder, name), untouched))
-        elif _more_open(found, _mode_here(root, full, copy_mode, mode)):
+        elif _more_open(found, _mode_here(os.path.join(root, full), _file_mode, mode)):
             faults.append(Fault(os.fsdecode(full), "mode", Key(folder, name), untouched=True))
     return count, faults
 
@@ -96,7 +97,7 @@ def _root(db: sqlite3.Connection, number: int) -> bytes:
 def _open_folders(session: Session, db: sqlite3.Connection, number: int, root: bytes) -> Iterator[Fault]:
     query = "SELECT id, path, kind, item, mode FROM folders WHERE db = ? ORDER BY path"
     for folder, path, kind, item, mode in db.execute(query, (number,)).fetchall():
-        wanted = _mode_here(root, path, folder_copy_mode, mode)
+        wanted = _mode_here(os.path.join(root, path), folder_copy_mode, mode)
         if wanted is None:
             continue
         found = session.stat(path)
@@ -109,9 +110,13 @@ def _open_folders(session: Session, db: sqlite3.Connection, number: int, root: b
             yield Fault(os.fsdecode(path), "mode", Key(folder, b""), untouched=True)
 
 
-def _mode_here(root: bytes, path: bytes, of: Callable[[int], int], sent: int | None) -> int | None:
+def _file_mode(path: bytes) -> int:
+    return copy_mode(os.lstat(path).st_mode)
+
+
+def _mode_here(path: bytes, of: Callable[[bytes], int], sent: int | None) -> int | None:
     try:
-        return of(os.lstat(os.path.join(root, path)).st_mode)
+        return of(path)
     except OSError:
         return sent
 

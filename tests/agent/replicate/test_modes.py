@@ -264,3 +264,17 @@ def test_a_push_by_hand_sends_modes_too(node: Node, there: Path) -> None:
     assert (again.files, again.failed) == (0, [])
     private = {path: mode for path, mode in modes(there).items() if ITEM in path and "other" not in path}
     assert {path: modes(node.root)[path] for path in private} == private
+
+
+def test_a_kind_that_lies_elsewhere_has_the_mode_of_that_folder(node: Node, there: Path) -> None:
+    """Not that of the link, which is 0777 always."""
+    disk = node.root.parent / "disk"
+    (node.root / "log").rename(disk)
+    (node.root / "log").symlink_to(disk)
+    disk.chmod(0o700)
+    node.start()
+    wait_until((there / LOG / "progress.csv").exists)
+    assert (there / "log").stat().st_mode & 0o777 == 0o700
+    node.stop()
+    (there / "log").chmod(0o755)
+    assert verify(node)["log"] == "mode"
