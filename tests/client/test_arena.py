@@ -284,8 +284,8 @@ module.os.sched_getaffinity = lambda pid: range(4)
 size = 2 * PARALLEL_MIN_BYTES
 source = ctypes.create_string_buffer(b"s" * 1024, size)
 armed = False
-def handler(*_):
-    if armed:
+def handler(_number, frame):
+    if armed and frame is not None and frame.f_code.co_filename != "<string>":  # not while this one is caught
         raise KeyboardInterrupt
 signal.signal(signal.SIGALRM, handler)
 interrupted = 0

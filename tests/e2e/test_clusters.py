@@ -197,7 +197,7 @@ def test_a_job_that_is_told_in_time_loses_nothing(
     assert stream_names(places.spool) == []
     found = run_file(tmp_path / "data")
     assert (found["state"], found["signal"]) == ("killed", signal.SIGTERM)
-    assert job.processes() == [], "the agent ended with the job"
+    wait_until(lambda: job.processes() == [], what="the agent ends with the job")
 
 
 @pytest.mark.slow
@@ -235,7 +235,7 @@ def test_two_jobs_that_share_an_agent(
     """The first job's end takes the agent away; the second one's starts another."""
     first = submit(0, RLA_RUN_ID="1")
     wait_until(lambda: "begins at 0" in first.said, 30)
-    second = submit(0, RLA_RUN_ID="2")
+    second = submit(STEPS + 1, RLA_RUN_ID="2")  # goes on for some seconds after the first one
     wait_until(lambda: "begins at 0" in second.said, 30)
     assert first.process.wait(ENDED_S) == 0, first.said
     paths = wait_until(lambda: list(tmp_path.glob("data/log/table/*/*/*/*/run.json")))
@@ -250,7 +250,7 @@ def test_two_jobs_that_share_an_agent(
 
     wait_until(goes_on, 30)
     assert second.process.wait(ENDED_S) == 0, second.said
-    assert second.processes() == [], "the agent ended with the job"
+    wait_until(lambda: second.processes() == [], what="the agent ends with the job")
     assert of_second()["state"] == "finished"
     assert stream_names(places.spool) == []
     assert paths
