@@ -31,6 +31,7 @@ default_log_types = list(DEFAULT_LOG_TYPES)
 _LAZY = {
     "exp_manager": ("rla_client.manager", "exp_manager"),
     "init": ("rla_client.starting", "init"),
+    "log": ("rla_client.starting", "log"),
     "logger": ("rla_client.logger", None),
     "time_tracker": ("rla_client.trackers", "time_tracker"),
     "plot_func": ("rla_client.plot", "plot_func"),

@@ -14,6 +14,11 @@ class TimeStepHolder:
 
     def __init__(self) -> None:
         self._time: int | float = 0
+        self.was_set = False  # by anybody since the run was opened
+
+    def clear(self) -> None:
+        """Back to 0, as before the first `set_time`."""
+        self._time, self.was_set = 0, False
 
     def config(self, time: float = 0, *_ignored: object, **_also_ignored: object) -> None:
         """Start at `time` (RLA's name; its further arguments have no meaning here)."""
@@ -30,18 +35,26 @@ class TimeStepHolder:
             ArgumentError: not a number.
         """
         self._time = time if type(time) is int else _number(time)
+        self.was_set = True
 
     def get_time(self) -> int | float:
         """The current time-step, 0 before the first `set_time`."""
         return self._time
 
+    def count(self) -> None:
+        """One step further, unless somebody set the time-step."""
+        if not self.was_set:
+            self._time += 1
+
     def inc_time(self) -> None:
         """One step further."""
         self._time += 1
+        self.was_set = True
 
     def add_time(self, add: float) -> None:
         """`add` steps further."""
         self._time += add if type(add) is int else _number(add)
+        self.was_set = True
 
 
 def _number(value: object) -> int | float:

@@ -62,6 +62,10 @@ __all__ = [
 _READERS = frozenset({"read_csv", "read_json", "read_tb"})  # of rla_client.readers, loaded at first use
 
 _DEFAULT = Logger(None, ("stdout",))
+_DEFAULT.reminder = (
+    "no run is open, so rows are printed and not saved: call rla_client.init(...) first, "
+    "or exp_manager.configure(...) and exp_manager.log_files_gen()"
+)
 _current = joined_logger() or _DEFAULT
 _plain_run: Run | None = None  # opened by `configure` here, closed by `reset`
 
@@ -386,6 +390,10 @@ def log_from_tf_summary(summary: Any) -> None:  # noqa: ANN401 - a tensorflow ob
     from rla_client.tensorboard_out import send_tf_summary  # noqa: PLC0415
 
     send_tf_summary(_current, summary)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a function of rla_client.readers

@@ -63,7 +63,8 @@ class ExpManager(Measuring, NowhereRuns):
         """
         table, config, root = self._configured()
         self._end_run("finished", "")
-        time_step_holder.set_time(time_step_holder.get_time() if self.record_date is None else 0)
+        if self.record_date is not None:
+            time_step_holder.clear()
         clear_time()
         secrets = self._secrets()
         self.info = make_info((name, secrets.value(name, value)) for name, value in self._tracked)

@@ -36,6 +36,12 @@ SINKS = ("stdout", "log", "csv", "json", "tensorboard")
 TIME_STEP_KEY = "time-step"
 TIMESTAMP_KEY = "timestamp"
 PLAIN_TYPES = frozenset({float, int, bool})
+WAIT_PREFIX = "wait_"  # of the seconds that ProfileKV adds up
+NAMES_SHOWN = 5  # in a warning
+CLOCK_NEVER_SET = (
+    "two rows have time-step 0, because nobody sets it: call time_step_holder.set_time(step) in the loop, "
+    "or logger.dump_tabular(step=...)"
+)
 _ROW = int(FrameKind.ROW)  # an enum member costs the hot path 0.1 us
 
 Exclude = str | Iterable[str] | None
@@ -79,7 +85,8 @@ class Logger:
         self.secrets: Secrets | None = None  # hidden in text; None: nothing is
         self.tbx_writer: Any = None
         self.last_row: Row = {}
-        self.reminder = ""  # what the user forgot, said once when a row goes nowhere
+        self.reminder = ""  # what the user forgot, said once, at the second row that goes nowhere
+        self._reminded = False  # that nobody sets the time-step
         self.forget_pending()
         forks.register(self)
 
@@ -211,8 +218,8 @@ class Logger:
             if outbox is not None:
                 payload = self._pack_row(step, now, row, excluded)
                 outbox.put(_ROW, payload, now, 1)
-            elif self.reminder:
-                self._remind()
+            if not step or self.reminder:
+                self._remind(stored=outbox is not None)
             row[TIME_STEP_KEY] = step
             row[TIMESTAMP_KEY] = now
             self.last_row = row
@@ -225,11 +232,34 @@ class Logger:
             self.callback(dict(row))
         return row
 
-    def _remind(self) -> None:
+    def _remind(self, *, stored: bool) -> None:
+        """Say, once and from the second row on, what the user forgot."""
+        if not self.last_row:
+            return
+        reminder = ""
+        if not stored:
+            reminder, self.reminder = self.reminder, ""
+        elif not time_step_holder.was_set and not self._reminded:
+            reminder, self._reminded = CLOCK_NEVER_SET, True
+        if reminder:
+            self._tell(reminder)
+
+    def tell_unwritten(self) -> None:
+        """Warn of values that no `dump_tabular` wrote; called when the run ends."""
+        with self.lock:
+            names = [name for name in self.pending if not name.startswith(WAIT_PREFIX)]
+        if names:
+            values = "1 value was" if len(names) == 1 else f"{len(names)} values were"
+            since = "after the last row and not written" if self.last_row else "but never written"
+            shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
+            self._tell(f"{values} recorded {since}; call logger.dump_tabular() ({shown})")
+
+    def _tell(self, message: str) -> None:
+        """Warn on stderr, and in warn.txt where there is one."""
         import logging  # noqa: PLC0415 - not at import of the package
 
-        reminder, self.reminder = self.reminder, ""
-        logging.getLogger("rla_client").warning(reminder)
+        logging.getLogger("rla_client").warning("%s", message)
+        self.log(f"[WARN] {time_step_holder.get_time()} : {message}", level=WARN, quiet=True)
 
     def _take_special(self, row: Row) -> Row:
         counts = self._counts
@@ -328,11 +358,18 @@ def sink_names(exclude: Exclude) -> tuple[str, ...]:
     """Check and normalise `exclude`.
 
     Raises:
-        ArgumentError: a name that is no sink.
+        ArgumentError: a name that is no sink, or a number (a step, as `add_scalar` takes it).
     """
     if exclude is None:
         return ()
-    names = (exclude,) if isinstance(exclude, str) else tuple(exclude)
+    try:
+        names = (exclude,) if isinstance(exclude, str) else tuple(exclude)
+    except TypeError as error:
+        message = (
+            f"the third argument of record_tabular is `exclude`, the outputs to leave out, got {exclude!r}; "
+            "set the step with time_step_holder.set_time(step)"
+        )
+        raise ArgumentError(message) from error
     for name in names:
         if name not in SINKS:
             message = f"exclude={name!r} is no output; choose from {', '.join(SINKS)}"

@@ -1,6 +1,8 @@
-"""`rla_client.init`: a run in one call, with defaults for everything but the table's name.
+"""`rla_client.init` and `rla_client.log`: a run and its rows, one call each.
 
     exp_manager = rla_client.init("cartpole", config=args, track=["seed", "optimizer.lr"])
+    for step in range(1000):
+        rla_client.log({"loss/policy": loss, "perf/return": episode_return}, step=step)
 
 The configuration is the nearest `rla_config.yaml` from the working folder upwards; without one the
 built-in defaults hold, and what the code is `rla_client.code_root` finds. The database lies in
@@ -11,13 +13,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rla_client import logger
+from rla_client.clock import time_step_holder
 from rla_client.errors import ArgumentError
 from rla_client.experiment_setup import names_code
 from rla_client.manager import ExpManager, exp_manager
+from rla_client.recording import Row
 
 CONFIG_NAME = "rla_config.yaml"
 DATA_FOLDER = "data"
@@ -72,6 +77,46 @@ def init(
     exp_manager.add_record_param(track)
     exp_manager.log_files_gen(all_ranks=all_ranks)
     return exp_manager
+
+
+def log(values: Mapping[str, Any], step: float | None = None) -> Row:
+    """Write one row: `record_tabular` for each value, the clock set to `step`, `dump_tabular`.
+
+    Values that were recorded before and not yet dumped are part of the row.
+
+    Args:
+        values: name to number, text or array; nested dicts become `group/name`.
+        step: the time-step. Without one the clock stands as it was set last; as long as nobody
+            ever set it, calls are counted from 0.
+
+    Returns:
+        The row with `time-step` and `timestamp`; an empty dict when there was no value.
+
+    Raises:
+        ArgumentError: `values` is no dict, or `step` no number; nothing is written then.
+    """
+    flat = list(_flat(values, ""))
+    with logger.get_current().lock:  # rows of two threads do not mix
+        if step is not None:
+            time_step_holder.set_time(step)
+        for name, value in flat:
+            logger.record_tabular(name, value)
+        row = logger.dump_tabular()
+        if row:
+            time_step_holder.count()
+    return row
+
+
+def _flat(values: object, prefix: str) -> Iterator[tuple[str, Any]]:
+    if not isinstance(values, Mapping):
+        what = type(values).__name__
+        message = f"log takes a dict of values, e.g. log({{'loss': 0.1}}, step=1), got {what}"
+        raise ArgumentError(message)
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def find_config(start: Path) -> Path | None:

@@ -165,14 +165,14 @@ def fresh_manager(places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     logging.getLogger("rla_client").disabled = True
     fresh = vars(ExpManager()).copy()
     exp_manager.__dict__.update(fresh)
-    time_step_holder.set_time(0)
+    time_step_holder.clear()
     yield
     logging.getLogger("rla_client").disabled = False
     exp_manager.close()
     logger.reset()
     logger.get_current().forget_pending()
     exp_manager.__dict__.update(vars(ExpManager()))
-    time_step_holder.set_time(0)
+    time_step_holder.clear()
     os.environ.pop("RLA_RUN", None)
 
 

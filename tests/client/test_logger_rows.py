@@ -207,6 +207,18 @@ def test_exclude_holds_for_that_record_only(places: Places) -> None:
     assert second.excluded is None
 
 
+@pytest.mark.parametrize("step", [3, 3.0, np.int64(3), np.array(3)])
+def test_a_step_in_the_place_of_exclude_is_explained(step: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"third argument .* is `exclude`.*set_time\(step\)"):
+        logger.record_tabular("loss", 0.5, step)
+    assert logger.getkvs() == {}
+
+
+def test_dir_shows_what_users_call() -> None:
+    assert set(dir(logger)) == set(logger.__all__)
+    assert {"logkv_mean", "read_csv", "record_tabular"} <= set(dir(logger))
+
+
 def test_exclude_names_outputs() -> None:
     with pytest.raises(ArgumentError, match="choose from stdout, log, csv, json, tensorboard"):
         logger.record_tabular("a", 1, exclude="cvs")

@@ -367,3 +367,63 @@ def test_two_ranks_of_torchrun(trainer: Trainer, wait_until: Callable[..., Any],
             wait_until(lambda folder=folder: len(read_rows(folder / "progress.rank1.csv")) == 11)
         else:
             assert others == []
+
+
+FORGOTTEN = """
+begin()
+{body}
+"""
+
+
+@pytest.mark.usefixtures("agent")
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            "for n in range(8): logger.record_tabular(f'k{n}', n)",
+            "8 values were recorded but never written; call logger.dump_tabular() (k0, k1, k2, k3, k4, ...)",
+        ),
+        (
+            "rows(1); logger.record_tabular('late', 1); exp_manager.close()",
+            "1 value was recorded after the last row and not written; call logger.dump_tabular() (late)",
+        ),
+        (
+            "for n in range(3): logger.record_tabular('k', n); logger.dump_tabular()",
+            "two rows have time-step 0, because nobody sets it",
+        ),
+    ],
+)
+def test_what_was_forgotten_is_said_once(
+    trainer: Trainer, wait_until: Callable[..., Any], body: str, said: str
+) -> None:
+    code, _, err = trainer.run(FORGOTTEN.format(body=body))
+    assert code == 0, err
+    assert err.count(said) == 1, err
+    wait_until(trainer.state, what="the end of the run")
+    assert (trainer.folders()[0] / "warn.txt").read_text().count(said) == 1
+
+
+@pytest.mark.usefixtures("agent")
+@pytest.mark.parametrize(
+    "body",
+    [
+        "rows(3)",
+        "logger.record_tabular('only', 1); logger.dump_tabular()",
+        "time_step_holder.set_time(0)\nfor n in (1, 2): logger.record_tabular('k', n); logger.dump_tabular()",
+        "rows(2)\nwith logger.ProfileKV('env'): pass",
+        "import rla_client\nfor n in range(3): rla_client.log({'k': n})",
+    ],
+)
+def test_nothing_is_said_where_nothing_was_forgotten(trainer: Trainer, body: str) -> None:
+    code, _, err = trainer.run(FORGOTTEN.format(body=body))
+    assert code == 0
+    assert not err
+
+
+def test_rows_without_a_run_are_said_to_be_lost_at_the_second(trainer: Trainer) -> None:
+    code, out, err = trainer.run("rows(1)")
+    assert (code, err) == (0, ""), "one row that is only printed is harmless"
+    code, out, err = trainer.run("rows(3)")
+    assert code == 0
+    assert out.count("time-step") == 3
+    assert err.count("no run is open, so rows are printed and not saved: call rla_client.init(") == 1

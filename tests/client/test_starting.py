@@ -1,12 +1,15 @@
-"""`rla init`, and `rla_client.init`."""
+"""`rla init`, `rla_client.init` and `rla_client.log`."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from argparse import Namespace
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,3 +115,74 @@ def test_init_takes_every_kind_of_config(tmp_path: Path) -> None:
             to_parameters(wrong)
     with pytest.raises(ArgumentError, match="list of names"):
         rla_client.init("t", track="seed", data_root=tmp_path)
+
+
+@pytest.fixture(name="rows")
+def rows_fixture(tmp_path: Path) -> Iterator[list[dict[str, Any]]]:
+    """The rows of a run that is open."""
+    seen: list[dict[str, Any]] = []
+    manager = rla_client.init(
+        "t",
+        rla_config={"LOG_USED": ["csv"]},
+        data_root=tmp_path / "data",
+        code_root=tmp_path / "code",
+        log_callback_fn=seen.append,
+    )
+    yield seen
+    manager.close()
+
+
+@pytest.mark.usefixtures("fresh_manager")
+def test_log_writes_a_row_a_call(rows: list[dict[str, Any]]) -> None:
+    row = rla_client.log({"loss": 0.5, "perf": {"return": 1, "eval": {"return": 2}}}, step=3)
+    assert without_time(row) == {"loss": 0.5, "perf/return": 1, "perf/eval/return": 2, "time-step": 3}
+    rla_client.log({"loss": 0.25}, 4)
+    rla_client.log({"loss": 0.125})
+    assert rla_client.log({}) == {}
+    assert [row["time-step"] for row in rows] == [3, 4, 4], "the clock stands as it was set"
+
+
+@pytest.mark.usefixtures("fresh_manager")
+def test_log_counts_calls_as_long_as_nobody_sets_the_clock(rows: list[dict[str, Any]]) -> None:
+    for _ in range(2):
+        rla_client.log({"a": 1})
+    rla_client.logger.record_tabular("b", 2)
+    rla_client.log({})
+    rla_client.time_step_holder.set_time(10)
+    rla_client.log({"a": 1})
+    assert [row["time-step"] for row in rows] == [0, 1, 2, 10]
+    assert rows[2]["b"] == 2, "what was recorded before is part of the row"
+
+
+@pytest.mark.usefixtures("fresh_manager")
+def test_log_refuses_at_once_and_writes_nothing(rows: list[dict[str, Any]]) -> None:
+    with pytest.raises(ArgumentError, match=r"log takes a dict of values, e\.g\."):
+        rla_client.log("loss 0.5")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="a time-step is a number"):
+        rla_client.log({"loss": 0.5}, step="one")  # type: ignore[arg-type]
+    assert rla_client.logger.getkvs() == {}
+    assert rows == []
+
+
+@pytest.mark.usefixtures("fresh_manager")
+def test_rows_of_two_threads_do_not_mix(rows: list[dict[str, Any]]) -> None:
+    def write(name: str) -> None:
+        for number in range(200):
+            rla_client.log({f"{name}/x": number, f"{name}/y": number}, step=number)
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(rows) == 400
+    assert {tuple(sorted(without_time(row))) for row in rows} == {
+        ("a/x", "a/y", "time-step"),
+        ("b/x", "b/y", "time-step"),
+    }
+    for row in rows:
+        assert set(without_time(row).values()) == {row["time-step"]}
+
+
+def without_time(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "timestamp"}
