@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rla_agent.frame_numbers import MAX_TIME_S
-from rla_agent.runs import RunEvent, RunRecord
+from rla_agent.runs import RunEvent, RunRecord, closed_as
 from rla_agent.stream import Stream
 
 HANDED_OVER = "handed over"
@@ -80,8 +80,7 @@ def follow(  # noqa: PLR0911 - one return for each way a run can stand
     if stream.closed is not None:
         if stream.closed.state == HANDED_OVER:
             return record  # another stream of the same run goes on
-        event = RunEvent.CLOSED_FAILED if stream.closed.state == "failed" else RunEvent.CLOSED_FINISHED
-        return record.after(event, stream.closed.timestamp, stream.closed.reason)
+        return record.after(closed_as(stream.closed.state), stream.closed.timestamp, stream.closed.reason)
     if stream.writer_gone:
         if stream.parked or stream.position < stream.end():
             return record  # its last word may still come

@@ -1,11 +1,12 @@
 """States of a run. Pure: events in, a new record out; a table says what follows what.
 
-running    rows come, or may come
-stalled    the writer lives and no row came for `stall_s`
-finished   the program closed the run or ended without error
-failed     an exception or Ctrl-C ended it, or under `rla-agent run` an exit code other than 0
-killed     the writer is gone without a word: SIGKILL, SIGTERM, OOM, os._exit
-removed    the item folder was taken away under a run that was still writing
+running      rows come, or may come
+stalled      the writer lives and no row came for `stall_s`
+finished     the program closed the run or ended without error
+interrupted  Ctrl-C ended it
+failed       an exception ended it, or under `rla-agent run` an exit code other than 0
+killed       the writer is gone without a word: SIGKILL, SIGTERM, OOM, os._exit
+removed      the item folder was taken away under a run that was still writing
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class RunState(str, Enum):
     RUNNING = "running"
     STALLED = "stalled"
     FINISHED = "finished"
+    INTERRUPTED = "interrupted"
     FAILED = "failed"
     KILLED = "killed"
     REMOVED = "removed"
@@ -34,6 +36,7 @@ class RunEvent(Enum):
     ROW = "row"
     SILENT = "silent"
     CLOSED_FINISHED = "closed finished"
+    CLOSED_INTERRUPTED = "closed interrupted"
     CLOSED_FAILED = "closed failed"
     WRITER_GONE = "writer gone"
     ITEM_GONE = "item gone"
@@ -41,22 +44,30 @@ class RunEvent(Enum):
 
 
 _LIVE = (RunState.RUNNING, RunState.STALLED)
-_ENDED = (RunState.FINISHED, RunState.FAILED, RunState.KILLED, RunState.REMOVED)
+_CLOSED = {  # by the program: what its closing frame says
+    RunEvent.CLOSED_FINISHED: RunState.FINISHED,
+    RunEvent.CLOSED_INTERRUPTED: RunState.INTERRUPTED,
+    RunEvent.CLOSED_FAILED: RunState.FAILED,
+}
+_ENDED = (*_CLOSED.values(), RunState.KILLED, RunState.REMOVED)
 
 TRANSITIONS: dict[tuple[RunState, RunEvent], RunState] = {
     **{(state, RunEvent.ROW): RunState.RUNNING for state in _LIVE},
     **{(state, RunEvent.ROW): state for state in _ENDED},  # a late row changes no end
     **{(state, RunEvent.SILENT): RunState.STALLED for state in _LIVE},
     **{(state, RunEvent.SILENT): state for state in _ENDED},
-    **{(state, RunEvent.CLOSED_FINISHED): RunState.FINISHED for state in _LIVE},
-    **{(state, RunEvent.CLOSED_FINISHED): state for state in _ENDED},
-    **{(state, RunEvent.CLOSED_FAILED): RunState.FAILED for state in _LIVE},
-    **{(state, RunEvent.CLOSED_FAILED): state for state in _ENDED},
+    **{(state, event): end for event, end in _CLOSED.items() for state in _LIVE},
+    **{(state, event): state for event in _CLOSED for state in _ENDED},
     **{(state, RunEvent.WRITER_GONE): RunState.KILLED for state in _LIVE},
     **{(state, RunEvent.WRITER_GONE): state for state in _ENDED},  # the usual order: closed, then gone
     **{(state, RunEvent.ITEM_GONE): RunState.REMOVED for state in RunState},
     **{(state, RunEvent.REOPENED): RunState.RUNNING for state in RunState},
 }
+
+
+def closed_as(state: str) -> RunEvent:
+    """The event of a closing frame that says `state`; a word that this agent does not know is finished."""
+    return next((event for event, end in _CLOSED.items() if end.value == state), RunEvent.CLOSED_FINISHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +129,7 @@ class RunRecord:
 
     def gone_on(self, opened: float, now: float) -> RunRecord:
         """The record once a later stream, opened then, goes on with a run that ended."""
-        end = self.closed if self.state in {RunState.FINISHED, RunState.FAILED} else None
+        end = self.closed if self.state in _CLOSED.values() else None
         last = end or self.last_row or self.closed  # a death is noticed late where no agent ran
         begun = self.opened if self.reopened is None else self.reopened
         ran = max(last - begun, 0.0) if last is not None else 0.0

@@ -28,6 +28,7 @@ LABEL_MIN_CELLS = 12  # in a very narrow terminal, lines wrap rather than leave 
 STYLES = {
     "running": "green",
     "finished": "cyan",
+    "interrupted": "yellow",
     "failed": "red",
     "killed": "red",
     "stalled": "yellow",

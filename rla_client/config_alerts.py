@@ -33,7 +33,7 @@ from rla_client.config_rules import (
 if TYPE_CHECKING:
     import yaml
 
-STATES = ("failed", "killed", "stalled", "finished", "removed")
+STATES = ("failed", "killed", "stalled", "finished", "interrupted", "removed")
 METRICS = ("nan", "above", "below")
 MACHINE = ("disk_low", "replication_parked")
 EVENTS = (*STATES, *METRICS, *MACHINE)

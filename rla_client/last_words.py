@@ -17,6 +17,11 @@ TRACEBACK_LINES = 100  # the end tells where it happened; a deep recursion has t
 TRACEBACK_BYTES = 64 << 10  # a message may hold a whole array
 
 
+def ending(error: BaseException) -> tuple[str, str]:
+    """State and reason of a run that this exception ended."""
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", reason_text(error)
+
+
 def reason_text(error: BaseException) -> str:
     """Class and message of an exception."""
     return f"{type(error).__name__}: {text_of(error)}".rstrip(": ")

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rla_client.clock import time_step_holder
-from rla_client.last_words import reason_text
+from rla_client.last_words import ending
 from rla_client.plain_run import check_sinks, default_folder, open_plain_run
 from rla_client.recording import (
     BACKUP,
@@ -284,7 +284,7 @@ def scoped_configure(
         configure(dir, format_strs, comm, file_names=file_names)
         yield
     except BaseException as error:
-        state, reason = "failed", reason_text(error)
+        state, reason = ending(error)
         raise
     finally:
         run = _swap_plain_run(former_run)

@@ -222,14 +222,14 @@ class ExpManager(Measuring, NowhereRuns):
         """End the run now instead of at interpreter exit.
 
         Args:
-            status: `finished` or `failed`.
-            reason: why it failed.
+            status: `finished`, `interrupted` (somebody stopped it on purpose) or `failed`.
+            reason: why.
 
         Raises:
             ArgumentError: another status.
         """
-        if status not in {"finished", "failed"}:
-            message = f"close() takes status 'finished' or 'failed', got {status!r}"
+        if status not in {"finished", "interrupted", "failed"}:
+            message = f"close() takes status 'finished', 'interrupted' or 'failed', got {status!r}"
             raise ArgumentError(message)
         self._end_run(status, reason)
 

@@ -6,10 +6,10 @@ description also goes into the environment variable RLA_RUN, so that worker proc
 join it with streams of their own.
 
 The end. A run is closed by `close`, by a later run of the same owner, or at interpreter exit:
-`failed` when an exception or Ctrl-C ended the program, else `finished`. A process that is killed
-says nothing, and its released lock tells the agent. `sys.exit(3)` is `finished` too: SystemExit
-passes by sys.excepthook, exit functions do not see it, and a replaced `sys.exit` would take a
-SystemExit that somebody catches for the end.
+`interrupted` when Ctrl-C ended the program, `failed` when another exception did, else `finished`.
+A process that is killed says nothing, and its released lock tells the agent. `sys.exit(3)` is
+`finished` too: SystemExit passes by sys.excepthook, exit functions do not see it, and a replaced
+`sys.exit` would take a SystemExit that somebody catches for the end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.autostart import shares_our_life
 from rla_client.errors import ArgumentError
-from rla_client.last_words import REASON_CHARS, active_traceback, reason_text, traceback_text
+from rla_client.last_words import REASON_CHARS, active_traceback, ending, traceback_text
 from rla_client.layout import ALWAYS_OUTPUTS, OUTPUT_NAMES, TAKEN_NAMES, check_relative
 from rla_client.outbox import Outbox
 from rla_client.places import find_places
@@ -48,7 +48,7 @@ LAUNCH_VARIABLE = "RLA_LAUNCH"  # set by `rla-agent run`: which runs its command
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
 
 _open_runs: list[Run] = []
-_failure: deque[tuple[str, str]] = deque(maxlen=1)  # reason, traceback; of the last one in a session
+_failure: deque[tuple[str, str, str]] = deque(maxlen=1)  # state, reason, traceback; the last of a session
 _to_await: deque[tuple[Outbox, float]] = deque(maxlen=64)  # closed ones; older ones are committed
 
 
@@ -119,7 +119,7 @@ class Run:
         """End the run; does nothing the second time.
 
         Args:
-            state: finished or failed.
+            state: finished, interrupted or failed.
             reason: a line that says why; cut to REASON_CHARS.
             details: for its log; of a failed run, the traceback of what is being handled now.
         """
@@ -351,7 +351,7 @@ def _install_hooks() -> None:
     def note_failure(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        _failure.append((reason_text(error), traceback_text(error)))
+        _failure.append((*ending(error), traceback_text(error)))
         former(kind, error, traceback)
 
     sys.excepthook = note_failure
@@ -360,7 +360,7 @@ def _install_hooks() -> None:
 
 
 def _close_at_exit() -> None:
-    state, (reason, details) = ("failed", _failure[-1]) if _failure else ("finished", ("", ""))
+    state, reason, details = _failure[-1] if _failure else ("finished", "", "")
     for run in tuple(_open_runs):  # each leaves the list
         with contextlib.suppress(OSError):
             run.close(state, reason, details)

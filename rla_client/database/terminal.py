@@ -25,6 +25,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _STATE_COLOURS = {
     "running": "32",
     "finished": "36",
+    "interrupted": "33",
     "failed": "31",
     "killed": "31",
     "stalled": "33",

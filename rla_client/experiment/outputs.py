@@ -95,7 +95,7 @@ class Outputs:
             raise
         self._former_tabular = dowel.tabular.swap({}, [])
         self._former_dowel = dowel.logger.swap(([], {}, [], x_axis))
-        time_step_holder.set_time(0)
+        time_step_holder.clear()
         _open.append(self)
 
     def _begin(self, keep_rows: int | None, *, fresh: bool) -> Run:
@@ -183,7 +183,12 @@ class Outputs:
         self._savers.clear()
 
     def close(self, state: str, reason: str) -> None:
-        """End the run as `state` (finished, failed) and put the former logger back, whatever goes wrong."""
+        """End the run and put the former logger back, whatever goes wrong.
+
+        Args:
+            state: finished, interrupted or failed.
+            reason: why.
+        """
         if self not in _open:
             return
         _open.remove(self)

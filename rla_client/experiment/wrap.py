@@ -57,7 +57,7 @@ from rla_client.experiment.recorded_parameters import differs, recorded_value
 from rla_client.experiment.relaunch import Relaunch, count_call, taken, wanted
 from rla_client.experiment.repository import find_repository
 from rla_client.experiment.snapshotter import find_snapshot
-from rla_client.last_words import reason_text
+from rla_client.last_words import ending
 from rla_client.nowhere import Nowhere
 from rla_client.run import disabled, rank
 from rla_client.secret_values import Secrets, restored
@@ -332,7 +332,7 @@ class _Call:
             if isinstance(error, SystemExit) and error.code in {None, 0}:
                 outputs.close("finished", "")
                 raise
-            outputs.close("failed", reason_text(error))
+            outputs.close(*ending(error))
             raise
         outputs.close("finished", "")
         if compression is not None:

@@ -32,7 +32,7 @@ BAND_NAMES = {  # for captions
     "range": "mean, min to max",
     "median": "median, quartiles",
 }
-ENDED_EARLY = ("failed", "killed")  # states of runs that may not have learnt to their end
+ENDED_EARLY = ("failed", "killed", "interrupted")  # states of runs that may not have learnt to their end
 SAME_END = 0.98  # of the longest: a live run and its siblings differ by some rows; a step there is not seen
 RunName = tuple[str, str]  # (table, index): two tables may hold runs of the same moment
 

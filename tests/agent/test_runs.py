@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from rla_agent.runs import TRANSITIONS, RunEvent, RunRecord, RunState
+from rla_agent.runs import TRANSITIONS, RunEvent, RunRecord, RunState, closed_as
 
-ENDED = {RunState.FINISHED, RunState.FAILED, RunState.KILLED, RunState.REMOVED}
+ENDED = {RunState.FINISHED, RunState.INTERRUPTED, RunState.FAILED, RunState.KILLED, RunState.REMOVED}
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(RunState, RunEvent)))
@@ -41,3 +41,10 @@ def test_a_run_file_of_before_has_no_times_of_resumes() -> None:
     del plain["reopened"], plain["ran_before_s"]
     assert RunRecord.from_plain(plain).reopened is None
     assert RunRecord.from_plain(plain).ran_before_s == 0.0
+
+
+def test_what_a_closing_frame_says() -> None:
+    for state in ("finished", "interrupted", "failed"):
+        ended = record().after(closed_as(state), 160.0, "why")
+        assert (ended.state.value, ended.reason, ended.closed) == (state, "why", 160.0)
+    assert record().after(closed_as("of a later version"), 160.0).state is RunState.FINISHED

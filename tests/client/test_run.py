@@ -96,7 +96,7 @@ def read_rows(path: Path) -> list[dict[str, str]]:
             1,
         ),
         (r"raise ValueError('a name: \udcff')", "failed", r"ValueError: a name: \udcff", 1),
-        ("raise KeyboardInterrupt", "failed", "KeyboardInterrupt", None),
+        ("raise KeyboardInterrupt", "interrupted", "KeyboardInterrupt", None),
         ("exp_manager.close('failed', 'nan loss')", "failed", "nan loss", 0),
         ("os._exit(5)", "killed", None, 5),
         ("os.kill(os.getpid(), signal.SIGTERM)", "killed", None, -signal.SIGTERM),

@@ -123,7 +123,7 @@ def _trainings(folder: Path) -> Iterator[Callable[..., Training]]:
 
 ENDS = {
     # how it ends, signal → state, reason
-    ("wait", signal.SIGINT): ("failed", "KeyboardInterrupt"),
+    ("wait", signal.SIGINT): ("interrupted", "KeyboardInterrupt"),
     ("exception", None): ("failed", "ValueError: no more reward"),
     ("wait", signal.SIGTERM): ("killed", "without closing"),
     ("wait", signal.SIGKILL): ("killed", "without closing"),
