@@ -4,7 +4,9 @@
 given, and folders that look like one), version control folders, virtual environments, caches,
 TensorBoard's event files, what `rla plot` and `rla export` wrote (`written_files`), files that hold
 secrets by their name and are not committed as they are (`secret_files`), and whatever is no regular file.
-Other pictures and tables stay: a program may need them. Links to folders are not followed unless
+Other pictures and tables stay: a program may need them; where nobody said what the code is, only
+what looks like source or is in git's index is taken (`sources_only`). A file that this process's
+own output is redirected to is never code. Links to folders are not followed unless
 BACKUP_CONFIG names them. Rules are git's: each file of rules is anchored at its own folder.
 """
 
@@ -26,6 +28,7 @@ from rla_client.secret_files import (
     is_secret_name,
     is_secret_path,
     named_secrets,
+    tracked_by_git,
 )
 from rla_client.written_files import is_written, read_written
 
@@ -41,6 +44,26 @@ NEVER_FOLDERS = frozenset({
     ".git", ".hg", ".svn", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".nox",
     ".ipynb_checkpoints", "node_modules", ".venv",
 })  # fmt: skip
+SOURCE_ENDINGS = frozenset({
+    ".bash", ".bazel", ".c", ".cc", ".cfg", ".cmake", ".conf", ".cpp", ".css", ".cu", ".cuh", ".cxx",
+    ".gin", ".go", ".h", ".hh", ".hpp", ".html", ".i", ".in", ".ini", ".ipynb", ".j2", ".java", ".jinja",
+    ".jl", ".js", ".json", ".jsonc", ".json5", ".jsonnet", ".lock", ".lua", ".m", ".make", ".md", ".mjcf",
+    ".mk", ".nix", ".proto", ".ps1", ".pxd", ".pxi", ".py", ".pyi", ".pyx", ".r", ".rb", ".rs", ".rst",
+    ".sbatch", ".scala", ".sdf", ".sh", ".slurm", ".sql", ".swift", ".toml", ".ts", ".tsx", ".urdf", ".world",
+    ".xacro", ".xml", ".yaml", ".yml", ".zsh",
+})  # fmt: skip
+SOURCE_NAMES = (
+    "cmakelists",
+    "constraints",
+    "copying",
+    "dockerfile",
+    "license",
+    "makefile",
+    "notice",
+    "pipfile",
+    "requirements",
+    "snakefile",
+)  # fmt: skip - how they begin, in small letters
 CONFIG_NAME = "rla_config.yaml"
 WHY_NAMED = "it holds a secret of REMOTE_SETTING"
 WHY_BY_NAME = "its name says that it holds secrets"
@@ -65,6 +88,7 @@ class BackupPlan:
         ignore_rules: further gitignore rules, or names of files that hold some.
         data_roots: databases, never copied.
         secrets: files with passwords or keys, never copied and reported.
+        sources_only: take only files that look like source, or that git tracks.
     """
 
     code_root: Path
@@ -76,6 +100,7 @@ class BackupPlan:
     ignore_rules: tuple[str, ...] = ()
     data_roots: tuple[Path, ...] = ()
     secrets: tuple[Path, ...] = ()
+    sources_only: bool = False
 
 
 @dataclass(slots=True)
@@ -142,7 +167,39 @@ def select_files(plan: BackupPlan, report: BackupReport) -> list[tuple[str, str]
             chosen.setdefault(script.name, str(script))
     for path in _tracked(walk, root, report):
         chosen.setdefault(_name_below(path, str(base)), path)
-    return _without_secrets(_without_results(chosen, plan, root), plan, report)
+    return _without_secrets(_without_results(_sources(chosen, plan, root), plan, root), plan, report)
+
+
+def _sources(chosen: dict[str, str], plan: BackupPlan, root: Path) -> dict[str, str]:
+    """With `sources_only` all but data and logs beside the code; a file that the plan names stays."""
+    if not plan.sources_only:
+        return chosen
+    kept = {str(_entry_path(root, entry)) for entry in (*plan.code_dirs, *plan.run_files)}
+    doubtful = [path for path in chosen.values() if path not in kept and not _looks_like_source(path)]
+    left_out = set(doubtful) - set(tracked_by_git(doubtful, str(root)))
+    return {name: path for name, path in chosen.items() if path not in left_out}
+
+
+def _looks_like_source(path: str) -> bool:
+    name = os.path.basename(path).lower()
+    return (
+        os.path.splitext(name)[1] in SOURCE_ENDINGS
+        or name.startswith(SOURCE_NAMES)
+        or name.endswith("ignore")
+    )
+
+
+def _own_outputs() -> set[tuple[int, int]]:
+    """The files that this process's stdout and stderr are redirected to."""
+    found = set()
+    for descriptor in (1, 2):
+        try:
+            status = os.fstat(descriptor)
+        except OSError:
+            continue
+        if stat.S_ISREG(status.st_mode):
+            found.add((status.st_dev, status.st_ino))
+    return found
 
 
 def _tracked(walk: _Walk, root: Path, report: BackupReport) -> list[str]:
@@ -291,6 +348,7 @@ class _Walk:
         self._report = report
         self._seen = 0
         self._visited: set[tuple[int, int]] = set()
+        self._own_outputs = _own_outputs()
 
     def below(self, top: Path) -> Iterator[str]:
         """Files at or below `top`; a missing one is noted."""
@@ -328,6 +386,7 @@ class _Walk:
                             below.append((entry.path, _entry_identity(entry)))
                 elif (
                     entry.is_file()
+                    and not (self._own_outputs and _entry_identity(entry) in self._own_outputs)
                     and not self.ignored(entry.path, folder=False)
                     and not (
                         (entry.is_symlink() or is_secret_path(f"{here}/{entry.name}"))

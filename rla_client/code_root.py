@@ -42,7 +42,7 @@ class FoundCode:
     def told(self) -> str:
         """The one line that says what was taken."""
         if self.whole:
-            what = f"all of {self.root}"
+            what = f"the source files of {self.root}"
         elif self.script is not None:
             what = f"{self.script} and what it imported from its folder, for {self.root} is no project"
         else:

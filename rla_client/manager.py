@@ -265,6 +265,7 @@ class ExpManager(Measuring, NowhereRuns):
             ignore_rules=backup.ignore_code_paths,
             data_roots=(Path(item.root), find_places().state),  # reading a spool lock would drop it
             secrets=config.secret_files,
+            sources_only=found is not None,
         )
         report = back_up_code(plan, run.outbox, Path(item.folder(CODE)), logger.warn)
         capture.write(lambda content: run.file(LOG, "environment.json", content), report)

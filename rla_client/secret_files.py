@@ -125,19 +125,27 @@ def committed_by_git(paths: Iterable[str], root: str) -> list[str]:
     What is changed or only staged is not among them, nor are links.
     """
     asked = list(paths)[:MAX_ASKED]
-    if not asked or not _in_repository(root):
+    tracked = tracked_by_git(asked, root)
+    if not tracked:
         return []
-    listed = _ask_git(root, "ls-files", "-z", "--recurse-submodules", "--", *asked)
     changed = _ask_git(
         root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=no", "--", *asked
     )
     top = _ask_git(root, "rev-parse", "--show-toplevel")
-    if listed is None or changed is None or top is None:
+    if changed is None or top is None:
         return []
     base = os.path.realpath(os.fsdecode(top).rstrip("\n"))
     dirty = {os.path.join(base, os.fsdecode(entry[3:])) for entry in changed.split(b"\0") if entry}
-    tracked = (os.path.join(root, os.fsdecode(name)) for name in listed.split(b"\0") if name)
     return [path for path in tracked if not os.path.islink(path) and not _is_below(path, dirty)]
+
+
+def tracked_by_git(paths: Iterable[str], root: str) -> list[str]:
+    """Of the first MAX_ASKED of these files, and of those below these folders, the ones in git's index."""
+    asked = list(paths)[:MAX_ASKED]
+    if not asked or not _in_repository(root):
+        return []
+    listed = _ask_git(root, "ls-files", "-z", "--recurse-submodules", "--", *asked) or b""
+    return [os.path.join(root, os.fsdecode(name)) for name in listed.split(b"\0") if name]
 
 
 def _is_below(path: str, places: set[str]) -> bool:

@@ -48,6 +48,10 @@ def put(root: Path, *names: str) -> None:
         path.write_text("")
 
 
+def git(folder: Path, *words: str) -> None:
+    subprocess.run(["git", *words], cwd=folder, check=True, timeout=60)
+
+
 @pytest.fixture
 def home(tmp_path: Path, places: Places) -> Path:
     """A home with a project, a key, and neighbours; code is copied into items at once."""
@@ -63,7 +67,7 @@ def home(tmp_path: Path, places: Places) -> Path:
 def test_started_from_home_the_project_is_kept_and_no_secret(home: Path) -> None:
     files, printed = start(home / "project" / "mini.py", home, home)
     assert files == ["deep/lib.py", "mini.py"]
-    assert f"all of {home / 'project'} " in printed
+    assert f"the source files of {home / 'project'} " in printed
     assert printed.count("no rla_config.yaml was found") == 1
 
 
@@ -117,3 +121,46 @@ def test_folders_that_are_no_project(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert is_broad(broad), broad
     for project in (tmp_path / "a" / "b" / "c", tmp_path / "x"):
         assert not is_broad(project)
+
+
+def test_logs_and_data_beside_the_script_are_no_code(home: Path) -> None:
+    project = home / "project"
+    put(
+        project,
+        "run1.txt",
+        "nohup.out",
+        "table.npz",
+        "sweep.sh",
+        "conf/env.XML",
+        "Makefile",
+        "requirements-dev.txt",
+    )
+    put(project, "tracked.txt")
+    git(project, "init", "-q")
+    git(project, "add", "tracked.txt")
+    script = project / "mini.py"
+    files, _ = start(script, home, home)
+    shown = {name for name in files if not name.startswith(".")}
+    assert shown == {
+        "mini.py",
+        "deep/lib.py",
+        "sweep.sh",
+        "conf/env.XML",
+        "Makefile",
+        "requirements-dev.txt",
+        "tracked.txt",
+    }
+
+
+def test_what_a_run_prints_into_is_no_code_whatever_it_is_called(home: Path) -> None:
+    project = home / "project"
+    put(project, "rla_config.yaml")
+    script, data = project / "mini.py", home / "database"
+    script.write_text(SCRIPT.replace("**OPTIONS", "rla_config='project/rla_config.yaml'"))
+    with (project / "log.py").open("w") as out, (project / "err.txt").open("w") as errors:
+        subprocess.run([sys.executable, script, data], cwd=home, env={**os.environ, "HOME": str(home)},
+                       stdout=out, stderr=errors, timeout=60, check=True)  # fmt: skip
+    (item,) = data.glob("code/mini/*/*/*/*")
+    kept = {path.relative_to(item).as_posix() for path in item.rglob("*") if path.is_file()}
+    assert "deep/lib.py" in kept
+    assert not kept & {"log.py", "err.txt"}
