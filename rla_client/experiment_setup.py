@@ -6,6 +6,7 @@ Nothing here opens a run; `ExpManager.log_files_gen` does, with what was said he
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -132,6 +133,8 @@ class ExperimentSetup:
         self.private_config = _raw_config(source)
         self.data_root = os.fspath(root)
         self.dl_framework = config.dl_framework
+        if config.dl_framework == "tensorflow":
+            _check_tensorflow(config)
         self.is_master_node = is_master_node
         self.ignore_file_path = None if ignore_file_path is None else _from_here(ignore_file_path)
         self.run_file = _run_files(run_file)
@@ -238,6 +241,20 @@ class ExperimentSetup:
 
         hides = self.config is None or self.config.agent.hide_secrets
         return Secrets.of(self.hyper_param, hides=hides)
+
+
+def _check_tensorflow(config: Config) -> None:
+    """Warn where checkpoints are to be TensorFlow's and it is not installed."""
+    from importlib.util import find_spec  # noqa: PLC0415 - rarely needed
+
+    found = sys.modules["tensorflow"] if "tensorflow" in sys.modules else find_spec("tensorflow")
+    if found is not None:
+        return
+    where = "rla_config" if config.path is None else str(config.path)
+    logger.warn(
+        f"DL_FRAMEWORK is tensorflow in {where}, but TensorFlow is not installed for {sys.executable}: "
+        "checkpoints cannot be saved or loaded; set DL_FRAMEWORK: torch, or pip install tensorflow"
+    )
 
 
 def names_code(config: Mapping[str, Any]) -> bool:

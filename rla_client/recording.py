@@ -226,7 +226,8 @@ class Logger:
             if "stdout" in self.sinks:
                 shown = without(row, excluded, "stdout")
                 beside_the_clock = shown.keys() - {TIME_STEP_KEY, TIMESTAMP_KEY}
-                if beside_the_clock or not excluded:
+                if beside_the_clock or not excluded:  # `1.8e+09` tells a person nothing
+                    shown = {key: value for key, value in shown.items() if key != TIMESTAMP_KEY}
                     self.print_text(format_table(shown))
         if self.callback is not None:
             self.callback(dict(row))

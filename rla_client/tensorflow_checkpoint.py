@@ -8,6 +8,7 @@ step waits for it; nothing here goes through the agent.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import secrets
@@ -22,6 +23,17 @@ from rla_client.storage import TEMP_PREFIX, fsync_folder
 
 _PREFIX = "ckpt"
 _INDEX = ".index"
+
+
+def _tensorflow() -> Any:  # noqa: ANN401 - a module without types
+    try:
+        return importlib.import_module("tensorflow")
+    except ImportError as error:
+        message = (
+            f"DL_FRAMEWORK: tensorflow makes checkpoints TensorFlow's, and it cannot be imported ({error}); "
+            "set DL_FRAMEWORK: torch in rla_config.yaml, or pip install tensorflow"
+        )
+        raise ArgumentError(message) from error
 
 
 def save_tensorflow(
@@ -47,7 +59,7 @@ def save_tensorflow(
         ArgumentError: the name cannot be a file name, or nothing trackable is left to save.
         OSError: the disk did not take it; what was there before is untouched.
     """
-    import tensorflow as tf  # noqa: PLC0415
+    tf = _tensorflow()
 
     final_name(name, time_step)
     objects = _select(model_dict, var_prefix)
@@ -91,7 +103,7 @@ def load_tensorflow(
         NoCheckpointError: there is none.
         ArgumentError: it lacks a variable of `objects`.
     """
-    import tensorflow as tf  # noqa: PLC0415
+    tf = _tensorflow()
 
     here = Path(folder)
     found = [entry for entry in _list(here, name) if index in {None, entry[0]}]

@@ -192,7 +192,7 @@ def test_wrong_input_is_told_in_the_users_words(tmp_path: Path) -> None:
     exp_manager.configure("demo", CONFIG, tmp_path / "file", code_root=tmp_path / "code")
     with pytest.raises(ArgumentError, match="below data_root"):
         exp_manager.log_files_gen()
-    with pytest.raises(ArgumentError, match="'finished' or 'failed'"):
+    with pytest.raises(ArgumentError, match="'finished', 'interrupted' or 'failed'"):
         exp_manager.close("done")
 
 
@@ -399,3 +399,25 @@ def test_an_unknown_mode_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(ArgumentError, match="disabled, offline or online"):
         manager.log_files_gen()
     logger.get_current().reminder = ""
+
+
+def test_tensorflow_that_is_not_there_is_named_when_the_run_is_configured(
+    tmp_path: Path, places: Places, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_autostart(places)
+    monkeypatch.setitem(sys.modules, "tensorflow", None)  # as if it were not installed
+    path = tmp_path / "rla_config.yaml"
+    path.write_text("DL_FRAMEWORK: tensorflow\nLOG_USED: [csv]\n")
+    manager = ExpManager()
+    manager.configure("t", path, tmp_path / "data")
+    said = capsys.readouterr().out
+    assert f"DL_FRAMEWORK is tensorflow in {path}" in said
+    assert "pip install tensorflow" in said
+    manager.log_files_gen()
+    try:
+        with pytest.raises(ArgumentError, match="set DL_FRAMEWORK: torch"):
+            manager.save_checkpoint({"w": 1})
+        with pytest.raises(ArgumentError, match="set DL_FRAMEWORK: torch"):
+            manager.load_checkpoint()
+    finally:
+        manager.close()
