@@ -169,12 +169,14 @@ class Node:
         )
         self.config.write_text(text)
 
-    def start(self) -> Node:
+    def start(self, *under: str) -> Node:
+        """Start the worker; `under`: a command that runs it, strace for example."""
         log = (self.folder / "worker.log").open("ab")
         environment = {**os.environ, "HOME": str(self.folder)}
         environment.pop("SSH_AUTH_SOCK", None)
         self.process = subprocess.Popen(
             [
+                *under,
                 sys.executable,
                 "-m",
                 "rla_agent.replicate.worker",
@@ -193,6 +195,8 @@ class Node:
 
     def kill(self) -> None:
         if self.process is not None:
+            for child in _children(self.process.pid):
+                _kill(child)
             self.process.kill()
             self.process.wait()
             self.process = None

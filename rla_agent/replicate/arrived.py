@@ -14,7 +14,7 @@ from pathlib import Path
 from rla_agent.config_reader import ConfigReader
 from rla_agent.replicate import registry, settings
 from rla_agent.replicate.ledger import CLEAN, ledger_path
-from rla_agent.replicate.scan import Folder, Scanner
+from rla_agent.replicate.scan import Folder, ScanError, Scanner
 
 _STATES = (
     "SELECT name, state, ino, size, mtime_ns, ctime_ns, acked FROM files WHERE folder = "
@@ -64,8 +64,10 @@ def _all_there(path: Path, scanner: Scanner, item: str, target: str) -> bool:
             if row is None:
                 return False
             folders = [*scanner.item(item), *scanner.archives(item)]
+            if scanner.unread:
+                return False
             return bool(folders) and all(_folder_there(db, int(row[0]), folder) for folder in folders)
-    except sqlite3.Error:
+    except (sqlite3.Error, ScanError):
         return False
 
 

@@ -136,6 +136,7 @@ def lacks(items: ItemsArgument, data_root: RootOption, kind: KindOption = None) 
                             found["files"] += 1
                             found["bytes"] += local.size
                     found["pruned"] += len(pruned_files(os.fsdecode(os.path.join(root, folder.path))))
+        found["files"] += len(scanner.unread)  # at least; nobody can tell
     except sqlite3.Error as error:
         raise _fail(RlaError(f"the ledger cannot be read: {error}")) from None
     except (RlaError, OSError) as error:

@@ -6,7 +6,6 @@ see how long a file has rested, for its mtime is wall time.
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import secrets
@@ -20,6 +19,7 @@ from rla_agent.replicate.ledger_rows import Attempt, Due, Key, Temp
 from rla_agent.replicate.link import Batch, Confirmed, Outcome, jobs_without_result
 from rla_agent.replicate.looking import RESUME_BYTES, Looking
 from rla_agent.replicate.plan import Append, Health, Local, Nothing, Owned, Permit, Wait, Whole
+from rla_agent.replicate.scan import WAYS_OUT, ScanError, unread
 from rla_agent.replicate.send import PAGED_BYTES, Failed, Job, NotYetError, Sent
 from rla_agent.replicate.source import fingerprint, local_state
 from rla_agent.replicate.target import (
@@ -32,6 +32,7 @@ from rla_agent.replicate.target import (
     SourceChangedError,
     TargetError,
     Twin,
+    UnreadableError,
 )
 from rla_agent.replicate.tombstones import BuriedError, MovedError
 from rla_client.layout import CODE
@@ -42,6 +43,7 @@ BATCH_BYTES: Final = 4 << 20  # at most; half of it after each broken one: a bad
 LEAST_BATCH_BYTES: Final = 32 << 10
 MODES_A_BATCH: Final = 256  # folders
 MAX_PACED: Final = 20_000
+SHORT_TRIES: Final = 8  # counted where this process is short of something: that alone parks no file
 LINKED_BYTES: Final = 16 << 20  # a larger code file is sent anew; this much is held in memory meanwhile
 
 
@@ -162,7 +164,10 @@ class Database(Looking):
         runs = []
         steps = self.committed.time_steps()
         for item in sorted({os.fsdecode(item.partition(b"/")[2]) for item in self._live}):
-            run = self.scanner.run(item)
+            try:
+                run = self.scanner.run(item)
+            except ScanError:
+                return b""
             if run is not None and run.live:
                 runs.append({"item": item, "state": run.state, "time_step": steps.get(item, run.time_step)})
         content = fleet.compose(self.host, fleet.version(), runs, self.ledger.backlog(self.number))
@@ -263,13 +268,10 @@ class Database(Looking):
         if isinstance(error, FileNotFoundError):
             self._vanished(key, job.due.path, sent=job.due.record is not None, state=1)
             return
-        if isinstance(error, OSError) and error.errno in {
-            errno.EACCES,
-            errno.EPERM,
-            errno.ELOOP,
-            errno.EINVAL,
-        }:
-            self.ledger.set_state(key, PARKED, f"cannot be read here: {error.strerror}", "chmod or chown it")
+        if isinstance(error, UnreadableError):
+            error = error.why
+        if isinstance(error, OSError):
+            self._unreadable(key, tries, error, now)
             return
         if isinstance(error, SourceChangedError):
             self.ledger.retry_at(key, now + plan.REST_S, failed=True)
@@ -282,6 +284,19 @@ class Database(Looking):
             return
         wait = plan.backoff_s(tries + 1, random.random())  # noqa: S311 - jitter
         self.ledger.retry_at(key, now + wait, failed=True, reason=str(error))
+
+    def _unreadable(self, key: Key, tries: int, error: OSError, now: float) -> None:
+        """A file here gave an error: some pass, of some somebody must take care."""
+        wait = plan.backoff_s(tries + 1, random.random())  # noqa: S311 - jitter
+        try:
+            why = unread(error)
+        except ScanError as short:
+            self.ledger.retry_at(key, now + max(1.0, wait), failed=tries < SHORT_TRIES, reason=str(short))
+            return
+        if error.errno in WAYS_OUT or tries >= plan.MAX_TRIES:
+            self.ledger.set_state(key, PARKED, why.reason, f"{why.mend}; then: rla-agent replicate retry")
+        else:
+            self.ledger.retry_at(key, now + wait, failed=True, reason=why.reason)
 
     def _keep_partial(self, job: Job) -> None:
         confirmed = self._progress.pop(job.due.key, job.start)
@@ -304,6 +319,7 @@ class Database(Looking):
     def retry(self) -> None:
         """Somebody acted: try again at once."""
         self.health = Health()
+        self.look_now()
 
     def close(self) -> None:
         """Stop sending."""

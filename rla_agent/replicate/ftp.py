@@ -34,6 +34,7 @@ from rla_agent.replicate.target import (
     SourceChangedError,
     TargetError,
     TransientError,
+    UnreadableError,
     Upload,
     check_remote,
     parent,
@@ -175,6 +176,9 @@ class FtpSession(OneByOne):
         reader = _Reader(self, job)
         rest = job.start or None
         self._ftp.storbinary(f"STOR {self._full(job.temp)}", reader, BLOCK_BYTES, rest=rest)
+        if reader.error is not None:
+            self.remove(job.temp)
+            raise reader.error
 
     def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
         """See `Session`; goes on from the size that the server reports."""
@@ -319,7 +323,12 @@ class FtpSession(OneByOne):
 
 
 class _Reader(io.RawIOBase):
-    """Gives an upload's bytes to ftplib, which asks for blocks."""
+    """Gives an upload's bytes to ftplib, which asks for blocks.
+
+    Where the source gives an error the bytes end, for the server is owed the end of a transfer that it began.
+    """
+
+    error: UnreadableError | None = None
 
     def __init__(self, session: FtpSession, job: Upload) -> None:
         super().__init__()
@@ -331,7 +340,11 @@ class _Reader(io.RawIOBase):
         """The next block."""
         self._job.progress(self._at)
         count = min(size if size > 0 else BLOCK_BYTES, self._job.size - self._at)
-        data = self._job.read(self._at, count) if count > 0 else b""
+        try:
+            data = self._job.read(self._at, count) if count > 0 else b""
+        except UnreadableError as error:
+            self.error = error
+            return b""
         self._at += len(data)
         self._session.written_bytes += len(data)
         return data

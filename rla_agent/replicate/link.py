@@ -164,12 +164,12 @@ class Link:
         results: list[Result] = []
         session: Session | None = None
         error: TargetError | None = None
+        removed: tuple[bytes, ...] = ()
         before = 0
         try:
             session = self._session(number)
             before = session.written_bytes
-            for temp in batch.remove:
-                session.remove(temp)
+            removed = tuple(temp for temp in batch.remove if _remove(session, temp))
             if batch.fleet:
                 self._leave_status(session, batch.fleet, file_mode(batch.root))
             sender = Sender(session, batch.root, _Meter(self, batch.db))
@@ -182,7 +182,6 @@ class Link:
         written = session.written_bytes - before if session is not None else 0
         if error is not None:
             self._drop(number)
-        removed = batch.remove if error is None else ()
         return Outcome(number, batch, tuple(results), removed, error, written)
 
     def _session(self, number: int) -> Session:
@@ -235,6 +234,18 @@ class _Meter:
             self._noted = confirmed
             note = Confirmed(self._db, job, confirmed)
         self._link.passed(note, max(0, count))
+
+
+def _remove(session: Session, temp: bytes) -> bool:
+    """Clear a name away on the master; one that it keeps to itself is no file's fault, and is tried later."""
+    try:
+        session.remove(temp)
+    except LinkError:
+        raise
+    except TargetError as error:
+        log.debug("not removed: %s", error)
+        return False
+    return True
 
 
 def jobs_without_result(outcome: Outcome) -> Sequence[Job]:

@@ -7,6 +7,7 @@ monotonic clock; wall time is asked for only to see how long a file has rested.
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from rla_agent.replicate.send import FolderMode, Job
 from rla_agent.replicate.settle import SUMS_NAME, SettleError, settle
 from rla_agent.replicate.watch import MAX_ITEMS
 from rla_client.layout import CHECKPOINT, FOLDER_KINDS, LOG
+from rla_client.textformat import printable
 
 if TYPE_CHECKING:
     from rla_agent.replicate.hints import Committed
@@ -36,6 +38,7 @@ SETTLE_AT_ONCE: Final = 4
 RUN_NAME: Final = b"run.json"
 MODES_A_LOOK: Final = 5000  # files of an earlier release whose permissions are sent after each look
 FOLDERS_A_LOOK: Final = 20_000  # folders that wait with theirs
+_END: Final = object()
 _LOGS: Final = LOG.encode() + b"/"
 
 
@@ -79,9 +82,10 @@ class Looking:
         self._fleet: tuple[float, bytes] = (0.0, b"")
         self._modes: dict[int, FolderMode] = {}
         self._unknown_modes = 0
-        self._scan: Iterator[None] | None = None
+        self._scan: Iterator[object] | None = None
         self._scan_due = self._live_due = 0.0
         self._scan_cost = 0.0
+        self._looks_failed = 0
         temps = sorted(self.ledger.temps(self.number), key=lambda temp: temp.acked)
         large = [temp for temp in temps if temp.acked >= RESUME_BYTES and self.ledger.waits(temp.key)]
         self._partial = {temp.key: temp for temp in large}
@@ -95,24 +99,35 @@ class Looking:
         if self._scan is None and now >= self._scan_due:
             self._scan = self._everything(now)
             self._scan_cost = 0.0
-        if now >= self._live_due:
-            self._look_at_live(now)
-        if self._scan is None:
-            return False
-        began = time.monotonic()
-        while time.monotonic() - began < budget_s:
-            try:
-                next(self._scan)
-            except StopIteration:
-                self._scan = None
-                self._scan_due = now + max(RESCAN_S, SCAN_SHARE * self._scan_cost)
-                break
-            except ScanError as error:
-                self.problem, self._scan = str(error), None
-                self._scan_due = now + RESCAN_S
+        try:
+            if now >= self._live_due:
+                self._look_at_live(now)
+            if self._scan is None:
                 return False
-        self._scan_cost += time.monotonic() - began
+            began = time.monotonic()
+            while time.monotonic() - began < budget_s:
+                if next(self._scan, _END) is _END:
+                    self._scan = None
+                    self._scan_due = now + max(RESCAN_S, SCAN_SHARE * self._scan_cost)
+                    break
+            self._scan_cost += time.monotonic() - began
+        except ScanError as error:
+            self._look_failed(error, now)
         return self._scan is not None
+
+    def _look_failed(self, error: ScanError, now: float) -> None:
+        """The data root is away, or this process short of something: what is known stays, and later again."""
+        self.problem, self._scan = str(error), None
+        wait = max(1.0, plan.backoff_s(self._looks_failed, random.random()))  # noqa: S311 - jitter
+        self._looks_failed += 1
+        self._scan_due = self._live_due = now + min(RESCAN_S, wait)
+
+    def unread(self) -> list[dict[str, str]]:
+        """Folders of which not all can be seen, for status."""
+        return [
+            {"path": os.fsdecode(path), "reason": why.reason, "mend": why.mend}
+            for path, why in self.scanner.unread.items()
+        ]
 
     def look_now(self) -> None:
         """Begin to look at everything with the next `look`."""
@@ -134,12 +149,15 @@ class Looking:
         if found is None:
             self.look_now()
             return
-        for folder in self.scanner.item(found[1]):
-            self._see_end(folder)
-            self._compare(folder, now)
-        for folder in self.scanner.archives(found[1]):
-            for name in folder.files:
-                self._hint(folder.path + b"/" + name, now)
+        try:
+            for folder in self.scanner.item(found[1]):
+                self._see_end(folder)
+                self._compare(folder, now)
+            for folder in self.scanner.archives(found[1]):
+                for name in folder.files:
+                    self._hint(folder.path + b"/" + name, now)
+        except ScanError as error:
+            self._look_failed(error, now)
 
     def hint_change(self, path: bytes, now: float) -> None:
         """Something was written at `path` (below the data root), perhaps not yet to its end."""
@@ -152,7 +170,11 @@ class Looking:
         return [os.path.join(root, kind, item) for _, item in self._recent for kind in kinds]
 
     def _hint(self, path: bytes, now: float) -> Key | None:
-        folder = self.scanner.one(path)
+        try:
+            folder = self.scanner.one(path)
+        except ScanError as error:
+            self._look_failed(error, now)
+            return None
         if folder is None:
             return None
         ((name, local),) = folder.files.items()
@@ -171,6 +193,7 @@ class Looking:
             yield
         self._live = live
         self.problem = ""
+        self._looks_failed = 0
 
     def _see_end(self, folder: Folder) -> None:
         """An ended run without sums: it is looked at once more when all of it is sent."""
@@ -200,7 +223,7 @@ class Looking:
             try:
                 path = settle(self.ledger, self.number, self.scanner.root, self.descriptor, item)
             except SettleError as error:
-                self.problem = str(error)
+                self.problem = printable(str(error))
                 path = b""
             if path is None:
                 continue
@@ -235,6 +258,8 @@ class Looking:
             elif row is not None and row[0] not in {GONE, PRUNED}:
                 continue
             self._mark(Key(number, name), folder.kind, name, local, row[5] or 0 if row else 0, now)
+        if folder.partial:
+            return  # who is not seen may be there
         for name, row in known.items():
             newer = folder.kind == CHECKPOINT and plan.superseded(name, folder.files)
             key, path = Key(number, name), folder.path + b"/" + name
@@ -285,6 +310,6 @@ class Looking:
             try:
                 self.descriptor = os.open(self.scanner.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except OSError as error:
-                self.problem = f"{os.fsdecode(self.scanner.root)}: {error.strerror}"
+                self.problem = f"{printable(os.fsdecode(self.scanner.root))}: {error.strerror}"
                 return False
         return True

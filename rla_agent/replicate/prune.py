@@ -166,6 +166,8 @@ class Pruner:
         What gets its name back there is taken up by the next pass.
         """
         for folder in scanner.everything():
+            if folder.partial:
+                continue  # the newest of its checkpoints may be the one that is not seen
             path = os.fsdecode(os.path.join(self._root, folder.path))
             if os.path.isdir(os.path.join(path, PRUNED_FOLDER)):
                 with suppress(OSError), self._folder(folder.path + b"/.") as (here, _):

@@ -24,6 +24,7 @@ from rla_agent.replicate.target import TEMP_PREFIX, MissingError, RemoteStat, Se
 from rla_agent.replicate.transfer import Say, Selection, Tally, chosen
 from rla_agent.replicate.wire import MAX_WINDOW_BYTES
 from rla_client.layout import ARCHIVE_TESTER
+from rla_client.textformat import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,6 +77,9 @@ def _jobs(session: Session, root: str, selection: Selection, tally: Tally) -> It
             else:
                 yield _job(folder, name, local, there)
         session.set_modes(modes)
+    tally.failed += [
+        f"{printable(os.fsdecode(path))}: {why.reason}; {why.mend}" for path, why in scanner.unread.items()
+    ]
 
 
 def _there(session: Session, folder: bytes) -> dict[bytes, RemoteStat]:

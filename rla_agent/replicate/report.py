@@ -28,7 +28,8 @@ def replication_status(state: Path) -> dict[str, Any]:
     Returns:
         `running` (worker alive), `paused`, `targets` (per database: name, data root, health, reason,
         mend, problem, backlog {kind: {files, bytes}}, rate_bytes_s, eta_s, last_success, sent_files,
-        written_bytes, kept), `parked` (path, reason, mend; at most 50) and `parked_files`.
+        written_bytes, kept), `parked` (path, reason, mend; at most 50, and 50 folders of each database),
+        `parked_files` and `parked_folders`.
     """
     status: dict[str, Any] = {
         "running": False,
@@ -36,6 +37,7 @@ def replication_status(state: Path) -> dict[str, Any]:
         "targets": [],
         "parked": [],
         "parked_files": 0,
+        "parked_folders": 0,
         "kept": [],
         "problems": {},
         "databases": [entry.data_root for entry in registry.entries(state)],
@@ -86,6 +88,10 @@ def _fill(db: sqlite3.Connection, status: dict[str, Any]) -> None:
         {"path": os.fsdecode(folder + b"/" + name), "reason": reason or "", "mend": mend or ""}
         for folder, name, reason, mend in rows
     ]
+    if status["running"]:
+        for entry in live.get("databases", []):
+            status["parked"] += entry.get("unread", [])
+            status["parked_folders"] += entry.get("unread_folders", 0)
     status["kept"] = [
         name[5:] for (name,) in db.execute("SELECT name FROM meta WHERE name LIKE 'kept:%' LIMIT 50")
     ]
@@ -177,6 +183,8 @@ def as_text(status: dict[str, Any]) -> str:
         lines += _target_lines(target)
     if status["parked_files"]:
         lines.append(f"parked: {status['parked_files']} file(s)")
+    if status["parked_folders"]:
+        lines.append(f"parked: {status['parked_folders']} folder(s), looked at again each minute")
     for parked in status["parked"]:
         mend = [f"    → {parked['mend']}"] if parked["mend"] else []
         lines.extend([f"  {printable(parked['path'])}", f"    {parked['reason']}", *mend])

@@ -4,23 +4,28 @@ A look goes folder by folder (a generator, so that the worker serves hints in be
 follows links. Only files of items are seen: `<kind>/<table>/YYYY/MM/DD/<name>/…`, the archive_tester
 files of that place, and the same below `arc/`. `run.json` in the item's log folder says whose it is and
 whether it lives.
+
+A folder that cannot be listed is left out and noted in `Scanner.unread`: nothing is known of what it
+holds, so nobody may conclude that it is gone.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.plan import Local
 from rla_agent.replicate.source import folder_copy_mode, local_state
-from rla_client.errors import RlaError
+from rla_client.errors import BrokenFileError, RlaError
 from rla_client.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, RunIndex
 from rla_client.pruned import FETCHED_MARK, PRUNED_FOLDER
 from rla_client.storage import TEMP_PREFIX, read_small
+from rla_client.textformat import printable
 
 if TYPE_CHECKING:
     import pathspec
@@ -33,11 +38,45 @@ _DATE_PARTS: Final = 4  # YYYY, MM, DD, name
 _TEMP: Final = os.fsencode(TEMP_PREFIX)
 _SUFFIXES: Final = (".pkl", ".json", ".pt")
 _STORES: Final = frozenset({b".objects", b".rla", b".rla-jobs"})  # of this machine alone, beside the tables
+SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})  # this process's, no file's fault
+WAYS_OUT: Final = {
+    errno.ENAMETOOLONG: "its path is too long: move it to a shorter one",
+    errno.EACCES: "let the agent's user read it (chmod, chown)",
+    errno.EPERM: "let the agent's user read it (chmod, chown)",
+    errno.ELOOP: "a link leads in circles there: put a file or folder in its place",
+    errno.EINVAL: "put a regular file in its place",
+    errno.ESTALE: "mount its file server again",
+}
+_OTHERWISE: Final = "check the disk or file server that holds it"
+_GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 _OWN: Final = frozenset({os.fsencode(PRUNED_FOLDER), os.fsencode(FETCHED_MARK)})  # the same, within items
 
 
 class ScanError(RlaError):
-    """The data root cannot be read."""
+    """The data root cannot be read, or this process is short of something; the look ends here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Why a folder, or a file in it, could not be looked at, and what somebody can do."""
+
+    reason: str
+    mend: str
+
+
+_TOO_DEEP: Final = Unread(f"more than {MAX_DEPTH} folders inside each other", "move it further up")
+
+
+def unread(error: OSError) -> Unread:
+    """What to tell of an error that a folder or file of this machine gave.
+
+    Raises:
+        ScanError: the error is a shortage of this process.
+    """
+    if error.errno in SHORTAGES:
+        raise ScanError(f"this machine is short: {error.strerror}; it is tried again") from error
+    mend = WAYS_OUT.get(error.errno or 0, _OTHERWISE)
+    return Unread(f"cannot be read here: {error.strerror or error}", mend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +119,7 @@ class Folder:
     """One folder with the files in it that are in scope. `path`, `item`: below the data root.
 
     `mode`: permission bits that its copies get; None: not looked at. `shared`: it holds several items, or
-    archives of such.
+    archives of such. `partial`: it holds more, which could not be looked at.
     """
 
     path: bytes
@@ -89,6 +128,7 @@ class Folder:
     live: bool
     files: dict[bytes, Local]
     mode: int | None = None
+    partial: bool = False
 
     @property
     def shared(self) -> bool:
@@ -97,28 +137,43 @@ class Folder:
 
 
 class Scanner:
-    """Looks at one data root."""
+    """Looks at one data root. `unread`: folders of which not all could be seen at the last look, and why."""
 
     def __init__(self, root: bytes, scope: Scope) -> None:
         self.root = root
         self.scope = scope
         self._runs: dict[str, Run | None] = {}
-        self.live: dict[str, float] = {}
+        self.unread: dict[bytes, Unread] = {}
         self.links = 0
 
     def everything(self) -> Iterator[Folder]:
         """Every folder of every item in scope, and those above them.
 
         Raises:
-            ScanError: the data root is not there.
+            ScanError: the data root is not there or cannot be read, or this process is short of descriptors
+                or memory.
         """
-        if not os.path.isdir(self.root):
-            raise ScanError(f"the data root {os.fsdecode(self.root)} is not there")
+        self._check_root()
         self._runs.clear()
         self.links = 0
+        before = dict(self.unread)
         for prefix in ("", ARCHIVED_TABLE + "/"):
             for kind in self.scope.kinds:
                 yield from self._tables(os.fsencode(prefix + kind), kind, 0)
+        for path, why in before.items():
+            if self.unread.get(path) is why:
+                del self.unread[path]  # not met again: it is gone
+
+    def _check_root(self) -> None:
+        name = printable(os.fsdecode(self.root))
+        try:
+            found = os.stat(self.root)
+        except FileNotFoundError:
+            raise ScanError(f"the data root {name} is not there") from None
+        except OSError as error:
+            raise ScanError(f"the data root {name} cannot be read: {error.strerror}") from error
+        if not stat.S_ISDIR(found.st_mode):
+            raise ScanError(f"the data root {name} is no folder")
 
     def item(self, item: str) -> Iterator[Folder]:
         """The folders of one item, `table/YYYY/MM/DD/name`."""
@@ -164,29 +219,36 @@ class Scanner:
         return None
 
     def run(self, item: str) -> Run | None:
-        """run.json of an item; read again when it has changed."""
-        path = os.path.join(self.root, os.fsencode(f"{LOG}/{item}/run.json"))
+        """run.json of an item, read again when it has changed; None where there is none that says anything.
+
+        Raises:
+            ScanError: this process is short of descriptors or memory.
+        """
+        folder = os.fsencode(f"{LOG}/{item}")
+        path = os.path.join(self.root, folder, b"run.json")
         try:
             found = os.lstat(path)
-        except OSError:
+            stamp = (found.st_ino, found.st_mtime_ns)
+            known = self._runs.get(item)
+            if known is not None and known.stamp == stamp:
+                return known
+            run = self._runs[item] = _read_run(path, stamp)
+        except OSError as error:
             self._runs.pop(item, None)
+            self._note(folder, b"run.json", error)
             return None
-        stamp = (found.st_ino, found.st_mtime_ns)
-        known = self._runs.get(item)
-        if known is not None and known.stamp == stamp:
-            return known
-        run = self._runs[item] = _read_run(path, stamp)
         return run
 
     def _tables(self, path: bytes, kind: str, depth: int) -> Iterator[Folder]:
-        if depth > MAX_DEPTH:
-            return
         files: dict[bytes, Local] = {}
-        for entry in _entries(os.path.join(self.root, path)):
+        entries = self._entries(path, depth)
+        if entries is None:
+            return
+        for entry, folder in entries:
             if entry.name.startswith(_TEMP) or (depth == 0 and entry.name in _STORES):
                 continue
             inner = path + b"/" + entry.name
-            if entry.is_dir(follow_symlinks=False):
+            if folder:
                 found = self._index(inner.split(b"/"))
                 if found is None:
                     yield from self._tables(inner, kind, depth + 1)
@@ -194,7 +256,8 @@ class Scanner:
                     yield from self._inside(inner, kind, inner, 0)
             elif kind == ARCHIVE_TESTER and self._archive(inner):
                 self._add(files, path, entry)
-        yield Folder(path, kind, path if files else b"", live=False, files=files, mode=self._mode(path))
+        partial = path in self.unread
+        yield Folder(path, kind, path if files else b"", False, files, self._mode(path), partial)
 
     def _archive(self, path: bytes) -> bool:
         found = self._index(path.split(b"/"))
@@ -206,32 +269,58 @@ class Scanner:
         return self._wanted(item)
 
     def _inside(self, path: bytes, kind: str, item: bytes, depth: int) -> Iterator[Folder]:
-        if depth > MAX_DEPTH:
-            return
         files: dict[bytes, Local] = {}
         inner = []
-        for entry in _entries(os.path.join(self.root, path)):
+        entries = self._entries(path, depth)
+        if entries is None:
+            return
+        for entry, folder in entries:
             if entry.name.startswith(_TEMP) or entry.name in _OWN:
                 continue
-            if entry.is_dir(follow_symlinks=False):
+            if folder:
                 inner.append(path + b"/" + entry.name)
             else:
                 self._add(files, path, entry)
-        yield Folder(path, kind, item, self._live(_item_name(item)), files, self._mode(path))
-        for folder in inner:
-            yield from self._inside(folder, kind, item, depth + 1)
+        live, partial = self._live(_item_name(item)), path in self.unread
+        yield Folder(path, kind, item, live, files, self._mode(path), partial)
+        for below in inner:
+            yield from self._inside(below, kind, item, depth + 1)
+
+    def _entries(self, path: bytes, depth: int) -> list[tuple[os.DirEntry[bytes], bool]] | None:
+        """A folder's entries and whether each is a folder; None where that cannot be told."""
+        if depth > MAX_DEPTH:
+            self.unread[path] = _TOO_DEEP
+            return None
+        try:
+            with os.scandir(os.path.join(self.root, path)) as found:
+                entries = [(entry, entry.is_dir(follow_symlinks=False)) for entry in found]
+        except OSError as error:
+            if error.errno in _GONE:
+                self.unread.pop(path, None)
+                return []
+            self.unread[path] = unread(error)
+            return None
+        self.unread.pop(path, None)
+        return entries
 
     def _add(self, files: dict[bytes, Local], folder: bytes, entry: os.DirEntry[bytes]) -> None:
         if self._ignored(folder + b"/" + entry.name):
             return
         try:
             found = entry.stat(follow_symlinks=False)
-        except OSError:
+        except OSError as error:
+            self._note(folder, entry.name, error)
             return
         if not stat.S_ISREG(found.st_mode):
             self.links += 1
         elif not self.scope.max_bytes or found.st_size <= self.scope.max_bytes:
             files[entry.name] = local_state(found)
+
+    def _note(self, folder: bytes, name: bytes, error: OSError) -> None:
+        """A file of a folder cannot be looked at; none where it is just gone."""
+        if error.errno not in _GONE:
+            why = unread(error)
+            self.unread[folder] = replace(why, reason=f"{printable(os.fsdecode(name))} in it {why.reason}")
 
     def _mode(self, path: bytes) -> int | None:
         try:
@@ -290,18 +379,10 @@ def _item_name(item: bytes) -> str:
     return os.fsdecode(b"/".join(parts[2 if parts[0] == os.fsencode(ARCHIVED_TABLE) else 1 :]))
 
 
-def _entries(path: bytes) -> list[os.DirEntry[bytes]]:
-    try:
-        with os.scandir(path) as found:
-            return list(found)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return []
-
-
 def _read_run(path: bytes, stamp: tuple[int, int]) -> Run | None:
     try:
         found = json.loads(read_small(os.fsdecode(path), MAX_RUN_JSON_BYTES))
-    except (OSError, ValueError, RecursionError):
+    except (BrokenFileError, ValueError, RecursionError):
         return None
     if not isinstance(found, dict):
         return None

@@ -43,7 +43,9 @@ from rla_agent.replicate.target import (
     TargetError,
     TransientError,
     Twin,
+    UnreadableError,
     Upload,
+    check_remote,
     parent,
     parents,
 )
@@ -149,7 +151,7 @@ class Sender:
             LinkError: the session is broken.
         """
         for shared in (False, True):
-            modes = [(folder.path, folder.mode) for folder in wanted if folder.shared is shared]
+            modes = [(one.path, one.mode) for one in wanted if one.shared is shared and _fits(one.path)]
             if modes:
                 self._session.set_modes(modes, only_less=shared)
 
@@ -182,14 +184,23 @@ class Sender:
         ready = []
         self._runs.update(job.due.item for job in jobs if job.due.kind != ARCHIVE_TESTER)
         for job in jobs:
-            problem = self._item_problem(job)
+            try:
+                check_remote(job.due.path)
+                check_remote(job.temp)
+                problem = self._item_problem(job)
+            except LinkError:
+                raise
+            except TargetError as error:  # of this job alone
+                problem = error
             if problem is None:
                 ready.append(job)
             else:
                 results.append(Failed(job, problem))
         try:
             self._session.make_folders([parent(job.due.path) for job in ready], self._folder_mode)
-        except (DeniedError, MissingError):
+        except LinkError:
+            raise
+        except TargetError:
             self._session.forget_folders()
             return [job for job in ready if self._folder_made(job, results)]
         return ready
@@ -197,7 +208,9 @@ class Sender:
     def _folder_made(self, job: Job, results: list[Result]) -> bool:
         try:
             self._session.make_folders([parent(job.due.path)], self._folder_mode)
-        except (DeniedError, MissingError) as error:
+        except LinkError:
+            raise
+        except TargetError as error:
             results.append(Failed(job, error))
             return False
         return True
@@ -217,7 +230,7 @@ class Sender:
             return self._settled(job, source, how)
         except LinkError:
             raise
-        except (TargetError, SourceChangedError, OSError) as error:
+        except (TargetError, SourceChangedError, UnreadableError, OSError) as error:
             return Failed(job, error)
         finally:
             if source is not None:
@@ -398,29 +411,35 @@ class Sender:
                 source.close()
 
     def _load(self, job: Job) -> tuple[Source, SmallFile] | Result:
-        assert isinstance(job.action, Whole)
         try:
             source = Source(self._root, job.due.path)
         except OSError as error:
             return Failed(job, error)
+        try:
+            loaded = self._loaded(job, source)
+        except (UnreadableError, OSError) as error:
+            loaded = Failed(job, error)
+        if isinstance(loaded, SmallFile):
+            return source, loaded
+        source.close()
+        return loaded
+
+    def _loaded(self, job: Job, source: Source) -> SmallFile | Result:
+        assert isinstance(job.action, Whole)
         if not as_planned(job, source):
-            source.close()
             return Failed(job, SourceChangedError(os.fsdecode(job.due.path)))
         size = size_of(job, source)
         if job.action.compare and same_content(source, job.due.record, size):
             assert job.due.record is not None
-            record = source.record(job.action.generation, size, job.due.record.remote_mtime_s)
-            source.close()
-            return Sent(job, record)
+            return Sent(job, source.record(job.action.generation, size, job.due.record.remote_mtime_s))
         data = source.read(0, size) if not job.action.compare else read_again(source, size)
         if len(data) != size:
-            source.close()
             return Failed(job, SourceChangedError(os.fsdecode(job.due.path)))
         mtime_s = (job.local or source.local).mtime_ns // 10**9
         left, twin = _left(job.due.record), job.twin
         if twin is not None and hashlib.sha256(data).digest() != twin.sha256:
             twin = None  # it changed since the worker looked
-        return source, SmallFile(
+        return SmallFile(
             job.due.path, job.temp, data, mtime_s, left, lambda: unchanged(job, source), twin, _mode(source)
         )
 
@@ -428,7 +447,10 @@ class Sender:
         if isinstance(answer, RemoteStat):
             self._progress(job, len(file.data))
             assert isinstance(job.action, Whole)
-            return Sent(job, source.record(job.action.generation, len(file.data), answer.mtime_s))
+            try:
+                return Sent(job, source.record(job.action.generation, len(file.data), answer.mtime_s))
+            except OSError as error:
+                return Failed(job, error)
         if not isinstance(answer, (ConflictError, MissingError)):
             return Failed(job, answer)
         return self._one(job, self._upload)
@@ -438,6 +460,15 @@ def kept_name(path: bytes, found: RemoteStat, count: int) -> bytes:
     """Name beside `path` for what was found under it."""
     folder, slash, name = path.rpartition(b"/")
     return folder + slash + name[:200] + b".kept-%d-%d" % (found.mtime_s, count)
+
+
+def _fits(path: bytes) -> bool:
+    """Whether the master can have a file or folder of this path."""
+    try:
+        check_remote(path)
+    except DeniedError:
+        return False
+    return True
 
 
 def _mode(source: Source) -> int:

@@ -27,6 +27,7 @@ from rla_agent.replicate.target import (
     SourceChangedError,
     TargetError,
     TransientError,
+    UnreadableError,
     Upload,
     check_room,
     same,
@@ -251,7 +252,11 @@ class SftpSession(SftpCore):
         waiting: deque[tuple[int, int]] = deque()
         at = job.start
         while at < job.size:
-            data = job.read(at, min(self._wire.chunk_bytes(), job.size - at))
+            try:
+                data = job.read(at, min(self._wire.chunk_bytes(), job.size - at))
+            except UnreadableError:
+                self._abandon(waiting, handle, job.temp)
+                raise
             if not data:
                 self._abandon(waiting, handle, job.temp)
                 raise SourceChangedError(job.path.decode("utf-8", "backslashreplace"))

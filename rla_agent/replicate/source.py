@@ -19,6 +19,7 @@ from typing import Final
 
 from rla_agent.replicate import records
 from rla_agent.replicate.plan import Local, Record, RecordKind, copy_mode
+from rla_agent.replicate.target import UnreadableError
 from rla_client.errors import UnsafeNameError
 from rla_client.storage import walk, walk_root
 
@@ -97,8 +98,15 @@ class Source:
         self._at = 0
 
     def read(self, offset: int, count: int) -> bytes:
-        """Bytes of the file; those that go on where the checksums end are added to them."""
-        data = os.pread(self.descriptor, count, offset)
+        """Bytes of the file; those that go on where the checksums end are added to them.
+
+        Raises:
+            UnreadableError: the disk or file server gave an error.
+        """
+        try:
+            data = os.pread(self.descriptor, count, offset)
+        except OSError as error:
+            raise UnreadableError(self._path, error) from error
         if offset == self._at:
             self._sha.update(data)
             self._crc = zlib.crc32(data, self._crc)

@@ -90,6 +90,17 @@ class SourceChangedError(RlaError):
     """The local file changed while it was sent; nothing was renamed."""
 
 
+class UnreadableError(RlaError):
+    """The local file gave an error (`why`) while it was sent; nothing was renamed.
+
+    No OSError, for that is what a target makes of its own errors.
+    """
+
+    def __init__(self, path: bytes, why: OSError) -> None:
+        self.why = why
+        super().__init__(f"{path.decode('utf-8', 'backslashreplace')}: {why.strerror or why}")
+
+
 class BlockedError(TargetError):
     """Nothing can go to this target until somebody acts: host key, login, missing root, wrong settings."""
 

@@ -297,6 +297,8 @@ def _snapshot(served: Served, now: float) -> dict[str, Any]:
         "reason": health.reason,
         "mend": health.mend,
         "problem": served.database.problem,
+        "unread": served.database.unread()[: report.MAX_PARKED],
+        "unread_folders": len(served.database.scanner.unread),
         "tries": health.tries,
         "retry_in_s": max(0.0, health.not_before - now),
         "connections": served.database.link.connections,
