@@ -54,6 +54,14 @@ _LAZY = {
     "PrettyPlotterTool": ("rla_client.database", "PrettyPlotterTool"),
     "Filter": ("rla_client.database", "Filter"),
     "wrap_experiment": ("rla_client.experiment", "wrap_experiment"),
+    "DEFAULT_X_NAME": ("rla_client.compat_members", "DEFAULT_X_NAME"),
+    "DEFAULT_TIMESTAMP": ("rla_client.compat_members", "DEFAULT_TIMESTAMP"),
+    "FRAMEWORK": ("rla_client.compat_members", "FRAMEWORK"),
+    "FTP_PROTOCOL_NAME": ("rla_client.compat_members", "FTP_PROTOCOL_NAME"),
+    "LOG_NAME_FORMAT_VERSION": ("rla_client.compat_members", "LOG_NAME_FORMAT_VERSION"),
+    "PLATFORM_TYPE": ("rla_client.compat_members", "PLATFORM_TYPE"),
+    "LoadTesterMode": ("rla_client.compat_members", "LoadTesterMode"),
+    "LogDataType": ("rla_client.compat_members", "LogDataType"),
 }
 
 if TYPE_CHECKING:

@@ -319,6 +319,24 @@ def _read_rules(plan: BackupPlan, root: Path, report: BackupReport) -> list[Rule
     return [_rules(root, anchor, lines) for anchor, lines in sources if lines]
 
 
+def ignored_names(root: Path, ignore_file: Path, folder: Path, names: Iterable[str]) -> list[str]:
+    """Those of the `names` in `folder` that an ignore file leaves out of a backup of the code at `root`.
+
+    A missing file leaves nothing out; a relative path of it starts from `root`.
+    """
+    path = _entry_path(root, str(ignore_file))
+    lines = _lines(path)
+    if not lines:
+        return []
+    rules, here = _rules(root, path.parent, lines), os.path.abspath(folder)
+
+    def ignored(name: str) -> bool:
+        one = os.path.join(here, name)
+        return rules.ignores(one, folder=os.path.isdir(one))
+
+    return [name for name in names if ignored(name)]
+
+
 def _rules(root: Path, anchor: Path, lines: list[str]) -> Rules:
     import pathspec  # noqa: PLC0415 - 38 ms, only where there are rules
 

@@ -9,6 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from rla_client import logger
 from rla_client.clock import TimeStepHolder, time_step_holder
 from rla_client.errors import ArgumentError, NotConfiguredError, UnknownParameterError
 from rla_client.item import local_address
-from rla_client.layout import LOG_NAME_FORMAT_VERSION, check_table_name, make_info
+from rla_client.layout import LOG_NAME_FORMAT_VERSION, RunIndex, check_table_name, make_info
 from rla_client.recording import Row
 from rla_client.storage import read_small
 
@@ -47,7 +48,7 @@ class ExperimentSetup:
         super().__init__()
         self.time_step_holder: TimeStepHolder = time_step_holder
         self.hyper_param: dict[str, Any] = {}
-        self.log_name_format_version = LOG_NAME_FORMAT_VERSION
+        self.log_name_format_version: str | None = LOG_NAME_FORMAT_VERSION
         self.task_table_name: str | None = None
         self.data_root: str | None = None
         self.private_config: dict[str, Any] | None = None
@@ -175,6 +176,48 @@ class ExperimentSetup:
             self._address = local_address()
         return self._address
 
+    # -- names --------------------------------------------------------------------------------
+
+    def get_version_num(self) -> str | None:
+        """Version of the index's spelling: `v1`, or None for that with spaces."""
+        return self.log_name_format_version
+
+    @staticmethod
+    def record_date_to_str(record_date: datetime) -> str:
+        """The time of day in an index, `HH-MM-SS-ffffff`."""
+        return record_date.strftime("%H-%M-%S-%f")
+
+    def log_name_formatter(self, prefix: str, record_date: datetime) -> str:
+        """Path below `prefix` of a run with this one's address and info that began at `record_date`.
+
+        Raises:
+            RuntimeError: the version of the index's spelling is unknown.
+        """
+        separators = {None: " ", LOG_NAME_FORMAT_VERSION: "_"}
+        if self.log_name_format_version not in separators:
+            message = f"unknown version of the index's spelling: {self.log_name_format_version!r}"
+            raise RuntimeError(message)
+        info = f"&{self.auto_parse_info()}" if self.info is None else self.info
+        index = RunIndex.make(record_date, self.ipaddr, info)
+        return f"{prefix}/{replace(index, separator=separators[self.log_name_format_version]).path}"
+
+    @staticmethod
+    def task_gen(task_pattern_list: Iterable[str]) -> str:
+        """Join the parts of a table's name by `-`."""
+        return "-".join(task_pattern_list)
+
+    def get_ignore_files(self, src: str | os.PathLike[str], names: Iterable[str]) -> list[str]:
+        """Which of the `names` in the folder `src` the ignore file leaves out of the code backup.
+
+        None where there is no ignore file. Fits `shutil.copytree(ignore=…)`.
+        """
+        if self.ignore_file_path is None:
+            return []
+        from rla_client.code_files import ignored_names  # noqa: PLC0415 - not at import of the package
+
+        root = Path(self.project_root or ".")
+        return ignored_names(root, Path(self.ignore_file_path), Path(src), names)
+
     def _configured(self) -> tuple[str, Config, str]:
         if self.task_table_name is None or self.config is None or self.data_root is None:
             message = "call exp_manager.configure(task_table_name, rla_config, data_root) first"
@@ -228,6 +271,10 @@ class ExperimentSetup:
         secrets = self._secrets()
         shown = ((name, secrets.value(name, value)) for name, value in self._tracked)
         return self.loaded_record or [make_info([pair])[1:] for pair in shown]
+
+    def auto_parse_info(self) -> str:
+        """The tracked hyper-parameters, `key=value&key=value`."""
+        return "&".join(self.hyper_param_record)
 
     def print_args(self) -> None:
         """Write all hyper-parameters to backup.txt, sorted by name."""

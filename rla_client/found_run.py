@@ -7,6 +7,7 @@ pickled managers are read without importing or calling anything they name.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ class FoundRun:
         tracked: `key=value` texts.
         custom_data: its custom data, arrays included.
         run_file: content of run.json, empty without one.
+        archive: what its archive_tester entry says, as plain data; empty without one.
     """
 
     item: Item
@@ -45,6 +47,7 @@ class FoundRun:
     tracked: list[str]
     custom_data: dict[str, Any]
     run_file: dict[str, Any]
+    archive: Mapping[str, Any]
 
 
 def find_item(root: str | os.PathLike[str], table: str, which: str) -> Item:
@@ -83,17 +86,17 @@ def find_item(root: str | os.PathLike[str], table: str, which: str) -> Item:
     return Item(os.path.abspath(root), table, index, index.opened)
 
 
-def read_run(item: Item) -> FoundRun:
-    """What a run's files tell of it; broken ones count as missing."""
+def read_run(item: Item, archive: Mapping[str, Any] | None = None) -> FoundRun:
+    """What a run's files tell of it; broken ones count as missing. `archive`: its entry, if it was read."""
     from rla_client.database.hyper_params import read_archive, read_hyper_params  # noqa: PLC0415
 
     stem = os.path.splitext(item.archive_file)[0]
     paths = tuple(f"{stem}{ending}" for ending in (".json", ".pkl") if os.path.exists(f"{stem}{ending}"))
-    archive: dict[str, Any] = {}
-    try:
-        archive = read_archive(paths) or {}
-    except (RlaError, OSError):
-        archive = {}
+    if archive is None:
+        try:
+            archive = read_archive(paths) or {}
+        except (RlaError, OSError):
+            archive = {}
     plain, _problems = read_hyper_params(Path(item.root), item.table, item.index.path)
     custom = archive.get("custom_data") or {}
     if paths and paths[0].endswith(".json"):
@@ -104,6 +107,7 @@ def read_run(item: Item) -> FoundRun:
         [str(entry) for entry in archive.get("hyper_param_record") or ()],
         dict(custom),
         read_run_file(item),
+        archive,
     )
 
 

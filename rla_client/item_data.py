@@ -81,15 +81,11 @@ class ItemData:
             self.custom_data[key] = data
             return
         held = self.custom_data.get(key)
-        if not isinstance(held, (list, deque)):
-            if issubclass(dtype, deque):
-                if max_len < 1:
-                    message = f"a deque needs max_len of at least 1, got {max_len}"
-                    raise ArgumentError(message)
-                held = deque(maxlen=max_len)
-            else:
-                held = []
-            self.custom_data[key] = held
+        if isinstance(held, list) and issubclass(dtype, deque) and max_len > 0:
+            held = deque(held, maxlen=max_len)  # archives of RLA are read with lists in place of deques
+        elif not isinstance(held, (list, deque)):
+            held = _new_deque(max_len) if issubclass(dtype, deque) else []
+        self.custom_data[key] = held
         held.append(data)
 
     register_custom_type = staticmethod(register_custom_type)
@@ -308,6 +304,7 @@ class ItemData:
             "data_root": item.root,
             "index": item.index.path,
             "log_name_format_version": getattr(self, "log_name_format_version", None),
+            "dl_framework": self.dl_framework,
             "dirs": {kind: item.folder(kind) for kind in FOLDER_KINDS},
         }
 
@@ -325,6 +322,13 @@ class ItemData:
             run.file(ARCHIVE_TESTER, os.path.basename(item.archive_file), text)
 
     serialize_object_and_save = save_archive
+
+
+def _new_deque(max_len: int) -> deque[Any]:
+    if max_len < 1:
+        message = f"a deque needs max_len of at least 1, got {max_len}"
+        raise ArgumentError(message)
+    return deque(maxlen=max_len)
 
 
 ARCHIVE_FRAME_BYTES = 1 << 20  # larger archives are durable when the system writes them out

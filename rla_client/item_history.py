@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 from abc import ABC, abstractmethod
@@ -20,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from rla_client import logger
 from rla_client.archive import load_arrays, unpack_arrays
 from rla_client.clock import time_step_holder
-from rla_client.custom_values import join_arrays
-from rla_client.errors import NotConfiguredError
+from rla_client.custom_values import join_arrays, split_arrays
+from rla_client.errors import ArgumentError, NotConfiguredError
 from rla_client.experiment_setup import ExperimentSetup
 from rla_client.item import Item
 from rla_client.item_data import CHECKPOINT_NAME, TIME_STEP_DATA, ItemData
@@ -30,8 +31,10 @@ from rla_client.pruned import FETCHED_MARK
 from rla_client.run import disabled, rank
 
 if TYPE_CHECKING:
+    from rla_client.found_run import FoundRun
     from rla_client.resuming import ResumePoint
 
+FRAMEWORKS = ("torch", "tensorflow")  # of checkpoints; the first where nothing tells
 BEFORE_FORK = "before-fork"
 FORKED_KINDS = (CHECKPOINT, OTHER_RESULTS, TMP_DATA, HYPARAMETER, LOG)
 NOT_FORKED = (
@@ -73,18 +76,30 @@ class ItemHistory(ExperimentSetup, ItemData, ABC):
         """
         from rla_client.found_run import find_item, read_run  # noqa: PLC0415 - not at import of the package
 
-        found = read_run(find_item(log_root, task_table_name, record_date))
+        return cls.of_run(read_run(find_item(log_root, task_table_name, record_date)))
+
+    @classmethod
+    def of_run(cls, found: FoundRun) -> Any:  # noqa: ANN401 - a manager of this class
+        """A manager of a run that was found; further plain data of its archive become attributes."""
         loaded = cls()
         loaded._item = found.item
         loaded._run_file = found.run_file
         loaded.loaded_record = found.tracked
         loaded.hyper_param = found.hyper_param
         loaded.custom_data = found.custom_data
-        loaded.dl_framework = "torch"
+        loaded._address = found.item.index.ip
+        framework = found.archive.get("dl_framework")
+        loaded.dl_framework = framework if framework in FRAMEWORKS else FRAMEWORKS[0]
+        loaded.log_name_format_version = found.item.index.version
         loaded.task_table_name = found.item.table
         loaded.data_root = found.item.root
         loaded.record_date = found.item.opened
         loaded.info = found.item.index.info
+        config = found.archive.get("private_config")
+        loaded.private_config = config if isinstance(config, dict) else None
+        for name, value in found.archive.items():
+            if not name.startswith("_") and not hasattr(loaded, name):
+                setattr(loaded, name, value)
         return loaded
 
     @property
@@ -119,10 +134,10 @@ class ItemHistory(ExperimentSetup, ItemData, ABC):
     # -- forking ------------------------------------------------------------------------------
 
     def log_file_copy(self, source_tester: ItemHistory) -> None:
-        """Put checkpoints, results, temporary data and logs of `source_tester`'s run under this one.
+        """Put checkpoints, results, temporary data, logs and custom data of a loaded run under this one.
 
         Rows and events recorded from now on follow those of the source. The hyper-parameters of
-        this run stay.
+        this run stay, and so does custom data that it has recorded itself.
 
         Raises:
             NotConfiguredError: no run is open, or none is loaded.
@@ -130,7 +145,8 @@ class ItemHistory(ExperimentSetup, ItemData, ABC):
         """
         source, item, run = source_tester._item, self._item, self._run
         if source is not None and self._nowhere is not None:
-            return  # rank 0 does it; or nothing is stored
+            self._take_custom_data(source_tester)
+            return  # rank 0 does the rest; or nothing is stored
         if source is None or item is None or run is None:
             message = "log_file_copy needs an open run and a loaded one"
             raise NotConfiguredError(message)
@@ -141,6 +157,20 @@ class ItemHistory(ExperimentSetup, ItemData, ABC):
         run.hand_over(lambda: copy_item(source, item), {"rows": None})
         parent = {"run": source.index.path, "table": source.table, "time_step": time_step_holder.get_time()}
         run.mark("parent", parent)
+        self._take_custom_data(source_tester)
+        self.save_archive()
+
+    def _take_custom_data(self, source: ItemHistory) -> None:
+        """Copies of the custom data of `source` under keys that this run has not."""
+        for key, value in source.custom_data.items():
+            if key in self.custom_data:
+                continue
+            try:
+                split_arrays(value, {}, key)
+            except ArgumentError as error:
+                logger.warn(f"not taken over: {error}")
+                continue
+            self.custom_data[key] = copy.deepcopy(value)
 
     # -- resuming -----------------------------------------------------------------------------
 

@@ -84,6 +84,11 @@ class RunIndex:
         return self.separator.join((self.time, self.ip, self.info))
 
     @property
+    def version(self) -> str | None:
+        """Version of the spelling, None for that with spaces."""
+        return None if self.separator == " " else LOG_NAME_FORMAT_VERSION
+
+    @property
     def path(self) -> str:
         """Path below the table, `YYYY/MM/DD/<name>`."""
         return f"{self.day}/{self.name}"

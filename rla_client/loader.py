@@ -162,17 +162,31 @@ class ExperimentLoader:
         exact = isinstance(clock, (int, float)) and int(clock) == step  # the number in the name is whole
         return clock if exact else step, content, values
 
-    def fork_log_files(self, sync_timestep: bool = False) -> None:
+    def fork_log_files(
+        self,
+        hp_to_overwrite: Iterable[str] | None = None,
+        sync_timestep: bool = False,
+        sync_hyper_param: bool = False,
+    ) -> None:
         """Put the loaded run's data under the current run; CSV and TensorBoard go on in it.
 
         Its hyper-parameters are taken over where the current run has none.
 
         Args:
+            hp_to_overwrite: taken for RLA's sake: the current values win, all of them.
             sync_timestep: also set the clock to the loaded run's last checkpoint.
+            sync_hyper_param: taken for RLA's sake.
 
         Raises:
+            ArgumentError: `hp_to_overwrite` is no list of names.
             NotConfiguredError: no run is open.
         """
+        del sync_hyper_param
+        if isinstance(hp_to_overwrite, (str, bool)):
+            message = (
+                f"hp_to_overwrite is a list of names, got {hp_to_overwrite!r}; sync_timestep comes after it"
+            )
+            raise ArgumentError(message)
         if not self.is_valid_config:
             return
         loaded = self.load()
@@ -186,7 +200,9 @@ def fork_log_file_fn(
     task_name: Any = None,  # noqa: ANN401
     record_date: Any = None,  # noqa: ANN401
     root: Any = None,  # noqa: ANN401
+    hp_to_overwrite: Iterable[str] | None = None,
     sync_timestep: bool = False,
+    sync_hyper_param: bool = False,
     **other_names: Any,  # noqa: ANN401
 ) -> None:
     """Fork the log files of a run, `(task_name, record_date, root)` or `(root, task_name, record_date)`.
@@ -197,13 +213,16 @@ def fork_log_file_fn(
         task_name: the table; in the other order the root.
         record_date: the record date; in the other order the table.
         root: the root; in the other order the record date.
+        hp_to_overwrite: see `ExperimentLoader.fork_log_files`.
         sync_timestep: also set the clock to that run's last checkpoint.
+        sync_hyper_param: see `ExperimentLoader.fork_log_files`.
         **other_names: `task_table_name`, `data_root`.
 
     Raises:
         ArgumentError: none of the arguments in its place is a record date.
     """
-    _loader_of(task_name, record_date, root, other_names).fork_log_files(sync_timestep)
+    loader = _loader_of(task_name, record_date, root, other_names)
+    loader.fork_log_files(hp_to_overwrite, sync_timestep, sync_hyper_param)
 
 
 def update_hyper_parameters_fn(

@@ -12,6 +12,7 @@ agent. Names, arguments and files are those of polixir/RLAssistant.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -285,11 +286,31 @@ class ExpManager(Measuring, NowhereRuns):
         del name, simple_val, freq
         logger.log_from_tf_summary(summary)
 
+    @staticmethod
+    def dict_to_table_text_summary(input_dict: Mapping[Any, Any], name: str) -> bytes:
+        """A Summary, serialised, that shows a dict as a table of text `name`; see `add_summary_to_logger`."""
+        from rla_client.summary_writer import table_summary  # noqa: PLC0415 - tensorboardX is slow to import
+
+        return table_summary(input_dict, name)
+
+    @staticmethod
+    def add_graph(sess: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - a tensorflow or torch object
+        """Put a graph into TensorBoard: that of a tensorflow session, or as tensorboardX's `add_graph`.
+
+        Raises:
+            ArgumentError: `tensorboard` is not among the outputs.
+        """
+        from rla_client.tensorboard_out import send_graph  # noqa: PLC0415 - tensorboardX is slow to import
+
+        send_graph(logger.get_current(), sess, *args, **kwargs)
+
     # -- clock --------------------------------------------------------------------------------
 
     def get_timestep(self) -> int | float:
         """The run's time-step."""
         return time_step_holder.get_time()
+
+    get_timstep = get_timestep  # as RLA spells it
 
     def set_timestep(self, t: float) -> None:
         """Set the run's time-step."""
@@ -336,9 +357,14 @@ class ExpManager(Measuring, NowhereRuns):
 
     @property
     def pkl_file(self) -> str | None:
-        """Archive of this manager's data (JSON; the name is RLA's)."""
+        """Archive of this manager's data (JSON; the name is RLA's); of a run of RLA's, its pickle."""
         place = self._place_of_files()
-        return None if place is None else place.archive_file
+        if place is None:
+            return None
+        older = os.path.splitext(place.archive_file)[0] + ".pkl"
+        return (
+            older if not os.path.exists(place.archive_file) and os.path.exists(older) else place.archive_file
+        )
 
     @property
     def pkl_dir(self) -> str | None:

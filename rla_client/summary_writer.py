@@ -30,7 +30,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from tensorboardX import SummaryWriter
 from tensorboardX.proto.event_pb2 import Event
-from tensorboardX.proto.summary_pb2 import Summary
+from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboardX.summary import hparams
 from tensorboardX.utils import _prepare_video, convert_to_NTCHW
 from tensorboardX.writer import FileWriter
@@ -273,6 +273,19 @@ def scalars_of_summary(summary: Any) -> list[tuple[str, float]]:  # noqa: ANN401
         ArgumentError: it is no Summary.
     """
     return list(summary_scalars(_summary(summary)))
+
+
+def table_summary(content: Mapping[Any, Any], name: str) -> bytes:
+    """A serialised Summary that TensorBoard shows as a table of text: one row for each entry."""
+    from tensorboardX.proto.tensor_pb2 import TensorProto  # noqa: PLC0415 - rarely needed
+    from tensorboardX.proto.tensor_shape_pb2 import TensorShapeProto  # noqa: PLC0415
+
+    cells = [str(cell).encode("utf-8", "backslashreplace") for pair in content.items() for cell in pair]
+    sizes = [TensorShapeProto.Dim(size=size) for size in (len(content), 2)]
+    tensor = TensorProto(dtype="DT_STRING", string_val=cells, tensor_shape=TensorShapeProto(dim=sizes))
+    text = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
+    data: bytes = Summary(value=[Summary.Value(tag=name, metadata=text, tensor=tensor)]).SerializeToString()
+    return data
 
 
 def _summary(summary: Any) -> Summary:  # noqa: ANN401

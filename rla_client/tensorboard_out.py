@@ -6,6 +6,8 @@ import os
 import time
 from typing import Any
 
+from tensorboardX.proto.event_pb2 import Event
+
 from rla_client.clock import time_step_holder
 from rla_client.errors import ArgumentError
 from rla_client.recording import Logger
@@ -43,3 +45,19 @@ def send_tf_summary(current: Logger, summary: Any) -> None:  # noqa: ANN401 - a 
     for tag, value in scalars_of_summary(summary):
         current.record(tag, value)
     current.event(event_of_summary(summary, now, step), now, step)
+
+
+def send_graph(current: Logger, source: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+    """Send the graph of a tensorflow session; of anything else what tensorboardX's `add_graph` makes.
+
+    Raises:
+        ArgumentError: `tensorboard` is not among the outputs.
+    """
+    writer = tbx_writer(current)
+    graph = getattr(source, "graph", source)
+    if not hasattr(graph, "as_graph_def"):
+        writer.add_graph(source, *args, **kwargs)
+        return
+    now, step = time.time(), int(time_step_holder.get_time())
+    event = Event(wall_time=now, step=step, graph_def=graph.as_graph_def().SerializeToString())
+    current.event(event.SerializeToString(), now, step)

@@ -10,12 +10,10 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla_client.database.hyper_params import HyperParams, read_archive, read_parameter_file, wrap
 from rla_client.database.records import PROGRESS_FILE
@@ -27,10 +25,12 @@ from rla_client.layout import (
     HYPARAMETER,
     LOG,
     OTHER_RESULTS,
-    RECORD_DATE_FORMAT,
     TMP_DATA,
     RunIndex,
 )
+
+if TYPE_CHECKING:
+    from rla_client.manager import ExpManager
 
 _DATE = re.compile(r"\d{4}/\d{2}/\d{2}/\d{2}-\d{2}-\d{2}-\d{6}")
 _STEP = re.compile(r"[_-](\d+)(?:\.[^/]*)?$")
@@ -72,9 +72,9 @@ class OtherQueryResult(BasicQueryResult):
 
 @dataclass(slots=True)
 class ArchiveQueryResult(BasicQueryResult):
-    """`exp_manager`: hyper_param, custom_data, record_date, info and more, as plain data."""
+    """`exp_manager`: a manager of the run, as `load_tester` gives it."""
 
-    exp_manager: Any
+    exp_manager: ExpManager
 
 
 def extract_valid_index(regex: str) -> str | None:
@@ -200,52 +200,32 @@ def _other_result(item: Item) -> OtherQueryResult | None:
 
 
 def _archive_result(item: Item) -> ArchiveQueryResult:
-    content = read_archive(item.paths)
-    if content is None:
+    return ArchiveQueryResult(_without_ending(item.paths[0]), archived_manager(item))
+
+
+def archived_manager(item: Item) -> ExpManager:
+    """A manager of the run that an archive_tester entry is of; what the archive says of it, as plain data.
+
+    Raises:
+        BrokenFileError: the entry is broken, or no archived manager.
+        OSError: it cannot be opened.
+    """
+    from rla_client.found_run import read_run
+    from rla_client.item import Item as Place
+    from rla_client.manager import ExpManager
+
+    content, index = read_archive(item.paths), RunIndex.parse(item.index)
+    if content is None or index is None:
         raise BrokenFileError(item.paths[0], "it is no archived manager")
-    parsed = RunIndex.parse(item.index)
-    return ArchiveQueryResult(
-        _without_ending(item.paths[0]), archived_manager(with_arrays(item, content), parsed)
-    )
-
-
-def with_arrays(item: Item, content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The content of an archive of ours with the arrays of its custom data put back."""
-    path = next((path for path in item.paths if path.endswith(".json")), None)
-    plain = content.get("custom_data")
-    if path is None or not isinstance(plain, dict) or not plain:
-        return content
-    from rla_client.archive import load_custom_data
-
-    return {**content, "custom_data": load_custom_data(path, plain)}
+    base = _without_ending(os.path.abspath(item.paths[0]))
+    root = base.removesuffix(f"/{ARCHIVE_TESTER}/{item.table}/{item.index}")
+    loaded: ExpManager = ExpManager.of_run(read_run(Place(root, item.table, index, index.opened), content))
+    loaded.hyper_param = wrap(loaded.hyper_param)
+    return loaded
 
 
 def _without_ending(path: str) -> str:
     return str(Path(path).parent / Path(path).name.rpartition(".")[0])
-
-
-def archived_manager(content: Mapping[str, Any], parsed: RunIndex | None) -> SimpleNamespace:
-    """The attributes of an archived manager; hyper_param and custom_data are always there."""
-    manager = SimpleNamespace(**{str(key): value for key, value in content.items()})
-    manager.hyper_param = wrap(content.get("hyper_param") or {})
-    manager.custom_data = content.get("custom_data") or {}
-    date = content.get("record_date")
-    if not isinstance(date, datetime):
-        manager.record_date = _parse_date(date) or (parsed.opened if parsed else None)
-    return manager
-
-
-def _parse_date(text: object) -> datetime | None:
-    if not isinstance(text, str):
-        return None
-    try:
-        return datetime.strptime(text, RECORD_DATE_FORMAT)  # noqa: DTZ007 - local time, as in the index
-    except ValueError:
-        pass
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None
 
 
 _READERS: dict[str, Callable[[Item], BasicQueryResult | None]] = {

@@ -23,7 +23,7 @@ from rla_client.database.live import with_live_states
 from rla_client.database.records import PROGRESS_FILE, Record, clock
 from rla_client.database.rows import RowView
 from rla_client.database.tree import Item, archived_root, check_data_root, check_table, find_tables, run_items
-from rla_client.layout import ARCHIVE_TESTER, CHECKPOINT, LOG, OTHER_RESULTS, RunIndex
+from rla_client.layout import ARCHIVE_TESTER, CHECKPOINT, LOG, OTHER_RESULTS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -303,20 +303,16 @@ class Run:
 
     @cached_property
     def archive(self) -> Any:  # noqa: ANN401
-        """The archived manager (hyper_param, custom_data, record_date, …), None without an entry.
+        """A manager of the run as it was archived (hyper_param, custom_data, …), None without an entry.
 
         Raises:
             BrokenFileError: its file is broken.
         """
-        from rla_client.database.hyper_params import read_archive
-        from rla_client.database.query import archived_manager, with_arrays
+        from rla_client.database.query import archived_manager
 
         for item in self.items:
             if item.kind == ARCHIVE_TESTER:
-                content = read_archive(item.paths)
-                if content is None:
-                    return None
-                return archived_manager(with_arrays(item, content), RunIndex.parse(self.index))
+                return archived_manager(item)
         return None
 
     def code_diff(self, other: Run) -> str:

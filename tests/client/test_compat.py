@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import textwrap
@@ -11,7 +12,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import rla_client
 from rla_client import logger
+from rla_client.compat import _NAMES
 from rla_client.recording import Logger
 
 OLD_SCRIPT = """
@@ -197,3 +200,11 @@ def test_the_logger_serves_stable_baselines_names() -> None:
         logger.set_current(former)
         logger.set_time(0)
     assert (row["time-step"], row["time/iterations"], row["x"]) == (256, 1, 2.0)
+
+
+def test_the_originals_constants_are_importable_from_the_top() -> None:
+    for module in ("RLA.const", "RLA.easy_log.const"):
+        for name, (home, attribute) in _NAMES[module].items():
+            if name != "HYPARAM":
+                assert getattr(rla_client, name) == getattr(importlib.import_module(home), attribute), name
+    assert (rla_client.DEFAULT_X_NAME, rla_client.LOG_NAME_FORMAT_VERSION.V1) == ("time-step", "v1")

@@ -49,6 +49,11 @@ def test_wrong_custom_data_says_what_is_wrong() -> None:
     manager = ExpManager()
     with pytest.raises(ArgumentError, match="max_len"):
         manager.add_custom_data("d", 1, dtype=deque)
+    manager.custom_data["old"] = [1, 2, 3]  # archives of RLA give lists
+    manager.add_custom_data("old", 4, dtype=deque)
+    assert manager.get_custom_data("old") == [1, 2, 3, 4]
+    manager.add_custom_data("old", 5, dtype=deque, max_len=3)
+    assert manager.get_custom_data("old") == deque([3, 4, 5], maxlen=3)
     with pytest.raises(ArgumentError, match="append"):
         manager.add_custom_data("d", 1, mode="prepend")
     with pytest.raises(ArgumentError, match="no custom data"):

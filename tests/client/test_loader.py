@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections import deque
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,15 @@ import pytest
 from rla_client.errors import ArgumentError, UntrustedCheckpointError
 from rla_client.found_run import RunNotFoundError, find_item, log_file_finder
 from rla_client.item import create_item, parameter_file, write_parameters
-from rla_client.loader import ExperimentLoader, _in_order, _last_clock, _loader_of, _overwrite, exp_loader
+from rla_client.loader import (
+    ExperimentLoader,
+    _in_order,
+    _last_clock,
+    _loader_of,
+    _overwrite,
+    exp_loader,
+    fork_log_file_fn,
+)
 from rla_client.manager import ExpManager, exp_manager
 
 DATE = "2022/11/24/18-46-30-917022"
@@ -54,6 +64,50 @@ def test_without_a_run_a_fresh_start() -> None:
     assert not loader.is_valid_config
     assert loader.load_from_record_date() == (0, {}, {})
     loader.fork_log_files()
+
+
+def test_a_fork_is_called_as_the_originals_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / f"log/t/{DATE}_noip_&").mkdir(parents=True)
+    forked: list[str | None] = []
+    monkeypatch.setattr(exp_manager, "log_file_copy", lambda loaded: forked.append(loaded.log_dir))
+    monkeypatch.setattr(exp_manager, "hyper_param", {"lr": 1})
+    loader = ExperimentLoader()
+    loader.config("t", DATE, tmp_path)
+    for order in (("t", DATE, str(tmp_path)), (str(tmp_path), "t", DATE)):
+        fork_log_file_fn(*order, ["lr"], True)
+        fork_log_file_fn(*order, hp_to_overwrite=["lr"], sync_timestep=True, sync_hyper_param=True)
+        fork_log_file_fn(*order, None, False, True)
+    loader.fork_log_files(["lr"], True)
+    loader.fork_log_files(hp_to_overwrite=["other"], sync_timestep=False)
+    assert forked == [f"{tmp_path}/log/t/{DATE}_noip_&/"] * 8
+    for wrong in (True, "lr"):
+        with pytest.raises(ArgumentError, match="list of names"):
+            loader.fork_log_files(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("fresh_manager")
+@pytest.mark.parametrize("mode", ["online", "disabled"])
+def test_a_fork_carries_the_custom_data_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    for kind in ("log", "archive_tester"):
+        (tmp_path / f"old/{kind}/t/{DATE[:10]}").mkdir(parents=True)
+    (tmp_path / f"old/log/t/{DATE}_noip_&").mkdir()
+    source = ExpManager.load_tester(DATE, "t", tmp_path / "old")
+    source.custom_data = {"returns": deque([1.0, 2.0], maxlen=2), "own": 1, "date": datetime.now()}  # noqa: DTZ005
+    monkeypatch.setenv("RLA_MODE", mode)
+    exp_manager.configure("t", {"LOG_USED": ["csv"]}, tmp_path / "data", code_root=tmp_path / "code")
+    exp_manager.log_files_gen()
+    exp_manager.add_custom_data("own", 2, int)
+    exp_manager.log_file_copy(source)
+    exp_manager.add_custom_data("returns", 3.0, dtype=deque, max_len=2)
+    assert exp_manager.custom_data == {"returns": deque([2.0, 3.0], maxlen=2), "own": 2}
+    assert list(source.custom_data["returns"]) == [1.0, 2.0], "a copy"
+    if mode == "online":
+        assert exp_manager.record_date is not None
+        date = exp_manager.record_date.strftime("%Y/%m/%d/%H-%M-%S-%f")
+        again = ExpManager.load_tester(date, "t", tmp_path / "data")
+        assert again.custom_data == {"returns": deque([1.0, 2.0], maxlen=2), "own": 2}, "it is stored"
 
 
 def test_an_unknown_date_names_the_neighbours(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import tempfile
 import threading
 from argparse import Namespace
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -421,3 +422,41 @@ def test_tensorflow_that_is_not_there_is_named_when_the_run_is_configured(
             manager.load_checkpoint()
     finally:
         manager.close()
+
+
+def test_names_are_made_as_in_the_original(tmp_path: Path, places: Places) -> None:
+    configure(tmp_path)
+    exp_manager.set_hyper_param(lr=0.1, env="a/b", long="x" * 300)
+    exp_manager.add_record_param(["lr", "env", "long"])
+    date = datetime(2022, 6, 22, 20, 11, 25, 796643)  # noqa: DTZ001 - local, as indices
+    assert exp_manager.auto_parse_info() == f"lr=0.1&env=a_b&long={'x' * 300}"
+    before = exp_manager.log_name_formatter("log/t", date)
+    assert before.startswith(f"log/t/2022/06/22/20-11-25-796643_{exp_manager.ipaddr}_&lr=0.1&env=a_b&long=x")
+    exp_manager.log_files_gen()
+    assert exp_manager.log_name_formatter("log/t", date) == before
+    opened = exp_manager.record_date
+    assert opened is not None
+    assert f"{exp_manager.log_name_formatter(f'{tmp_path}/data/log/demo', opened)}/" == exp_manager.log_dir
+    assert exp_manager.record_date_to_str(opened) in str(exp_manager.log_dir)
+    exp_manager.log_name_format_version = None
+    assert " " in exp_manager.log_name_formatter("log/t", date)
+    exp_manager.log_name_format_version = "v9"
+    with pytest.raises(RuntimeError, match="v9"):
+        exp_manager.log_name_formatter("log/t", date)
+
+
+def test_what_the_ignore_file_leaves_out(tmp_path: Path, places: Places) -> None:
+    code = tmp_path / "code"
+    (code / "src" / "build").mkdir(parents=True)
+    (code / "ignore").write_text("# rules\n*.pt\n/src/build/\n!keep.pt\n")
+    names = ["a.py", "b.pt", "keep.pt", "build"]
+    configure(tmp_path)
+    assert exp_manager.get_ignore_files(code / "src", names) == []
+    for path in ("ignore", code / "ignore"):
+        configure(tmp_path, ignore_file_path=path)
+        assert exp_manager.get_ignore_files(code / "src", names) == ["b.pt", "build"]
+        assert exp_manager.get_ignore_files(str(code), {"build"}) == []
+    configure(tmp_path, ignore_file_path="missing")
+    assert exp_manager.get_ignore_files(code, names) == []
+    exp_manager.set_timestep(4)
+    assert (exp_manager.get_timstep(), exp_manager.task_gen(["a", "b"])) == (4, "a-b")

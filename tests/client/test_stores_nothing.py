@@ -118,7 +118,21 @@ def written() -> None:
     tensorboard_summary = pytest.importorskip("tensorboardX.summary").scalar("s", 1.0)
     logger.log_from_tf_summary(tensorboard_summary.SerializeToString())
     exp_manager.add_summary_to_logger(tensorboard_summary.SerializeToString())
+    exp_manager.add_summary_to_logger(exp_manager.dict_to_table_text_summary({"a": 1}, "table"))
+    exp_manager.add_graph(Session())
     exp_manager.print_large_memory_variable()
+
+
+class Session:
+    """What of a tensorflow session counts here."""
+
+    graph = property(lambda self: self)
+
+    def as_graph_def(self) -> Session:
+        return self
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
+        return b""
 
 
 def fph() -> None:
@@ -128,7 +142,16 @@ def fph() -> None:
 
 def clock() -> None:
     exp_manager.set_timestep(3)
-    assert exp_manager.get_timestep() == 3
+    assert exp_manager.get_timestep() == exp_manager.get_timstep() == 3
+
+
+def names() -> None:
+    assert exp_manager.auto_parse_info() == "a=1"
+    assert exp_manager.record_date is not None
+    assert exp_manager.record_date_to_str(exp_manager.record_date).count("-") == 3
+    assert exp_manager.log_name_formatter("log/t", exp_manager.record_date).endswith("_&a=1")
+    assert (exp_manager.get_version_num(), exp_manager.task_gen(["a", "b"])) == ("v1", "a-b")
+    assert exp_manager.get_ignore_files("code", ["a"]) == []
 
 
 CALLS: dict[str, Callable[[], object]] = {
@@ -157,6 +180,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "print_args": exp_manager.print_args,
     "print_log_dir": exp_manager.print_log_dir,
     "clock": clock,
+    "names": names,
     "flush": lambda: [exp_manager.flush(1), logger.flush(1, media=True)],
     "sync": lambda: [exp_manager.sync_log_file(), exp_manager.sync_log_file(wait=True, timeout=1)],
     "archive": exp_manager.save_archive,
@@ -173,7 +197,7 @@ CALLS: dict[str, Callable[[], object]] = {
 }
 COVERED_ELSEWHERE = {
     "configure", "set_hyper_param", "add_record_param", "clear_record_param", "get_task_table_name",
-    "log_files_gen", "load_tester", "log_file_finder", "register_custom_type", "resume",
+    "log_files_gen", "load_tester", "of_run", "log_file_finder", "register_custom_type", "resume",
 }  # fmt: skip
 
 

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util import tensor_util
 from tensorboardX.record_writer import RecordWriter
 
 from rla_client.errors import ArgumentError
+from rla_client.manager import ExpManager
 from rla_client.summary_writer import AgentSummaryWriter, event_of_summary, scalars_of_summary
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
@@ -263,3 +265,15 @@ def test_summaries_of_tensorflow_as_object_or_bytes(spread: Spread) -> None:
     for wrong in (3, "text", b"\xff\xff"):
         with pytest.raises(ArgumentError):
             event_of_summary(wrong, 0.0, 0)
+
+
+@pytest.mark.parametrize("content", [{"replay": "2 GiB", "net": 3}, {}])
+def test_a_dict_becomes_a_table_of_text(spread: Spread, content: dict[str, object]) -> None:
+    data = ExpManager.dict_to_table_text_summary(content, "large")
+    spread.events.append((event_of_summary(data, 12.5, 3), 12.5, 3))
+    found = spread.read()
+    assert plugin_of(found, "large") == "text"
+    (event,) = found.Tensors("large")
+    assert tensor_util.make_ndarray(event.tensor_proto).tolist() == [
+        [name.encode(), str(value).encode()] for name, value in content.items()
+    ]

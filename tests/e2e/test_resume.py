@@ -256,6 +256,7 @@ def test_fork_goes_on_in_the_copied_files(agent: Any, tmp_path: Path) -> None:
         logger.record_tabular('early', 1); logger.dump_tabular()
         loader = ExperimentLoader(); loader.config('t', sys.argv[2], root)
         loader.fork_log_files()
+        assert exp_manager.get_custom_data('lr_now') == 0.5
         at, content, values = loader.load_from_record_date(variable_list=['lr_now'])
         assert at == 10 and values == {'lr_now': 0.5}, (at, values)
         merged = loader.import_hyper_parameters(hp_to_overwrite=['lr'], sync_timestep=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from datetime import datetime
@@ -19,6 +20,7 @@ from rla_client.layout import (
     OTHER_RESULTS,
     TMP_DATA,
 )
+from rla_client.manager import ExpManager
 
 KINDS = (LOG, ARCHIVE_TESTER, OTHER_RESULTS, TMP_DATA, HYPARAMETER, CHECKPOINT)
 
@@ -51,6 +53,24 @@ def test_what_the_results_hold(root: Path, make_run: Callable[..., str]) -> None
     manager = single_experiment_query(str(root), "task", date, ARCHIVE_TESTER).exp_manager
     assert manager.hyper_param["net"]["size"] == 3
     assert manager.record_date == datetime(2026, 11, 21, 9, 30, 0, 123456)  # noqa: DTZ001
+
+
+def test_an_archive_gives_a_manager_that_can_do_what_load_tester_s_can(
+    root: Path, make_run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = make_run(params={"lr": 0.1})
+    monkeypatch.chdir(root.parent)
+    for asked in (str(root), root.name):
+        manager = single_experiment_query(asked, "task", index[:26], ARCHIVE_TESTER).exp_manager
+        assert isinstance(manager, ExpManager)
+        loaded = ExpManager.load_tester(index[:26], "task", root)
+        for name in ("log_dir", "checkpoint_dir", "results_dir", "tmp_data_dir", "code_dir", "pkl_file"):
+            assert getattr(manager, name) == getattr(loaded, name), name
+        assert manager.data_root == str(root)
+        assert os.path.exists(str(manager.pkl_file))
+        assert manager.log_name_formatter(f"{root}/log/task", manager.record_date) + "/" == manager.log_dir
+    manager.update_log_files_location("elsewhere")
+    assert str(manager.log_dir).endswith(f"elsewhere/log/task/{index}/")
 
 
 def test_bad_questions_are_answered_clearly(root: Path, make_run: Callable[..., str]) -> None:
@@ -95,3 +115,31 @@ def test_the_originals_data(legacy: Path, kind: str) -> None:
     if kind == ARCHIVE_TESTER:
         assert {result.exp_manager.hyper_param.input_size for result in found.values()} == {16}
         assert all(result.exp_manager.record_date.year == 2022 for result in found.values())
+
+
+def test_managers_of_the_originals_archives(legacy: Path) -> None:
+    found = experiment_data_query(str(legacy), LEGACY_TABLE, "*", ARCHIVE_TESTER)
+    assert found
+    folders = 0
+    for date, result in found.items():
+        manager = result.exp_manager
+        assert isinstance(manager, ExpManager)
+        assert manager.pkl_file == f"{result.dirname}.pkl"
+        assert manager.get_version_num() == (None if " " in os.path.basename(result.dirname) else "v1")
+        table = f"{legacy}/archive_tester/{LEGACY_TABLE}"
+        assert manager.log_name_formatter(table, manager.record_date) == result.dirname
+        assert manager.hyper_param_record
+        assert set(manager.custom_data) == set(ExpManager.load_tester(date, LEGACY_TABLE, legacy).custom_data)
+        folders += os.path.isdir(str(manager.checkpoint_dir))
+    assert folders
+
+
+def test_an_archive_cannot_replace_what_a_manager_has(root: Path, make_run: Callable[..., str]) -> None:
+    index = make_run()
+    path = root / "archive_tester" / "task" / f"{index}.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "load_checkpoint": 1, "_item": 2, "__class__": 3, "mine": 4}))
+    manager = single_experiment_query(str(root), "task", index[:26], ARCHIVE_TESTER).exp_manager
+    assert (type(manager), manager.mine) == (ExpManager, 4)
+    assert callable(manager.load_checkpoint)
+    assert os.path.isdir(str(manager.log_dir))
