@@ -109,6 +109,7 @@ class CheckpointSaver(ArenaSaver):
         self._retention = Retention(max_to_keep=max_to_keep)
         self._run = run
         self._last_order = 0
+        self._last_bytes = 0  # of the last blob: the next one is likely to be as large
         self._warned = -math.inf
         self._problem = ""
         super().__init__(outbox)
@@ -237,11 +238,12 @@ class CheckpointSaver(ArenaSaver):
     def _save_as_blob(self, content: object, stamp: Stamp) -> bool:
         blobs = self._outbox.blobs_folder
         waiting = sum(entry.size for entry in self._pending if not entry.arrived)
-        if blobs is None or waiting >= BACKLOG_MAX_BYTES or not has_room(blobs):
+        full = waiting >= BACKLOG_MAX_BYTES or self._last_bytes > self._outbox.blob_room
+        if blobs is None or full or not has_room(blobs):
             return False
         blob = blobs / f"{stamp.token}.pt"
         try:
-            size = write_checkpoint(content, blob, stamp)
+            size = self._last_bytes = write_checkpoint(content, blob, stamp)
         except NotWrittenError as error:
             self._problem = str(error)
             return False

@@ -21,6 +21,7 @@ report instead of copied. Which files there are to copy is decided in `code_file
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import struct
@@ -52,7 +53,11 @@ class BlobOutbox(Protocol):
 
     @property
     def blobs_folder(self) -> Path | None:
-        """Folder for payloads; None while there is no spool."""
+        """Folder for payloads; None while there is no spool, or no room in it."""
+
+    @property
+    def blob_room(self) -> int:
+        """Bytes that one more payload may have."""
 
     def job(self, kind: str, fields: dict[str, object]) -> bool:
         """Append one JOB frame; False when nobody will do the job."""
@@ -91,7 +96,7 @@ def _capture(plan: BackupPlan, outbox: BlobOutbox | None, code_dir: Path, report
     folder = None if outbox is None else outbox.blobs_folder
     if outbox is not None and folder is not None:
         try:
-            name = _write_blob(folder, files, report)
+            name = _write_blob(folder, outbox.blob_room, files, report)
         except OSError as error:
             report.notes.append(f"the spool took no blob ({error.strerror or error}), so files were copied")
             report.files = report.total_bytes = 0
@@ -164,7 +169,7 @@ def _limit_passed(size: int, report: BackupReport) -> str | None:
     return None
 
 
-def _write_blob(folder: Path, files: list[tuple[str, str]], report: BackupReport) -> str:
+def _write_blob(folder: Path, room: int, files: list[tuple[str, str]], report: BackupReport) -> str:
     """Write the blob and return its name.
 
     Raises:
@@ -178,6 +183,9 @@ def _write_blob(folder: Path, files: list[tuple[str, str]], report: BackupReport
         with open(descriptor, "wb", buffering=1 << 20) as blob:
             blob.write(BLOB_MAGIC)
             for relative, data in _contents(files, report):
+                room -= len(data)
+                if room < 0:
+                    raise OSError(errno.EDQUOT, "AGENT.spool_max_bytes is reached")  # noqa: TRY301 - as a write does
                 blob.write(data)
                 index.append((relative, len(data)))
             packed = pack(index)

@@ -9,6 +9,7 @@ Nothing here raises because of disk, agent or spool: that is a warning, once for
 from __future__ import annotations
 
 import atexit
+import errno
 import io
 import os
 import secrets
@@ -54,7 +55,11 @@ class JobOutbox(Protocol):
 
     @property
     def blobs_folder(self) -> Path | None:
-        """Folder for payloads; None while there is no spool."""
+        """Folder for payloads; None while there is no spool, or no room in it."""
+
+    @property
+    def blob_room(self) -> int:
+        """Bytes that one more payload may have."""
 
     def job(self, kind: str, fields: dict[str, Any]) -> bool:
         """Append one JOB frame; False when nobody will do the job."""
@@ -283,8 +288,10 @@ def send_blob(place: Place, kind: str, chunks: Iterable[Any], fields: dict[str, 
     try:
         descriptor = os.open(folder / blob, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
+            room = outbox.blob_room
             for chunk in chunks:
-                write_all(descriptor, chunk)
+                room -= memoryview(chunk).nbytes
+                write_within(room, descriptor, chunk)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -303,6 +310,17 @@ def send_blob(place: Place, kind: str, chunks: Iterable[Any], fields: dict[str, 
 def warn_full(kind: str) -> None:
     """Say once that the spool is full."""
     warn_once("full", f"the spool is full and takes no {kind}: the training process makes it")
+
+
+def write_within(room: int, descriptor: int, data: Any) -> None:  # noqa: ANN401 - any C-contiguous buffer
+    """Write a buffer whole where `room`, the bytes that may be left after it, is not negative.
+
+    Raises:
+        OSError: it is, or as write(2) says.
+    """
+    if room < 0:
+        raise OSError(errno.EDQUOT, "AGENT.spool_max_bytes is reached")
+    write_all(descriptor, data)
 
 
 def write_all(descriptor: int, data: Any) -> None:  # noqa: ANN401 - any C-contiguous buffer

@@ -6,8 +6,9 @@ agent, without waiting and without caring whether they arrive: the agent compare
 segment whenever they do not fit.
 
 Nothing here raises because of disk, agent or network. When the spool cannot be written, frames wait in
-order in memory (WAITING_MAX_BYTES) and are written by a later call; beyond that, and beyond the spool's
-bound on the machine, records are counted as lost with one warning a minute.
+order in memory (WAITING_MAX_BYTES) and are written by a later call; beyond that, and beyond the run's share
+of the spool (quota.py), records are counted as lost with one warning a minute. Media are refused first, then
+texts, rows last.
 
 Threads share one re-entrant lock, which the logger also uses, so that order in the file is order of the
 calls. After fork the child forgets everything at once and opens a stream of its own at its first record.
@@ -34,7 +35,7 @@ from rla_client.errors import PlaceError, SpoolError
 from rla_client.messenger import PENDING_MAX_BYTES, REFUSED_PAUSE_S, Messenger
 from rla_client.places import Places
 from rla_client.protocol import FrameKind, encode_frame, pack
-from rla_client.quota import Quota
+from rla_client.quota import CHECK_BYTES, SHARE_MEDIA, SHARE_ROWS, SHARE_TEXT, Quota
 from rla_client.rare_warnings import warn_rarely
 from rla_client.spool import BLOBS_NAME, SegmentWriter
 
@@ -45,6 +46,11 @@ SEND_INTERVAL_S = 0.25  # see docs/adr/0009; the agent looks at a stream as ofte
 WAITING_MAX_BYTES = 16 << 20  # what a training process may hold while its spool cannot be written
 RETRY_S = 0.05  # between attempts to write to a spool that refused
 FULL_RECHECK_S = 1.0
+SMALL_FILE_BYTES = (
+    64 << 10
+)  # a whole file in a frame: up to here as dear as a row, beyond a picture or snapshot
+SHORT_BYTES = WAITING_MAX_BYTES + CHECK_BYTES  # one frame of any size, and what comes before the next look
+SHARES: dict[int, int] = {FrameKind.TEXT: SHARE_TEXT, FrameKind.EVENT: SHARE_MEDIA}
 
 
 class Outbox:
@@ -98,9 +104,11 @@ class Outbox:
         self._waiting_bytes = 0
         self._writing: tuple[tuple[bytes, int], int] | None = None  # waiting[0], frames before it
         self._next_try = 0.0  # monotonic
-        self._unchecked = 0
-        self._check_after = self._quota.look_after
-        self._full: str | None = None
+        self._unchecked = self._no_rows = 0  # bytes since the last look; of these in other frames than rows
+        self._quota.begin("", None)
+        self._check_after = 0
+        self._full: str | None = None  # why rows are refused
+        self._short = False  # not all that is no row may be spooled
         self._blocked = True  # take the slow way: no writer, something waits, or spool full
         self._closed = False
 
@@ -121,6 +129,10 @@ class Outbox:
         """
         frame = encode_frame(kind, payload)
         with self.lock:
+            if not is_row:
+                if self._short and self._refuses(kind, len(frame)):
+                    return False
+                self._no_rows += len(frame)
             if self._blocked:
                 return self._put_slowly(frame, is_row)
             writer: SegmentWriter = self._writer  # type: ignore[assignment]  # there is one unless blocked
@@ -144,9 +156,12 @@ class Outbox:
         """Ask for work: `fields` (plain data) reach the agent's job of that name, once.
 
         Returns:
-            As for `put`: False when nobody will do it.
+            As for `put`: False when nobody will do it, also where the blob that it names is too much.
         """
-        taken = self.put(FrameKind.JOB, pack([kind, fields]), time.time())
+        with self.lock:
+            if (blob := fields.get("blob")) is not None and not self._takes_blob(blob):
+                return False
+            taken = self.put(FrameKind.JOB, pack([kind, fields]), time.time())
         self.push()
         return taken
 
@@ -187,10 +202,19 @@ class Outbox:
             return self._writer.folder if self._writer else None
 
     @property
+    def blob_room(self) -> int:
+        """How many bytes one more payload may have; 0 where the spool takes none."""
+        with self.lock:
+            if self.stream_folder is None:
+                return 0
+            self._check_quota(count=self._quota.stale)
+            return 0 if self._quota.why_full(SHARE_MEDIA, 1) else self._quota.room(SHARE_MEDIA)
+
+    @property
     def blobs_folder(self) -> Path | None:
-        """Where payloads that JOB frames name are put; created at first use."""
+        """Where payloads that JOB frames name are put, created at first use; None where there is no room."""
         folder = self.stream_folder
-        if folder is None:
+        if folder is None or not self.blob_room:
             return None
         blobs = folder / BLOBS_NAME
         with suppress(OSError):
@@ -221,6 +245,32 @@ class Outbox:
             self._waiting_bytes -= len(gone)
             self._lose(1, "the spool cannot be written and the memory kept for that is used up")
             return False
+        return True
+
+    def _refuses(self, kind: int, size: int) -> bool:
+        """Whether what is no row is too much for its share of the spool; it is counted as lost then."""
+        share = SHARES.get(kind, SHARE_ROWS)
+        if kind == FrameKind.FILE and size > SMALL_FILE_BYTES:
+            share = SHARE_MEDIA
+        if share == SHARE_ROWS or self._quota.why_full(share, size) is None:
+            return False
+        self._check_quota()
+        why = self._quota.why_full(share, size)
+        if why is not None:
+            self._lose(1, why)
+        return why is not None
+
+    def _takes_blob(self, name: str) -> bool:
+        """Whether a payload that was written stays; its bytes count from now on."""
+        if self._writer is None:
+            return True
+        with suppress(OSError):
+            size = os.stat(self._writer.folder / BLOBS_NAME / name).st_size
+            self._quota.spend(size)
+            self._check_quota(count=self._quota.overspent)
+            if self._quota.why_full(SHARE_MEDIA) is not None:
+                self._quota.spend(-size)
+                return False
         return True
 
     def _keep(self, frame: bytes, is_row: int, why: str) -> None:
@@ -298,6 +348,7 @@ class Outbox:
             self._next_try = now + RETRY_S
             warn_rarely(self._warned, "open", "%s; records are kept in memory until it can be written", error)
             return True
+        self._quota.begin(self._writer.name, self._opening.get("run"))
         self._forget_pending()
         self._blocked = bool(self._waiting)
         self._check_quota(count=True)
@@ -310,18 +361,22 @@ class Outbox:
         )
 
     def _check_quota(self, *, count: bool = False) -> None:
-        self._unchecked = 0
-        was_full = self._full is not None
-        segment = self._writer.number if self._writer is not None else 0
-        self._full = self._quota.why_full() if count else self._quota.look(segment)
-        self._check_after = self._quota.look_after
+        quota = self._quota
+        quota.spend(self._unchecked, self._no_rows)
+        self._unchecked = self._no_rows = 0
+        if count:
+            quota.count()
+        else:
+            quota.look()
+        self._full = quota.why_full(SHARE_ROWS)
+        self._short = quota.room(SHARE_TEXT) < SHORT_BYTES or quota.room(SHARE_MEDIA) < SHORT_BYTES
+        self._check_after = quota.look_after
         if self._full is not None:
             self._blocked = True
             self._next_try = time.monotonic() + FULL_RECHECK_S
         elif self._writer is not None:
             self._blocked = self._closed or bool(self._waiting)
-            if was_full:
-                self._report_lost()
+            self._report_lost()
 
     def _lose(self, count: int, why: str) -> None:
         self.lost += count

@@ -1,7 +1,17 @@
-"""Whether more may be spooled: free space of the disk, and the bytes of all streams of the machine.
+"""How much a run may still put into the spool, by what all streams of the machine hold and the disk has left.
 
-The free space takes microseconds to ask for, the count a walk over all streams. So the count goes on
-for COUNT_TURN_S a call, and what it found counts when it has been everywhere.
+*The rule.* `free` is what is left below `spool_max_bytes`, or above the disk's reserve where that is less. A
+run may hold at most a multiple of it: SHARE_ROWS times for rows, less for texts, once for media. So
+
+- a run that floods stops while something is left, and the next run finds its share of that;
+- media stop at half of the spool, texts at three quarters, rows at nearly all of it; and what a run holds of
+  media and texts does not count against its rows;
+- no sum over all runs reaches the limit, and nobody has to be asked.
+
+*The bytes.* All files of all streams count: segments, blobs, and what dead writers left. A count is a walk
+over the streams, COUNT_TURN_S a call, so that training hardly waits for it. A process counts again once
+it has written its part: half the free bytes, divided by the streams that are being written; and RECOUNT_S
+after it was refused something. All streams of one run share: the opening frame names the run.
 """
 
 from __future__ import annotations
@@ -9,17 +19,24 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from rla_client.spool import spool_bytes, stream_bytes, stream_names
+from rla_client.spool import BLOBS_NAME, stream_names, stream_opening, stream_size
 
-CHECK_BYTES = 1 << 20  # how much a stream may grow before free space is looked at again
-TURN_BYTES = 64 << 10  # while a count is under way
+SHARE_MEDIA = 1  # of what is free; one run alone then holds 1/2 of the limit
+SHARE_TEXT = 3  # 3/4
+SHARE_ROWS = 16  # 16/17
+CHECK_BYTES = 4 << 20  # a process writes at most so much before it counts again
+TURN_BYTES = 64 << 10  # and so much between the turns of a count
 COUNT_TURN_S = 0.0005  # of a training call, some dozen streams
+RECOUNT_S = 1.0
+FRESH_S = 0.01  # what is written in between is no more than memory can copy
+WRITTEN_S = 60.0  # a stream that nobody wrote to for so long takes no part in what may be written next
 
 
 class Quota:
-    """The limits of one spool.
+    """What one process may put into the spool.
 
     Args:
         spool: folder of all streams of the machine.
@@ -31,62 +48,124 @@ class Quota:
         self._spool = spool
         self._max_bytes = max_bytes
         self._min_free_fraction = min_free_fraction
-        self._rest: Iterator[str] | None = None  # streams that the count under way has still to visit
-        self._used = 0
-        self._counted = 0  # segment of our own stream that the last count began in
+        self._runs: dict[str, object] = {}  # run of each stream that was counted
+        self.begin("", None)
 
-    @property
-    def counting(self) -> bool:
-        """Whether a count is under way."""
-        return self._rest is not None
+    def begin(self, stream: str, run: object) -> None:
+        """Say which stream this process writes, and of which run it is."""
+        self._stream, self._run = stream, run
+        self._rest: Iterator[str] | None = None  # streams that the count under way has still to visit
+        self._used = self._own = self._blobs = 0  # of all streams, of our run's, of their blobs, as counted
+        self._counted = [0, 0, 0]  # the same, by the count under way
+        self._written = 0
+        self._frames = 0  # bytes of this process's frames that are no rows
+        self._disk_left = self._max_bytes
+        self._spent = 0  # by this process since the last count
+        self._part = 0  # what it may spend before the next one
+        self._refused = False
+        self._last_count = float("-inf")  # monotonic
+        self._unseen: str | None = None
 
     @property
     def look_after(self) -> int:
         """How many more bytes may be written before the next look."""
-        return TURN_BYTES if self.counting else CHECK_BYTES
+        until_count = TURN_BYTES if self._rest is not None else self._part - self._spent
+        return max(min(self.room(SHARE_ROWS), until_count), 0)
 
-    def why_full(self) -> str | None:
-        """Say why no more may be spooled, or None; counts everything now."""
+    def spend(self, size: int, no_rows: int = 0) -> None:
+        """Note bytes that this process wrote (negative: took back), `no_rows` of them in other frames."""
+        self._spent += size
+        self._frames += no_rows
+
+    def count(self) -> None:
+        """Count everything now."""
         self._rest = None
-        try:
-            return self._why_disk_full() or self._why_too_much(spool_bytes(self._spool))
-        except OSError as error:
-            return self._unseen(error)
+        self._look(until=float("inf"))
 
-    def look(self, segment: int) -> str | None:
-        """Say why no more may be spooled, or None; looks at the disk and goes on with a count.
+    def look(self) -> None:
+        """Look at the disk; go on with a count, or begin one when it is time."""
+        self._look(until=time.monotonic() + COUNT_TURN_S)
 
-        Args:
-            segment: that our stream is in; a count begins once in each.
-        """
+    @property
+    def overspent(self) -> bool:
+        """Whether this process wrote more than its part since the last count."""
+        return self._spent > self._part
+
+    @property
+    def stale(self) -> bool:
+        """Whether it is time to count before much is written at once."""
+        return self.overspent or time.monotonic() > self._last_count + FRESH_S
+
+    def room(self, share: int) -> int:
+        """How many bytes our run may still add, as records of this share; negative where it holds more."""
+        if self._unseen is not None:
+            return -1
+        free = min(self._max_bytes - self._used, self._disk_left) - self._spent
+        own = self._own + self._spent
+        if share == SHARE_ROWS:
+            own = max(own - self._blobs - self._frames, 0)
+        return (share * free - own) // (share + 1)
+
+    def why_full(self, share: int, size: int = 0) -> str | None:
+        """Say why `size` more bytes of this share may not be spooled, or None."""
+        if size <= self.room(share):
+            return None
+        self._refused = True
+        if self._unseen is not None:
+            return self._unseen
+        used, left = self._used + self._spent, self._disk_left - self._spent
+        if left < self._max_bytes - used:
+            return f"the disk of {self._spool} has only {max(left, 0) >> 20} MiB left above its reserve"
+        whole = f"the spool {self._spool} holds {used >> 20} MiB, its limit is {self._max_bytes >> 20} MiB"
+        return f"{whole}, of which {self._own + self._spent >> 20} MiB are this run's"
+
+    def _look(self, until: float) -> None:
         try:
-            if self._rest is None and segment != self._counted:
-                self._rest, self._used = iter(stream_names(self._spool)), 0
-                self._counted = segment
-            return self._why_disk_full() or self._count_on()
+            disk = os.statvfs(self._spool)
+            left = disk.f_bavail - disk.f_blocks * self._min_free_fraction
+            self._disk_left = int(left * disk.f_frsize) + self._spent
+            due = self._spent >= self._part or (
+                self._refused and time.monotonic() >= self._last_count + RECOUNT_S
+            )
+            if self._rest is None and (due or until == float("inf")):
+                self._rest = iter(stream_names(self._spool))
+                self._counted, self._written = [0, 0, 0], 0
+                self._refused = False
+            self._count_on(until)
+            self._unseen = None
         except OSError as error:
             self._rest = None
-            return self._unseen(error)
+            self._unseen = f"the spool {self._spool} cannot be looked at: {error.strerror}"
 
-    def _count_on(self) -> str | None:
-        until = time.monotonic() + COUNT_TURN_S
-        for name in self._rest or ():
-            self._used += stream_bytes(self._spool / name)
+    def _count_on(self, until: float) -> None:
+        if self._rest is None:
+            return
+        for name in self._rest:
+            if name != self._stream:
+                self._visit(name)
             if time.monotonic() > until:
-                return None
-        counted, self._rest = self._rest is not None, None
-        return self._why_too_much(self._used) if counted else None
+                return
+        if self._stream:
+            self._visit(self._stream)  # last: what we wrote during the count is in it
+        self._rest = None
+        self._disk_left -= self._spent
+        self._used, self._own, self._blobs = self._counted
+        self._spent = 0
+        self._last_count = time.monotonic()
+        half = min(self._max_bytes - self._used, self._disk_left) // 2
+        self._part = min(CHECK_BYTES, max(half // max(self._written, 1), TURN_BYTES))
 
-    def _why_disk_full(self) -> str | None:
-        disk = os.statvfs(self._spool)
-        if disk.f_bavail >= disk.f_blocks * self._min_free_fraction:
-            return None
-        return f"the disk of {self._spool} has only {disk.f_bavail * disk.f_frsize >> 20} MiB free"
+    def _visit(self, name: str) -> None:
+        size, changed = stream_size(self._spool / name)
+        self._counted[0] += size
+        self._written += time.time() - changed < WRITTEN_S
+        if name == self._stream or (self._run is not None and self._run_of(name) == self._run):
+            self._counted[1] += size
+            self._counted[2] += stream_size(self._spool / name / BLOBS_NAME)[0]
 
-    def _why_too_much(self, used: int) -> str | None:
-        if used <= self._max_bytes:
-            return None
-        return f"the spool {self._spool} holds {used >> 20} MiB, its limit is {self._max_bytes >> 20} MiB"
-
-    def _unseen(self, error: OSError) -> str:
-        return f"the spool {self._spool} cannot be looked at: {error.strerror}"
+    def _run_of(self, name: str) -> object:
+        if name not in self._runs:
+            self._runs[name] = None
+            with suppress(AttributeError):
+                self._runs[name] = stream_opening(self._spool / name).get("run")  # type: ignore[union-attr]
+        return self._runs[name]

@@ -39,16 +39,25 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from rla_client.errors import SpoolError
-from rla_client.protocol import SEGMENT_MAX_BYTES, FrameKind, iter_frames
+from rla_client.errors import RlaError, SpoolError
+from rla_client.protocol import (
+    MAX_FRAME_BYTES,
+    SEGMENT_MAX_BYTES,
+    Frame,
+    FrameKind,
+    frame_at,
+    iter_frames,
+    unpack,
+)
 from rla_client.storage import TEMP_PREFIX
 
 LOCK_NAME = "lock"
 MAX_HOLDER_BYTES = 64
 BLOBS_NAME = "blobs"
 SEGMENT_SUFFIX = ".seg"
+OPENING_BYTES = 1 << 16  # of a segment; an opening frame has a kilobyte, few have more than this
 BASE_SUFFIX = ".base"
 STREAM_NAME = re.compile(r"^[0-9a-f]{16}-[0-9]{1,10}-[0-9a-f]{8}$")
 _SEGMENT_NAME = re.compile(r"^([0-9]{6,9})\.seg$")
@@ -164,17 +173,22 @@ def process_start(pid: int) -> int | None:
 
 def spool_bytes(spool: Path) -> int:
     """Bytes that all streams hold, blobs included; streams that go meanwhile count as nothing."""
-    return sum(stream_bytes(spool / name) for name in stream_names(spool))
+    return sum(stream_size(spool / name)[0] for name in stream_names(spool))
 
 
-def stream_bytes(folder: Path) -> int:
-    """Bytes that one stream holds, blobs included."""
-    total = 0
-    for root, _folders, files in os.walk(folder):
-        for file in files:
+def stream_size(folder: str | os.PathLike[str]) -> tuple[int, float]:
+    """Bytes that one stream holds, blobs included, and when it was written last (Unix seconds)."""
+    total, changed = 0, 0.0
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
             with suppress(OSError):
-                total += os.lstat(os.path.join(root, file)).st_size
-    return total
+                if entry.is_dir(follow_symlinks=False):
+                    size, when = stream_size(entry.path)
+                else:
+                    found = entry.stat(follow_symlinks=False)
+                    size, when = found.st_size, found.st_mtime
+                total, changed = total + size, max(changed, when)
+    return total, changed
 
 
 def _remove_begun(folder: Path) -> None:
@@ -430,3 +444,16 @@ def read_at(path: str | os.PathLike[str], offset: int, limit: int) -> bytes:
         return os.pread(descriptor, limit, offset)
     finally:
         os.close(descriptor)
+
+
+def stream_opening(stream: Path) -> dict[str, Any] | None:
+    """What the opening frame of a stream says; None where that cannot be read."""
+    with suppress(OSError, RlaError, LookupError):
+        first = segment_path(stream, segment_numbers(stream)[0])
+        found = frame_at(read_at(first, 0, OPENING_BYTES), 0)
+        if found is None:
+            found = frame_at(read_at(first, 0, MAX_FRAME_BYTES), 0)
+        if isinstance(found, Frame) and found.kind == FrameKind.OPEN:
+            opening = unpack(found.payload)
+            return opening if isinstance(opening, dict) else None
+    return None

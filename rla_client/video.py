@@ -58,6 +58,7 @@ class VideoRecorder:
         self._shape: tuple[int, int, int] | None = None
         self._dtype = ""
         self._count = 0
+        self._room = 0  # bytes that the spool takes of the rest, as last heard
         self._descriptor: int | None = None
         self._blob: str | None = None
         self._broken = self._place.stays
@@ -145,8 +146,11 @@ class VideoRecorder:
         try:
             if self._descriptor is None:
                 self._descriptor = self._open()
+            self._room -= pixels.total_bytes
+            if self._blob is not None and self._room < 0 and self._place.outbox is not None:
+                self._room = self._place.outbox.blob_room - pixels.total_bytes
             for chunk in pixels.chunks():
-                media_jobs.write_all(self._descriptor, chunk)
+                media_jobs.write_within(0 if self._blob is None else self._room, self._descriptor, chunk)
         except OSError as error:
             self._broken = True
             media_jobs.warn_once("spool", f"video {self._place.name} is lost: {error.strerror or error}")

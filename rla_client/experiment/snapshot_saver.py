@@ -171,7 +171,7 @@ class SnapshotSaver(ArenaSaver):
         blobs = self._outbox.blobs_folder
         waiting = [sent.size for sent in self._waiting if sent.blob is not None]
         full = len(waiting) >= BACKLOG_MAX or sum(waiting) >= BACKLOG_MAX_BYTES
-        if blobs is None or full or not has_room(blobs):
+        if blobs is None or full or pieces.size > self._outbox.blob_room or not has_room(blobs):
             return False
         blob = blobs / f"{save.token}.pkl"
         try:

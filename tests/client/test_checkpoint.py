@@ -146,7 +146,7 @@ def test_a_full_spool_leaves_the_direct_way(
     assert saver.ways == {"arena": 0, "blob": 0, "direct": 2}
     assert_is(load_file(folder / "checkpoint_1.pt"), 1)
     assert_is(saver.load()[1], 2)
-    assert list((ballast.parent / "blobs").iterdir()) == []
+    assert list(ballast.parent.glob("blobs/*")) == []
     assert saver._pool is not None
     assert saver._pool.current is not None
     assert saver._pool.current.idle

@@ -1,58 +1,122 @@
-"""Limits of the spool: the disk's free space, and a count that takes a training call little time."""
+"""Shares of the spool: what runs hold and may add, and a count that takes a training call little time."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from rla_client import quota as quota_module
-from rla_client.quota import Quota
+from rla_client.protocol import FrameKind, encode_frame, pack
+from rla_client.quota import SHARE_MEDIA, SHARE_ROWS, SHARE_TEXT, Quota
+
+MIB = 1 << 20
 
 
-def spool_of(folder: Path, streams: int, size: int) -> Path:
-    for number in range(streams):
-        stream = folder / f"{number:016x}-1-0123abcd"
-        (stream / "blobs").mkdir(parents=True)
-        (stream / "000001.seg").write_bytes(b"x" * (size // 2))
-        (stream / "blobs" / "1").write_bytes(b"x" * (size - size // 2))
-    return folder
+def add_stream(spool: Path, number: int, size: int, run: str = "") -> str:
+    """A stream whose blobs and segments hold `size` bytes together."""
+    name = f"{number:016x}-1-0123abcd"
+    (spool / name / "blobs").mkdir(parents=True)
+    opening = encode_frame(FrameKind.OPEN, pack({"run": run}))
+    (spool / name / "000001.seg").write_bytes(opening)
+    os.truncate(spool / name / "000001.seg", size // 2)
+    (spool / name / "blobs" / "1").touch()
+    os.truncate(spool / name / "blobs" / "1", size - size // 2)
+    return name
 
 
-def test_a_full_spool_and_a_full_disk_are_told(tmp_path: Path) -> None:
-    spool = spool_of(tmp_path, 3, 1 << 20)
-    assert Quota(spool, 3 << 20, 0.0).why_full() is None
-    assert "its limit is 2 MiB" in str(Quota(spool, (3 << 20) - 1, 0.0).why_full())
-    assert "MiB free" in str(Quota(spool, 1 << 40, 1.1).why_full())
-    assert "MiB free" in str(Quota(spool, 1 << 40, 1.1).look(1))
+def quota_of(spool: Path, max_bytes: int, stream: str = "", run: object = None) -> Quota:
+    quota = Quota(spool, max_bytes, 0.0)
+    quota.begin(stream, run)
+    quota.count()
+    return quota
+
+
+def test_all_bytes_count_and_media_are_refused_before_texts_before_rows(tmp_path: Path) -> None:
+    name = add_stream(tmp_path, 1, 12 * MIB)
+    full = [
+        tuple(
+            quota_of(tmp_path, limit * MIB, name).why_full(share) is not None
+            for share in (SHARE_MEDIA, SHARE_TEXT, SHARE_ROWS)
+        )
+        for limit in (25, 23, 15, 12)
+    ]
+    assert full == [(False, False, False), (True, False, False), (True, True, False), (True, True, True)]
+    assert "its limit is 12 MiB" in str(quota_of(tmp_path, 12 * MIB).why_full(SHARE_ROWS, 1))
+
+
+@pytest.mark.parametrize("share", [SHARE_MEDIA, SHARE_TEXT, SHARE_ROWS])
+def test_a_run_that_takes_all_it_may_leaves_as_much_for_the_next(tmp_path: Path, share: int) -> None:
+    limit, held = 64 * MIB, []
+    for number in range(3):
+        quota = quota_of(tmp_path, limit)
+        held.append(quota.room(share))
+        assert quota.why_full(share, held[-1]) is None
+        assert quota.why_full(share, held[-1] + 1) is not None
+        add_stream(tmp_path, number, held[-1])
+        rest = limit - sum(held)
+        assert held[-1] == pytest.approx(share * rest, abs=100)
+    assert sum(held) < limit
+
+
+def test_rows_have_room_beside_a_run_that_floods_the_spool_with_media(tmp_path: Path) -> None:
+    limit = 28 * MIB
+    add_stream(tmp_path, 1, quota_of(tmp_path, limit).room(SHARE_MEDIA))
+    rows = add_stream(tmp_path, 2, 12 * MIB)
+    assert quota_of(tmp_path, limit, rows).why_full(SHARE_ROWS) is None
+    assert quota_of(tmp_path, limit, rows).why_full(SHARE_MEDIA) is not None
+
+
+def test_all_streams_of_a_run_share(tmp_path: Path) -> None:
+    add_stream(tmp_path, 1, 6 * MIB, "a")
+    add_stream(tmp_path, 2, 6 * MIB, "b")
+    mine = add_stream(tmp_path, 3, 6 * MIB, "a")
+    assert quota_of(tmp_path, 28 * MIB, mine, "a").why_full(SHARE_MEDIA) is not None
+    assert quota_of(tmp_path, 28 * MIB, mine, "c").why_full(SHARE_MEDIA) is None
+
+
+def test_the_reserve_of_the_disk(tmp_path: Path) -> None:
+    quota = Quota(tmp_path, 1 << 60, 1.1)
+    quota.count()
+    assert "above its reserve" in str(quota.why_full(SHARE_ROWS, 1))
 
 
 def test_a_count_goes_on_from_call_to_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quota_module, "COUNT_TURN_S", 0.0)  # a stream a call
-    quota = Quota(spool_of(tmp_path, 5, 1000), 4999, 0.0)
-    found = [quota.look(1)]
-    while quota.counting:
-        found.append(quota.look(1))
-    assert len(found) == 6
-    assert found[:-1] == [None] * 5
-    assert "its limit is" in str(found[-1])
-    assert quota.look(1) is None, "one count for each segment"
+    for number in range(5):
+        add_stream(tmp_path, number, 1000)
+    quota = quota_of(tmp_path, 5000)
+    add_stream(tmp_path, 5, 1000)
+    monkeypatch.setattr(quota_module, "COUNT_TURN_S", -1.0)  # a stream a call
+    assert quota.why_full(SHARE_ROWS, 1) is not None, "a refusal has the next look begin a count"
+    monkeypatch.setattr(quota_module, "RECOUNT_S", 0.0)
+    quota._max_bytes = 7000
+    found = []
+    for _ in range(7):
+        quota.look()
+        found.append(quota.room(SHARE_ROWS))
+    assert found[:6] == [found[0]] * 6
+    assert found[6] < found[0], "the new stream counts once all were visited"
 
 
-def test_a_segment_that_begins_during_a_count_gets_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(quota_module, "COUNT_TURN_S", 0.0)
-    quota = Quota(spool_of(tmp_path, 3, 1000), 3000, 0.0)
-    assert quota.look(1) is None
-    while quota.counting:
-        assert quota.look(2) is None
-    assert quota.look(2) is None
-    assert quota.counting
+def test_what_was_written_counts_before_it_was_counted(tmp_path: Path) -> None:
+    quota = quota_of(tmp_path, 16 * MIB)
+    before = quota.room(SHARE_MEDIA)
+    quota.spend(4 * MIB)
+    assert quota.room(SHARE_MEDIA) == before - 4 * MIB
+    quota.spend(-4 * MIB)
+    assert quota.room(SHARE_MEDIA) == before
+
+
+def test_parts_of_all_writers_together_are_half_of_what_is_free(tmp_path: Path) -> None:
+    for number in range(8):
+        add_stream(tmp_path, number, MIB)
+    quota = quota_of(tmp_path, 24 * MIB)
+    assert quota.look_after == pytest.approx(MIB, rel=0.01)
 
 
 def test_a_spool_that_cannot_be_seen_is_full_for_now(tmp_path: Path) -> None:
-    quota = Quota(tmp_path / "gone", 1 << 30, 0.0)
-    assert "cannot be looked at" in str(quota.why_full())
-    assert "cannot be looked at" in str(quota.look(1))
-    assert not quota.counting
+    quota = quota_of(tmp_path / "gone", 1 << 30)
+    assert "cannot be looked at" in str(quota.why_full(SHARE_ROWS))
+    quota.look()
+    assert "cannot be looked at" in str(quota.why_full(SHARE_ROWS))
