@@ -37,7 +37,6 @@ from rla_agent.replicate.target import (
 from rla_agent.replicate.tombstones import BuriedError, MovedError
 from rla_client.layout import CODE
 
-PACE_S: Final = 0.5  # between two appends to one file
 BATCH_FILES: Final = 64
 BATCH_BYTES: Final = 4 << 20  # at most; half of it after each broken one: a bad link gets something done
 LEAST_BATCH_BYTES: Final = 32 << 10
@@ -124,8 +123,9 @@ class Database(Looking):
         if isinstance(action, Wait):
             self.ledger.retry_at(due.key, now + max(0.1, action.seconds), failed=False)
             return None
-        paced = self._paced.get(due.key, 0.0) + PACE_S
-        if isinstance(action, Append) and now < paced:
+        paced = self._paced.get(due.key, 0.0)
+        reads = isinstance(action, Append) or (isinstance(action, Whole) and action.compare)
+        if reads and now < paced:
             self.ledger.retry_at(due.key, paced, failed=False)
             return None
         job = Job(due, action, _temp(due.path), twin=self._twin(due, local), local=local)
@@ -224,7 +224,7 @@ class Database(Looking):
         self._drop_partial(key)
         if len(self._paced) > MAX_PACED:
             self._paced.clear()
-        self._paced[key] = now
+        self._paced[key] = now + plan.pace_s(result.read_s)
         self.counters.sent_files += 1
         self.counters.sent_bytes += _size(job)
         self.counters.last_success = time.time()
@@ -238,7 +238,7 @@ class Database(Looking):
             self._again.discard(key)
             prio = plan.priority(job.due.kind, 0)
             self.ledger.mark(key, self.number, prio, max(0, wanted - result.record.acked), now)
-            self.ledger.retry_at(key, now + PACE_S, failed=False)
+            self.ledger.retry_at(key, now + plan.PACE_S, failed=False)
 
     def _failed(self, result: Failed, now: float) -> None:
         job, error, key = result.job, result.error, result.job.due.key

@@ -24,6 +24,8 @@ SMALL_BYTES: Final = 128 << 10  # batched, up to here
 FIRST_BACKOFF_S: Final = 1.0
 MAX_BACKOFF_S: Final = 300.0
 MAX_LOGINS: Final = 3  # sshd's PerSourcePenalties ban after bad logins
+PACE_S: Final = 0.5  # between two looks at the content of one growing file,
+READ_SHARE: Final = 20  # and at least so many times as long as the last one took to read what was sent before
 MAX_TRIES: Final = 12  # of one file whose trouble is not the link's
 
 URGENT, SOON, LATER, LAST = range(4)  # priorities: live and small log files; small; large; checkpoints
@@ -110,12 +112,17 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Send bytes from `offset` to `upto`; `cut`: only up to the last whole record."""
+    """Send bytes from `offset` to `upto`.
+
+    `cut`: only up to the last whole record; `owned`: the agent wrote what lies before `offset`, and vouches
+    for it. Any other file may have been rewritten there, so all of that is compared with what was sent.
+    """
 
     offset: int
     upto: int
     generation: int = 0
     cut: bool = False
+    owned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +179,8 @@ def _decide(  # noqa: PLR0911 - one return per case
     if record is not None and record.generation < 0:  # found to differ
         return Whole(local.size if owned is None else min(owned.size, local.size), grows=growing)
     if owned is not None:
-        return _grow(min(owned.size, local.size), owned.generation, local, record, cut=False)
+        upto = min(owned.size, local.size)
+        return _grow(upto, owned.generation, local, record, cut=False, owned=True)
     if growing:
         cut = rest_s < TORN_TAIL_REST_S
         if record is not None and local.size == record.acked and local != record.local:
@@ -190,7 +198,9 @@ def _decide(  # noqa: PLR0911 - one return per case
     return Whole(local.size, compare=untouched)
 
 
-def _grow(upto: int, generation: int, local: Local, record: Record | None, *, cut: bool) -> Action:
+def _grow(
+    upto: int, generation: int, local: Local, record: Record | None, *, cut: bool, owned: bool = False
+) -> Action:
     if record is None or record.generation != generation or record.acked > upto:
         return Whole(upto, generation, cut=cut, grows=True)
     if record.local.ino != local.ino:
@@ -200,7 +210,12 @@ def _grow(upto: int, generation: int, local: Local, record: Record | None, *, cu
     backlog = upto - record.acked
     if backlog > WHOLE_BACKLOG_BYTES and backlog > WHOLE_BACKLOG_FACTOR * record.acked:
         return Whole(upto, generation, cut=cut, grows=True)
-    return Append(record.acked, upto, generation, cut=cut)
+    return Append(record.acked, upto, generation, cut=cut, owned=owned)
+
+
+def pace_s(read_s: float) -> float:
+    """Seconds until a growing file is read again, after one that took `read_s`: 5 % of the time at most."""
+    return max(PACE_S, READ_SHARE * read_s)
 
 
 def superseded(name: bytes, present: Iterable[bytes]) -> bool:

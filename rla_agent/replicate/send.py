@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -94,11 +95,16 @@ class FolderMode:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The master has it. `kept`: a foreign file was moved aside to this name."""
+    """The master has it.
+
+    `kept`: a foreign file was moved aside to this name; `read_s`: seconds spent on comparing what was sent
+    before.
+    """
 
     job: Job
     record: Record
     kept: bytes = b""
+    read_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +281,12 @@ class Sender:
         ours = _ours(found, due)
         if ours and found.size != size:
             return found, b""
+        began = time.monotonic()
         if found.kind == "file" and found.size <= size and self._is_beginning(source, due.path, found.size):
             if found.size == size or isinstance(job.action, Append):
                 self._permit_one(replace(job, due=replace(due, record=None)), source)
-                return Sent(job, _fresh(self._root, due.path, job.action.generation, found))
+                record = _fresh(self._root, due.path, job.action.generation, found)
+                return Sent(job, record, read_s=time.monotonic() - began)
             return found, b""
         if ours:
             return found, b""
@@ -305,12 +313,10 @@ class Sender:
     def _append(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
         action, record = job.action, job.due.record
         assert isinstance(action, Append)
-        if (
-            record is None
-            or expect is None
-            or source.edges(record.acked) != (record.head_crc, record.tail_crc)
-        ):
+        began = time.monotonic()
+        if record is None or expect is None or not _as_sent(source, record, owned=action.owned):
             return self._upload_instead(job, source, expect)
+        read_s = time.monotonic() - began
         self._permit_one(job, source)  # before the new rows
         parts = self._parts(job, action, source)
         try:
@@ -325,7 +331,8 @@ class Sender:
         self._progress(job, len(sent))
         head, tail = source.edges(size)
         crc = zlib.crc32(sent, record.crc)
-        return Sent(job, Record(source.local, action.generation, size, crc, head, tail, None, found.mtime_s))
+        now = Record(source.local, action.generation, size, crc, head, tail, None, found.mtime_s)
+        return Sent(job, now, read_s=read_s)
 
     def _upload_instead(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
         action = job.action
@@ -367,10 +374,12 @@ class Sender:
         if not as_planned(job, source):
             raise SourceChangedError(os.fsdecode(job.due.path))
         size = size_of(job, source)
+        began = time.monotonic()
         if action.compare and same_content(source, job.due.record, size):
             assert job.due.record is not None
             self._permit_one(job, source)
-            return Sent(job, source.record(action.generation, size, job.due.record.remote_mtime_s))
+            record = source.record(action.generation, size, job.due.record.remote_mtime_s)
+            return Sent(job, record, read_s=time.monotonic() - began)
         source.skip_to(job.start)
         mtime_s = (job.local or source.local).mtime_ns // 10**9
         upload = Upload(
@@ -479,13 +488,23 @@ def _left(record: Record | None) -> RemoteStat | None:
     return None if record is None else RemoteStat(record.acked, record.remote_mtime_s)
 
 
+def _as_sent(source: Source, record: Record, *, owned: bool) -> bool:
+    """Whether a file begins with what was sent; of an owned one only its edges are read."""
+    if source.edges(record.acked) != (record.head_crc, record.tail_crc):
+        return False
+    return owned or source.crc_of(record.acked) == record.crc
+
+
 def _ours(found: RemoteStat, due: Due) -> bool:
-    """Whether one of our own tries may have left `found`."""
+    """Whether one of our own tries may have left `found`.
+
+    An append leaves more than was there: a file of the old size and another time was written by somebody.
+    """
     if found.kind != "file":
         return False
     start = due.record.acked if due.record is not None else 0
     return any(
-        start <= found.size <= attempt.size
+        start < found.size <= attempt.size
         if attempt.mtime_s is None
         else (found.size, found.mtime_s) == (attempt.size, attempt.mtime_s)
         for attempt in due.attempts

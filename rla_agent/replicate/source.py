@@ -85,6 +85,15 @@ def _open_strictly(root: int, path: bytes) -> int:
         os.close(folder)
 
 
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """SHA-256 and CRC-32 of a file's first bytes."""
+
+    sha256: bytes
+    crc: int
+    size: int
+
+
 class Source:
     """An open file and the running checksums of what was read of it in order."""
 
@@ -117,6 +126,23 @@ class Source:
         """Add the bytes before `offset` to the checksums."""
         while self._at < offset and self.read(self._at, min(_READ_BYTES, offset - self._at)):
             pass
+
+    def crc_of(self, size: int) -> int:
+        """CRC-32 of the first `size` bytes, beside the running checksums.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        crc = at = 0
+        while at < size and (data := os.pread(self.descriptor, min(_READ_BYTES, size - at), at)):
+            crc = zlib.crc32(data, crc)
+            at += len(data)
+        return crc
+
+    def fingerprint(self, size: int) -> Fingerprint:
+        """Of the first `size` bytes, or fewer where the file ends; none beyond were read in order before."""
+        self.skip_to(size)
+        return Fingerprint(self._sha.digest(), self._crc, self._at)
 
     def unchanged(self, *, may_grow: bool) -> bool:
         """Whether the path still leads to this file, as it was when it was opened."""
@@ -161,20 +187,10 @@ class Source:
         os.close(self.descriptor)
 
 
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
-    """SHA-256 and CRC-32 of a file's first bytes."""
-
-    sha256: bytes
-    crc: int
-    size: int
-
-
 def fingerprint(root: int, path: bytes, size: int) -> Fingerprint:
     """Hash the first `size` bytes of a file; `size` of the result is less where the file is shorter."""
     source = Source(root, path)
     try:
-        source.skip_to(size)
-        return Fingerprint(source._sha.digest(), source._crc, source._at)  # noqa: SLF001 - same module
+        return source.fingerprint(size)
     finally:
         source.close()

@@ -1,5 +1,7 @@
 """`verify`: the master compared with what the ledger says is on it, by size or by content.
 
+Where content is compared, a file that lies here as it was when it was last sent is read, too: if it is not
+what went then, the fault is `source`. One that has changed since waits to be sent, and says nothing.
 A file or folder that is more open there than here is a fault of its own, `mode`; where it is here no more,
 than it was when it was sent. A master that keeps it less open (its server refused to set modes) is none.
 """
@@ -15,9 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rla_agent.replicate.ledger_rows import Key
-from rla_agent.replicate.plan import copy_mode
-from rla_agent.replicate.source import folder_copy_mode
-from rla_agent.replicate.target import RemoteStat, Session, new_mode, same
+from rla_agent.replicate.plan import Local, copy_mode
+from rla_agent.replicate.source import Source, folder_copy_mode, local_state
+from rla_agent.replicate.target import RemoteStat, Session, UnreadableError, new_mode, same
 from rla_agent.replicate.transfer import READ_BYTES
 from rla_client.layout import ARCHIVE_TESTER
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 VERIFY_ROWS: Final = 1000  # of the ledger, in memory at a time
-What = Literal["missing", "size", "content", "unreadable", "mode"]
+What = Literal["missing", "size", "content", "unreadable", "mode", "source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def verify_ledger(
     count = 0
     root = _root(db, number)
     faults = [*_open_folders(session, db, number, root)]
-    for folder, name, path, size, mtime_s, crc, sha, mode in _sent_files(db, number):
+    for folder, name, path, size, mtime_s, crc, sha, mode, *local in _sent_files(db, number):
         count += 1
         deep = not sizes and (sample >= 1 or random.random() < sample)  # noqa: S311 - a sample
         full = path + b"/" + name
@@ -68,6 +70,8 @@ def verify_ledger(
         if what is not None:
             untouched = same(found, RemoteStat(size, mtime_s))
             faults.append(Fault(os.fsdecode(full), what, Key(folder, name), untouched))
+        elif deep and _other_here(root, full, Local(*local), size, (crc, sha)):
+            faults.append(Fault(os.fsdecode(full), "source", Key(folder, name), untouched=True))
         elif _more_open(found, _mode_here(os.path.join(root, full), _file_mode, mode)):
             faults.append(Fault(os.fsdecode(full), "mode", Key(folder, name), untouched=True))
     return count, faults
@@ -78,7 +82,8 @@ def _sent_files(db: sqlite3.Connection, number: int) -> Iterator[tuple[Any, ...]
     last: tuple[int, bytes] = (-1, b"")
     while True:
         rows = db.execute(
-            "SELECT f.folder, f.name, d.path, f.acked, f.remote_mtime, f.crc, f.sha256, f.mode FROM files f "
+            "SELECT f.folder, f.name, d.path, f.acked, f.remote_mtime, f.crc, f.sha256, f.mode, "
+            "f.ino, f.size, f.mtime_ns, f.ctime_ns FROM files f "
             "JOIN folders d ON d.id = f.folder WHERE (f.folder, f.name) > (?, ?) AND f.db = ? "
             "AND f.acked IS NOT NULL AND f.state IN (0, 3, 5) ORDER BY f.folder, f.name LIMIT ?",
             (*last, number, VERIFY_ROWS),
@@ -146,6 +151,30 @@ def _compare(
         at += len(data)
     same = crc == sums[0] and sums[1] in {None, sha.digest()}
     return None if same else "content"
+
+
+def _other_here(root: bytes, path: bytes, sent: Local, size: int, sums: tuple[int, bytes | None]) -> bool:
+    """Whether the file that was sent is still here, and its content is not what went."""
+    try:
+        held = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        source = Source(held, path)
+    except OSError:
+        return False  # not here, or it cannot be read: the replicator tells of that
+    finally:
+        os.close(held)
+    try:
+        if source.local != sent:
+            return False
+        found = source.fingerprint(size)
+        changed = local_state(os.fstat(source.descriptor)) != sent  # meanwhile
+    except UnreadableError:
+        return False
+    finally:
+        source.close()
+    return not changed and (found.crc != sums[0] or sums[1] not in {None, found.sha256})
 
 
 def mend(db: sqlite3.Connection, faults: list[Fault]) -> int:

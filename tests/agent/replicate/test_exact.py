@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import threading
 import time
+import zlib
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -237,3 +240,48 @@ def test_a_master_without_extensions(make_node: MakeNode, tmp_path: Path) -> Non
         assert not [path for path in server.root.rglob("*") if path.suffix in {".old", ".new"}]
     finally:
         server.stop()
+
+
+def test_a_log_changed_in_the_middle_and_grown_is_sent_as_it_is(node: Node, master: Sshd) -> None:
+    """The user's own; the agent knows nothing of it. `verify` finds nothing, for there is nothing to find."""
+    log = node.run() / "log.txt"
+    log.write_text("0123456789" * 5000 + "\n")
+    node.start()
+    wait_until(lambda: same_trees(node, master.root), 20)
+    with log.open("r+b") as file:
+        file.seek(20_000)
+        file.write(b"XXXX")
+        file.seek(0, os.SEEK_END)
+        file.write(b"more\n")
+    wait_until(lambda: same_trees(node, master.root), 20, "the master having the new middle")
+    assert not list(master.root.rglob("*.kept-*"))
+
+
+def test_verify_compares_the_file_here_too(node: Node, master: Sshd) -> None:
+    """A ledger whose sums are those of what was sent, and that was not what is here."""
+    from rla_agent.replicate.folder import FolderSession
+    from rla_agent.replicate.verifying import mend, verify_ledger
+
+    log = node.run() / "log.txt"
+    log.write_text("0123456789" * 1000 + "\n")
+    (node.item("results") / "x.bin").write_bytes(random_bytes(300_000))
+    node.start()
+    wait_until(lambda: same_trees(node, master.root), 20)
+    assert node.stop() == 0
+    with closing(sqlite3.connect(node.state / "replicate" / "ledger.db")) as db:
+        session = FolderSession(str(master.root))
+        assert verify_ledger(session, db, 1, sizes=False)[1] == []
+        there = {path: master.root / path.relative_to(node.root) for path in (log, log.with_name("run.json"))}
+        other = b"9876543210" * 1000 + b"\n"
+        old = there[log].stat()
+        there[log].write_bytes(other)  # as an append without a sum left it: the ledger believes in it
+        os.utime(there[log], ns=(old.st_mtime_ns, old.st_mtime_ns))
+        db.execute("UPDATE files SET crc = ?, sha256 = NULL WHERE name = ?", (zlib.crc32(other), b"log.txt"))
+        db.commit()
+        count, faults = verify_ledger(session, db, 1, sizes=False)
+        assert [(fault.what, fault.path) for fault in faults] == [("source", f"log/{ITEM}/log.txt")]
+        assert verify_ledger(session, db, 1, sizes=True) == (count, [])
+        mend(db, faults)
+    node.start()
+    wait_until(lambda: same_trees(node, master.root), 20, "the file being sent anew")
+    assert not list(master.root.rglob("*.kept-*"))

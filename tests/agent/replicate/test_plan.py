@@ -6,7 +6,7 @@ import struct
 import pytest
 from hypothesis import given, strategies
 
-from rla_agent.replicate import records
+from rla_agent.replicate import plan, records
 from rla_agent.replicate.plan import (
     MAX_BACKOFF_S,
     OVERDUE_S,
@@ -64,8 +64,10 @@ def test_owned_outputs_go_up_to_what_is_committed() -> None:
     assert look(owned=Owned(0, 60, False)) == Whole(60, 0, grows=True)
     known = sent(acked=60)
     assert look(owned=Owned(0, 60, False), record=known) == Nothing()
-    assert look(owned=Owned(0, 90, False), record=known) == Append(60, 90)
-    assert look(owned=Owned(0, 900, False), record=known) == Append(60, 100)  # never past the file's end
+    assert look(owned=Owned(0, 90, False), record=known) == Append(60, 90, owned=True)
+    assert look(owned=Owned(0, 900, False), record=known) == Append(
+        60, 100, owned=True
+    )  # never past the file's end
 
 
 def test_a_new_generation_is_sent_whole() -> None:
@@ -76,7 +78,9 @@ def test_a_new_generation_is_sent_whole() -> None:
 def test_a_large_backlog_on_little_is_sent_whole() -> None:
     large = Local(7, 50 << 20, 11, 11)
     assert look(large, Owned(0, 50 << 20, False), sent(acked=100)) == Whole(50 << 20, grows=True)
-    assert look(large, Owned(0, 50 << 20, False), sent(acked=45 << 20)) == Append(45 << 20, 50 << 20)
+    assert look(large, Owned(0, 50 << 20, False), sent(acked=45 << 20)) == Append(
+        45 << 20, 50 << 20, owned=True
+    )
 
 
 def test_growing_logs_without_the_agents_word() -> None:
@@ -182,3 +186,8 @@ def test_event_records() -> None:
     assert records.record_ends(data + record[:-1], "events") == [21, 42, 63]
     assert records.pieces(data + record[:9], "events", 50, cut=True) == [record * 2, record]
     assert records.record_ends(b"\xff" * 40, "events") == []
+
+
+def test_a_large_file_that_grows_is_read_for_a_twentieth_of_the_time() -> None:
+    assert plan.pace_s(0.0) == plan.PACE_S
+    assert plan.pace_s(10.0) == 200.0

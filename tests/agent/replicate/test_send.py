@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import zlib
 from pathlib import Path
 
 import pytest
 from replication_lab import random_bytes, tree
 
 from rla_agent.replicate.folder import FolderSession
-from rla_agent.replicate.ledger_rows import Due, Key
-from rla_agent.replicate.plan import SMALL_BYTES, Whole
+from rla_agent.replicate.ledger_rows import Attempt, Due, Key
+from rla_agent.replicate.plan import SMALL_BYTES, Append, Record, Whole
 from rla_agent.replicate.send import Failed, Job, Result, Sender, Sent
 from rla_agent.replicate.source import local_state
 from rla_agent.replicate.target import SourceChangedError
@@ -95,3 +96,77 @@ def test_a_part_of_an_old_version_is_not_gone_on_with(tmp_path: Path) -> None:
         file.write(b"rewritten in place")
     assert isinstance(lab.send(job), Failed)
     assert not (folder / "x.bin").exists()
+
+
+class Grown:
+    """A log of the user's own of which the master has the first part."""
+
+    def __init__(self, folder: Path) -> None:
+        self.lab = Lab(folder, 0)
+        self.path = b"log/task/2026/11/21/09-30-01-000001_10.0.0.5_x/log.txt"
+        self.file = self.lab.root / os.fsdecode(self.path)
+        self.there = self.lab.master / os.fsdecode(self.path)
+        self.file.parent.mkdir(parents=True)
+        self.file.write_bytes(b"0123456789\n" * 5000)
+        self.record = self.send(Whole(55_000, cut=True, grows=True), None)
+
+    def send(
+        self, action: Whole | Append, record: Record | None, attempts: tuple[Attempt, ...] = ()
+    ) -> Record:
+        item, _, name = self.path.rpartition(b"/")
+        due = Due(Key(1, name), self.path, "log", item, False, 1, 0, 0, 0.0, attempts, record)
+        temp = item + b"/.rla-tmp-2"
+        result = self.lab.send(Job(due, action, temp, local=local_state(os.lstat(self.file))))
+        assert isinstance(result, Sent), result
+        return result.record
+
+    def change(self, path: Path) -> None:
+        """Other bytes in the middle, of the same size."""
+        with path.open("r+b") as file:
+            file.seek(20_000)
+            file.write(b"XXXX")
+
+    def grow(self) -> None:
+        with self.file.open("ab") as file:
+            file.write(b"more\n")
+
+
+def test_nothing_is_appended_to_a_file_whose_middle_has_changed(tmp_path: Path) -> None:
+    grown = Grown(tmp_path)
+    grown.change(grown.file)
+    grown.grow()
+    sent = grown.send(Append(55_000, 55_005), grown.record)
+    assert grown.there.read_bytes() == grown.file.read_bytes()
+    assert sent.crc == zlib.crc32(grown.file.read_bytes())
+
+
+def test_an_append_whose_beginning_is_as_it_was_sent_stays_one(tmp_path: Path) -> None:
+    grown = Grown(tmp_path)
+    inode = grown.there.stat().st_ino
+    grown.grow()
+    sent = grown.send(Append(55_000, 55_005), grown.record)
+    assert grown.there.read_bytes() == grown.file.read_bytes()
+    assert (grown.there.stat().st_ino, sent.sha256, sent.crc) == (
+        inode,
+        None,
+        zlib.crc32(grown.file.read_bytes()),
+    )
+
+
+@pytest.mark.parametrize("tried", [False, True], ids=["first try", "after a try of unknown outcome"])
+@pytest.mark.parametrize("owned", [False, True], ids=["the user's own", "the agent's"])
+def test_what_somebody_wrote_into_the_masters_file_is_set_aside(
+    tmp_path: Path, *, owned: bool, tried: bool
+) -> None:
+    """Of the same size; only its time tells."""
+    grown = Grown(tmp_path)
+    grown.change(grown.there)
+    os.utime(grown.there, (1_700_000_000, 1_700_000_000))
+    grown.grow()
+    attempts = (Attempt(55_005, None),) if tried else ()
+    with pytest.raises(AssertionError, match="not there"):  # set aside: it is as if never sent
+        grown.send(Append(55_000, 55_005, owned=owned), grown.record, attempts)
+    (aside,) = grown.there.parent.glob("log.txt.kept-*")
+    assert b"XXXX" in aside.read_bytes()
+    grown.send(Whole(55_005, grows=True), None)
+    assert grown.there.read_bytes() == grown.file.read_bytes()
