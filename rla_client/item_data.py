@@ -207,6 +207,7 @@ class ItemData:
         elif saver is not None:
             from rla_client.resume_state import keep_resume_state  # noqa: PLC0415
 
+            logger.get_current().write_scalars()
             keep_resume_state(self._run, self.custom_data, checkpoint_name, int(step))
             saver.save(model_dict, checkpoint_name, int(step), metrics=self._last_metrics())
         self.save_archive()

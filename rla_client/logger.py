@@ -328,6 +328,7 @@ def flush(timeout: float | None = 10.0, *, media: bool = False) -> bool:
     Returns:
         False when that did not happen in time or no agent runs.
     """
+    _current.write_scalars()
     outbox = _current.outbox
     return True if outbox is None else outbox.flush(timeout, media=media)
 
@@ -372,6 +373,10 @@ def log_time_tracker() -> None:
 
 def get_tbx_writer() -> tensorboardX.SummaryWriter:
     """A tensorboardX `SummaryWriter` whose events travel through the agent.
+
+    Its scalars are rows of progress.csv too, so `rla show` and `rla plot` know them: those of one
+    `global_step`, given one after the other, make a row, which is written when the step changes, at
+    `flush`, and at the latest after a second.
 
     Raises:
         ArgumentError: `tensorboard` is not among the outputs (LOG_USED, format_strs).

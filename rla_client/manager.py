@@ -199,6 +199,8 @@ class ExpManager(Measuring, NowhereRuns):
     def flush(self, timeout: float | None = 10.0, *, media: bool = False) -> bool:
         """See `logger.flush`."""
         outbox = None if self._run is None else self._run.outbox
+        if self._run is not None:
+            self._run.logger.write_scalars()
         return True if outbox is None else outbox.flush(timeout, media=media)
 
     def sync_log_file(self, skip_error: bool = False, wait: bool = False, timeout: float = 60.0) -> bool:

@@ -218,7 +218,7 @@ class Logger:
             if outbox is not None:
                 payload = self._pack_row(step, now, row, excluded)
                 outbox.put(_ROW, payload, now, 1)
-            if not step or self.reminder:
+            if (not step and not self._reminded) or self.reminder:
                 self._remind(stored=outbox is not None)
             row[TIME_STEP_KEY] = step
             row[TIMESTAMP_KEY] = now
@@ -233,6 +233,21 @@ class Logger:
             self.callback(dict(row))
         return row
 
+    def write_row(self, values: Row, step: float, wall_time: float, exclude: tuple[str, ...]) -> None:
+        """Write a row beside those of `dump`: neither the clock nor what is pending takes part.
+
+        Args:
+            values: name to number.
+            step: its time-step.
+            wall_time: its timestamp, Unix seconds.
+            exclude: outputs that do not get it.
+        """
+        with self.lock:
+            outbox = self.outbox or self._joined()
+            if outbox is not None:
+                payload = self._pack_row(step, wall_time, values, dict.fromkeys(values, exclude))
+                outbox.put(_ROW, payload, time.time(), 1)
+
     def _remind(self, *, stored: bool) -> None:
         """Say, once and from the second row on, what the user forgot."""
         if not self.last_row:
@@ -240,14 +255,20 @@ class Logger:
         reminder = ""
         if not stored:
             reminder, self.reminder = self.reminder, ""
-        elif not time_step_holder.was_set and not self._reminded:
+        elif not time_step_holder.was_set:
             reminder, self._reminded = CLOCK_NEVER_SET, True
         if reminder:
             self._tell(reminder)
 
-    def tell_unwritten(self) -> None:
-        """Warn of values that no `dump_tabular` wrote; called when the run ends."""
+    def write_scalars(self) -> None:
+        """Write the scalars of `get_tbx_writer` that wait for more of their row."""
+        if self.tbx_writer is not None:
+            self.tbx_writer.flush()
+
+    def finish_rows(self) -> None:
+        """Write the last scalars of `get_tbx_writer`, and warn of values that no `dump_tabular` wrote."""
         with self.lock:
+            self.write_scalars()
             names = [name for name in self.pending if not name.startswith(WAIT_PREFIX)]
         if names:
             values = "1 value was" if len(names) == 1 else f"{len(names)} values were"

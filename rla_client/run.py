@@ -136,7 +136,7 @@ class Run:
             return
         if os.environ.get(RUN_VARIABLE) and self.opening and self.opening["run"] in os.environ[RUN_VARIABLE]:
             del os.environ[RUN_VARIABLE]
-        self.logger.tell_unwritten()
+        self.logger.finish_rows()
         try:
             details = details or (active_traceback() if state == "failed" else "")
             if details:

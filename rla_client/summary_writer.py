@@ -9,8 +9,9 @@ files lands where TensorBoard reads it just as well:
 - `add_embedding`: the projector's files come to `logdir` by temp name and rename;
 - `add_video` (GIF through Pillow) and `add_audio` (WAV) need neither moviepy nor soundfile.
 
-A step that is not given is the logger's time-step. `flush` and `close` do nothing: the events have
-left already, and the writer goes on working after them. Import this module inside functions:
+A step that is not given is the logger's time-step. Events leave at the call; scalars also become rows
+(`ScalarRows`). `flush` and `close` write the row that still waits for more, and the writer goes on
+working after them. Import this module inside functions:
 tensorboardX imports torch where it is installed.
 """
 
@@ -25,13 +26,13 @@ import time
 import wave
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from tensorboardX import SummaryWriter
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
-from tensorboardX.summary import hparams
+from tensorboardX.summary import _clean_tag, hparams
 from tensorboardX.utils import _prepare_video, convert_to_NTCHW
 from tensorboardX.writer import FileWriter
 from tensorboardX.x2num import make_np
@@ -42,15 +43,70 @@ from rla_client.readers import summary_scalars
 from rla_client.storage import write_atomic
 from rla_client.values import to_plain
 
+if TYPE_CHECKING:
+    from rla_client.recording import Logger
+
 EmitEvent: TypeAlias = Callable[[bytes, float, int], object]
 EmitFile: TypeAlias = Callable[[str, bytes], object]
 
 MAX_KEPT_SCALARS = 100_000  # a name, for export_scalars_to_json; tensorboardX keeps all for ever
+ROW_WAIT_S = 1.0  # that a row of scalars waits for more of its step
 _LOG = logging.getLogger("rla_client")
 PROJECTOR_CONFIG = "projector_config.pbtxt"
 
 _PCM16_BYTES = 2
 _PCM16_MAX = 32767
+
+
+class ScalarRows:
+    """Rows of progress.csv from the scalars of a `SummaryWriter`: those of one step, given in a row.
+
+    A row is written when a scalar of another step comes, or a tag that it has already, when the
+    writer is flushed, when the run ends, and at the latest ROW_WAIT_S after its first scalar. TensorBoard
+    has each scalar as an event of its own already, and tables of such rows are not printed.
+    """
+
+    def __init__(self, current: Logger) -> None:
+        self._logger = current
+        self._values: dict[str, Any] = {}
+        self._step, self._wall_time, self._begun = 0, 0.0, 0.0
+        self._waiting = threading.Event()
+        self._writer_pid = 0  # in which the thread runs that writes rows that wait
+        forks.register(self)
+
+    def after_fork_in_child(self) -> None:
+        """What waits belongs to the parent."""
+        self._values, self._waiting = {}, threading.Event()
+
+    def add(self, tag: str, value: float, step: int, wall_time: float) -> None:
+        """Take a scalar."""
+        with self._logger.lock:
+            if self._values and (step != self._step or tag in self._values):
+                self.write()
+            if not self._values:
+                self._step, self._begun = step, time.monotonic()
+            self._values[tag], self._wall_time = value, wall_time
+            if self._writer_pid != os.getpid():
+                self._writer_pid = os.getpid()
+                threading.Thread(target=self._write_late_rows, name="rla-scalars", daemon=True).start()
+        self._waiting.set()
+
+    def write(self) -> None:
+        """Write the row that waits for more, if there is one."""
+        with self._logger.lock:
+            values, self._values = self._values, {}
+            if values:
+                self._logger.write_row(values, self._step, self._wall_time, ("tensorboard", "log"))
+
+    def _write_late_rows(self) -> None:
+        while True:
+            self._waiting.wait()
+            time.sleep(ROW_WAIT_S)
+            with self._logger.lock:
+                if not self._values:
+                    self._waiting.clear()
+                elif time.monotonic() - self._begun >= ROW_WAIT_S:
+                    self.write()
 
 
 class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is untyped
@@ -63,6 +119,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         emit_file: takes the path below `logdir` and the content of an extra file; by default it is
             written at once, atomically.
         shown: gives hyper-parameters as they may be written.
+        rows: takes each scalar as well.
     """
 
     def __init__(
@@ -73,8 +130,10 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         *,
         emit_file: EmitFile | None = None,
         shown: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+        rows: ScalarRows | None = None,
     ) -> None:
         self._shown = shown or dict
+        self._rows = rows
         self._writer = _EmittingWriter(emit, os.fspath(logdir), get_step)
         self._emit_file = emit_file or self._write_file
         self._files_lock = threading.Lock()
@@ -92,14 +151,34 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         return self._writer
 
     def flush(self) -> None:
-        """Do nothing; `logger.flush()` waits until the agent has written the events."""
+        """Write the scalars of the last step; `logger.flush()` waits until all is in its files."""
+        if self._rows is not None:
+            self._rows.write()
 
     def close(self) -> None:
-        """Do nothing; the writer belongs to the run."""
+        """Flush; the writer belongs to the run and goes on working."""
+        self.flush()
 
-    def add_scalar(self, tag: str, scalar_value: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        """See tensorboardX; takes any number (bfloat16, jax, tensorflow, Decimal too)."""
-        super().add_scalar(tag, _number(scalar_value), *args, **kwargs)
+    def add_scalar(  # tensorboardX's signature
+        self,
+        tag: str,
+        scalar_value: Any,  # noqa: ANN401
+        global_step: int | None = None,
+        walltime: float | None = None,
+        display_name: str | None = "",
+        summary_description: str | None = "",
+        **further: Any,  # noqa: ANN401 - torch's new_style and double_precision
+    ) -> None:
+        """See tensorboardX; takes any number (bfloat16, jax, tensorflow, Decimal too).
+
+        The scalars of one step also make a row of progress.csv.
+        """
+        del further
+        number = _number(scalar_value)
+        step, walltime = self._writer.time_of(global_step, walltime)
+        super().add_scalar(tag, number, step, walltime, display_name, summary_description)
+        if self._rows is not None and isinstance(number, int | float):
+            self._rows.add(_clean_tag(tag), number, step, walltime)
 
     def add_scalars(
         self,
@@ -109,10 +188,10 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         walltime: float | None = None,
     ) -> None:
         """Add one scalar per entry under the tag `main_tag/<name>`."""
-        walltime = time.time() if walltime is None else walltime
+        global_step, walltime = self._writer.time_of(global_step, walltime)
         for name, value in tag_scalar_dict.items():
             number = _number(value)
-            super().add_scalar(f"{main_tag}/{name}", number, global_step, walltime)
+            self.add_scalar(f"{main_tag}/{name}", number, global_step, walltime)
             kept = self.scalar_dict.setdefault(os.path.join(self.logdir, main_tag, name), [])
             kept.append([walltime, global_step, float(number)])
             del kept[:-MAX_KEPT_SCALARS]
@@ -231,13 +310,16 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
         return self._logdir
 
     def add_event(self, event: Event, step: Any = None, walltime: float | None = None) -> None:  # noqa: ANN401
+        event.step, event.wall_time = self.time_of(step, walltime)
+        self.emit(event.SerializeToString(), event.wall_time, event.step)
+
+    def time_of(self, step: Any, walltime: float | None) -> tuple[int, float]:  # noqa: ANN401 - as below
+        """Step and wall time: as given, else as `use_metadata` says, else the clock's and now."""
         if walltime is None:
             walltime = self._default_metadata.get("walltime")
-        event.wall_time = time.time() if walltime is None else float(walltime)
         if step is None:
             step = self._default_metadata.get("global_step")
-        event.step = self.step_or_default(step)
-        self.emit(event.SerializeToString(), event.wall_time, event.step)
+        return self.step_or_default(step), time.time() if walltime is None else float(walltime)
 
     def step_or_default(self, step: Any) -> int:  # noqa: ANN401 - an int of any library
         return int(self.get_step() if step is None else step)

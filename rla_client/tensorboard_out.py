@@ -11,7 +11,7 @@ from tensorboardX.proto.event_pb2 import Event
 from rla_client.clock import time_step_holder
 from rla_client.errors import ArgumentError
 from rla_client.recording import Logger
-from rla_client.summary_writer import AgentSummaryWriter, event_of_summary, scalars_of_summary
+from rla_client.summary_writer import AgentSummaryWriter, ScalarRows, event_of_summary, scalars_of_summary
 
 
 def tbx_writer(current: Logger) -> AgentSummaryWriter:
@@ -30,6 +30,7 @@ def tbx_writer(current: Logger) -> AgentSummaryWriter:
             logdir=folder,
             get_step=time_step_holder.get_time,
             shown=lambda params: current.secrets.parameters(params) if current.secrets else params,
+            rows=ScalarRows(current) if current.sinks & {"csv", "json"} else None,
         )
     writer: AgentSummaryWriter = current.tbx_writer
     return writer

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import os
 import struct
 import wave
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
+from rla_client.clock import time_step_holder
 from rla_client.plain_run import open_plain_run
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
@@ -197,3 +200,92 @@ def test_openvino_graph(written: Callable[[Callable[[Any], None]], Path], tmp_pa
         EventAccumulator(str(written(lambda writer: writer.add_openvino_graph(str(model))))).Reload().Graph()
     )
     assert [(node.name, list(node.input)) for node in graph.node] == [("out", ["in"])]
+
+
+def cells(folder: Path) -> list[dict[str, str]]:
+    """Rows of progress.csv without blank cells and timestamps."""
+    with (folder / "progress.csv").open(newline="") as file:
+        return [{k: v for k, v in row.items() if v and k != "timestamp"} for row in csv.DictReader(file)]
+
+
+@pytest.fixture(name="run")
+def run_fixture(agent: Any, tmp_path: Path) -> Iterator[Any]:
+    run = open_plain_run(str(tmp_path / "run"), ("tensorboard", "csv", "log"), None, None, "", {})
+    yield run
+    run.close("finished", "")
+
+
+def writer_of(run: Any) -> Any:
+    from rla_client.tensorboard_out import tbx_writer
+
+    return tbx_writer(run.logger)
+
+
+def test_the_scalars_of_a_step_are_a_row(run: Any, tmp_path: Path) -> None:
+    writer = writer_of(run)
+    for step in (10, 20):
+        writer.add_scalar("losses/value", step / 8, step)
+        writer.add_scalar("charts/return", np.float32(step), torch.tensor(step))
+    writer.add_scalar("charts/return", 1.5, 20)  # a second episode in the same step
+    writer.add_scalar("late", 7, 10)
+    writer.add_scalars("eval", {"a": 1, "b": float("nan")}, 30)
+    writer.flush()
+    run.logger.record("own", 1)
+    run.logger.dump()
+    assert run.outbox.flush(60)
+    assert cells(tmp_path / "run") == [
+        {"time-step": "10", "losses/value": "1.25", "charts/return": "10.0"},
+        {"time-step": "20", "losses/value": "2.5", "charts/return": "20.0"},
+        {"time-step": "20", "charts/return": "1.5"},
+        {"time-step": "10", "late": "7"},
+        {"time-step": "30", "eval/a": "1", "eval/b": "nan"},
+        {"time-step": str(time_step_holder.get_time()), "own": "1"},
+    ]
+    found = EventAccumulator(str(tmp_path / "run" / "tb" / "events")).Reload()
+    assert [(one.step, one.value) for one in found.Scalars("charts/return")] == [
+        (10, 10),
+        (20, 20),
+        (20, 1.5),
+    ]
+    assert len(found.Scalars("time-step")) == 1, "an event of its own for each scalar, none for their rows"
+    assert "losses" not in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_the_last_row_is_written_when_the_run_ends_and_before_a_flush_of_the_logger(
+    run: Any, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    from rla_client import logger
+
+    former = logger.set_current(run.logger)
+    try:
+        writer_of(run).add_scalar("a", 1, 1)
+        assert logger.flush(60)
+        assert cells(tmp_path / "run") == [{"time-step": "1", "a": "1"}]
+        writer_of(run).add_scalar("a", 2, 2)
+        run.close("finished", "")
+        wait_until(lambda: len(cells(tmp_path / "run")) == 2, what="the last row")
+    finally:
+        logger.set_current(former)
+
+
+def test_a_row_waits_for_a_second_at_most(run: Any, tmp_path: Path, wait_until: Callable[..., Any]) -> None:
+    writer_of(run).add_scalar("a", 1, 1)
+    path = tmp_path / "run" / "progress.csv"
+    wait_until(lambda: path.exists() and len(cells(path.parent)) == 1, what="a row that nothing followed")
+
+
+def test_what_waits_at_a_fork_is_the_parents(run: Any, tmp_path: Path) -> None:
+    writer = writer_of(run)
+    writer.add_scalar("a", 1, 1)
+    child = os.fork()
+    if not child:
+        try:
+            writer.flush()
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    writer.add_scalar("a", 2, 2)
+    writer.flush()
+    assert run.outbox.flush(60)
+    assert [row["a"] for row in cells(tmp_path / "run")] == ["1", "2"]
+    assert not list((tmp_path / "run").glob("progress.p*.csv"))
