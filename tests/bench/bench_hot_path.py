@@ -79,8 +79,9 @@ def floor_step(folder: Path, values: list[float]) -> Callable[[], None]:
 
 def our_step(values: list[Any]) -> Callable[[], None]:
     """A training step's logging, as a user writes it."""
-    from rla_client import logger
+    from rla_client import logger, time_step_holder
 
+    time_step_holder.set_time(1)
     record, dump = logger.record_tabular, logger.dump_tabular
     k0, k1, k2, k3, k4, k5, k6, k7, k8, k9 = KEYS
     v0, v1, v2, v3, v4, v5, v6, v7, v8, v9 = values
