@@ -2,13 +2,12 @@
 
 Where a systemd unit is installed for this user, starting and stopping go through systemctl, so that
 the unit and an autostarted agent never hold each other off. An agent that was started otherwise is
-told by signal.
+told by signal, and over its control socket where its process cannot be seen from here (a container).
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
 from contextlib import suppress
@@ -17,7 +16,7 @@ from typing import Any
 
 import zmq
 
-from rla_agent.lock import describe_holder, read_holder
+from rla_agent.lock import HolderProcess, describe_holder, read_holder
 from rla_agent.replicate import registry
 from rla_client.autostart import (
     Unit,
@@ -47,6 +46,10 @@ def ask_status(places: Places, timeout_s: float = ASK_TIMEOUT_S) -> dict[str, An
         AgentNotRunningError: no agent holds the lock.
         RlaError: one does and does not answer.
     """
+    return _ask(places, {}, timeout_s)
+
+
+def _ask(places: Places, question: dict[str, Any], timeout_s: float) -> dict[str, Any]:
     if not agent_alive(places):
         message = f"no agent is running for {places.state}; start one: rla-agent start --detach"
         raise AgentNotRunningError(message)
@@ -57,7 +60,7 @@ def ask_status(places: Places, timeout_s: float = ASK_TIMEOUT_S) -> dict[str, An
         socket.connect(f"ipc://{places.control_socket}")
         told = read_holder(places).get("protocol", 1)  # an agent that was not restarted after an upgrade
         version = min(told, PROTOCOL_VERSION) if isinstance(told, int) else None
-        socket.send(encode_message(MessageKind.STATUS, {}, version=version))
+        socket.send(encode_message(MessageKind.STATUS, question, version=version))
         if socket.poll(int(timeout_s * 1000)):
             with suppress(RemoteProtocolError):
                 _, header, _ = decode_message(socket.recv())
@@ -179,16 +182,39 @@ def stop_agent(places: Places, timeout_s: float = STOP_TIMEOUT_S) -> bool:
     unit = installed_unit()
     if holder.get("service") and unit is not None and systemctl(unit, "stop").returncode == 0:
         return _await_end(places, holder, timeout_s)
-    pid = holder.get("pid")
-    if not isinstance(pid, int):
-        message = f"the lock does not say who holds it: {describe_holder(places)}"
-        raise RlaError(message)
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)  # a unit sees a clean end and does not start it again
-    return _await_end(places, holder, timeout_s)
+    process = HolderProcess.find(places)
+    try:
+        if process is not None:
+            process.terminate()  # a unit sees a clean end and does not start it again
+        else:
+            _ask_to_end(places)
+        return _await_end(places, holder, timeout_s, process)
+    finally:
+        if process is not None:
+            process.close()
 
 
-def _await_end(places: Places, holder: dict[str, Any], timeout_s: float) -> bool:
+def _ask_to_end(places: Places) -> None:
+    """Have an agent end that cannot be signalled from here: its number means another process, or none.
+
+    Raises:
+        RlaError: it does not answer, or is of a release that does not know the question.
+    """
+    if not agent_alive(places):
+        return
+    with suppress(RlaError):
+        if _ask(places, {"stop": True}, ASK_TIMEOUT_S).get("stopping"):
+            return
+    message = (
+        f"the agent runs outside this container or pid namespace and does not answer here "
+        f"({describe_holder(places)}); run there: rla-agent stop"
+    )
+    raise RlaError(message)
+
+
+def _await_end(
+    places: Places, holder: dict[str, Any], timeout_s: float, process: HolderProcess | None = None
+) -> bool:
     deadline = time.monotonic() + timeout_s
     pid = holder.get("pid")
     while agent_alive(places):
@@ -198,9 +224,8 @@ def _await_end(places: Places, holder: dict[str, Any], timeout_s: float) -> bool
             message = f"the agent (pid {pid}) did not end within {timeout_s:g} s"
             raise RlaError(message)
         time.sleep(POLL_S)
-    deadline = time.monotonic() + EXIT_TIMEOUT_S  # its number may mean another process here (a container)
-    while isinstance(pid, int) and not _ended(pid) and time.monotonic() < deadline:
-        time.sleep(POLL_S)
+    if process is not None:
+        process.await_end(EXIT_TIMEOUT_S)
     return True
 
 

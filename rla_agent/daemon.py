@@ -10,6 +10,8 @@ at a time. A second signal ends the process at once; nothing is lost by that. An
 want of work looks at the spool once more after it let go of the lock: a client that came meanwhile had
 seen the lock and started none.
 
+An agent whose lock, spool or agent.db is gone, or another one by now, ends at once (rla_agent/lock.py).
+
 An agent that systemd starts takes over from one that a client started: it lets that one drain.
 """
 
@@ -38,7 +40,7 @@ from rla_agent.run_registry import RunRegistry
 from rla_agent.sampling import Sampler
 from rla_agent.service import Notifier
 from rla_agent.spool_watch import SpoolWatch
-from rla_agent.sqlite_file import open_or_replace
+from rla_agent.sqlite_file import database_files, open_or_replace
 from rla_agent.start_up import (
     end_process,
     raise_file_limit,
@@ -75,17 +77,19 @@ _log = logging.getLogger("rla_agent")
 class Daemon:
     """One agent."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the composition root
         self,
         places: Places,
         settings: AgentConfig,
         database: AgentDatabase,
         notifier: Notifier,
+        lock: AgentLock,
         *,
         idle_exit: bool = False,
         config: Path | None = None,
     ) -> None:
         self.places = places
+        self._lock = lock
         self.settings = settings
         self.idled = False  # ended for want of work
         self._database = database
@@ -153,13 +157,21 @@ class Daemon:
 
     def _scan(self) -> None:
         """Adopt streams that appeared."""
+        self._end_unless_ours()
         now = time.monotonic()
         self._next_scan = now + SCAN_S
         for name in self._spool_watch.names(now):
             if name not in self._route and self._adopt(name) is None and name not in self._unreadable:
                 self._spool_watch.look_again()
 
+    def _end_unless_ours(self) -> None:
+        """End the process, with nothing more written, where what it serves is another agent's by now."""
+        if why := self._lock.lost():
+            _log.error("%s: the agent ends; the next one goes on with what the spool holds", why)
+            end_process(EXIT_FAILED)
+
     def _adopt(self, name: str) -> Volume | None:
+        self._end_unless_ours()
         opening = self._unreadable.read(name, time.monotonic())
         if opening is None:
             return None
@@ -237,6 +249,9 @@ class Daemon:
             )
         elif kind == MessageKind.STATUS and isinstance(header.get("fetch"), dict):
             self._wire.reply(peer, self._replication.fetches.ask(header["fetch"]))
+        elif kind == MessageKind.STATUS and header.get("stop") is True:
+            self._wire.reply(peer, {"stopping": True})
+            self._signals += 1
         elif kind == MessageKind.STATUS:
             self._wire.reply(peer, self.status())
 
@@ -337,7 +352,9 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
     raise_file_limit()
     spare_collections()
     while True:
-        code, idled, writing = serve_once(places, settings, notifier, idle_exit=idle_exit, config=config_path)
+        code, idled, writing = serve_once(
+            places, settings, notifier, lock, idle_exit=idle_exit, config=config_path
+        )
         if writing:
             return code
         lock.release()
@@ -353,6 +370,7 @@ def serve_once(
     places: Places,
     settings: AgentConfig,
     notifier: Notifier,
+    lock: AgentLock,
     *,
     idle_exit: bool,
     config: Path | None = None,
@@ -377,7 +395,9 @@ def serve_once(
             database.drop_old_runs()
         except sqlite3.OperationalError as error:
             _log.warning("agent.db cannot be written now: %s; rows stay in the spool", error)
-        daemon = Daemon(places, settings, database, notifier, idle_exit=idle_exit, config=config)
+        for path in database_files(places.database):
+            lock.keep(path)
+        daemon = Daemon(places, settings, database, notifier, lock, idle_exit=idle_exit, config=config)
         try:
             code = daemon.serve()
         except sqlite3.Error as error:

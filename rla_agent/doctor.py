@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_agent.control import ask_status
-from rla_agent.lock import read_holder
+from rla_agent.lock import read_holder, visible_holder
 from rla_agent.replicate.report import attention, replication_status
 from rla_client.autostart import Unit, agent_alive, installed_unit
 from rla_client.config import Config, load_config
@@ -109,9 +109,8 @@ class Surroundings:
 
     @property
     def agent_pid(self) -> int | None:
-        """Process id of the agent that holds the lock."""
-        pid = self.holder.get("pid")
-        return pid if isinstance(pid, int) else None
+        """Process id of the agent that holds the lock; None without one that can be seen from here."""
+        return visible_holder(self.places) if self.alive else None
 
     def agent_environment(self) -> dict[str, str] | None:
         """What the agent was started with; None when there is none or it cannot be read."""

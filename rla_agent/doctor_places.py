@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 
 from rla_agent.doctor import Check, Finding, Surroundings
+from rla_agent.lock import describe_holder
 from rla_agent.stream_reading import read_opening
 from rla_client.errors import PlaceError, RlaError, SpoolError
 from rla_client.places import (
@@ -171,8 +172,11 @@ def check_socket(around: Surroundings) -> Iterator[Finding]:
         what = f"the agent's socket {gone[0]} was deleted under it; status and flush do not work"
         yield Finding("socket-missing", "fault", what, "rla-agent restart")
     elif around.status is None:
-        what = f"the agent (pid {around.agent_pid}) does not answer"
-        mend = f"rla-agent logs; then (loses nothing): kill -9 {around.agent_pid} && rla-agent start --detach"
+        pid = around.agent_pid
+        what = f"the agent ({describe_holder(around.places)}) does not answer"
+        mend = f"rla-agent logs; then (loses nothing): kill -9 {pid} && rla-agent start --detach"
+        if pid is None:
+            mend = "it runs outside this container; run there: rla-agent restart"
         yield Finding("agent-silent", "fault", what, mend)
 
 

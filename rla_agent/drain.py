@@ -107,7 +107,7 @@ def spool_places(folder: Path) -> tuple[Places, Path]:
     Raises:
         RlaError: there is none.
     """
-    folder = Path(os.path.abspath(folder))
+    folder = Path(os.path.realpath(folder))  # of a link, the state folder that it leads to
     spool = folder / "spool" if (folder / "spool").is_dir() else folder
     if not spool.is_dir():
         message = f"{folder} is not a folder with a spool"
@@ -137,7 +137,7 @@ def take_in(
         RlaError: the folders cannot be used, or taking in failed.
     """
     make_private(places.state)
-    lock = AgentLock(places, DRAIN_HOLDER)
+    lock = AgentLock(places, DRAIN_HOLDER, spool=spool)
     result = Drained()
     volume: _Drain | None = None
     try:

@@ -41,7 +41,9 @@ def drain_spool(
         places, folder = own, own.spool
     else:
         places, folder = spool_places(spool)
-    ours = os.path.realpath(folder) == os.path.realpath(own.spool)
+    ours = _same_folder(folder, own.spool)
+    if ours:
+        places, folder = own, own.spool  # also where a bind mount leads to it
     if agent_alive(places):
         if read_holder(places).get("service") == DRAIN_HOLDER:
             raise AgentRunningError(describe_holder(places))
@@ -52,6 +54,13 @@ def drain_spool(
     if not ours:
         roots = RootMap(roots.roots, check=False)
     return _told(folder, take_in(places, folder, roots, settings))
+
+
+def _same_folder(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
 
 
 def parse_roots(mappings: Sequence[str]) -> RootMap:

@@ -30,6 +30,11 @@ def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         raise
 
 
+def database_files(path: Path) -> tuple[Path, ...]:
+    """A database and what SQLite keeps beside it while it is open."""
+    return path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
+
+
 def open_or_replace(path: Path, opened: Callable[[Path], Store]) -> tuple[Store, str]:
     """Open a store; a file that is no sound database is put aside and a new one begun.
 
@@ -43,6 +48,8 @@ def open_or_replace(path: Path, opened: Callable[[Path], Store]) -> tuple[Store,
     Raises:
         sqlite3.OperationalError: it cannot be opened or written now.
     """
+    if not path.exists():
+        _remove_beside(path)  # a WAL would be replayed into the new file
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as probe:
             (found,) = probe.execute("PRAGMA quick_check(1)").fetchone()
@@ -54,6 +61,10 @@ def open_or_replace(path: Path, opened: Callable[[Path], Store]) -> tuple[Store,
     except sqlite3.DatabaseError:
         aside = path.with_name(f"{path.name}.broken")
         path.replace(aside)
-        for ending in ("-wal", "-shm"):
-            path.with_name(path.name + ending).unlink(missing_ok=True)
+        _remove_beside(path)
         return opened(path), str(aside)
+
+
+def _remove_beside(path: Path) -> None:
+    for beside in database_files(path)[1:]:
+        beside.unlink(missing_ok=True)

@@ -11,10 +11,8 @@ never replaced: rows then wait in the spool.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pwd
-import struct
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -23,11 +21,11 @@ from pathlib import Path
 
 from rla_client.errors import ConfigError
 from rla_client.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
+from rla_client.spool import is_locked
 
 UNIT_NAME = "rla-agent.service"
 SYSTEM_UNIT_FOLDER = Path("/etc/systemd/system")
 START_TIMEOUT_S = 5.0
-_FLOCK = struct.Struct("hhqqi")
 _KEPT = (
     "PATH",
     "HOME",
@@ -54,13 +52,11 @@ def agent_alive(places: Places) -> bool:
     except OSError:
         return False
     try:
-        query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, query)
+        return is_locked(descriptor, by_file=True)
     except OSError:
         return False
     finally:
         os.close(descriptor)
-    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 
 def memory_apart(places: Places) -> bool:

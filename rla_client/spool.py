@@ -18,7 +18,8 @@ folder when the writer is gone and everything has been taken in.
 Invariants. Frames are appended by one write(2) on an O_APPEND descriptor under one lock; bytes
 below `size` never change. A torn frame can only be the last thing in a segment (a short write
 that could not be undone, after which the writer moves to a new segment, or a power cut). The
-lock decides whether a writer lives; where it is free, the process that the lock file names.
+lock decides whether a writer lives; where it is free or gone, whether a process has the newest
+segment open for writing.
 
 Interrupts. Signal handlers run after calls and at loop ends, and may raise, or call us again. So
 what must not be parted from a system call is straight-line code without calls: the bookkeeping
@@ -33,6 +34,7 @@ import errno
 import fcntl
 import os
 import re
+import signal
 import stat
 import struct
 import time
@@ -61,7 +63,10 @@ OPENING_BYTES = 1 << 16  # of a segment; an opening frame has a kilobyte, few ha
 BASE_SUFFIX = ".base"
 STREAM_NAME = re.compile(r"^[0-9a-f]{16}-[0-9]{1,10}-[0-9a-f]{8}$")
 _SEGMENT_NAME = re.compile(r"^([0-9]{6,9})\.seg$")
-_FLOCK = struct.Struct("hhqqi")  # struct flock on 64-bit Linux, natively aligned
+FLOCK = struct.Struct("hhqqi")  # struct flock on 64-bit Linux, natively aligned
+LOCKLESS_S = 600.0  # after its last row, a writer is believed dead of which nothing is known
+_NO_LOCK_FILE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO}
+_F_SETLEASE, _F_SETSIG = 1024, 10  # of Linux
 
 OpeningFrame = Callable[[int, int], bytes]  # (segment number, rows before it) → OPEN frame
 
@@ -124,35 +129,96 @@ def check_stream(folder: Path) -> None:
 
 
 def writer_alive(folder: str | os.PathLike[str]) -> bool:
-    """Whether a process holds the lock of the stream in `folder`; True when that cannot be found out.
+    """Whether the writer of the stream in `folder` lives; True when that cannot be found out.
+
+    It lives while it holds the lock. A free lock says nothing, nor does one whose file is gone or another
+    one: a cleaner deletes it, and whatever in the writing process opens and closes it (a copy of the state
+    folder) lets it go. Then the writer lives while a process has the newest segment open for writing.
 
     Never call it in the writing process itself: closing any descriptor of a POSIX-locked file
     drops the lock.
     """
+    named = b""
     try:
         descriptor = os.open(f"{os.fspath(folder)}/{LOCK_NAME}", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno not in _NO_LOCK_FILE:
+            return True  # out of descriptors or memory: that says nothing of the writer
+    else:
+        try:
+            if is_locked(descriptor):
+                return True
+            named = os.pread(descriptor, MAX_HOLDER_BYTES, 0)
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
+    return _segment_is_written(folder, named)
+
+
+def is_locked(descriptor: int, *, by_file: bool = False) -> bool:
+    """Whether somebody else holds a lock on an open file.
+
+    Args:
+        descriptor: open for reading and writing.
+        by_file: somebody else is another open file, not another process.
+
+    Raises:
+        OSError: that cannot be asked.
+    """
+    query = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK if by_file else fcntl.F_GETLK, query)
+    return bool(FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+
+
+def _segment_is_written(folder: str | os.PathLike[str], named: bytes) -> bool:
+    """Whether a process has the newest segment open for writing; True when that cannot be found out.
+
+    The kernel grants a read lease only on files that nobody has open for writing. That holds over pid
+    namespaces, after exec, and where the number of a dead process went to another one.
+
+    Args:
+        folder: of the stream.
+        named: what the lock file says, for file systems without leases.
+    """
+    try:
+        numbers = segment_numbers(folder)
+        newest = segment_path(folder, numbers[-1])
+        descriptor = os.open(newest, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError, IndexError):
+        return False
+    except OSError as error:
+        return error.errno != errno.ELOOP
+    try:
+        found = _is_open_for_writing(descriptor)
+        if found is None:
+            written = os.fstat(descriptor).st_mtime
+            found = process_lives(named) if named else time.time() - written < LOCKLESS_S
+        return found or segment_numbers(folder) != numbers
     except FileNotFoundError:
         return False
-    except OSError:
-        return True  # out of descriptors or memory: that says nothing of the writer
-    try:
-        query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, query)
-        if _FLOCK.unpack(answer)[0] != fcntl.F_UNLCK:
-            return True
-        named = os.read(descriptor, MAX_HOLDER_BYTES)
     except OSError:
         return True
     finally:
         os.close(descriptor)
-    return process_lives(named)
+
+
+def _is_open_for_writing(descriptor: int) -> bool | None:
+    """Whether any process has an open file open for writing, too; None where the kernel does not tell."""
+    try:
+        fcntl.fcntl(descriptor, _F_SETSIG, signal.SIGURG)  # ignored, where SIGIO would end the process
+        fcntl.fcntl(descriptor, _F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(descriptor, _F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as error:
+        return True if error.errno == errno.EAGAIN else None
+    return False
 
 
 def process_lives(named: bytes) -> bool:
     """Whether the process of a lock file's `<pid> <start time>` lives on this machine.
 
-    The lock is lost when anything in the writing process opens and closes its file (a copy of the
-    state folder, a code backup). Then this counts; a writer that lets go empties the file.
+    It counts where the lock is free and the file system has no leases; a writer that lets go empties
+    the file.
     """
     pid, _, start = named.decode("ascii", "replace").strip().partition(" ")
     if not (pid.isdigit() and start.isdigit()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,11 +16,11 @@ import psutil
 import pytest
 from waiting import wait_until
 
-from rla_agent import control
+from rla_agent import control, lock
 from rla_agent.control import ask_status, start_detached, stop_agent
 from rla_agent.lock import read_holder
 from rla_client.autostart import Unit, agent_alive, installed_unit, start_agent
-from rla_client.errors import AgentNotRunningError, RlaError
+from rla_client.errors import AgentNotRunningError, AgentRunningError, RlaError
 from rla_client.places import Places
 
 CLIENT = """
@@ -163,6 +164,48 @@ def test_an_agent_that_hangs_is_reported(agent: Any) -> None:
     with pytest.raises(RlaError, match="did not end"):
         stop_agent(agent.places, 0.3)
     agent.send_signal(signal.SIGCONT)
+
+
+@pytest.fixture
+def bystander(agent: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """An unrelated process, which has the number that the lock names: the agent's, in another container."""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        told = read_holder(agent.places) | {"pid": process.pid}
+        agent.places.lock.write_text(json.dumps(told))
+        yield process
+        process.kill()
+
+
+def test_stop_never_ends_another_process_of_the_same_number(
+    agent: Any, bystander: subprocess.Popen[bytes]
+) -> None:
+    """The agent is asked over its socket instead."""
+    assert stop_agent(agent.places) is True
+    assert not agent_alive(agent.places)
+    assert bystander.poll() is None
+
+
+def test_stop_says_where_to_stop_an_agent_that_cannot_be_told(
+    agent: Any, bystander: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "ASK_TIMEOUT_S", 0.3)
+    agent.send_signal(signal.SIGSTOP)
+    with pytest.raises(RlaError, match=f"pid {bystander.pid} on .*run there: rla-agent stop"):
+        stop_agent(agent.places)
+    monkeypatch.setattr(lock, "TAKE_OVER_S", 0.3)
+    with pytest.raises(AgentRunningError):
+        lock.take_lock(agent.places, "user")
+    assert bystander.poll() is None
+    agent.send_signal(signal.SIGCONT)
+
+
+def test_stop_from_another_pid_namespace(agent: Any) -> None:
+    stop = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-m", "rla_agent", "stop"]
+    done = subprocess.run(stop, capture_output=True, text=True, check=False)
+    if "ermitted" in done.stderr:
+        pytest.skip("a pid namespace needs root")
+    assert done.returncode == 0, done
+    wait_until(lambda: not agent.alive)
 
 
 def test_a_failing_start_says_why(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,6 +114,11 @@ def test_beside_a_serving_agent_it_waits(agent: Any, tmp_path: Path) -> None:
         assert stored(log) == list(range(ROWS))
         named = drain("--spool", str(agent.places.spool))
         assert (named.returncode, named.stdout) == (0, done.stdout)
+        for number, target in enumerate((agent.places.spool, agent.places.state)):
+            link = tmp_path / f"link-{number}"
+            link.symlink_to(target)
+            linked = drain("--spool", str(link))
+            assert (linked.returncode, linked.stdout) == (0, done.stdout), linked
         refused = drain("--data-root", f"/nowhere={tmp_path}")
         assert (refused.returncode, "rla-agent stop" in refused.stderr) == (1, True)
     finally:

@@ -1,0 +1,163 @@
+"""One agent per spool, whatever is deleted, replaced or renamed under a live pair; each row exactly once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from crash.conftest import BareAgent
+from crash.oracle import Trainer, check_folder
+from waiting import wait_until
+
+from rla_agent.lock import read_holder
+from rla_client.places import Places
+from rla_client.spool import LOCK_NAME, stream_names
+
+PACE = ("--worker", "--burst", "40", "--pause", "0.02", "--segment-bytes", "131072")
+
+
+@pytest.fixture
+def second(places: Places, tmp_path: Path) -> Iterator[BareAgent]:
+    """The agent that takes over."""
+    agent = BareAgent(places, tmp_path / "second-agent.log")
+    yield agent
+    agent.kill()
+
+
+def replace(path: Path) -> None:
+    """Put a copy in the place of a file."""
+    shutil.copy(path, f"{path}.copy")
+    os.replace(f"{path}.copy", path)
+
+
+def away_and_back(folder: Path, ended: Callable[[], object]) -> None:
+    """Rename a folder until the agent has seen it."""
+    moved = folder.with_name(f"{folder.name}-moved")
+    folder.rename(moved)
+    ended()
+    moved.rename(folder)
+
+
+DISTURBANCES: dict[str, Callable[[Places, Callable[[], object]], object]] = {
+    "agent.lock deleted": lambda places, _: places.lock.unlink(),
+    "agent.lock replaced": lambda places, _: replace(places.lock),
+    "agent.db deleted": lambda places, _: places.database.unlink(),
+    "agent.db and its WAL deleted": lambda places, _: [
+        path.unlink() for path in places.state.glob("agent.db*")
+    ],
+    "agent.db replaced": lambda places, _: replace(places.database),
+    "spool renamed": lambda places, ended: away_and_back(places.spool, ended),
+    "state renamed": lambda places, ended: away_and_back(places.state, ended),
+}
+
+
+@pytest.mark.parametrize("disturbance", DISTURBANCES)
+def test_the_next_agent_takes_over(
+    bare_agent: BareAgent, second: BareAgent, trainer: Callable[..., Trainer], disturbance: str
+) -> None:
+    """The first ends by itself, the next one is not held up by it, and no row is missing or double."""
+    bare_agent.spawn()
+    wait_until(bare_agent.serves)
+    one = trainer("run", *PACE)
+    wait_until(lambda: one.told > 3000)
+    first = bare_agent.process
+    assert first is not None
+
+    def ended() -> None:
+        wait_until(lambda: first.poll() is not None, what="end of the agent")
+
+    DISTURBANCES[disturbance](bare_agent.places, ended)
+    second.spawn()
+    ended()
+    wait_until(second.serves, what=second.tail)
+    target = one.told + 1000
+    wait_until(lambda: one.told > target)
+    one.stop()
+    second.drain(wait_until)
+    check_folder(one)
+    assert "the agent ends" in bare_agent.tail()
+
+
+def test_a_state_folder_deleted_under_an_idle_agent(
+    bare_agent: BareAgent, second: BareAgent, trainer: Callable[..., Trainer]
+) -> None:
+    """The next client makes it anew: the first agent must not serve it beside the second."""
+    places = bare_agent.places
+    bare_agent.spawn()
+    wait_until(bare_agent.serves)
+    first = bare_agent.process
+    assert first is not None
+    bare_agent.signal(signal.SIGSTOP)  # it sees nothing of it until both are there
+    shutil.rmtree(places.state)
+    places.create()
+    second.spawn()
+    wait_until(lambda: read_holder(places).get("pid") not in {None, first.pid})
+    bare_agent.signal(signal.SIGCONT)
+    one = trainer("run", *PACE)
+    wait_until(lambda: one.told > 3000)
+    wait_until(lambda: first.poll() is not None, what="end of the agent")
+    one.stop()
+    second.drain(wait_until)
+    check_folder(one)
+
+
+@pytest.mark.parametrize("becomes", ["gone", "empty", "a copy", "a link"])
+def test_a_stream_whose_lock_file_is_gone_goes_on(
+    bare_agent: BareAgent, trainer: Callable[..., Trainer], becomes: str
+) -> None:
+    """A cleaner of old files takes it; the writer lives, and its end is seen all the same."""
+    places = bare_agent.places
+    bare_agent.spawn()
+    wait_until(bare_agent.serves)
+    one = trainer("run", *PACE)
+    wait_until(lambda: one.told > 2000 and len(stream_names(places.spool)) == 2)
+    for name in stream_names(places.spool):
+        lock = places.spool / name / LOCK_NAME
+        if becomes == "a copy":
+            replace(lock)
+            continue
+        lock.unlink()
+        if becomes == "empty":
+            lock.touch()
+        elif becomes == "a link":
+            lock.symlink_to("/dev/null")
+    target = one.told + 4000
+    wait_until(lambda: one.told > target)
+    assert len(stream_names(places.spool)) == 2, "taken for dead"
+    one.kill()
+    bare_agent.drain(wait_until)
+    check_folder(one)
+    assert '"state": "killed"' in (one.folder / "run.json").read_text()
+
+
+def test_a_bind_mount_of_a_served_spool_is_refused(
+    bare_agent: BareAgent, trainer: Callable[..., Trainer], tmp_path: Path
+) -> None:
+    """Reached by another path, and without the agent.lock beside it: the folder is the same."""
+    places = bare_agent.places
+    bare_agent.spawn()
+    wait_until(bare_agent.serves)
+    assert bare_agent.process is not None
+    one = trainer("run", *PACE)
+    wait_until(lambda: one.told > 500)
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    script = 'mount --bind "$1" "$2" || exit 77; shift 2; exec "$@"'
+    drain = [sys.executable, "-m", "rla_agent", "drain", "--spool", str(mounted)]
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, "sh", str(places.spool), str(mounted), *drain],
+        capture_output=True, text=True, check=False,
+        env={**os.environ, "RLA_STATE_DIR": str(tmp_path / "other")},
+    )  # fmt: skip
+    if done.returncode in {1, 77} and "ermitted" in done.stderr:
+        pytest.skip("mounting needs root")
+    assert (done.returncode, f"pid {bare_agent.process.pid}" in done.stderr) == (3, True), done
+    one.stop()
+    bare_agent.drain(wait_until)
+    check_folder(one)
