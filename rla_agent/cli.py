@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from rla_agent.control import ask_status, start_detached, stop_agent
+from rla_agent.control import ask_status, left_behind, start_detached, stop_agent
 from rla_agent.lock import describe_holder
 from rla_agent.service import SERVICE_VARIABLE
 from rla_agent.status import absent_status
@@ -199,7 +199,7 @@ def status_or_absent(places: Places) -> tuple[dict[str, Any], RlaError | None]:
     found, error = _answer_or_absent(places)
     replication = replication_status(places.state)  # read here: a large ledger must not hold up the agent
     found["replication"] = replication
-    found["problems"] += attention(replication)
+    found["problems"] += attention(replication) + left_behind(places)
     return found, error
 
 

@@ -8,6 +8,7 @@ told by signal, and over its control socket where its process cannot be seen fro
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import time
 from contextlib import suppress
@@ -27,8 +28,9 @@ from rla_client.autostart import (
     password_variables,
 )
 from rla_client.errors import AgentNotRunningError, RemoteProtocolError, RlaError
-from rla_client.places import Places
+from rla_client.places import Places, other_states
 from rla_client.protocol import PROTOCOL_VERSION, MessageKind, decode_message, encode_message
+from rla_client.spool import stream_names
 
 ASK_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 20.0
@@ -70,6 +72,24 @@ def _ask(places: Places, question: dict[str, Any], timeout_s: float) -> dict[str
         context.term()
     message = f"the agent does not answer within {timeout_s:g} s: {describe_holder(places)}"
     raise RlaError(message)
+
+
+def left_behind(places: Places) -> list[dict[str, str]]:
+    """Spools of this user beside the own one that hold rows and that no agent serves: `what` and `mend`.
+
+    A machine's host name or id was changed, or a home came from another machine.
+    """
+    found = []
+    for state in other_states(places.state):
+        other = Places(state, state)
+        try:
+            names = stream_names(other.spool)
+        except OSError:
+            continue
+        if names and not agent_alive(other):
+            what = f"rows of {len(names)} process(es) wait in {other.spool}, of another host name or machine"
+            found.append({"what": what, "mend": f"rla-agent drain --spool {shlex.quote(str(state))}"})
+    return found
 
 
 # -- start --------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
 
+from rla_agent.control import left_behind
 from rla_agent.doctor import Check, Finding, Surroundings
 from rla_agent.lock import describe_holder
 from rla_agent.stream_reading import read_opening
@@ -216,6 +217,12 @@ def check_spool(around: Surroundings) -> Iterator[Finding]:
         yield Finding("spool-waiting", "warning", what, "rla-agent start --detach, or once: rla-agent drain")
 
 
+def check_other_states(around: Surroundings) -> Iterator[Finding]:
+    """Spools under other host names of this machine, or of other machines, that nobody takes in."""
+    for found in left_behind(around.places):
+        yield Finding("spool-elsewhere", "warning", found["what"], found["mend"])
+
+
 def check_database(around: Surroundings) -> Iterator[Finding]:
     """agent.db is whole."""
     path = around.places.database
@@ -244,5 +251,6 @@ PLACE_CHECKS: tuple[Check, ...] = (
     check_roots,
     check_socket,
     check_spool,
+    check_other_states,
     check_database,
 )

@@ -11,7 +11,7 @@ from rla_agent.lock import describe_holder, read_holder
 from rla_client.autostart import agent_alive
 from rla_client.config import AgentConfig
 from rla_client.errors import AgentRunningError, ArgumentError
-from rla_client.places import Places
+from rla_client.places import Places, is_of_this_machine, other_states
 from rla_client.spool import stream_names
 
 EXIT_DONE, EXIT_LEFT = 0, 1
@@ -51,9 +51,14 @@ def drain_spool(
             message = "an agent serves this spool; stop it before mapping data roots: rla-agent stop"
             raise ArgumentError(message)
         return _wait(places)
-    if not ours:
+    if not ours and not (folder.name == "spool" and folder.parent in _earlier_states(own)):
         roots = RootMap(roots.roots, check=False)
     return _told(folder, take_in(places, folder, roots, settings))
+
+
+def _earlier_states(own: Places) -> list[Path]:
+    """State folders that this machine had under other host names: their data roots are the ones named."""
+    return [Path(os.path.realpath(state)) for state in other_states(own.state) if is_of_this_machine(state)]
 
 
 def _same_folder(one: Path, other: Path) -> bool:

@@ -2,7 +2,8 @@
 
 State: `RLA_STATE_DIR`, else the platform's state folder if it is on a local disk and safe, else
 `/var/tmp/rla-agent-<uid>` (where somebody else took that name: `/var/tmp/rla-agent-<uid>-<random>`);
-below it one folder per host and machine id, because homes are shared over NFS. Runtime (sockets):
+below it one folder per host and machine id, because homes are shared over NFS; a machine with a new host
+name goes on in the folder that bears its id. Runtime (sockets):
 `RLA_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/rla-agent` if that is ours, else `/tmp/rla-agent-<uid>`; with
 `RLA_STATE_DIR` set and no `RLA_RUNTIME_DIR`, a folder of its own below that, so that agents with
 different state never meet on a socket. Both are 0700 and belong to the caller.
@@ -51,6 +52,7 @@ NOWHERE = Path("/dev/null")  # a folder of sockets that nobody can make
 OVERFLOW_UID = 65534  # of everybody whom a user namespace does not map
 MAX_LINKS = 40  # in one path, as the kernel has it
 SHARED_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # short, local, writable nearly everywhere
+_NO_MACHINE_ID = {"", "uninitialized"}  # of images before their first boot, and of most containers
 _WAY_OUT = "folder whose path only you and root can change"
 _O_PATH = getattr(os, "O_PATH", 0)  # none but on Linux, where alone an agent runs
 _ENTRY = _O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -189,7 +191,7 @@ def find_places() -> Places:
     return Places(state, runtime / _digest(state) if state_variable else runtime)
 
 
-def _digest(path: Path) -> str:
+def _digest(path: str | Path) -> str:
     import hashlib  # noqa: PLC0415 - not at import of the package
 
     return hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
@@ -208,8 +210,8 @@ def why_elsewhere() -> PlaceError | None:
 def _default_state() -> Path:
     state = _state_in_home()
     if network_file_system(state) is None and folder_problem(state) is None:
-        return state
-    return _below_shared("/var/tmp") / machine_key()
+        return _of_this_machine(state)
+    return _of_this_machine(_below_shared("/var/tmp") / machine_key())
 
 
 def _state_in_home() -> Path:
@@ -542,11 +544,36 @@ def file_system_type(path: Path) -> int:
 @cache
 def machine_key() -> str:
     """Host name and a hash of the machine id: one folder per machine on a shared home."""
-    host = os.uname().nodename or "nohost"
-    try:
-        machine_id = Path("/etc/machine-id").read_text(encoding="ascii").strip()
-    except OSError:
-        machine_id = ""
-    import hashlib  # noqa: PLC0415 - not at import of the package
+    return f"{(os.uname().nodename or 'nohost')[:48]}-{_digest(_machine_id())[:8]}"
 
-    return f"{host[:48]}-{hashlib.sha256(machine_id.encode()).hexdigest()[:8]}"
+
+@cache
+def _machine_id() -> str:
+    try:
+        return Path("/etc/machine-id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _of_this_machine(state: Path) -> Path:
+    """A default state folder; where there is none, that of this machine under an earlier host name."""
+    if state.exists():
+        return state
+    return next((other for other in other_states(state) if is_of_this_machine(other)), state)
+
+
+def other_states(state: Path) -> list[Path]:
+    """This user's state folders with a spool beside a default one: of other host names and machine ids."""
+    if state.name != machine_key():
+        return []
+    found = [spool.parent for spool in state.parent.glob("*/spool") if spool.is_dir()]
+    return sorted(folder for folder in found if folder != state and folder_problem(folder) is None)
+
+
+def is_of_this_machine(state: Path) -> bool:
+    """Whether a default state folder was made on this machine, whatever its host name was.
+
+    Only the machine id tells that; without one it is none. Machines that share a home have different ids.
+    Containers that share a home on a local disk and, against the rules, an id, share the folder.
+    """
+    return _machine_id() not in _NO_MACHINE_ID and state.name.endswith(machine_key()[-9:])

@@ -15,13 +15,15 @@ from typing import Any
 import pytest
 from evil_figures import EVIL
 
+from rla_agent.control import left_behind
 from rla_agent.drain import DRAIN_HOLDER, RootMap
 from rla_agent.drain_command import parse_roots
 from rla_agent.lock import AgentLock
 from rla_client.errors import ArgumentError
-from rla_client.places import Places
+from rla_client.places import Places, machine_key
 
 ROWS = 300
+NO_ID = "-e3b0c442"  # the hash of nothing
 TRAINING = """
 import signal, sys
 from rla_client import exp_manager, logger
@@ -256,3 +258,34 @@ def test_the_figures_of_a_copied_spool_run_nothing(places: Places, tmp_path: Pat
     assert done.returncode == 0, done.stdout + done.stderr
     assert not marker.exists()
     assert [path.name for path in results.iterdir()] == [f"{len(range(0, len(EVIL), every))}.png"]
+
+
+@pytest.mark.skipif(machine_key().endswith(NO_ID), reason="this machine has no /etc/machine-id")
+def test_rows_left_under_another_host_name(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both folders are there: status and doctor name the command, which takes them in as this machine's."""
+    states = tmp_path / "home" / "rla-agent"
+    earlier = Places(states / f"former-{machine_key()[-8:]}", places.runtime)
+    earlier.create()
+    earlier.stopped_marker.touch()
+    monkeypatch.setenv("RLA_STATE_DIR", str(earlier.state))
+    _, log = train(tmp_path / "data")
+    monkeypatch.delenv("RLA_STATE_DIR")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    own = Places(states / machine_key(), places.runtime)
+    own.create()
+    (word,) = left_behind(own)
+    assert word["mend"] == f"rla-agent drain --spool {earlier.state}"
+    for command in ("status", "doctor"):
+        said = subprocess.run(
+            [sys.executable, "-m", "rla_agent", command, "--json"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert word["mend"] in said.stdout, said
+    done = drain("--spool", str(earlier.state))
+    assert (done.returncode, stored(log)) == (0, list(range(ROWS))), done
+    assert left_behind(own) == []

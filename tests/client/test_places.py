@@ -434,3 +434,34 @@ def test_nobody_gets_between_the_check_and_the_use(ground: Path) -> None:
     assert betrayed == 0
     assert good >= 100, "the other was always first: nothing was tried"
     assert not list(own.rglob("mark-*"))
+
+
+IN_ITS_OWN_UTS = "import socket, sys; socket.sethostname(sys.argv[1]); from rla_client.places import *; "
+SAY_STATE = IN_ITS_OWN_UTS + "places = find_places(); places.create(); print(places.state)"
+
+
+def renamed(home: Path, host: str) -> Path:
+    """The state folder, made, that a process finds on a machine of that name."""
+    environment = {**os.environ, "XDG_STATE_HOME": str(home)}
+    environment.pop("RLA_STATE_DIR", None)
+    done = subprocess.run(
+        ["unshare", "--uts", sys.executable, "-c", SAY_STATE, host],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if "ermitted" in done.stderr:
+        pytest.skip("a host name of its own needs root")
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
+
+
+@pytest.mark.skipif(not places_module._machine_id(), reason="this machine has no /etc/machine-id")
+def test_a_new_host_name_changes_nothing(tmp_path: Path) -> None:
+    first = renamed(tmp_path, "one")
+    assert first.name.startswith("one-")
+    assert renamed(tmp_path, "two") == first
+    assert renamed(tmp_path, "one") == first
+    foreign = first.with_name("three-00000000")
+    (foreign / "spool").mkdir(parents=True)
+    assert renamed(tmp_path, "three") == first, "of another machine id"
+    shutil.rmtree(first)
+    assert renamed(tmp_path, "two").name.startswith("two-")

@@ -127,9 +127,14 @@ def test_a_stream_whose_lock_file_is_gone_goes_on(
             lock.touch()
         elif becomes == "a link":
             lock.symlink_to("/dev/null")
+    one.process.send_signal(signal.SIGSTOP)  # else there is always more to read, and it never looks ended
+    witness = trainer("witness", "--rows", "10")
+    witness.ended()
+    wait_until(lambda: len(stream_names(places.spool)) <= 2, what="the witness taken in to its end")
+    assert len(stream_names(places.spool)) == 2, "taken for dead"
+    one.process.send_signal(signal.SIGCONT)
     target = one.told + 4000
     wait_until(lambda: one.told > target)
-    assert len(stream_names(places.spool)) == 2, "taken for dead"
     one.kill()
     bare_agent.drain(wait_until)
     check_folder(one)
