@@ -1,0 +1,56 @@
+"""docs/api.md names everything that users call, and nothing that is not there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import rla_client
+from rla_client import exp_manager, logger, time_step_holder
+from rla_client.manager import ExpManager
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "api.md"
+pytestmark = pytest.mark.skipif(not REFERENCE.exists(), reason="no checkout: the installed wheel is tested")
+# attributes that scripts written for RLA read; their calls are in the reference
+INTERNAL = {
+    "archive_content", "archive_kind", "config", "custom_data", "data_root", "dl_framework",
+    "hyparameter_dir", "ignore_file_path", "info", "ipaddr", "is_master_node", "last_record_fph_time",
+    "last_time_step", "loaded_record", "log_callback_fn", "log_name_format_version", "max_to_keep",
+    "of_run", "private_config", "project_root", "record_date", "resume_mode", "run", "run_file", "run_id",
+    "save_archive", "serialize_object_and_save", "task_table_name", "time_step_holder",
+    "update_log_files_location", "add_summary_to_logger",
+}  # fmt: skip
+
+
+def words() -> set[str]:
+    return set(re.findall(r"\w+", REFERENCE.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {name for name in dir(rla_client) if name in rla_client.__all__ or name in rla_client._LAZY},
+        set(logger.__all__),
+        {name for name in dir(time_step_holder) if not name.startswith("_")}
+        - {"config", "was_set", "clear", "count"},
+        {name for name in dir(exp_manager) if not name.startswith("_")} - INTERNAL,
+    ],
+    ids=["rla_client", "logger", "time_step_holder", "exp_manager"],
+)
+def test_every_public_name_is_in_the_reference(names: set[str]) -> None:
+    assert len(names) > 3
+    assert names - words() == set()
+
+
+def test_what_the_tables_of_the_front_doors_name_exists() -> None:
+    text = REFERENCE.read_text(encoding="utf-8")
+    doors = {"logger": logger, "time_step_holder": time_step_holder, "exp_manager": ExpManager()}
+    for door, owner in doors.items():
+        section = re.search(rf"^## `{door}`.*?(?=^## )", text, re.MULTILINE | re.DOTALL)
+        assert section is not None
+        cells = re.findall(r"^\| (.+?) \|", section[0], re.MULTILINE)
+        named = {name for cell in cells for name in re.findall(r"`(\w+)", cell)}
+        assert named
+        assert {name for name in named if not hasattr(owner, name)} == set()
