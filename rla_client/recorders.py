@@ -19,6 +19,7 @@ raise; what disk or agent do is a warning.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from rla_client.media_jobs import (
@@ -107,9 +108,9 @@ class MatplotlibRecorder:
         """Draw with pyplot and save the result.
 
         `plot_func` runs once, here, before this returns (not where nothing is stored: RLA_MODE=disabled,
-        ranks above 0): on the current pyplot figure, cleared,
-        or on a fresh one when there is none (drawn by agg; your backend is not touched).
-        Figures that come into being meanwhile are closed again.
+        ranks above 0): on your current pyplot figure, cleared, or on a fresh one when there is none
+        (drawn by agg; your backend is not touched). The drawing stays pyplot's current figure until
+        the next call, except where your backend opens windows; further figures of `plot_func` are closed.
 
         Args:
             name: below the results folder, png without a known extension.
@@ -133,7 +134,7 @@ class MatplotlibRecorder:
         from rla_client import plotting  # noqa: PLC0415 - imports matplotlib
         from rla_client.render import decorate  # noqa: PLC0415 - for figures only
 
-        stays_open = plotting.has_figures() and not close_all_fig
+        stays_open = (plotting.has_figures() or plotting.can_stay()) and not close_all_fig
         with plotting.canvas(close_all=close_all_fig) as current:
             plot_func()
             figure, axes = current()
@@ -144,7 +145,8 @@ class MatplotlibRecorder:
                 "pretty": pretty_plot,
             }
             place = _figure_place(name, cover, add_timestamp, results_dir, savefig_options)
-            if stays_open:  # you will see it
+            is_later = plotting.when_seen(figure, functools.partial(decorate, {}, **decoration))
+            if stays_open and not is_later:
                 decorate(savefig_options, **decoration)
                 decoration = {}
             if not place.stays:

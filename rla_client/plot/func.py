@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rla_client.database.csv_table import TIME_STEP
@@ -49,7 +49,7 @@ class Style:
         colors: instead of the colour-blind-safe ones.
         log: logarithmic y.
         ylim, xlim: limits.
-        show_number: runs per group in the legend.
+        show_number: runs per group in the legend, but for `regs2legends`.
         skip_legend: no legend.
         use_marker, markers: markers on the curves.
         legend_ncol: columns of the legend.
@@ -119,6 +119,8 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
 ) -> tuple[dict[str, list[Any]], dict[str, list[float]]]:
     """Load runs, group them, and plot their metrics.
 
+    The figure is shown and stays pyplot's current one, until the next call.
+
     Args:
         data_root: the database.
         task_table_name: task table.
@@ -132,7 +134,7 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
         xlabel: of the x axis.
         ylabel: of the y axis, or one for each metric.
         scale_dict: {metric: function of its values}.
-        regs2legends: one legend for each of `regs`; the globs are the groups then.
+        regs2legends: one legend for each of `regs`, shown as it is; the globs are the groups then.
         hp_filter_dict: {key: allowed values}.
         key_to_legend_fn: (values by key, split keys, metric, with metric) → legend.
         split_by_metrics: one panel for each metric; False draws all into one.
@@ -170,7 +172,8 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
     joined = not split_by_metrics and len(metrics) > 1
 
     if regs2legends is not None:
-        group_of = _by_glob(regs, regs2legends, joined)
+        group_of = _by_glob(regs, list(map(str, regs2legends)), joined)
+        options = replace(options, show_number=False)
     else:
         group_of = _by_keys(split_keys, key_to_legend_fn, joined)
     panels = _panels(found, curves, metrics, joined, group_of, scale_dict or {})
@@ -182,6 +185,7 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
         raise ArgumentError(message)
     labels = [ylabel] if isinstance(ylabel, str) else list(ylabel or metrics)
     from rla_client.plot.panels import draw
+    from rla_client.plotting import leave
 
     with paper_style():
         figure, legend, bands, scores = draw(panels, options, xlabel, labels)
@@ -189,7 +193,7 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
             _save(database, figure, legend, save_name)
     show()
     if not plt.isinteractive():
-        plt.close(figure)
+        leave(figure)
     if options.pretty:
         for name, (first, second) in scores.items():
             print(f"{name}: {first:.3f}, {second:.3f}")  # noqa: T201 - as RLA

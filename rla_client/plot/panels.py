@@ -209,11 +209,16 @@ def _font_sizes(panels: Sequence[Any], style: Style) -> None:
 
 def _add_legend(figure: Any, panel: Any, entries: Sequence[tuple[Any, str]], style: Style) -> Any:  # noqa: ANN401
     handles, labels = [line for line, _ in entries], [label for _, label in entries]
+    shown = ["-" if label.startswith("_") else label for label in labels]  # matplotlib leaves such ones out
     size = PRETTY_FONTS["legend"] if style.pretty else None
-    if not style.legend_outside:
-        return panel.legend(handles, labels, fontsize=size, ncols=style.legend_ncol or 1)
-    inches = figure.get_figwidth()
-    letters = max(map(len, labels)) + 5
-    fitting = int(inches * (7 if style.pretty else 14) / letters)
-    columns = style.legend_ncol or max(1, min(len(labels), fitting))
-    return figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=size)
+    if style.legend_outside:
+        inches = figure.get_figwidth()
+        letters = max(map(len, labels)) + 5
+        fitting = int(inches * (7 if style.pretty else 14) / letters)
+        columns = style.legend_ncol or max(1, min(len(labels), fitting))
+        legend = figure.legend(handles, shown, loc="outside lower center", ncols=columns, fontsize=size)
+    else:
+        legend = panel.legend(handles, shown, fontsize=size, ncols=style.legend_ncol or 1)
+    for text, label in zip(legend.get_texts(), labels, strict=True):
+        text.set_text(label)
+    return legend

@@ -72,5 +72,7 @@ def show() -> None:
     import matplotlib as mpl
     from matplotlib import pyplot as plt
 
-    if mpl.get_backend().lower() not in {"agg", "pdf", "svg", "ps", "cairo", "template"}:
+    from rla_client.plotting import FILE_BACKENDS
+
+    if mpl.get_backend().lower() not in FILE_BACKENDS:
         plt.show()

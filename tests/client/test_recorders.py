@@ -130,7 +130,6 @@ def test_the_plot_function_runs_once_before_the_call_returns(run: Any) -> None:
 
     assert calls == [1]
     assert path == str(run.results / "7-p.png")
-    assert plt.get_fignums() == []
 
 
 def test_pretty_sizes_legend_and_labels(run: Any) -> None:
@@ -187,6 +186,52 @@ def test_the_users_own_figures_stay_and_the_current_one_is_used(run: Any) -> Non
     assert [line.get_ydata().tolist() for line in axes.lines] == [[3, 4]]  # the former content was cleared
     assert plt.get_fignums() == [5]
     MatplotlibRecorder.pretty_plot_wrapper("q", lambda: plt.plot([3, 4]), close_all_fig=True)
+    assert plt.get_fignums() == []
+
+
+def test_the_drawing_stays_the_current_figure_and_only_the_last_one(run: Any) -> None:
+    def several() -> None:
+        plt.subplots(2, 2)
+        plt.figure(figsize=(3, 2))
+        plt.plot([1, 2], label="a")
+
+    for number in range(3):
+        MatplotlibRecorder.pretty_plot_wrapper(
+            "p", lambda: plt.plot([3, 4], label="b"), xlabel="x", title="t"
+        )
+        (axes,) = plt.gcf().axes
+        assert [line.get_ydata().tolist() for line in axes.lines] == [[3, 4]], "no content of the one before"
+        assert (axes.get_xlabel(), axes.get_title()) == ("x", "t")
+        assert [text.get_text() for text in axes.get_legend().get_texts()] == ["b"]
+        assert plt.gcf().get_size_inches().tolist() != [3, 2]
+        buffer = io.BytesIO()
+        plt.savefig(buffer)
+        assert buffer.getvalue().startswith(b"\x89PNG")
+        MatplotlibRecorder.pretty_plot_wrapper("p", several)
+        assert len(plt.gcf().axes) == 1
+        assert len(plt.get_fignums()) == 1, number
+    own = plt.figure()
+    plt.plot([5])
+    MatplotlibRecorder.pretty_plot_wrapper("p", lambda: plt.plot([3]))
+    assert plt.get_fignums() == [own.number]
+    own.axes[0].plot([6])
+    plt.figure()
+    plt.close()
+    MatplotlibRecorder.pretty_plot_wrapper("p", several)
+    assert plt.gcf() is not own
+    own.axes[0].plot([7])
+    MatplotlibRecorder.pretty_plot_wrapper("p", lambda: plt.plot([3]))
+    assert own.axes[0].lines, "drawn on when it was not the current one"
+    assert len(plt.get_fignums()) == 2
+    MatplotlibRecorder.pretty_plot_wrapper("p", several, close_all_fig=True)
+    assert plt.get_fignums() == []
+
+
+def test_a_backend_with_windows_gets_no_figure_that_it_cannot_show(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(plt.rcParams, "backend", "tkagg")
+    MatplotlibRecorder.pretty_plot_wrapper("p", lambda: plt.plot([3]))
     assert plt.get_fignums() == []
 
 

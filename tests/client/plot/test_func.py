@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import matplotlib.pyplot as plt
 import pytest
 from legacy_database import LEGACY_TABLE
 
@@ -10,6 +13,12 @@ from rla_client.errors import ArgumentError, NoSuchTableError
 from rla_client.plot import plot_func
 
 BOTH = ["2026/11/21/*", "2026/11/22/*"]
+
+
+@pytest.fixture(autouse=True)
+def _no_figures_left() -> Iterator[None]:
+    yield
+    plt.close("all")
 
 
 def test_one_curve_a_setting_with_mean_and_bands(seeds: Path) -> None:
@@ -30,6 +39,38 @@ def test_regs_as_groups_and_missing_split_keys(seeds: Path) -> None:
     assert scores["fast-err"][0] == 21
     bands, _ = plot_func(str(seeds), "task", BOTH, ["nope", "net.size"], ["return"])
     assert set(bands) == {"nope=NF.net.size=64-se", "nope=NF.net.size=64-sr"}
+
+
+@pytest.mark.parametrize("style", [{}, {"legend_outside": False}, {"pretty": True}, {"average_group": False}])
+def test_the_figure_stays_the_current_one_with_the_legends_as_given(
+    seeds: Path, style: dict[str, Any]
+) -> None:
+    legends = ["_ours (x) $\\alpha$ " + "long" * 20, "b & <b>"]
+    bounds = [(3, "red", "--", "_bound")]
+    for _ in range(3):
+        plot_func(str(seeds), "task", BOTH, [], ["return"], regs2legends=legends, bound_line=bounds, **style)
+    figure = plt.gcf()
+    (axes,) = figure.axes
+    (legend,) = (*figure.legends, *filter(None, [axes.get_legend()]))
+    assert [text.get_text() for text in legend.get_texts()] == [*legends, "_bound"]
+    assert len(plt.get_fignums()) == 1
+    figure.canvas.draw()
+    plot_func(str(seeds), "task", BOTH, ["lr"], ["return"], **style)
+    (legend,) = (*plt.gcf().legends, *filter(None, [plt.gca().get_legend()]))
+    number = " (3)" if style.get("average_group", True) else ""
+    assert [text.get_text() for text in legend.get_texts()] == [f"lr=0.01{number}", f"lr=0.1{number}"]
+
+
+def test_the_users_own_figures_are_left_alone(seeds: Path) -> None:
+    own = plt.figure()
+    for _ in range(2):
+        plot_func(str(seeds), "task", BOTH, ["lr"], ["return"])
+    assert plt.gcf() is not own
+    assert len(plt.get_fignums()) == 2
+    plt.close()
+    assert plt.gcf() is own
+    plot_func(str(seeds), "task", BOTH, ["lr"], ["return"])
+    assert len(plt.get_fignums()) == 2
 
 
 def test_several_metrics_in_panels_or_in_one(seeds: Path) -> None:
