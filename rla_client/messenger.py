@@ -1,14 +1,12 @@
 """Messages from the training process to the agent, and an agent's start where none answers.
 
-Sending never waits, and nothing depends on it: records are in the spool. A socket belongs to the
+Sending never waits, and nothing depends on it: records are in the spool. A connection belongs to the
 thread that holds the outbox's lock; waiting for an answer uses one of its own.
-
-ZeroMQ is imported when the first run opens: it is a third of what importing the package would cost.
 """
 
 from __future__ import annotations
 
-import math
+import errno
 import os
 import threading
 import time
@@ -23,18 +21,15 @@ from rla_client.protocol import PROTOCOL_VERSION, MessageKind, decode_message, e
 from rla_client.rare_warnings import warn_rarely
 
 if TYPE_CHECKING:
-    import zmq
+    from rla_client.dealer import Dealer
 
 START_INTERVAL_S = 60.0  # between looks for an agent when records are refused, and between starts of one
 START_WAIT_S = 10.0  # that an agent may take to serve; one that has not come by then is not waited for
 FLUSH_ASK_AGAIN_S = 0.25
 LOOK_INTERVAL_S = 1.0  # at where the agent serves, while it does not take what is sent
-SEND_QUEUE_MESSAGES = 64
+CONNECT_INTERVAL_S = 0.05  # between attempts
 REFUSED_PAUSE_S = 0.010  # a refused send costs 2.3 us; at most a hundred a second
-CONTEXT_DESCRIPTORS = 16  # ZeroMQ's threads take seven, and end the process where they get none
 PENDING_MAX_BYTES = 64 << 10  # of a message; beyond, the agent reads the file, which is as fast
-
-_inherited: list[object] = []  # sockets of the parent: never closed, never collected, in the child
 
 
 class Messenger:
@@ -53,43 +48,39 @@ class Messenger:
         self._looked = self._started = float("-inf")
         self._start_refused = False
         self._warned: dict[str, float] = {}
-        self._next_look = 0.0
-        self._path: Path | None = None  # that the socket connects to
-        self._socket: zmq.Socket[bytes] | None = None
-        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._next_look = self._next_connect = 0.0
+        self._path: Path | None = None  # that the dealer is connected to
+        self._dealer: Dealer | None = None
 
     def send(self, header: dict[str, Any], body: bytes) -> bool:
         """Send segment bytes without waiting; False if they were refused."""
         try:
-            import zmq  # noqa: PLC0415 - not at import of the package
-        except (ImportError, OSError):  # no descriptors left to read it by
-            return False
-        try:
-            socket = self._socket or self._connect()
-            socket.send(encode_message(MessageKind.DATA, header, body), zmq.NOBLOCK)
-        except OSError:  # there are too few descriptors for a socket
-            return False
-        except zmq.ZMQError:
-            self._follow_agent()
-            return False
-        return True
+            dealer = self._dealer or self._connect()
+            if dealer is not None and dealer.send(encode_message(MessageKind.DATA, header, body)):
+                return True
+        except OSError:  # nobody serves there any more, or somebody closed our descriptor
+            self.close()
+        self._follow_agent()
+        return False
 
     def _follow_agent(self) -> None:
-        """Let go of a socket whose agent is gone when the next one serves under another path."""
+        """Let go of a connection when the next agent serves under another path."""
         now = time.monotonic()
-        if self._socket is None or now < self._next_look:
+        if self._dealer is None or now < self._next_look:
             return
         self._next_look = now + LOOK_INTERVAL_S
         if self._places.data_socket != self._path:
-            self._socket.close(linger=0)
-            self._socket = None
+            self.close()
 
-    def _connect(self) -> zmq.Socket[bytes]:
-        self._context = self._context or _new_context()
+    def _connect(self) -> Dealer | None:
+        now = time.monotonic()
+        if now < self._next_connect:
+            return None
+        self._next_connect = now + CONNECT_INTERVAL_S
         self._path = self._places.data_socket
-        self._socket = _dealer(self._context, self._path)
+        self._dealer = _dial(self._path)
         self._warn_of_older_agent()
-        return self._socket
+        return self._dealer
 
     def _warn_of_older_agent(self) -> None:
         """Say once that an agent serves which cannot read this release's records."""
@@ -108,23 +99,10 @@ class Messenger:
             )
 
     def close(self) -> None:
-        """Let go of the socket; what was not sent stays in the spool."""
-        socket, context = self._socket, self._context
-        self._socket = self._context = None
-        if socket is None and context is None:
-            return
-        import zmq  # noqa: PLC0415 - loaded already: there is a socket
-
-        with suppress(zmq.ZMQError):
-            if socket is not None:
-                socket.close(linger=0)
-            if context is not None:
-                context.term()
-
-    def abandon(self) -> None:
-        """In a forked child: forget the parent's socket without touching it."""
-        _inherited.extend(thing for thing in (self._socket, self._context) if thing is not None)
-        self._socket = self._context = None
+        """Let go of the connection; what was not sent stays in the spool. In a forked child: of its copy."""
+        dealer, self._dealer = self._dealer, None
+        if dealer is not None:
+            dealer.close()
 
     def start_agent_if_none(self, *, at_once: bool = False) -> bool:
         """Start an agent when none serves, at most once a minute; else say once how to.
@@ -178,37 +156,39 @@ class Messenger:
         Returns:
             False when that did not happen in time, or no agent runs and none may be started.
         """
-        try:
-            context = _new_context()
-        except (ImportError, OSError):  # too few descriptors
-            return False
-        done = None
-        try:
-            while done is None:
-                path = self._places.data_socket
-                with closing(_dealer(context, path)) as socket:
-                    done = self._ask_until(socket, path, header, deadline)
-        finally:
-            context.term()
-        return done
+        wait_s = FLUSH_ASK_AGAIN_S
+        while wait_s > 0:
+            path = self._places.data_socket
+            try:
+                with closing(_dial(path)) as dealer:
+                    done = self._ask_until(dealer, path, header, deadline)
+                if done is not None:
+                    return done
+            except OSError:  # nobody serves there (yet), or there are too few descriptors
+                if not self.start_agent_if_none(at_once=True):
+                    return False
+                wait_s = _wait_s(deadline)
+                time.sleep(min(wait_s, CONNECT_INTERVAL_S))
+        return False
 
     def _ask_until(
-        self, socket: zmq.Socket[bytes], path: Path, header: dict[str, Any], deadline: float | None
+        self, dealer: Dealer, path: Path, header: dict[str, Any], deadline: float | None
     ) -> bool | None:
-        """As `await_flushed`; None when the agent serves elsewhere than at `path`."""
-        import zmq  # noqa: PLC0415 - loaded already: there is a socket
+        """As `await_flushed`; None when the agent serves elsewhere than at `path`.
 
+        Raises:
+            OSError: the connection is gone.
+        """
         request = encode_message(MessageKind.FLUSH, header)
-        while wait_ms := _wait_ms(deadline):
-            connected = socket.poll(wait_ms, zmq.POLLOUT)  # a new socket is not at once
+        while wait_s := _wait_s(deadline):
+            connected = dealer.connected(wait_s)
             if connected:
-                with suppress(zmq.ZMQError):
-                    socket.send(request, zmq.NOBLOCK)
-            if connected and socket.poll(_wait_ms(deadline)):
-                with suppress(zmq.ZMQError, RemoteProtocolError):
-                    kind, answer, _body = decode_message(socket.recv(zmq.NOBLOCK))
-                    if kind == MessageKind.FLUSHED and answer.get("s") == header["s"]:
-                        return bool(answer.get("done"))
+                dealer.send(request)
+            if connected and (answer := dealer.receive(_wait_s(deadline))) is not None:
+                with suppress(RemoteProtocolError):
+                    kind, fields, _body = decode_message(answer)
+                    if kind == MessageKind.FLUSHED and fields.get("s") == header["s"]:
+                        return bool(fields.get("done"))
             elif not self.start_agent_if_none(at_once=True):
                 return False
             elif not connected and self._places.data_socket != path:
@@ -216,39 +196,20 @@ class Messenger:
         return False
 
 
-def _wait_ms(deadline: float | None) -> int:
-    """Milliseconds until it is time to ask again, 0 when the deadline has passed."""
-    left = FLUSH_ASK_AGAIN_S if deadline is None else min(deadline - time.monotonic(), FLUSH_ASK_AGAIN_S)
-    return max(0, math.ceil(1000.0 * left))
-
-
-def _new_context() -> zmq.Context[zmq.Socket[bytes]]:
-    """A context, where there are descriptors for it.
+def _dial(path: Path) -> Dealer:
+    """Connect to an agent.
 
     Raises:
-        OSError: there are too few.
+        OSError: none serves there, or there are too few descriptors.
     """
-    import zmq  # noqa: PLC0415 - not at import of the package
-
-    taken: list[int] = []
     try:
-        for _ in range(CONTEXT_DESCRIPTORS):
-            taken.append(os.eventfd(0))  # noqa: PERF401 - to be closed wherever it ends
-    finally:
-        for descriptor in taken:
-            os.close(descriptor)
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    return context
+        from rla_client.dealer import Dealer  # noqa: PLC0415 - not at import of the package
+    except ImportError as error:  # no descriptors left to read it by
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE)) from error
+    return Dealer(path)
 
 
-def _dealer(context: zmq.Context[zmq.Socket[bytes]], path: Path) -> zmq.Socket[bytes]:
-    import zmq  # noqa: PLC0415 - loaded already: there is a context
-
-    socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-    socket.setsockopt(zmq.LINGER, 0)
-    socket.setsockopt(zmq.SNDHWM, SEND_QUEUE_MESSAGES)
-    socket.setsockopt(zmq.IMMEDIATE, 1)
-    socket.setsockopt(zmq.RECONNECT_IVL, 50)
-    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-    socket.connect(f"ipc://{path}")
-    return socket
+def _wait_s(deadline: float | None) -> float:
+    """Seconds until it is time to ask again, 0 when the deadline has passed."""
+    left = FLUSH_ASK_AGAIN_S if deadline is None else min(deadline - time.monotonic(), FLUSH_ASK_AGAIN_S)
+    return max(0.0, left)

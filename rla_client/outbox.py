@@ -402,6 +402,13 @@ class Outbox:
         writer = self._writer
         if writer is None:
             return
+        try:
+            writer.check()
+        except SpoolError as error:
+            self._next_try = time.monotonic() + RETRY_S
+            self._blocked = True
+            warn_rarely(self._warned, "keep", "%s; records are kept in memory until it can be written", error)
+            return
         number, start, size = self._pending_number, self._pending_start, len(self._pending)
         body = bytes(self._pending) if size <= PENDING_MAX_BYTES else b""
         self._forget_pending()
@@ -446,7 +453,7 @@ class Outbox:
     def after_fork_in_child(self) -> None:
         """Forget the parent's stream without touching it."""
         forks.renew(self.lock)
-        self._messenger.abandon()
+        self._messenger.close()
         if self._writer is not None:
             self._writer.abandon()
         closed = self._closed

@@ -18,7 +18,9 @@ def warn_rarely(said: dict[str, float], what: str, message: str, *arguments: obj
     """
     now = time.monotonic()
     if now - said.get(what, float("-inf")) >= WARN_INTERVAL_S:
-        import logging  # noqa: PLC0415 - not at import of the package
-
+        try:
+            import logging  # noqa: PLC0415 - not at import of the package
+        except (ImportError, OSError):  # no descriptors left to read it by
+            return
         said[what] = now
         logging.getLogger("rla_client").warning(message, *arguments)

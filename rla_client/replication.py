@@ -8,11 +8,10 @@ all of the item is on the master, as its files lie here; nothing of the agent's 
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
-import zmq
-
+from rla_client.dealer import Dealer
 from rla_client.errors import RemoteProtocolError
 from rla_client.places import Places, find_places
 from rla_client.protocol import FrameKind, MessageKind, decode_message, encode_message, pack
@@ -64,17 +63,9 @@ def replicate_now(run: Run | None, *, wait: bool = False, timeout: float = 60.0)
 
 def ask(places: Places, header: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
     """The agent's answer; None when there is none in time."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-    try:
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.connect(f"ipc://{places.control_socket}")
-        with suppress(zmq.ZMQError, RemoteProtocolError):
-            socket.send(encode_message(MessageKind.STATUS, header), zmq.NOBLOCK)
-            if socket.poll(int(timeout_s * 1000)):
-                _, answer, _ = decode_message(socket.recv(zmq.NOBLOCK))
-                return answer
-        return None
-    finally:
-        socket.close(linger=0)
-        context.term()
+    deadline = time.monotonic() + timeout_s
+    with suppress(OSError, RemoteProtocolError), closing(Dealer(places.control_socket)) as dealer:
+        if dealer.connected(timeout_s) and dealer.send(encode_message(MessageKind.STATUS, header)):
+            answer = dealer.receive(max(0.0, deadline - time.monotonic()))
+            return None if answer is None else decode_message(answer)[1]
+    return None

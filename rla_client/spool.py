@@ -21,6 +21,10 @@ that could not be undone, after which the writer moves to a new segment, or a po
 lock decides whether a writer lives; where it is free or gone, whether a process has the newest
 segment open for writing.
 
+Descriptors. Whatever runs in the process may close ours, and open its own files under their numbers. So
+before each write the descriptor must be where the last one left it, and `check`, some times a second, asks
+which file it leads to. One that is not ours any more is forgotten, and the file opened again.
+
 Interrupts. Signal handlers run after calls and at loop ends, and may raise, or call us again. So
 what must not be parted from a system call is straight-line code without calls: the bookkeeping
 after write(2), the check before it, the step to the next segment after its rename. `unsettled`
@@ -43,6 +47,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rla_client.descriptors import Identity, close_own, identity, leads_to, lift
 from rla_client.errors import RlaError, SpoolError
 from rla_client.protocol import (
     MAX_FRAME_BYTES,
@@ -273,6 +278,7 @@ class _NextSegment(NamedTuple):
     """A segment that is written under a hidden name and about to be begun."""
 
     descriptor: int
+    identity: Identity
     number: int
     size: int
     hidden: Path
@@ -306,14 +312,13 @@ class SegmentWriter:
         self._opening_frame = opening_frame
         self.unsettled = False
         self._opening_bytes = 0
-        self._descriptor = -1
-        self._lock = -1
+        self._descriptor = self._lock = -1
+        self._identity = self._lock_identity = (-1, -1)
         self._next: _NextSegment | None = None
         hidden = spool / f"{TEMP_PREFIX}{self.name}"
         try:
             hidden.mkdir(mode=0o700)
-            self._lock = os.open(hidden / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._take_lock(hidden, os.O_CREAT | os.O_EXCL)
             os.write(self._lock, f"{os.getpid()} {process_start(os.getpid())}".encode())
             self._begin_segment(hidden)
             os.rename(hidden, self.folder)
@@ -340,6 +345,11 @@ class SegmentWriter:
         length = len(frame)
         if self.unsettled:
             self._settle()
+        try:
+            if os.lseek(self._descriptor, 0, os.SEEK_CUR) != self.size:
+                self._regain()
+        except OSError:
+            self._regain()
         if self.size + length > SEGMENT_MAX_BYTES and self.rows_in_segment():
             self._next_segment()
         if after >= 0 and self.frames != after:
@@ -367,6 +377,41 @@ class SegmentWriter:
         """Whether the current segment holds more than its opening frame."""
         return self.size > self._opening_bytes
 
+    def check(self) -> None:
+        """Take back what was closed under us: the segment's descriptor, and the lock.
+
+        Raises:
+            SpoolError: the segment cannot be opened any more.
+        """
+        if not leads_to(self._descriptor, self._identity):
+            self._regain()
+        if not leads_to(self._lock, self._lock_identity):
+            with suppress(OSError):  # the lock file names us, too
+                self._take_lock(self.folder, 0)
+
+    def _regain(self) -> None:
+        """See that the descriptor leads to the end of the current segment."""
+        try:
+            if not leads_to(self._descriptor, self._identity):
+                self._descriptor = -1  # not closed: the number is nobody's, or somebody else's
+                path = segment_path(self.folder, self.number)
+                found = lift(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW))
+                if identity(found) != self._identity:
+                    os.close(found)
+                    raise FileNotFoundError(errno.ENOENT, "the segment was replaced")
+                self._descriptor = found
+            os.lseek(self._descriptor, self.size, os.SEEK_SET)
+        except OSError as error:
+            message = f"cannot write to the spool {self.folder}: {error.strerror or error}"
+            raise SpoolError(message) from error
+
+    def _take_lock(self, folder: Path, flags: int) -> None:
+        self._lock = lift(
+            os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
+        )
+        self._lock_identity = identity(self._lock)
+        fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
     def settle(self) -> None:
         """Make `size`, `rows` and `frames` true again after an interrupted append.
 
@@ -377,6 +422,8 @@ class SegmentWriter:
             self._settle()
 
     def _settle(self) -> None:
+        if not leads_to(self._descriptor, self._identity):
+            self._regain()
         while self.unsettled:
             if self._next is not None:
                 self._next_segment()
@@ -432,7 +479,7 @@ class SegmentWriter:
         if begun is None:
             begun = self._write_opening(folder)
         if begun.number <= self.number:  # a handler's records took the step meanwhile
-            os.close(begun.descriptor)
+            close_own(begun.descriptor, begun.identity)
             os.unlink(begun.hidden)
             return
         self._next = begun
@@ -443,23 +490,23 @@ class SegmentWriter:
             if not segment_path(folder, begun.number).exists():
                 self._next = None
                 raise
-        previous = self._descriptor
+        previous = (self._descriptor, self._identity)
         if self._next is begun:
             self._descriptor = begun.descriptor
+            self._identity = begun.identity
             self._opening_bytes = begun.size
             self.size = begun.size
             self.number = begun.number
             self._next = None
             self.unsettled = False
-            if previous >= 0:
-                os.close(previous)
+            close_own(*previous)
 
     def _write_opening(self, folder: Path) -> _NextSegment:
         number = self.number + 1
         frame = self._opening_frame(number, self.rows)
         hidden = folder / f"{TEMP_PREFIX}{number}-{os.urandom(4).hex()}"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        descriptor = os.open(hidden, flags, 0o600)
+        descriptor = lift(os.open(hidden, flags, 0o600))
         try:
             if os.write(descriptor, frame) != len(frame):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301 - one way out
@@ -468,23 +515,23 @@ class SegmentWriter:
             with suppress(OSError):
                 os.unlink(hidden)
             raise
-        return _NextSegment(descriptor, number, len(frame), hidden)
+        return _NextSegment(descriptor, identity(descriptor), number, len(frame), hidden)
 
     def close(self) -> None:
         """Let go of the stream: the agent may then finish it."""
-        if self._lock >= 0:
-            with suppress(OSError):
+        with suppress(OSError):
+            if leads_to(self._lock, self._lock_identity):
                 os.ftruncate(self._lock, 0)
+            elif self._lock >= 0:
+                os.truncate(self.folder / LOCK_NAME, 0)
         self.abandon()
 
     def abandon(self) -> None:
         """Close the descriptors and leave the stream as it is: in a forked child it is the parent's."""
-        descriptors = (self._descriptor, self._lock)
+        descriptors = ((self._descriptor, self._identity), (self._lock, self._lock_identity))
         self._descriptor = self._lock = -1
-        for descriptor in descriptors:
-            if descriptor >= 0:
-                with suppress(OSError):
-                    os.close(descriptor)
+        for descriptor, expected in descriptors:
+            close_own(descriptor, expected)
 
 
 def read_at(path: str | os.PathLike[str], offset: int, limit: int) -> bytes:

@@ -12,6 +12,7 @@ import fcntl
 import os
 import re
 import stat
+import struct
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -264,8 +265,8 @@ def _is_abandoned(entry: str, *, own: bool) -> bool:
         magic, _, _, _, length = ARENA_HEADER.unpack(header)
         folder = os.pread(descriptor, min(length, ARENA_OWNER_MAX), ARENA_OWNER_OFFSET)
         return bool(magic == ARENA_MAGIC and folder and not os.path.lexists(folder))
-    except (OSError, ValueError, OverflowError):
-        return False  # a client lives, or the header is not written yet
+    except (OSError, ValueError, OverflowError, struct.error):
+        return False  # a client lives, or the header is not written yet, or never will be
     finally:
         os.close(descriptor)
 

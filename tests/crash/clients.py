@@ -21,28 +21,13 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-import zmq
-
-import rla_client.outbox
 from rla_client.config import AgentConfig
-from rla_client.messenger import Messenger, _dealer
 from rla_client.outbox import Outbox
 from rla_client.places import find_places
 from rla_client.protocol import FrameKind, pack
 from rla_client.spool import new_stream_name
 
 FLOOR_EACH = 10
-
-_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-
-
-class SharingMessenger(Messenger):
-    """Does not make a context, and so does not end one."""
-
-    def _connect(self) -> zmq.Socket[bytes]:
-        self._path = self._places.data_socket
-        self._socket = _dealer(_context, self._path)
-        return self._socket
 
 
 def new_client(folder: Path) -> Outbox:
@@ -62,7 +47,6 @@ def main() -> None:
     """Log until the time is over."""
     folder, first, count, rate = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
     seconds, result = float(sys.argv[5]), sys.argv[6]
-    rla_client.outbox.Messenger = SharingMessenger  # type: ignore[misc]
     clients = [new_client(folder / str(first + index)) for index in range(count)]
     rows = [0] * count
     times, floor = array("d"), array("d")

@@ -1,0 +1,62 @@
+"""Our file descriptors in somebody else's process: which numbers they have, and whether they are still ours.
+
+Training code and its libraries close descriptors that they did not open (`os.closerange` in whatever turns
+itself into a daemon), and write to numbers that they expect to be open (1 and 2). So what stays open here
+gets a high number, and is asked whether it still leads to our file before it is written to, cut or closed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+from contextlib import suppress
+
+FLOOR = 512  # files of a training rarely get that far, and the usual soft limit is 1024
+LEAST = 3  # what a C library prints goes to 1 and 2, whatever is there
+
+Identity = tuple[int, int]  # device and inode
+
+
+def lift(descriptor: int) -> int:
+    """Give an open file a high number and close the one it had; keep that where there is no other.
+
+    Raises:
+        OSError: it has the number of a standard stream, and there is no other; it is closed.
+    """
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    floor = FLOOR if soft == resource.RLIM_INFINITY else min(FLOOR, soft // 2)
+    for least in (floor, LEAST):
+        with suppress(OSError):
+            lifted = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, least)
+            os.close(descriptor)
+            return lifted
+    if descriptor < LEAST:
+        os.close(descriptor)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    return descriptor
+
+
+def identity(descriptor: int) -> Identity:
+    """What an open descriptor leads to.
+
+    Raises:
+        OSError: it is not open.
+    """
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+def leads_to(descriptor: int, expected: Identity | None) -> bool:
+    """Whether a descriptor is open and still leads where it did."""
+    with suppress(OSError):
+        return descriptor >= 0 and identity(descriptor) == expected
+    return False
+
+
+def close_own(descriptor: int, expected: Identity | None) -> None:
+    """Close a descriptor, unless its number is somebody else's by now."""
+    if leads_to(descriptor, expected):
+        with suppress(OSError):
+            os.close(descriptor)
