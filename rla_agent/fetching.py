@@ -83,7 +83,7 @@ class FetchDesk:
         return bool(self._running)
 
     def poll(self) -> None:
-        """Take in what has ended."""
+        """Take in what has ended, also where nobody asks any more."""
         for key, fetch in list(self._running.items()):
             if fetch.process.poll() is None:
                 continue

@@ -135,7 +135,8 @@ class Replication:
             self._announcer.now([opening.log_folder])
 
     def poll(self, now: float) -> None:
-        """Start the worker when there is work for it, and again when it died."""
+        """Start the worker when there is work for it, and again when it died; take in fetches that ended."""
+        self.fetches.poll()
         if now >= self._next_look:
             self._next_look = now + LOOK_INTERVAL_S
             self._decide_late()

@@ -4,9 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from rla_agent.config_reader import ConfigReader
 from rla_agent.fetching import MAX_FETCHES, FetchDesk
+from rla_agent.replication import Replication
+from rla_client.places import Places
 
 
 @pytest.fixture
@@ -71,3 +75,22 @@ def test_a_process_that_fails_badly_says_why(desk: FetchDesk, wait_until: Callab
     wait_until(ended)
     assert answers[-1]["fetch"] == "failed"
     assert "AttributeError" in answers[-1]["error"]
+
+
+def test_a_fetch_that_nobody_asks_about_leaves_no_zombie(
+    tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    replication = Replication(Places(tmp_path / "state", tmp_path / "runtime"), ConfigReader())
+    (tmp_path / "state").mkdir(mode=0o700)
+    try:
+        replication.fetches.ask({"folder": str(tmp_path), "name": "x.pt"})
+        (fetch,) = replication.fetches._running.values()
+
+        def waited_for() -> bool:
+            replication.poll(0.0)  # as the agent does at each turn
+            return not psutil.pid_exists(fetch.process.pid)
+
+        wait_until(waited_for)
+        assert not replication.fetches.busy
+    finally:
+        replication.stop(1.0)
