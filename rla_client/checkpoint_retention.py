@@ -1,17 +1,26 @@
-"""Which checkpoints of one name may go, by the stamps in their files. For agent and client."""
+"""Which checkpoints of one name may go, by the stamps in their files. For agent and client.
+
+Before a file goes, a line of `.rla-dropped` beside it names it with its modification time: so the replicator
+can tell it from one that the user removed (`replicate_retention: mirror`). The file never goes to the master.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from rla_client.checkpoint_job import STAMP_MAX_BYTES, STAMP_RECORD, Retention, Stamp, badness
-from rla_client.errors import RemoteProtocolError
+from rla_client.errors import BrokenFileError, RemoteProtocolError
+from rla_client.storage import file_mode, read_small, write_atomic
 
+DROPPED_NOTE: Final = ".rla-dropped"
+MAX_DROPPED_BYTES: Final = 1 << 20  # some 15,000 files of one item; then the older half is forgotten
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
@@ -56,11 +65,50 @@ def remove_superseded(folder: Path, name: str, run: str, keep: Retention) -> lis
     if keep.max_to_keep is None:
         return []
     removed = []
-    for entry in superseded([saved for saved in list_saved(folder, name) if saved.stamp.run == run], keep):
+    gone = superseded([saved for saved in list_saved(folder, name) if saved.stamp.run == run], keep)
+    note_dropped(folder, [entry.file for entry in gone])
+    for entry in gone:
         with suppress(FileNotFoundError):
             (folder / entry.file).unlink()
             removed.append(entry.file)
     return removed
+
+
+def note_dropped(folder: Path, names: Iterable[str]) -> None:
+    """Note that `max_to_keep` is about to drop files of a checkpoint folder.
+
+    Where that cannot be written, or is lost in a power cut, their copies on the master stay.
+    """
+    lines = []
+    for name in names:
+        with suppress(OSError):
+            lines.append(json.dumps([name, os.lstat(folder / name).st_mtime_ns]).encode() + b"\n")
+    if not lines:
+        return
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    with (
+        suppress(OSError),
+        open(os.open(folder / DROPPED_NOTE, flags, file_mode(folder)), "ab", buffering=0) as file,
+    ):
+        file.write(b"".join(lines))
+        if file.tell() > MAX_DROPPED_BYTES:
+            kept = read_small(folder / DROPPED_NOTE, 2 * MAX_DROPPED_BYTES).splitlines(keepends=True)
+            write_atomic(folder / DROPPED_NOTE, b"".join(kept[len(kept) // 2 :]), mode=file_mode(folder))
+
+
+def dropped(folder: Path) -> dict[str, int]:
+    """Name → modification time (ns) of the last file of this name that `max_to_keep` dropped here."""
+    found = {}
+    try:
+        lines = read_small(folder / DROPPED_NOTE, 2 * MAX_DROPPED_BYTES).splitlines()
+    except (OSError, BrokenFileError):
+        return {}
+    for line in lines:
+        with suppress(ValueError, TypeError, RecursionError):  # a power cut may leave half a line
+            name, mtime_ns = json.loads(line)
+            if isinstance(name, str) and isinstance(mtime_ns, int):
+                found[name] = mtime_ns
+    return found
 
 
 def list_saved(folder: Path, name: str) -> list[Saved]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.checkpoint_job import final_name
+from rla_client.checkpoint_retention import note_dropped
 from rla_client.errors import ArgumentError, NoCheckpointError
 from rla_client.storage import TEMP_PREFIX, fsync_folder
 
@@ -77,6 +78,7 @@ def save_tensorflow(
     if max_to_keep is not None:
         by_age = sorted(_list(here, name), key=lambda entry: (_age(here / entry[1]), entry[0]))
         for _, stem in by_age[:-max_to_keep]:
+            note_dropped(here, (one for one in os.listdir(here) if _is_part(one, stem)))
             _remove(here, stem)
 
 
@@ -177,6 +179,10 @@ def _age(stem: Path) -> float:
         return stem.with_name(f"{stem.name}{_INDEX}").stat().st_mtime
     except FileNotFoundError:
         return 0.0
+
+
+def _is_part(entry: str, stem: str) -> bool:
+    return entry == f"{stem}{_INDEX}" or entry.startswith(f"{stem}.data-")
 
 
 def _remove(folder: Path, stem: str) -> None:

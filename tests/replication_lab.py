@@ -234,7 +234,7 @@ def tree(root: Path, skip: tuple[str, ...] = ()) -> dict[str, str]:
             relative = os.fsdecode(os.path.relpath(path, os.fsencode(root)))
             if (
                 relative.startswith(".rla-fleet")
-                or name == os.fsencode(".rla-fetched")
+                or name in {b".rla-fetched", b".rla-dropped"}
                 or any(part in relative for part in skip)
             ):
                 continue

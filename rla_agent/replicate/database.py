@@ -40,6 +40,7 @@ from rla_client.layout import CODE
 BATCH_FILES: Final = 64
 BATCH_BYTES: Final = 4 << 20  # at most; half of it after each broken one: a bad link gets something done
 LEAST_BATCH_BYTES: Final = 32 << 10
+DROPS_A_BATCH: Final = 256  # files that max_to_keep dropped
 MODES_A_BATCH: Final = 256  # folders
 MAX_PACED: Final = 20_000
 SHORT_TRIES: Final = 8  # counted where this process is short of something: that alone parks no file
@@ -70,7 +71,12 @@ class Database(Looking):
         prios = (plan.URGENT, plan.SOON if urgent_only else plan.LAST)
         jobs = self._jobs(self.ledger.due(self.number, now, prios, BATCH_FILES + len(self._flying)), now)
         status = self._fleet_due(now)
-        if not jobs and not self._orphans and not status and not self._modes:
+        drops = [
+            drop
+            for drop in self.ledger.dropped(self.number, now, DROPS_A_BATCH + len(self._going))
+            if drop.key not in self._going
+        ]
+        if not jobs and not self._orphans and not status and not self._modes and not drops:
             return
         modes = tuple(self._modes.pop(key) for key in list(self._modes)[:MODES_A_BATCH])
         remove, self._orphans = self._orphans[:1000], self._orphans[1000:]
@@ -87,15 +93,17 @@ class Database(Looking):
             if not isinstance(job.action, Permit):  # it leaves no bytes
                 self.ledger.attempt(job.due, _attempts(job, local))
         self.ledger.commit()
+        self._going.update((drop.key, drop) for drop in drops)
         removed = tuple(temp.temp for temp in remove)
-        batch = Batch(self.number, self.descriptor, tuple(job for job, _ in jobs), removed, status, modes)
+        sent = tuple(job for job, _ in jobs)
+        batch = Batch(self.number, self.descriptor, sent, removed, status, modes, tuple(drops))
         self.link.give(number, batch)
 
     def _jobs(self, due: list[Due], now: float) -> list[tuple[Job, Local]]:
         jobs: list[tuple[Job, Local]] = []
         total = 0
         for row in due:
-            if row.key in self._flying:
+            if row.key in self._flying or row.key in self._going:
                 continue
             planned = self._job(row, now)
             if planned is None:
@@ -186,6 +194,10 @@ class Database(Looking):
         self.link.done(outcome)
         self.counters.written_bytes += outcome.written_bytes
         self.ledger.drop_temps(self.number, outcome.removed)
+        later = now if outcome.error is not None else now + plan.MAX_BACKOFF_S
+        for drop in outcome.batch.drops:
+            self._going.pop(drop.key, None)
+            self.ledger.drop_ended(drop.key, None if drop in outcome.dropped else later)
         for result in outcome.results:
             self._land(result.job)
             if isinstance(result, Sent):

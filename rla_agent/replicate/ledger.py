@@ -3,10 +3,10 @@
 `folders` names each folder once; `files` has one row per file (a million are about 200 MB on disk,
 none of it in memory). A row is `CLEAN` (the master has `acked` bytes of it), `DIRTY` (to be looked at
 and sent), `PARKED` (somebody must act; `reason` and `mend` say how), `GONE` (no more here; the master
-keeps it), `BURIED` (deleted on purpose: never sent again) or `PRUNED` (taken off this machine on purpose,
-see `prune`). `temps` are the temp names in use on
-the master: written before the first byte goes there, so that none is forgotten after a SIGKILL, and a
-large file goes on where it stopped. `items` are the item folders that we made there. `contents` has, by
+keeps it), `BURIED` (deleted on purpose: never sent again), `PRUNED` (taken off this machine on purpose,
+see `prune`) or `DROPPED` (by `max_to_keep`, and the master's is to go, too). `temps` are the temp names in
+use on the master: written before the first byte goes there, so that none is forgotten after a SIGKILL, and
+a large file goes on where it stopped. `items` are the item folders that we made there. `contents` has, by
 SHA-256, one code file that is there, so that the same file of the next item becomes a link to it. `mode` of
 files and folders: the permission bits that were sent; NULL: by a release that sent none.
 
@@ -26,14 +26,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from rla_agent.replicate.ledger_rows import Attempt, Due, ItemFile, Key, Temp, due_of, record_of
+from rla_agent.replicate.ledger_rows import Attempt, Drop, Due, ItemFile, Key, Temp, due_of, record_of
 from rla_agent.replicate.plan import Local, Record
 from rla_agent.replicate.target import RemoteStat, Twin
 from rla_agent.replicate.tombstones import bury
 from rla_client.errors import RlaError
 from rla_client.layout import FOLDER_KINDS
 
-CLEAN, DIRTY, PARKED, GONE, BURIED, PRUNED = range(6)
+CLEAN, DIRTY, PARKED, GONE, BURIED, PRUNED, DROPPED = range(7)
 VERSION: Final = 1
 OPEN_WAIT_S: Final = 10.0  # for whoever holds the file
 MAX_ATTEMPTS: Final = 8  # remembered tries of one file whose outcome is unknown
@@ -51,6 +51,7 @@ CREATE TABLE IF NOT EXISTS files(
 CREATE INDEX IF NOT EXISTS folders_item ON folders(db, item);
 CREATE INDEX IF NOT EXISTS files_due ON files(db, prio, pending, not_before) WHERE state = 1;
 CREATE INDEX IF NOT EXISTS files_parked ON files(db) WHERE state = 2;
+CREATE INDEX IF NOT EXISTS files_dropped ON files(db) WHERE state = 6;
 CREATE TABLE IF NOT EXISTS temps(
   db INTEGER, temp BLOB, folder INTEGER, name BLOB, ino INTEGER, size INTEGER, mtime_ns INTEGER,
   ctime_ns INTEGER, acked INTEGER, PRIMARY KEY(db, temp)) WITHOUT ROWID;
@@ -86,7 +87,7 @@ class Ledger:
                     os.replace(f"{path}{suffix}", f"{path}.damaged{suffix}")
             self._db = _open(path)
         self._folders: dict[tuple[int, bytes], int] = {}
-        self._db.execute("UPDATE files SET not_before = 0 WHERE state = 1 AND not_before <> 0")
+        self._db.execute("UPDATE files SET not_before = 0 WHERE state IN (1, 6) AND not_before <> 0")
 
     def close(self) -> None:
         """Commit and close."""
@@ -155,7 +156,7 @@ class Ledger:
                 "VALUES(?, ?, ?, 1, ?, ?, 0, ?, 0) ON CONFLICT DO UPDATE SET prio = excluded.prio, "
                 "pending = excluded.pending, seen = CASE state WHEN 1 THEN seen ELSE excluded.seen END, "
                 "not_before = CASE state WHEN 1 THEN not_before ELSE 0 END, "
-                "tries = CASE state WHEN 1 THEN tries ELSE 0 END, state = 1 WHERE state IN (0, 1, 3, 5)",
+                "tries = CASE state WHEN 1 THEN tries ELSE 0 END, state = 1 WHERE state IN (0, 1, 3, 5, 6)",
                 (key.folder, key.name, db, prio, pending, seen),
             )
 
@@ -269,6 +270,24 @@ class Ledger:
                 "UPDATE files SET state = ?, reason = ?, mend = ? WHERE folder = ? AND name = ?",
                 (state, reason or None, mend or None, key.folder, key.name),
             )
+
+    def dropped(self, db: int, now: float, limit: int) -> list[Drop]:
+        """Files whose copies are to go, as they were left on the master."""
+        rows = self._db.execute(
+            "SELECT f.folder, f.name, d.path, f.acked, f.remote_mtime FROM files f "
+            "JOIN folders d ON d.id = f.folder WHERE f.db = ? AND f.state = 6 AND f.not_before <= ? LIMIT ?",
+            (db, now, limit),
+        )
+        return [Drop(Key(r[0], r[1]), r[2] + b"/" + r[1], RemoteStat(r[3], r[4])) for r in rows]
+
+    def drop_ended(self, key: Key, again: float | None) -> None:
+        """The master's copy of a dropped file is gone; `again`: it is not, look again then."""
+        with self._change() as db:
+            where = "WHERE folder = ? AND name = ? AND state = 6"  # not one that was saved anew meanwhile
+            if again is None:
+                db.execute(f"DELETE FROM files {where}", (key.folder, key.name))  # noqa: S608 - a constant
+            else:
+                db.execute(f"UPDATE files SET not_before = ? {where}", (again, key.folder, key.name))  # noqa: S608
 
     def forget(self, key: Key) -> None:
         """Drop a file that was never sent."""

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 from rla_agent.replicate.plan import Local, Record
+from rla_agent.replicate.target import RemoteStat
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,15 @@ class ItemFile:
     path: bytes
     waiting: bool
     record: Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A file to delete on the master, if it is as it was left there."""
+
+    key: Key
+    path: bytes
+    left: RemoteStat
 
 
 @dataclass(frozen=True, slots=True)

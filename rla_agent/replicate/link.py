@@ -16,14 +16,17 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from rla_agent.replicate import fleet
+from rla_agent.replicate.ledger_rows import Drop
 from rla_agent.replicate.send import Failed, FolderMode, Job, Result, Sender
 from rla_agent.replicate.target import (
     BlockedError,
     DeniedError,
     LinkError,
+    RemoteStat,
     Session,
     TargetError,
     TransientError,
+    same,
 )
 from rla_client.storage import file_mode
 
@@ -39,7 +42,7 @@ class Batch:
     """Jobs of one database.
 
     `root`: descriptor of its data root; `remove`: temp names to clear away; `fleet`: this machine's status
-    file; `modes`: of folders.
+    file; `modes`: of folders; `drops`: files to delete.
     """
 
     db: int
@@ -48,6 +51,7 @@ class Batch:
     remove: tuple[bytes, ...] = ()
     fleet: bytes = b""
     modes: tuple[FolderMode, ...] = ()
+    drops: tuple[Drop, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,10 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a batch. `error`: the link broke; jobs without a result are open."""
+    """What became of a batch. `error`: the link broke; jobs without a result are open.
+
+    `dropped`: those of its drops that are no longer there, or are somebody else's file by now.
+    """
 
     sender: int
     batch: Batch
@@ -69,6 +76,7 @@ class Outcome:
     removed: tuple[bytes, ...] = ()
     error: TargetError | None = None
     written_bytes: int = 0
+    dropped: tuple[Drop, ...] = ()
 
 
 class TokenBucket:
@@ -165,11 +173,13 @@ class Link:
         session: Session | None = None
         error: TargetError | None = None
         removed: tuple[bytes, ...] = ()
+        dropped: list[Drop] = []
         before = 0
         try:
             session = self._session(number)
             before = session.written_bytes
             removed = tuple(temp for temp in batch.remove if _remove(session, temp))
+            dropped.extend(drop for drop in batch.drops if _remove(session, drop.path, drop.left))
             if batch.fleet:
                 self._leave_status(session, batch.fleet, file_mode(batch.root))
             sender = Sender(session, batch.root, _Meter(self, batch.db))
@@ -182,7 +192,7 @@ class Link:
         written = session.written_bytes - before if session is not None else 0
         if error is not None:
             self._drop(number)
-        return Outcome(number, batch, tuple(results), removed, error, written)
+        return Outcome(number, batch, tuple(results), removed, error, written, tuple(dropped))
 
     def _session(self, number: int) -> Session:
         if number not in self._sessions:
@@ -236,10 +246,14 @@ class _Meter:
         self._link.passed(note, max(0, count))
 
 
-def _remove(session: Session, temp: bytes) -> bool:
-    """Clear a name away on the master; one that it keeps to itself is no file's fault, and is tried later."""
+def _remove(session: Session, path: bytes, left: RemoteStat | None = None) -> bool:
+    """Clear a name away; False: the master refuses, which is no other file's fault.
+
+    `left`: only a file that is as it was left; anything else is somebody's, and stays.
+    """
     try:
-        session.remove(temp)
+        if left is None or same(session.stat(path), left):
+            session.remove(path)
     except LinkError:
         raise
     except TargetError as error:

@@ -11,11 +11,12 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate import plan
-from rla_agent.replicate.ledger import CLEAN, GONE, PARKED, PRUNED, Ledger
-from rla_agent.replicate.ledger_rows import Key, Temp
+from rla_agent.replicate.ledger import CLEAN, DROPPED, GONE, PARKED, PRUNED, Ledger
+from rla_agent.replicate.ledger_rows import Drop, Key
 from rla_agent.replicate.link import Link
 from rla_agent.replicate.plan import Health, Local
 from rla_agent.replicate.prune_note import is_pruned
@@ -23,7 +24,8 @@ from rla_agent.replicate.scan import Folder, ScanError, Scanner
 from rla_agent.replicate.send import FolderMode, Job
 from rla_agent.replicate.settle import SUMS_NAME, SettleError, settle
 from rla_agent.replicate.watch import MAX_ITEMS
-from rla_client.layout import CHECKPOINT, FOLDER_KINDS, LOG
+from rla_client.checkpoint_retention import dropped
+from rla_client.layout import ARCHIVED_TABLE, CHECKPOINT, FOLDER_KINDS, LOG
 from rla_client.textformat import printable
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ MODES_A_LOOK: Final = 5000  # files of an earlier release whose permissions are 
 FOLDERS_A_LOOK: Final = 20_000  # folders that wait with theirs
 _END: Final = object()
 _LOGS: Final = LOG.encode() + b"/"
+_CHECKPOINTS: Final = (f"{CHECKPOINT}/".encode(), f"{ARCHIVED_TABLE}/{CHECKPOINT}/".encode())
 
 
 @dataclass
@@ -72,6 +75,7 @@ class Looking:
         """Open the data root."""
         self.descriptor = -1
         self._flying: dict[Key, Job] = {}
+        self._going: dict[Key, Drop] = {}  # being deleted on the master: nothing is sent under their names
         self._again: set[Key] = set()
         self._ready: set[Key] = set()
         self._paced: dict[Key, float] = {}
@@ -261,9 +265,8 @@ class Looking:
         if folder.partial:
             return  # who is not seen may be there
         for name, row in known.items():
-            newer = folder.kind == CHECKPOINT and plan.superseded(name, folder.files)
             key, path = Key(number, name), folder.path + b"/" + name
-            self._vanished(key, path, sent=row[5] is not None, state=row[0], superseded=newer)
+            self._vanished(key, path, sent=row[5] is not None, state=row[0])
 
     def _see_mode(self, number: int, folder: Folder) -> None:
         """Send a folder's permissions where they are others than the master's was given."""
@@ -285,19 +288,26 @@ class Looking:
         pending = max(0, local.size - acked) if plan.is_growing(kind, name) else local.size
         self.ledger.mark(key, self.number, plan.priority(kind, pending), pending, now)
 
-    def _vanished(self, key: Key, path: bytes, *, sent: bool, state: int, superseded: bool = False) -> None:
+    def _vanished(self, key: Key, path: bytes, *, sent: bool, state: int) -> None:
         if key in self._flying or state not in {CLEAN, 1, PARKED}:
             return
         self._drop_partial(key)
         if sent and is_pruned(self.scanner.root, path):  # the master's is the only copy: never deleted there
             self.ledger.set_state(key, PRUNED)
-        elif sent and self.mirror and superseded:
-            self.ledger.forget(key)  # it goes there too, so `verify` must not look for it
-            self._orphans.append(Temp(path, key, Local(0, 0, 0, 0), 0))
+        elif sent and self.mirror and self._was_dropped(key, path):
+            self.ledger.set_state(key, DROPPED)
         elif sent:
             self.ledger.set_state(key, GONE)
         else:
             self.ledger.forget(key)
+
+    def _was_dropped(self, key: Key, path: bytes) -> bool:
+        """Whether `max_to_keep`, and nobody else, took the version that was sent, or a later one, away."""
+        if not path.startswith(_CHECKPOINTS):
+            return False
+        folder, _, name = os.fsdecode(os.path.join(self.scanner.root, path)).rpartition("/")
+        noted, record = dropped(Path(folder)).get(name), self.ledger.record(key)
+        return noted is not None and record is not None and noted >= record.local.mtime_ns
 
     def _drop_partial(self, key: Key) -> None:
         """Nobody goes on with what an earlier try left of a file."""

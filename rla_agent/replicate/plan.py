@@ -9,7 +9,6 @@ without word from the agent) up to their last whole record; all others go whole,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
@@ -33,7 +32,6 @@ URGENT, SOON, LATER, LAST = range(4)  # priorities: live and small log files; sm
 _GROWING: Final = re.compile(
     rb"(progress[^/]*\.(csv|json|jsonl)|(log|warn|backup)(\.[^/]*)?\.txt|events\.out\.tfevents\..*)"
 )
-_CHECKPOINT: Final = re.compile(rb"(.*)[_-](\d{1,18})\.[A-Za-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,15 +214,6 @@ def _grow(
 def pace_s(read_s: float) -> float:
     """Seconds until a growing file is read again, after one that took `read_s`: 5 % of the time at most."""
     return max(PACE_S, READ_SHARE * read_s)
-
-
-def superseded(name: bytes, present: Iterable[bytes]) -> bool:
-    """Whether a checkpoint that is gone has a newer one of its name (`<name>_<time-step>.pt`) beside it."""
-    match = _CHECKPOINT.fullmatch(name)
-    if match is None:
-        return False
-    others = (_CHECKPOINT.fullmatch(other) for other in present)
-    return any(other and other[1] == match[1] and int(other[2]) > int(match[2]) for other in others)
 
 
 def priority(kind: str, size: int) -> int:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.plan import Local
 from rla_agent.replicate.source import folder_copy_mode, local_state
+from rla_client.checkpoint_retention import DROPPED_NOTE
 from rla_client.errors import BrokenFileError, RlaError
 from rla_client.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, RunIndex
 from rla_client.pruned import FETCHED_MARK, PRUNED_FOLDER
@@ -49,7 +50,9 @@ WAYS_OUT: Final = {
 }
 _OTHERWISE: Final = "check the disk or file server that holds it"
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
-_OWN: Final = frozenset({os.fsencode(PRUNED_FOLDER), os.fsencode(FETCHED_MARK)})  # the same, within items
+_OWN: Final = frozenset(
+    map(os.fsencode, (PRUNED_FOLDER, FETCHED_MARK, DROPPED_NOTE))
+)  # the same, within items
 
 
 class ScanError(RlaError):

@@ -29,6 +29,7 @@ from replication_lab import (
 from waiting import wait_until
 
 from rla_agent.replicate import Announcer, replication_status
+from rla_client.checkpoint_retention import note_dropped
 
 MakeNode = Callable[..., Node]
 
@@ -140,7 +141,9 @@ def test_an_ended_run_carries_sums_that_check(node: Node, master: Sshd) -> None:
     assert checked.stdout.count(": OK") == 5
 
 
-def test_superseded_checkpoints_go_only_where_mirror_is_asked_for(master: Sshd, make_node: MakeNode) -> None:
+def test_only_what_max_to_keep_dropped_goes_and_only_where_mirror_is_asked_for(
+    master: Sshd, make_node: MakeNode
+) -> None:
     nodes = {}
     for retention in ("keep", "mirror"):
         root = master.root / retention
@@ -150,17 +153,64 @@ def test_superseded_checkpoints_go_only_where_mirror_is_asked_for(master: Sshd, 
         )
     for node in nodes.values():
         node.run()
-        for name in ("c_1.pt", "c_2.pt", "mine.bin"):
+        for name in ("c_1.pt", "c_2.pt", "c_3.pt", "c_4.pt", "edited_5.pt", "mine.bin"):
             (node.item("checkpoint") / name).write_bytes(b"x" * 100)
         node.start()
+    there = {retention: master.root / retention / "checkpoint" / ITEM for retention in nodes}
     for retention, node in nodes.items():
         wait_until(lambda node=node, retention=retention: same_trees(node, master.root / retention), 20)
-        for name in ("c_1.pt", "mine.bin"):
-            (node.item("checkpoint") / name).unlink()
-    there = {retention: master.root / retention / "checkpoint" / ITEM for retention in nodes}
-    wait_until(lambda: not (there["mirror"] / "c_1.pt").exists(), 20, "the superseded checkpoint going")
-    assert sorted(path.name for path in there["mirror"].iterdir()) == ["c_2.pt", "mine.bin"]
-    assert sorted(path.name for path in there["keep"].iterdir()) == ["c_1.pt", "c_2.pt", "mine.bin"]
+        (there[retention] / "edited_5.pt").write_bytes(b"somebody's, on the master")
+        here = node.item("checkpoint")
+        drop(here, "c_2.pt")
+        (here / "c_2.pt").write_bytes(b"saved anew")  # and then removed by the user: it stays
+        wait_until(lambda r=retention: (there[r] / "c_2.pt").read_bytes() == b"saved anew", 20)
+        for name in ("c_1.pt", "c_2.pt", "mine.bin"):  # by `rm`
+            (here / name).unlink()
+        for name in ("c_3.pt", "edited_5.pt"):
+            drop(here, name)
+    wait_until(lambda: not (there["mirror"] / "c_3.pt").exists(), 20, "the dropped checkpoint going")
+    wait_until(lambda: ledger_states(nodes["mirror"], "edited_5.pt") == [], 20)
+    assert sorted(path.name for path in there["mirror"].iterdir()) == [
+        "c_1.pt", "c_2.pt", "c_4.pt", "edited_5.pt", "mine.bin",
+    ]  # fmt: skip
+    assert sorted(path.name for path in there["keep"].iterdir()) == [
+        "c_1.pt", "c_2.pt", "c_3.pt", "c_4.pt", "edited_5.pt", "mine.bin",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_dropped_checkpoint_goes_after_the_master_is_back_unless_it_was_saved_anew(
+    master: Sshd, make_node: MakeNode
+) -> None:
+    node = make_node(master.remote(), agent={"replicate_retention": "mirror"})
+    node.run()
+    here = node.item("checkpoint")
+    for name in ("c_1.pt", "c_2.pt"):
+        (here / name).write_bytes(b"x" * 100)
+    node.start()
+    wait_until(lambda: same_trees(node, master.root), 20)
+    master.stop()
+    for name in ("c_1.pt", "c_2.pt"):
+        drop(here, name)
+    with closing(Announcer(node.state)) as announcer:
+        announcer.now([])
+    wait_until(lambda: ledger_states(node, "c_1.pt") == [6], 20)
+    node.kill()
+    (here / "c_2.pt").write_bytes(b"saved anew")
+    master.start()
+    node.start()
+    wait_until(lambda: same_trees(node, master.root), 60, "c_1.pt going, c_2.pt coming")
+
+
+def drop(folder: Path, name: str) -> None:
+    """What `max_to_keep` does."""
+    note_dropped(folder, [name])
+    (folder / name).unlink()
+
+
+def ledger_states(node: Node, name: str) -> list[int]:
+    with closing(sqlite3.connect(f"file:{node.state}/replicate/ledger.db?mode=ro", uri=True)) as db:
+        return [row[0] for row in db.execute("SELECT state FROM files WHERE name = ?", (name.encode(),))]
 
 
 def test_each_machine_leaves_its_status_on_the_master(node: Node, master: Sshd) -> None:

@@ -23,6 +23,7 @@ from rla_client.checkpoint_job import (
     Stamp,
     storage_offsets,
 )
+from rla_client.checkpoint_retention import DROPPED_NOTE
 
 
 class Desk:
@@ -57,7 +58,7 @@ class Desk:
         return run_checkpoint(job, self.blobs, self.folder / job.final_name)
 
     def names(self) -> list[str]:
-        return sorted(entry.name for entry in self.folder.iterdir())
+        return sorted(entry.name for entry in self.folder.iterdir() if entry.name != DROPPED_NOTE)
 
 
 @pytest.fixture

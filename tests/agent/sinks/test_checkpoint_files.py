@@ -29,7 +29,7 @@ from rla_client.checkpoint_job import (
     Retention,
     Stamp,
 )
-from rla_client.checkpoint_retention import Saved, read_stamp, superseded
+from rla_client.checkpoint_retention import Saved, dropped, read_stamp, superseded
 
 
 def test_the_file_is_a_stored_aligned_zip_and_the_same_each_time(desk: Any) -> None:
@@ -89,7 +89,9 @@ def test_replays_at_any_point_end_in_the_same_place(desk: Any) -> None:
     release(job, desk.blobs)
     assert desk.arena.header(0) == (SLOT_BUSY, desk.number)  # not the old job's to free
     assert desk.run(newer).outcome is Outcome.WRITTEN
+    dropped_at = (desk.folder / "checkpoint_1.pt").stat().st_mtime_ns
     assert retain(newer, desk.folder) == ["checkpoint_1.pt"]
+    assert dropped(desk.folder) == {"checkpoint_1.pt": dropped_at}  # so that a master may drop it, too
     assert desk.run(job).outcome is Outcome.SUPERSEDED
     assert desk.names() == ["checkpoint_2.pt"]
 
