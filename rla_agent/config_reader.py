@@ -18,12 +18,19 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rla_client.config import AgentConfig, Config, load_config
+from rla_client.config import (
+    MACHINE_KEYS,
+    RUN_KEYS,
+    AgentConfig,
+    Config,
+    load_config,
+    machine_config_path,
+)
 from rla_client.errors import ConfigError
 from rla_client.places import file_problem
 
@@ -223,6 +230,55 @@ def agent_settings(config: Path | None) -> AgentConfig:
     if found.config is None:
         raise ConfigError(str(config), list(found.faults))
     return found.config.agent
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What an agent goes by.
+
+    Attributes:
+        agent: the AGENT section.
+        sources: key → the file that its value comes from, `default` where none says it.
+        faults: of the machine's file, which does not count then.
+    """
+
+    agent: AgentConfig
+    sources: Mapping[str, str]
+    faults: tuple[str, ...] = ()
+
+    def to_plain(self) -> dict[str, dict[str, Any]]:
+        """For `status`."""
+        return {
+            key: {"value": getattr(self.agent, key), "source": source} for key, source in self.sources.items()
+        }
+
+
+def settings_in_force(config: Path | None, *, autostarted: bool) -> InForce:
+    """What the agent of a machine goes by: one file for all projects, whoever starts it.
+
+    Args:
+        config: named on the command line, where it counts most; by a client, it is just the first project's.
+        autostarted: by a client.
+
+    Raises:
+        ConfigError: `config` has faults.
+    """
+    named = agent_settings(config)
+    path, machine = machine_config_path(), AgentConfig()
+    found = ConfigReader().reading(str(path), START_WAIT_S)
+    if found is not None and found.config is not None:
+        machine = found.config.agent
+    faults = found.faults if found is not None and found.config is None and found.changed >= 0 else ()
+    if faults or found is None:
+        _log.error("%s does not count: %s", path, "; ".join(faults) or "it cannot be read now")
+    values, sources, usual = {}, {}, AgentConfig()
+    for key in (*MACHINE_KEYS, *RUN_KEYS):
+        values[key], sources[key] = getattr(machine, key), str(path)
+        if not autostarted and getattr(named, key) != getattr(usual, key):
+            values[key], sources[key] = getattr(named, key), str(config)
+        elif values[key] == getattr(usual, key):
+            sources[key] = "default"
+    return InForce(replace(named, **values), sources, faults)
 
 
 def _read(config: str, former: Reading | None) -> Reading:

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rla_agent.alerts import Alerting
-from rla_agent.config_reader import ConfigReader, agent_settings
+from rla_agent.config_reader import ConfigReader, InForce, settings_in_force
 from rla_agent.leftovers import MEMORY_SWEEP_INTERVAL_S, sweep_memory
 from rla_agent.lock import AgentLock, take_lock
 from rla_agent.opening import StreamOpening
@@ -55,7 +55,6 @@ from rla_agent.unreadable import Unreadable
 from rla_agent.volume import Volume
 from rla_agent.volume_items import Adopt, Data, Flush
 from rla_agent.wire import Wire
-from rla_client.config import AgentConfig
 from rla_client.errors import AgentRunningError, ConfigError, PlaceError
 from rla_client.places import Places, find_places
 from rla_client.protocol import MessageKind
@@ -80,7 +79,7 @@ class Daemon:
     def __init__(  # noqa: PLR0913 - the composition root
         self,
         places: Places,
-        settings: AgentConfig,
+        in_force: InForce,
         database: AgentDatabase,
         notifier: Notifier,
         lock: AgentLock,
@@ -90,7 +89,8 @@ class Daemon:
     ) -> None:
         self.places = places
         self._lock = lock
-        self.settings = settings
+        settings = self.settings = in_force.agent
+        self._in_force = in_force
         self.idled = False  # ended for want of work
         self._database = database
         self._notifier = notifier
@@ -121,8 +121,7 @@ class Daemon:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())  # `rla-agent run` blocks them, and a mask is inherited
         self._scan()
         self._notifier.ready()
-        if self.settings.sample_interval_s > 0:
-            self._sampler.start()
+        self._sampler.start()
         self._alerting.start()
         _log.info("serving", extra={"fields": {"state": str(self.places.state), "pid": os.getpid()}})
         while not self._signals and not self._failed and not self._idle():
@@ -286,6 +285,8 @@ class Daemon:
             service=self._notifier.kind,
             spool_bytes=spool_bytes(self.places.spool),
             spool_max_bytes=self.settings.spool_max_bytes,
+            settings=self._in_force.to_plain(),
+            settings_faults=self._in_force.faults,
             lags={stream.name: stream.lag_bytes() for v in volumes for stream in list(v.streams.values())},
             rates=rates,
             ended=self._ended_runs(),
@@ -338,7 +339,7 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
         set_up_logging(places, to_console=to_console)
         if elsewhere:
             _log.warning("%s; the sockets lie in %s", elsewhere, places.runtime)
-        settings = agent_settings(config_path)
+        settings = settings_in_force(config_path, autostarted=idle_exit)
         lock = take_lock(places, notifier.kind)
     except ConfigError as error:
         _log.error("%s", error)
@@ -368,7 +369,7 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
 
 def serve_once(
     places: Places,
-    settings: AgentConfig,
+    settings: InForce,
     notifier: Notifier,
     lock: AgentLock,
     *,

@@ -86,6 +86,7 @@ def follow(  # noqa: PLR0911 - one return for each way a run can stand
             return record  # its last word may still come
         return record.after(RunEvent.WRITER_GONE, now, "the process ended without closing the run")
     quiet_since = max(record.last_row or 0.0, record.reopened or record.opened)
+    stall_s = stream.opening.setting("stall_s", stall_s)
     if now - quiet_since > stall_s:
         return record.after(RunEvent.SILENT, now, f"no row for {stall_s:g} s")
     return record

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_agent.continuation import Continuation, check_continuation
-from rla_agent.frame_numbers import moment, whole
+from rla_agent.frame_numbers import MAX_TIME_S, moment, whole
 from rla_client.errors import ArgumentError, RemoteProtocolError
 from rla_client.layout import ALWAYS_OUTPUTS, OUTPUT_NAMES, TAKEN_NAMES, check_relative
 from rla_client.storage import open_folder, walk
@@ -59,6 +59,11 @@ class StreamOpening:
     def log_folder(self) -> str:
         """Absolute path of the folder of the run's rows and text."""
         return os.path.normpath(os.path.join(self.root, self.folders["log"]))
+
+    def setting(self, key: str, machine: float) -> float:
+        """A number of seconds that the run's project sets for itself, else the machine's."""
+        told = self.raw.get(key)
+        return float(told) if isinstance(told, int | float) and 0 <= told < MAX_TIME_S else machine
 
     @property
     def title(self) -> str:

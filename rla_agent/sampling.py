@@ -18,7 +18,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +46,8 @@ COLUMNS = (
     "gpu_memory_bytes",
 )
 _DRIVER_PATHS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")  # the last one is WSL's
+LOOK_S = 1.0  # for runs that are due, or new
+LEAST_S = 0.02  # between samples: a run may not ask for all of a core
 MAX_TREE = 2000  # processes of one run that are looked at
 
 _log = logging.getLogger("rla_agent.sampling")
@@ -69,7 +71,7 @@ class Sampler(threading.Thread):
 
     Args:
         live: gives (stream name, opening) of each stream whose writer lives.
-        interval_s: between samples.
+        interval_s: between samples of a run whose project does not say it; 0: none.
     """
 
     def __init__(self, live: Callable[[], Iterable[tuple[str, StreamOpening]]], interval_s: float) -> None:
@@ -78,26 +80,43 @@ class Sampler(threading.Thread):
         self._interval_s = interval_s
         self._end = threading.Event()
         self._tracked: dict[str, _Tracked] = {}
+        self._due: dict[str, float] = {}  # monotonic
         self._gpu = Gpu()
 
     def run(self) -> None:
         """Sample until stopped."""
-        while not self._end.wait(self._interval_s):
+        while not self._end.wait(self._pause_s()):
             try:
-                self.sample()
+                self.sample(self._due_runs(time.monotonic()))
             except Exception:  # noqa: BLE001 - top of a thread: no sample is worth the agent
                 _log.exception("sampling failed and ends; rows and everything else go on")
                 return
+
+    def _interval(self, opening: StreamOpening) -> float:
+        return opening.setting("sample_interval_s", self._interval_s)
+
+    def _pause_s(self) -> float:
+        intervals = (self._interval(opening) for _, opening in self._live())
+        return max(LEAST_S, min((each for each in intervals if 0 < each < LOOK_S), default=LOOK_S))
+
+    def _due_runs(self, now: float) -> set[str]:
+        """Streams whose sample is due; the first one is an interval after a stream is first seen."""
+        intervals = {name: each for name, opening in self._live() if (each := self._interval(opening)) > 0}
+        self._due = {name: self._due.get(name, now + each) for name, each in intervals.items()}
+        due = {name for name, moment in self._due.items() if moment <= now}
+        self._due.update({name: now + intervals[name] for name in due})
+        return due
 
     def stop(self) -> None:
         """End after the sample under way."""
         self._end.set()
 
-    def sample(self) -> None:
-        """Take one sample of every live run."""
+    def sample(self, due: Container[str] | None = None) -> None:
+        """Take one sample of every live run, or of those that are due."""
         live = {name: opening for name, opening in self._live() if opening.primary and is_local(opening)}
         for name in [name for name in self._tracked if name not in live]:
             del self._tracked[name]
+        live = {name: opening for name, opening in live.items() if due is None or name in due}
         if not live:
             return
         import psutil  # noqa: PLC0415 - only once there is a run

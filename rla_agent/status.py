@@ -13,6 +13,7 @@ from typing import Any
 
 from rla_agent.runs import RunRecord
 from rla_client import __version__
+from rla_client.config import machine_config_path
 from rla_client.places import Places
 from rla_client.protocol import SEGMENT_MAX_BYTES
 
@@ -62,6 +63,8 @@ class Facts:
         service: user or system under systemd, else empty.
         spool_bytes: of all streams, blobs included.
         spool_max_bytes: the limit.
+        settings: key of AGENT → its `value` in force, and its `source`.
+        settings_faults: of the machine's file.
         lags: stream → bytes in the spool that are not durable in every output.
         rates: run → rows per second of late.
         ended: plain records of runs that ended, newest first.
@@ -78,6 +81,8 @@ class Facts:
     service: str = ""
     spool_bytes: int = 0
     spool_max_bytes: int = 0
+    settings: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    settings_faults: tuple[str, ...] = ()
     lags: Mapping[str, int] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     ended: tuple[dict[str, Any], ...] = ()
@@ -140,6 +145,7 @@ def build_status(facts: Facts, volumes: list[dict[str, Any]]) -> dict[str, Any]:
             "max_bytes": facts.spool_max_bytes,
             "lag_bytes": sum(facts.lags.values()),
         },
+        "settings": dict(facts.settings),
         "commit_lag_s": max((volume["commit_lag_s"] for volume in volumes), default=0.0),
         "open_files": sum(volume["open_files"] for volume in volumes),
         "messages": {"garbage": facts.garbage, "newer": facts.newer},
@@ -223,6 +229,10 @@ def _volume_problems(volume: dict[str, Any]) -> list[dict[str, str]]:
 
 def _own_problems(facts: Facts) -> list[dict[str, str]]:
     problems = [problem(f"{name}: {why}") for name, why in facts.unreadable.items()]
+    for fault in facts.settings_faults:
+        path = machine_config_path()
+        what = f"{path}, {fault}: the file does not count"
+        problems.append({"what": what, "mend": f"rla-agent check-config {path}; then: rla-agent restart"})
     if facts.newer:
         what = f"{facts.newer} messages of a newer client version; its rows wait in the spool"
         problems.append(problem(what))

@@ -124,9 +124,20 @@ def _head(status: dict[str, Any]) -> str:
         f"spool  {size(spool['bytes'])}, of that {size(spool['lag_bytes'])} not durable; "
         f"commit lag {status['commit_lag_s']:.3f} s; {status['open_files']} open files"
     )
+    lines += _settings(status.get("settings", {}))
     lines += _alerts(status.get("alerts", {}))
     lines += [f"master {line}" for line in headline(status["replication"])] if "replication" in status else []
     return "\n".join(lines)
+
+
+def _settings(settings: dict[str, Any]) -> list[str]:
+    """The values in force, by the file that they come from."""
+    sources = dict.fromkeys(entry["source"] for entry in settings.values())
+    said = {
+        source: ", ".join(f"{key} {v['value']:g}" for key, v in settings.items() if v["source"] == source)
+        for source in sources
+    }
+    return [f"values {values} ({source})" for source, values in said.items()]
 
 
 def _alerts(alerts: dict[str, Any]) -> list[str]:

@@ -269,6 +269,10 @@ def open_run(
     """Open the stream of a described run whose folders exist."""
     places = find_places()
     config = opening.get("config")
+    from rla_client.config import settings_of_run, warn_of_machine_keys  # noqa: PLC0415 - not at import
+
+    opening = {**opening, **settings_of_run(settings)}
+    warn_of_machine_keys(settings, config)
     outbox = Outbox(
         places,
         opening,

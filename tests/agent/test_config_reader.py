@@ -12,7 +12,7 @@ import pytest
 from hung_folder import HungFolder, hung, needs_hung_folder
 
 from rla_agent import config_reader
-from rla_agent.config_reader import ConfigReader, agent_settings
+from rla_agent.config_reader import ConfigReader, agent_settings, settings_in_force
 from rla_client.config import AgentConfig
 from rla_client.errors import ConfigError
 
@@ -168,3 +168,32 @@ def test_an_agent_starts_whose_own_configuration_hangs(
     path.write_text("TYPO: 1\n")
     with pytest.raises(ConfigError, match="TYPO"):
         agent_settings(path)
+
+
+# -- what an agent goes by ----------------------------------------------------------------------
+
+
+def test_one_file_for_the_machine_whatever_project_starts_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    machine = tmp_path / "rla-agent" / "agent.yaml"
+    project = config_in(tmp_path / "project", "AGENT: {idle_exit_s: 1, stall_s: 2, console_max_bytes: 3}\n")
+
+    by_client = settings_in_force(project, autostarted=True)
+    assert (by_client.agent.idle_exit_s, by_client.agent.stall_s) == (600.0, 1800.0)
+    assert by_client.agent.console_max_bytes == 3, "no setting of the machine"
+    assert set(by_client.sources.values()) == {"default"}
+
+    machine.parent.mkdir()
+    machine.write_text("AGENT: {idle_exit_s: 60, open_files_max: 100}\n")
+    by_client = settings_in_force(project, autostarted=True)
+    assert by_client.to_plain()["idle_exit_s"] == {"value": 60.0, "source": str(machine)}
+    named = settings_in_force(project, autostarted=False).to_plain()
+    assert named["idle_exit_s"] == {"value": 1.0, "source": str(project)}
+    assert named["open_files_max"] == {"value": 100, "source": str(machine)}
+    assert named["commit_interval_s"] == {"value": 0.5, "source": "default"}
+
+    machine.write_text("AGENT: {idle_exit_s: soon}\n")
+    (fault,) = settings_in_force(None, autostarted=False).faults
+    assert "idle_exit_s" in fault

@@ -117,10 +117,14 @@ def test_a_stopped_agent_stays_stopped_until_start(ended: Places, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_an_idle_agent_ends_and_misses_nobody(ended: Places, tmp_path: Path) -> None:
-    config = tmp_path / "rla_config.yaml"
+def test_an_idle_agent_ends_and_misses_nobody(
+    ended: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "rla-agent" / "agent.yaml"
+    config.parent.mkdir()
     config.write_text("LOG_USED: [csv]\nAGENT:\n  idle_exit_s: 1\n")
-    assert start_agent(ended, config)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert start_agent(ended)
     wait_until(lambda: agent_alive(ended))
     (client,) = clients(tmp_path / "data", 1, config)  # which starts another one, where this one has ended
     assert client.stdout is not None
@@ -133,6 +137,35 @@ def test_an_idle_agent_ends_and_misses_nobody(ended: Places, tmp_path: Path) -> 
     wait_until(lambda: not agent_alive(ended))
     wait_until(lambda: not psutil.pid_exists(pid))
     assert list(ended.spool.iterdir()) == []
+
+
+def test_a_project_sets_its_runs_and_not_the_machine(
+    ended: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The project that happens to start the agent is told where to say the rest, and status shows it."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nothing"))
+    config = tmp_path / "rla_config.yaml"
+    config.write_text(
+        "LOG_USED: [csv]\n"
+        "AGENT: {stall_s: 1, sample_interval_s: 0.1, commit_interval_s: 0.7, idle_exit_s: 9}\n"
+    )
+    (client,) = clients(tmp_path / "data", 1, config)
+    wait_until(lambda: agent_alive(ended) and "pid" in read_holder(ended))
+    wait_until(lambda: [run["state"] for run in ask_status(ended)["runs"]] == ["stalled"])
+    status = ask_status(ended)
+    wait_until(lambda: Path(status["runs"][0]["log_folder"], "system.csv").exists())
+    assert status["settings"]["commit_interval_s"] == {"value": 0.5, "source": "default"}
+    assert status["settings"]["stall_s"] == {"value": 1800.0, "source": "default"}
+    (other,) = clients(tmp_path / "data", 1)
+    for process in (other, client):
+        errors = process.communicate("\n", timeout=60)[1]
+        assert errors.count("AGENT.commit_interval_s, AGENT.idle_exit_s of") == int(process is client), errors
+    assert f"of {config}:" in errors
+    assert f"{tmp_path / 'nothing' / 'rla-agent' / 'agent.yaml'}," in errors
+    shown = subprocess.run(
+        [sys.executable, "-m", "rla_agent", "status"], capture_output=True, text=True, check=False
+    )
+    assert "stall_s 1800" in shown.stdout
 
 
 def test_stop_waits_for_the_drain(agent: Any) -> None:
