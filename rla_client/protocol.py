@@ -169,6 +169,14 @@ def iter_frames(data: bytes, start: int = 0) -> Iterator[Frame]:
         at = found.end
 
 
+def whole_frames(data: bytes) -> Iterator[Frame]:
+    """Yield all frames that this release reads, also those behind damage, as the agent finds them."""
+    at = find_frame(data, 0)
+    while isinstance(found := frame_at(data, at), Frame):
+        yield found
+        at = find_frame(data, found.end)
+
+
 def pack(value: object) -> bytes:
     """Serialise plain data (None, bool, int, float, text, bytes, list, dict)."""
     data: bytes = msgpack.packb(value, default=_pack_big)

@@ -38,6 +38,7 @@ import errno
 import fcntl
 import os
 import re
+import resource
 import signal
 import stat
 import struct
@@ -359,8 +360,8 @@ class SegmentWriter:
         try:
             written = os.write(self._descriptor, frame)
         except OSError as error:
-            message = f"cannot write to the spool {self.folder}: {error.strerror or error}"
-            raise SpoolError(message) from error
+            self._next_or_raise(frame, is_row, after, error)
+            return
         if written == length and self.frames == before:
             self.size += length
             self.rows += is_row
@@ -370,8 +371,26 @@ class SegmentWriter:
         self.unsettled = True  # a handler's records came between: measure before the next append
         if written != length:
             self._settle()
-            message = f"the spool {self.folder} took only a part of a record"
-            raise SpoolError(message)
+            self._next_or_raise(frame, is_row, after, OSError(errno.EFBIG, "a record was taken in part"))
+
+    def never_fits(self, length: int) -> bool:
+        """Whether a frame of `length` bytes is over the limit of a file's size (`ulimit -f`), also alone."""
+        soft = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        return soft != resource.RLIM_INFINITY and self._opening_bytes + length > soft
+
+    def _next_or_raise(self, frame: bytes, is_row: int, after: int, error: OSError) -> None:
+        """Append to the next segment where the limit of a file's size keeps a frame out of this one.
+
+        Raises:
+            SpoolError: `error` has another cause.
+        """
+        soft = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        over = soft != resource.RLIM_INFINITY and self.size + len(frame) > soft
+        if not over or not self.rows_in_segment() or self.never_fits(len(frame)):
+            message = f"cannot write to the spool {self.folder}: {error.strerror or error}"
+            raise SpoolError(message) from error
+        self._next_segment()
+        self.append(frame, is_row, after)
 
     def rows_in_segment(self) -> bool:
         """Whether the current segment holds more than its opening frame."""

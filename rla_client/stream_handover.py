@@ -16,7 +16,7 @@ from pathlib import Path
 from rla_client.autostart import agent_alive, start_agent
 from rla_client.errors import RlaError
 from rla_client.places import Places
-from rla_client.protocol import Frame, FrameKind, iter_frames
+from rla_client.protocol import Frame, FrameKind, whole_frames
 from rla_client.spool import segment_numbers, segment_path, writer_alive
 from rla_client.storage import TEMP_PREFIX
 
@@ -58,7 +58,8 @@ def withdraw(places: Places, stream: Path) -> list[Frame] | None:
     """Take a released stream that no agent has seen out of the spool.
 
     Returns:
-        Its frames without the opening ones; None when an agent serves and will take it in.
+        Its frames without the opening ones, also those behind damage; None when an agent serves and will
+        take it in.
     """
     import shutil  # noqa: PLC0415 - not at import of the package
 
@@ -71,7 +72,7 @@ def withdraw(places: Places, stream: Path) -> list[Frame] | None:
         return None
     frames: list[Frame] = []
     for number in segment_numbers(hidden):
-        frames += iter_frames(segment_path(hidden, number).read_bytes())
+        frames += whole_frames(segment_path(hidden, number).read_bytes())
     with suppress(OSError):
         shutil.rmtree(hidden)
     return [frame for frame in frames if frame.kind not in {FrameKind.OPEN, FrameKind.CLOSE}]

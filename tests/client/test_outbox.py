@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from forked import in_forked_child
+from spooled import marks, stop_autostart
+from spooled import rows as spooled_rows
 
 import rla_client.outbox as outbox_module
 import rla_client.quota as quota_module
@@ -17,8 +22,9 @@ from rla_agent.ingest import Close, Mark, Row, parse
 from rla_client.config import AgentConfig
 from rla_client.outbox import Outbox
 from rla_client.places import Places
-from rla_client.protocol import FrameKind, pack
+from rla_client.protocol import FrameKind, pack, unpack
 from rla_client.spool import segment_numbers, segment_path, spool_bytes, stream_names
+from rla_client.stream_handover import withdraw
 
 
 class BoomError(Exception):
@@ -337,3 +343,44 @@ def test_flush_is_not_true_for_rows_whose_spool_was_removed(
     new_agent().start()
     assert outbox.flush(60) is False
     assert str(folder) in caplog.text
+
+
+LIMITED = """
+import resource, sys
+from rla_client import logger
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+logger.configure(sys.argv[1], ["csv"])
+for step in range(5000):
+    logger.record_tabular("step", step)
+    logger.record_tabular("text", "x" * (1000 if step != 2500 else int(sys.argv[3])))
+    logger.dump_tabular()
+logger.reset()
+"""
+
+
+@pytest.mark.parametrize("limit", [64 << 10, 1 << 20])
+def test_a_limit_of_a_files_size_makes_shorter_segments(limit: int, places: Places, tmp_path: Path) -> None:
+    """Only a record that fits into no file is lost, and counted."""
+    stop_autostart(places)
+    command = [sys.executable, "-c", LIMITED, str(tmp_path / "run"), str(limit), str(limit + 1)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "records are being lost (1 so far)" in done.stderr
+    assert [row.values["step"] for row in spooled_rows(places)] == [n for n in range(5000) if n != 2500]
+    assert marks(places)["lost"]["records"] == 1
+
+
+def test_frames_behind_damage_are_withdrawn_too(new_outbox: Callable[..., Outbox], places: Places) -> None:
+    outbox = new_outbox()
+    for seq in range(9):
+        put(outbox, seq)
+    folder = outbox.stream_folder
+    assert folder is not None
+    outbox.release()
+    segment = segment_path(folder, 1)
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"y" * 10)] ^= 1  # in the first row
+    segment.write_bytes(data)
+    frames = withdraw(places, folder)
+    assert frames is not None
+    assert [unpack(frame.payload)[0] for frame in frames if frame.kind == FrameKind.ROW] == list(range(1, 9))
