@@ -99,7 +99,7 @@ class Outbox:
         self._writer: SegmentWriter | None = None
         self._pending = bytearray()
         self._pending_number = self._pending_start = self._pending_end = self._pending_most = 0
-        self._next_send = 0.0
+        self._next_send = self._last_put = 0.0
         self._waiting: deque[tuple[bytes, int]] = deque()
         self._waiting_bytes = 0
         self._writing: tuple[tuple[bytes, int], int] | None = None  # waiting[0], frames before it
@@ -137,6 +137,9 @@ class Outbox:
                 return self._put_slowly(frame, is_row)
             writer: SegmentWriter = self._writer  # type: ignore[assignment]  # there is one unless blocked
             try:
+                if not 0.0 < now - self._last_put < writer.trust_s:
+                    writer.verify()
+                self._last_put = now
                 writer.append(frame, is_row)
             except SpoolError as error:
                 self._keep(frame, is_row, str(error))
@@ -393,6 +396,7 @@ class Outbox:
             lost = self.lost
             mark = encode_frame(FrameKind.MARK, pack(["lost", {"records": lost, "time": time.time()}]))
             with suppress(SpoolError):
+                self._writer.verify()
                 self._writer.append(mark, 0)
                 self._reported_lost = lost
 

@@ -22,8 +22,9 @@ lock decides whether a writer lives; where it is free or gone, whether a process
 segment open for writing.
 
 Descriptors. Whatever runs in the process may close ours, and open its own files under their numbers. So
-before each write the descriptor must be where the last one left it, and `check`, some times a second, asks
-which file it leads to. One that is not ours any more is forgotten, and the file opened again.
+whoever writes calls `verify` first: the descriptor must be where the last write left it; and `check`, some
+times a second, asks which file it leads to. One that is not ours any more is forgotten, and the file opened
+again. Without `verify` only TRUST_S after the last write: nobody opens FLOOR files in so short a time.
 
 Interrupts. Signal handlers run after calls and at loop ends, and may raise, or call us again. So
 what must not be parted from a system call is straight-line code without calls: the bookkeeping
@@ -48,7 +49,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rla_client.descriptors import Identity, close_own, identity, leads_to, lift
+from rla_client.descriptors import FLOOR, Identity, close_own, identity, leads_to, lift
 from rla_client.errors import RlaError, SpoolError
 from rla_client.protocol import (
     MAX_FRAME_BYTES,
@@ -63,6 +64,7 @@ from rla_client.storage import TEMP_PREFIX
 
 LOCK_NAME = "lock"
 MAX_HOLDER_BYTES = 64
+TRUST_S = 0.0002  # that our descriptor stays ours without being asked; a training step takes longer
 BLOBS_NAME = "blobs"
 SEGMENT_SUFFIX = ".seg"
 OPENING_BYTES = 1 << 16  # of a segment; an opening frame has a kilobyte, few have more than this
@@ -296,6 +298,7 @@ class SegmentWriter:
         rows: ROW frames in all segments so far.
         frames: frames that were appended, opening frames aside.
         unsettled: these numbers may lag behind the file, see `settle`.
+        trust_s: seconds after a write within which the descriptor needs no `verify`.
     """
 
     def __init__(self, spool: Path, opening_frame: OpeningFrame) -> None:
@@ -315,6 +318,7 @@ class SegmentWriter:
         self._opening_bytes = 0
         self._descriptor = self._lock = -1
         self._identity = self._lock_identity = (-1, -1)
+        self.trust_s = 0.0
         self._next: _NextSegment | None = None
         hidden = spool / f"{TEMP_PREFIX}{self.name}"
         try:
@@ -346,11 +350,6 @@ class SegmentWriter:
         length = len(frame)
         if self.unsettled:
             self._settle()
-        try:
-            if os.lseek(self._descriptor, 0, os.SEEK_CUR) != self.size:
-                self._regain()
-        except OSError:
-            self._regain()
         if self.size + length > SEGMENT_MAX_BYTES and self.rows_in_segment():
             self._next_segment()
         if after >= 0 and self.frames != after:
@@ -396,6 +395,20 @@ class SegmentWriter:
         """Whether the current segment holds more than its opening frame."""
         return self.size > self._opening_bytes
 
+    def verify(self) -> None:
+        """See before a write that the descriptor is where the last one left it: one system call.
+
+        Raises:
+            SpoolError: it was closed, or is somebody else's, and the segment cannot be opened any more.
+        """
+        if self.unsettled:
+            self._settle()
+        try:
+            if os.lseek(self._descriptor, 0, os.SEEK_CUR) != self.size:
+                self._regain()
+        except OSError:
+            self._regain()
+
     def check(self) -> None:
         """Take back what was closed under us: the segment's descriptor, and the lock.
 
@@ -419,6 +432,7 @@ class SegmentWriter:
                     os.close(found)
                     raise FileNotFoundError(errno.ENOENT, "the segment was replaced")
                 self._descriptor = found
+                self.trust_s = TRUST_S if found >= FLOOR else 0.0
             os.lseek(self._descriptor, self.size, os.SEEK_SET)
         except OSError as error:
             message = f"cannot write to the spool {self.folder}: {error.strerror or error}"
@@ -437,8 +451,7 @@ class SegmentWriter:
         Raises:
             SpoolError: that could not be done now.
         """
-        if self.unsettled:
-            self._settle()
+        self.verify()
 
     def _settle(self) -> None:
         if not leads_to(self._descriptor, self._identity):
@@ -513,6 +526,7 @@ class SegmentWriter:
         if self._next is begun:
             self._descriptor = begun.descriptor
             self._identity = begun.identity
+            self.trust_s = TRUST_S if begun.descriptor >= FLOOR else 0.0
             self._opening_bytes = begun.size
             self.size = begun.size
             self.number = begun.number
