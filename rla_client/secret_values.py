@@ -326,6 +326,9 @@ def _spellings(value: str) -> Iterable[str]:
         yield from (line for line in lines if len(line) >= PLAIN_WORD_CHARS and not line.startswith("-----"))
 
 
+DESCRIBED = "$typename"  # in the description of an object (experiment/recorded_parameters.py)
+
+
 def is_hidden(stored: object) -> bool:
     """Whether a stored value is or has the marker of a secret in it."""
     return isinstance(stored, str) and HIDDEN in stored
@@ -346,6 +349,8 @@ def restored(stored: Any, own: Any, missing: list[str], name: str = "") -> Any: 
             missing.append(name)
             return None
         return own
+    if isinstance(stored, Mapping) and DESCRIBED in stored:
+        return stored  # an object's attributes; nobody makes an object of them
     if isinstance(stored, Mapping):
         known = own if isinstance(own, Mapping) else plain_hyper_param(own)
         mine = known if isinstance(known, Mapping) else {}

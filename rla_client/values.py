@@ -19,6 +19,7 @@ from types import NoneType, SimpleNamespace
 from typing import Any, TypeAlias
 
 PlainValue: TypeAlias = "bool | int | float | str | list[PlainValue] | None"
+StandIn: TypeAlias = Callable[[Any, int], Any]
 PlainParam: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
 
 MAX_DEPTH = 32  # of nested lists and dicts; deeper is shown as text (msgpack stops at 512)
@@ -62,16 +63,20 @@ def to_plain(value: object) -> PlainValue:
         return text_of(value)
 
 
-def plain_hyper_param(value: object) -> PlainParam:
+def plain_hyper_param(value: object, stand_in: StandIn | None = None) -> PlainParam:
     """Turn hyper-parameters, nested in any way, into plain data that YAML and JSON can hold.
 
     Mappings, dataclasses, named tuples, attrs objects, Namespaces and OmegaConf become dicts with
     text keys, lists, tuples, deques and sets lists (sets sorted), numpy and torch values numbers
     or lists, paths text, enums their number or text if they are one and else their name, other
     objects their repr. An object that contains itself is shown as `<cycle>`.
+
+    Args:
+        value: a parameter, or a mapping of them.
+        stand_in: called with each value and how deep it lies; gives what is turned into plain data instead.
     """
     try:
-        return _param(value, ())
+        return _param(value, (), stand_in)
     except Exception:  # noqa: BLE001 - foreign code may raise anything; parameters are never fatal
         return text_of(value, repr)
 
@@ -184,7 +189,10 @@ def _number(value: object) -> PlainValue:
     return text_of(value)
 
 
-def _param(value: object, path: tuple[int, ...]) -> PlainParam:  # noqa: PLR0911 - one line a kind
+def _param(value: object, path: tuple[int, ...], stand_in: StandIn | None) -> PlainParam:  # noqa: PLR0911 - one line a kind
+    below = (*path, id(value))
+    if stand_in is not None and id(value) not in path:
+        value = stand_in(value, len(path))
     if isinstance(value, enum.Enum) and not isinstance(value, int | float | str):
         return text_of(value.name)
     if value is None or isinstance(value, int | float | str):
@@ -193,22 +201,21 @@ def _param(value: object, path: tuple[int, ...]) -> PlainParam:  # noqa: PLR0911
         return text_of(os.fspath(value))
     if isinstance(value, type) or len(path) >= MAX_DEPTH:
         return text_of(value, repr)
-    if id(value) in path:
+    if below[-1] in path:
         return "<cycle>"
-    below = (*path, id(value))
     pairs = _pairs_of(value)
     if pairs is not None:
-        return {_param_key(key): _param_item(item, below) for key, item in pairs}
+        return {_param_key(key): _param_item(item, below, stand_in) for key, item in pairs}
     if isinstance(value, AbstractSet):
         value = sorted(value, key=lambda item: (type(item).__name__, _sort_key(item)))
     if isinstance(value, list | tuple) or type(value).__name__ in {"deque", "ListConfig"}:
-        return [_param_item(item, below) for item in value]  # type: ignore[attr-defined]
+        return [_param_item(item, below, stand_in) for item in value]  # type: ignore[attr-defined]
     return _param_leaf(value)
 
 
-def _param_item(value: object, path: tuple[int, ...]) -> PlainParam:
+def _param_item(value: object, path: tuple[int, ...], stand_in: StandIn | None) -> PlainParam:
     try:
-        return _param(value, path)
+        return _param(value, path, stand_in)
     except Exception:  # noqa: BLE001 - one bad parameter must not turn the others into text
         return text_of(value, repr)
 

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from rla_client.errors import ArgumentError
 
-MAX_SEED = 2**32 - 1  # numpy's legacy generator takes 32 bits
+SEEDS = 4294967294  # numpy's legacy generator takes 32 bits; garage's number
 CUBLAS_WORKSPACE = ":4096:8"  # the setting with which cuBLAS promises the same bits each time
 
 RngState: TypeAlias = dict[str, Any]
@@ -34,10 +34,10 @@ def set_seed(seed: int) -> None:
     has none), deterministic cudnn and no cudnn benchmarking.
 
     Args:
-        seed: 0 … 2**32 - 1.
+        seed: any whole number; its remainder by 4294967294 is what counts and what `get_seed` gives.
 
     Raises:
-        ArgumentError: seed is no whole number in that range.
+        ArgumentError: seed is no whole number.
     """
     value = _check_seed(seed)
     _note_limits(value)
@@ -153,10 +153,7 @@ def _check_seed(seed: object) -> int:
     except (AttributeError, TypeError) as error:
         message = f"a seed is a whole number, got {type(seed).__name__}"
         raise ArgumentError(message) from error
-    if not 0 <= value <= MAX_SEED:
-        message = f"a seed is between 0 and {MAX_SEED}, got {value}"
-        raise ArgumentError(message)
-    return value
+    return value % SEEDS
 
 
 def _seed_torch(seed: int) -> None:

@@ -337,3 +337,17 @@ def _check_rows(name: str, values: Array, rows: int) -> None:
     if len(values) != rows:
         message = f"{name} has {len(values)} rows, expected {rows}"
         raise ArgumentError(message)
+
+
+def paths_of(batch: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - of a sampler of the user's own
+    """A batch of any release of garage as its list of paths."""
+    for name in ("to_list", "to_trajectory_list"):
+        if callable(getattr(batch, name, None)):
+            return list(getattr(batch, name)())
+    return list(batch)
+
+
+def count_steps(batch: Any) -> int:  # noqa: ANN401 - as above
+    """Environment steps in such a batch."""
+    lengths = getattr(batch, "lengths", None)
+    return int(sum(lengths)) if lengths is not None else sum(len(path["rewards"]) for path in paths_of(batch))

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.errors import LaunchError
+from rla_client.experiment.recorded_parameters import described
 from rla_client.experiment.repository import Repository
 from rla_client.secret_values import Secrets, is_hidden, refilled
 from rla_client.storage import write_atomic
@@ -232,17 +233,12 @@ def write_record(
     if repository is not None and repository.githash:
         metadata["githash"] = repository.githash + _STATES[repository.dirty]
     if launch.script is not None:
-        base = repository.root if repository else Path(launch.script).parent
-        metadata["launcher"] = os.path.relpath(launch.script, base)
+        script = launch.script
+        metadata["launcher"] = os.path.relpath(script, repository.root) if repository else script
     metadata["environment"] = environment_record(secrets)
     metadata["launch"] = asdict(launch)
     write_atomic(folder / METADATA_NAME, to_json(metadata))
-    write_atomic(folder / VARIANT_NAME, to_json(plain_parameters(secrets.parameters(parameters))))
-
-
-def plain_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as plain data: numpy and torch scalars as numbers, other objects as their repr."""
-    return {key: plain_hyper_param(value) for key, value in parameters.items()}
+    write_atomic(folder / VARIANT_NAME, to_json(secrets.parameters(described(parameters))))
 
 
 def to_json(content: Mapping[str, Any]) -> bytes:

@@ -27,9 +27,9 @@ from rla_client import logger as rla_logger
 from rla_client.errors import ArgumentError, NotSetupError, SnapshotError
 from rla_client.experiment import dowel
 from rla_client.experiment.context import ExperimentContext, ResumeFrom, SnapshotConfig
-from rla_client.experiment.deterministic import capture_rng, restore_rng
+from rla_client.experiment.deterministic import capture_rng, restore_rng, set_seed
 from rla_client.experiment.environments import EnvOfSpec, copy_env, env_to_save
-from rla_client.experiment.episode_batch import EpisodeBatch
+from rla_client.experiment.episode_batch import EpisodeBatch, count_steps, paths_of
 from rla_client.experiment.outputs import current_outputs
 from rla_client.experiment.plotter import Plotter
 from rla_client.experiment.sampler_setup import RunnerSampler, describe_setup
@@ -147,6 +147,9 @@ class LocalRunner:
     ) -> EpisodeBatch:
         """Sample at least `batch_size` steps with the algorithm's policy.
 
+        A sampler of your own may return other batches: with `lengths`, with `to_list()` or
+        `to_trajectory_list()`, or a list of garage's paths. They come as they are.
+
         Args:
             itr: the iteration, for garage's sake; seeds go by the count of calls.
             batch_size: steps; default: that of `train`.
@@ -167,7 +170,7 @@ class LocalRunner:
         sampler = self._sampling.start(setup, self._algo, self._policy(), self._env)
         batch: EpisodeBatch = sampler.obtain_samples(self._stats.sampled, int(size), policy, env_update)
         self._stats.sampled += 1
-        self._stats.total_env_steps += int(batch.lengths.sum())
+        self._stats.total_env_steps += count_steps(batch)
         return batch
 
     def obtain_samples(
@@ -178,7 +181,7 @@ class LocalRunner:
         env_update: Any = None,  # noqa: ANN401
     ) -> list[dict[str, Any]]:
         """Like `obtain_episodes`; gives garage's paths (EpisodeBatch.to_list)."""
-        return self.obtain_episodes(itr, batch_size, agent_update, env_update).to_list()
+        return paths_of(self.obtain_episodes(itr, batch_size, agent_update, env_update))
 
     obtain_trajectories = obtain_episodes  # older name
 
@@ -349,7 +352,7 @@ class LocalRunner:
     def restore(
         self, from_dir: str | os.PathLike[str], from_epoch: int | str = "last", *, trust: bool = False
     ) -> TrainArgs:
-        """Load a snapshot. In the folder it came from, the outputs are cut to its rows.
+        """Load a snapshot and set its seed. In the folder it came from, the outputs are cut to its rows.
 
         Args:
             from_dir: folder of the snapshots.
@@ -374,6 +377,8 @@ class LocalRunner:
         self._env = env.make() if isinstance(env, EnvOfSpec) else env  # release 0.1 saved it so
         self._algo, self._rng = saved["algo"], saved["rng"]
         self._sampling.restore(saved["env_states"])
+        if self._rng is not None and self._rng.get("seed") is not None:
+            set_seed(self._rng["seed"])
         args: TrainArgs = saved["train_args"] or TrainArgs(0, None)
         self._train_args = replace(args, start_epoch=self._stats.total_epoch + 1)
         outputs = current_outputs()

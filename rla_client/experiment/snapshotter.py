@@ -24,6 +24,7 @@ import secrets
 import threading
 import time
 import weakref
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,7 +60,7 @@ class Snapshotter:
     """Saves and loads snapshots in one folder.
 
     Args:
-        snapshot_dir: the folder; made at the first save.
+        snapshot_dir: the folder; it is made, if that can be.
         snapshot_mode: see `context`.
         snapshot_gap: epochs between snapshots in the gap modes.
 
@@ -79,6 +80,8 @@ class Snapshotter:
         self._folder = Path(snapshot_dir)
         self._mode = snapshot_mode
         self._gap = snapshot_gap
+        with suppress(OSError):  # a save says why
+            self._folder.mkdir(parents=True, exist_ok=True)
         self._reset()
 
     @property
@@ -125,8 +128,7 @@ class Snapshotter:
             self._hand_to_thread(pieces, save, saver)
 
     def _saver(self) -> SnapshotSaver | None:
-        outputs = current_outputs()
-        return None if outputs is None else outputs.snapshot_saver(self._folder)
+        return _saver_of(self._folder)
 
     def _hand_to_thread(self, pieces: Pieces, save: Save, saver: SnapshotSaver | None) -> None:
         target = self._free.get()
@@ -181,9 +183,10 @@ class Snapshotter:
             NotAFileError: the snapshot's name is taken by something that is no file.
             SnapshotError: the file cannot be unpickled here.
         """
-        data = None if self.wait() else self._late(load_dir, itr)
+        folder = self._folder if load_dir is None else Path(load_dir)
+        data = None if _wait_for(folder) else self._late(folder, itr)
         if data is None:
-            path = find_snapshot(self._folder if load_dir is None else load_dir, itr)
+            path = find_snapshot(folder, itr)
             problem = None if trust else file_problem(path)
             if problem is not None:
                 message = (
@@ -199,11 +202,11 @@ class Snapshotter:
             message += f"loaded: {type(error).__name__}: {error}"
             raise SnapshotError(message) from error
 
-    def _late(self, load_dir: str | os.PathLike[str] | None, itr: int | str) -> bytes | None:
+    @staticmethod
+    def _late(folder: Path, itr: int | str) -> bytes | None:
         """The last snapshot if it is the wanted one and the agent has yet to write it."""
-        saver = self._saver()
-        own = load_dir is None or os.path.realpath(load_dir) == os.path.realpath(self._folder)
-        if saver is None or not own or itr == "first":
+        saver = _saver_of(folder)
+        if saver is None or itr == "first":
             return None
         return saver.late(None if itr == "last" else f"itr_{itr}.pkl")
 
@@ -256,6 +259,21 @@ class Snapshotter:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._folder, self._mode, self._gap = Path(state["folder"]), state["mode"], state["gap"]
         self._reset()
+
+
+def _saver_of(folder: Path) -> SnapshotSaver | None:
+    outputs = current_outputs()
+    return None if outputs is None else outputs.snapshot_saver(folder)
+
+
+def _wait_for(folder: Path) -> bool:
+    """Wait for the snapshots of `folder` that this process has taken; False if the agent has yet to write."""
+    real = os.path.realpath(folder)
+    for one in list(_all):
+        if os.path.realpath(one.snapshot_dir) == real:
+            one._wait_for_thread(None)  # noqa: SLF001
+    saver = _saver_of(folder)
+    return saver is None or saver.wait(AGENT_WAIT_S)
 
 
 def find_snapshot(folder: str | os.PathLike[str], itr: int | str = "last") -> Path:

@@ -52,6 +52,15 @@ class TrainStats:
     sampled: int = 0
     last_episode: Any = None
 
+    @property
+    def last_path(self) -> Any:  # noqa: ANN401 - whatever the algorithm sampled
+        """Older name of last_episode."""
+        return self.last_episode
+
+    @last_path.setter
+    def last_path(self, value: Any) -> None:  # noqa: ANN401
+        self.last_episode = value
+
 
 @dataclass(frozen=True, slots=True)
 class SetupArgs:

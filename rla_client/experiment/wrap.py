@@ -53,7 +53,7 @@ from rla_client.experiment.launch import describe_launch, launcher_path, write_r
 from rla_client.experiment.one_thread import this_thread
 from rla_client.experiment.options import Options
 from rla_client.experiment.outputs import Outputs, current_outputs
-from rla_client.experiment.recorded_parameters import differs, recorded_value
+from rla_client.experiment.recorded_parameters import described, differs, recorded_value
 from rla_client.experiment.relaunch import Relaunch, count_call, taken, wanted
 from rla_client.experiment.repository import find_repository
 from rla_client.experiment.snapshotter import find_snapshot
@@ -183,7 +183,7 @@ class _Call:
             self._follow(relaunch)
             with taken(), this_thread(name):
                 return self._open_and_run()
-        self._secrets = Secrets.of(self._parameters, hides=self._hides_secrets())
+        self._secrets = Secrets.of(self._shown(), hides=self._hides_secrets())
         self._stored = not disabled() and rank() == 0
         with this_thread(name):
             return self._open_and_run()
@@ -217,7 +217,7 @@ class _Call:
         self._resume_from = relaunch.resume_from
         self._snapshot_dir = Path(relaunch.snapshot_dir)
         self._options = self._options.changed({"log_dir": relaunch.log_dir, "use_existing_dir": True})
-        self._secrets = Secrets.of(self._parameters, hides=self._hides_secrets())
+        self._secrets = Secrets.of(self._shown(), hides=self._hides_secrets())
         shown = self._secrets.value
         for key, recorded in self._with_own_secrets(relaunch).items():
             if key not in self._parameters or not differs(self._parameters[key], recorded):
@@ -247,6 +247,10 @@ class _Call:
             )
             raise LaunchError(message)
         return found
+
+    def _shown(self) -> dict[str, Any]:
+        """The parameters in both forms in which something may show them."""
+        return {"parameters": self._parameters, "described": described(self._parameters)}
 
     def _hides_secrets(self) -> bool:
         """AGENT.hide_secrets of the configuration that the run has, or that lies beside the launcher."""

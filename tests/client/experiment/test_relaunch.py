@@ -3,6 +3,7 @@
 # (the agent fixture acts by being there)
 from __future__ import annotations
 
+import enum
 import functools
 import json
 import os
@@ -19,7 +20,7 @@ import launchers
 
 from rla_client.errors import LaunchError
 from rla_client.experiment import commands
-from rla_client.experiment.recorded_parameters import fits, recorded_value
+from rla_client.experiment.recorded_parameters import described, differs, fits, recorded_value
 from rla_client.experiment.settle import settle
 from rla_client.values import plain_hyper_param
 
@@ -180,6 +181,52 @@ def test_recorded_parameters_in_the_manner_of_the_launchers_own() -> None:
     assert fits({"x": [float("nan")]}, {"x": [float("nan")]})
     assert not fits({"f": len}, {"f": "<built-in function max>"})
     assert not fits({"seed": 1}, {"seed": 1, "more": 2})
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Client:
+    def __init__(self) -> None:
+        self.api_key = "k-12345678"
+        self.size = np.float32(0.5)
+        self.me = self
+
+
+def test_objects_are_described_as_in_garage_and_without_addresses() -> None:
+    here = __name__
+    found = described(
+        {
+            "kind": Client, "fn": json.dumps, "lam": [lambda: 1], "member": {"c": Colour.RED},
+            "client": Client(), "part": functools.partial(int, "1"), "bare": object(),
+            "path": Path("a"), "array": np.arange(2),
+        }
+    )  # fmt: skip
+    assert found["kind"] == {"$class": f"{here}.Client"}
+    assert found["fn"] == {"$function": "json.dumps"}
+    assert list(found["lam"][0]) == ["$function"]
+    assert found["member"] == {"c": {"$enum": f"{here}.Colour.RED"}}
+    assert found["client"] == {
+        "$typename": f"{here}.Client", "api_key": "k-12345678", "size": 0.5, "me": "<cycle>"
+    }  # fmt: skip
+    assert found["bare"] == {"$typename": "builtins.object"}
+    assert (found["path"], found["array"]) == ("a", [0, 1])
+    assert "0x" not in json.dumps(found)
+    assert recorded_value(Colour.RED, {"$enum": f"{here}.Colour.BLUE"}) is Colour.BLUE
+    assert recorded_value(Colour.RED, {"$enum": "other.Colour.BLUE"}) is Colour.RED
+    client = Client()
+    assert recorded_value(client, found["client"]) is client
+    assert not differs(client, {**found["client"], "api_key": "<hidden>"})
+    assert differs(client, {**found["client"], "size": 1.5})
+
+
+def test_what_holds_very_much_is_described_in_short() -> None:
+    many = [Client() for _ in range(1000)]
+    text = json.dumps(described({"many": many, "arrays": [np.ones(60_000) for _ in range(20)]}))
+    assert len(text) < 2_000_000
+    assert "0x" not in text
 
 
 OBJECTS = """

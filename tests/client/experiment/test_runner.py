@@ -24,6 +24,7 @@ from rla_client.experiment import (
     SnapshotConfig,
     Snapshotter,
     Trainer,
+    get_seed,
     set_seed,
     tabular,
     wrap_experiment,
@@ -63,8 +64,8 @@ def runner_in(folder: Path, algo: Any, mode: str = "all", gap: Any = 1, **setup:
     return runner
 
 
-def test_before_setup() -> None:
-    runner = Trainer(SnapshotConfig("nowhere", "last", 1))
+def test_before_setup(tmp_path: Path) -> None:
+    runner = Trainer(SnapshotConfig(str(tmp_path / "nowhere"), "last", 1))
     for call in (
         lambda: runner.train(1),
         lambda: runner.save(0),
@@ -222,3 +223,52 @@ def test_an_environment_that_cannot_be_pickled_is_one_in_the_snapshot(tmp_path: 
     runner = LocalRunner(SnapshotConfig(str(tmp_path), "last", 1))
     runner.restore(tmp_path)
     assert runner.get_env_copy().reset(seed=1)[0].shape == (2,)
+
+
+class OldBatch:
+    """As samplers of garage 2020.06 give one."""
+
+    def __init__(self, paths: list[dict[str, Any]]) -> None:
+        self.paths = paths
+
+    def to_trajectory_list(self) -> list[dict[str, Any]]:
+        return self.paths
+
+
+class NewBatch(OldBatch):
+    lengths = np.array([2, 3])
+
+    def to_list(self) -> list[dict[str, Any]]:
+        return self.paths
+
+
+@pytest.mark.parametrize("form", [list, OldBatch, NewBatch])
+def test_a_sampler_of_ones_own_may_give_any_batch_of_garage(tmp_path: Path, form: Any) -> None:
+    paths = [{"rewards": np.ones(2)}, {"rewards": np.ones(3)}]
+
+    class OwnSampler:
+        def obtain_samples(self, *_: Any) -> Any:
+            return form(paths)
+
+    class OwnAlgo(Algo):
+        sampler = OwnSampler()
+
+        def train(self, runner: Any) -> Any:
+            for _ in runner.step_epochs():
+                runner.step_path = runner.obtain_samples(0)
+                assert runner.step_path == paths
+                assert isinstance(runner.obtain_episodes(0), form)
+
+    runner = runner_in(tmp_path, OwnAlgo(), "none")
+    runner.train(2, 5, store_paths=True)
+    assert runner.total_env_steps == 20
+    assert runner._stats.last_path is runner._stats.last_episode is runner.step_path
+
+
+def test_restore_seeds_at_once(tmp_path: Path) -> None:
+    set_seed(7)
+    runner = runner_in(tmp_path, Algo())
+    runner.train(1, 8)
+    set_seed(9)
+    LocalRunner(SnapshotConfig(str(tmp_path), "none", 1)).restore(tmp_path)
+    assert get_seed() == 7

@@ -210,3 +210,18 @@ def test_a_link_to_what_others_may_write_is_not_ones_own(tmp_path: Path) -> None
     (tmp_path / "shots").chmod(0o757)
     with pytest.raises(UntrustedCheckpointError):
         shots.load(tmp_path / "link", 0)
+
+
+@pytest.mark.parametrize("mode", ["none", "last"])
+def test_the_folder_is_there_from_the_start(tmp_path: Path, mode: str) -> None:
+    Snapshotter(tmp_path / "a" / "b", mode)
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_a_second_snapshotter_of_the_folder_sees_each_save(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    first, second = Snapshotter(tmp_path, "all"), Snapshotter(tmp_path / "link")
+    for number in range(10):
+        first.save_itr_params(number, {"n": number, "ballast": b"x" * 3_000_000})
+        assert second.load()["n"] == number
+        assert Snapshotter(tmp_path / "elsewhere").load(tmp_path)["n"] == number

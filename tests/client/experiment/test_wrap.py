@@ -107,7 +107,7 @@ def test_records_of_the_launch(tmp_path: Path) -> None:
     assert variant["seed"] == 3
     assert variant["rate"] == 0.5
     assert variant["extra"] == [1, 2]
-    assert "object" in variant["what"]
+    assert variant["what"] == {"$typename": "builtins.object"}
     metadata = json.loads((folder / "metadata.json").read_text())
     assert metadata["environment"]["packages"]["numpy"] == np.__version__
     assert metadata["launch"]["function"].endswith("experiment")
