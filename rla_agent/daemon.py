@@ -40,7 +40,7 @@ from rla_agent.run_registry import RunRegistry
 from rla_agent.sampling import Sampler
 from rla_agent.service import Notifier
 from rla_agent.spool_watch import SpoolWatch
-from rla_agent.sqlite_file import database_files, open_or_replace
+from rla_agent.sqlite_file import NewerFormatError, database_files, open_or_replace
 from rla_agent.start_up import (
     end_process,
     raise_limits,
@@ -385,7 +385,7 @@ def serve_once(
     sweep_memory(places)
     try:
         database, broken = open_or_replace(places.database, AgentDatabase)
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, NewerFormatError) as error:
         _log.error("cannot open %s: %s", places.database, error)
         return EXIT_FAILED, False, False
     if broken:

@@ -1,16 +1,63 @@
-"""What the agent's SQLite files have in common: a transaction, and what becomes of a broken file."""
+"""What the agent's SQLite files have in common: transactions, versions, and what becomes of a broken file.
+
+A file's version is its `user_version`: the number of steps, of the list that its owner keeps, that made it.
+Files of releases before there were versions have 0, so the first steps must bear what is there already.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
+
+from rla_client.errors import RlaError
 
 BUSY_TIMEOUT_S = 60.0
 
 Store = TypeVar("Store")
+Step: TypeAlias = "str | Callable[[sqlite3.Connection], None]"  # statements, or what executes them
+
+
+class NewerFormatError(RlaError):
+    """A later release made or upgraded the file; nothing was written to it."""
+
+
+def check_version(db: sqlite3.Connection, path: Path, ours: int) -> int:
+    """The version of a file.
+
+    Raises:
+        NewerFormatError: it is later than `ours`.
+        sqlite3.Error: it cannot be read.
+    """
+    (found,) = db.execute("PRAGMA user_version").fetchone()
+    if found > ours:
+        message = (
+            f"{path} is of version {found}, and this release knows versions up to {ours}: "
+            "upgrade rla-agent (pip install -U rla-agent), then start it again; nothing was changed"
+        )
+        raise NewerFormatError(message)
+    return int(found)
+
+
+def migrate(db: sqlite3.Connection, path: Path, steps: Sequence[Step]) -> None:
+    """Bring a file to the version `len(steps)`, by those steps that it lacks, all or none.
+
+    Raises:
+        NewerFormatError: it is later than that.
+        sqlite3.Error: it is as it was.
+    """
+    if check_version(db, path, len(steps)) == len(steps):
+        return
+    with transaction(db):
+        for step in steps[check_version(db, path, len(steps)) :]:
+            if callable(step):
+                step(db)
+                continue
+            for statement in step.split(";"):
+                db.execute(statement)
+        db.execute(f"PRAGMA user_version = {len(steps)}")
 
 
 @contextmanager

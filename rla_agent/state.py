@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_agent.ingest import Position
-from rla_agent.sqlite_file import BUSY_TIMEOUT_S, transaction
+from rla_agent.sqlite_file import BUSY_TIMEOUT_S, NewerFormatError, Step, check_version, migrate, transaction
 
 WAL_PAGES = 1000  # SQLite's own checkpoint size; the WAL is written that far once
 KEPT_RUNS = 1000  # finished runs that `status` remembers
@@ -43,6 +43,7 @@ CREATE TABLE IF NOT EXISTS firings(
   fields TEXT NOT NULL, PRIMARY KEY(stream, number, offset, rule)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS filler(page BLOB);
 """
+STEPS: tuple[Step, ...] = (_SCHEMA,)  # to the newest version, in order; a change is a new one at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +105,20 @@ class AgentDatabase:
         """Open, creating the tables.
 
         Raises:
+            NewerFormatError: a later release has it; nothing is written to it.
             sqlite3.Error: the file cannot be opened or is no database.
         """
         self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+        try:
+            check_version(self._db, path, len(STEPS))
+        except NewerFormatError:
+            self._db.close()
+            raise
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
         self._db.execute("PRAGMA cache_size=-512")  # KiB; the tables are small
-        self._db.executescript(_SCHEMA)
+        migrate(self._db, path, STEPS)
 
     def grow_wal(self) -> None:
         """Write the WAL out to its full length once, so that a full disk cannot stop commits.

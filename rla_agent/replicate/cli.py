@@ -318,7 +318,7 @@ def verify_database(
         raise RlaError(nothing)
     db = sqlite3.connect(ledger_path(state), timeout=30.0)
     try:
-        ledger.add_modes(db)
+        ledger.upgrade(db, state)
         root = os.fsencode(os.path.abspath(data_root))
         row = db.execute(
             "SELECT id FROM databases WHERE root = ? AND target = ?", (root, target.name)

@@ -30,11 +30,11 @@ from rla_agent.replicate.ledger_rows import Attempt, Drop, Due, ItemFile, Key, T
 from rla_agent.replicate.plan import Local, Record
 from rla_agent.replicate.target import RemoteStat, Twin
 from rla_agent.replicate.tombstones import bury
+from rla_agent.sqlite_file import NewerFormatError, Step, check_version, migrate
 from rla_client.errors import RlaError
 from rla_client.layout import FOLDER_KINDS
 
 CLEAN, DIRTY, PARKED, GONE, BURIED, PRUNED, DROPPED = range(7)
-VERSION: Final = 1
 OPEN_WAIT_S: Final = 10.0  # for whoever holds the file
 MAX_ATTEMPTS: Final = 8  # remembered tries of one file whose outcome is unknown
 _SCHEMA: Final = """
@@ -422,19 +422,38 @@ def _open(path: Path) -> sqlite3.Connection:
 
 def _set_up(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, isolation_level=None, timeout=OPEN_WAIT_S)
+    try:
+        check_version(db, path, len(STEPS))
+    except NewerFormatError:
+        db.close()
+        raise
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
     db.execute("PRAGMA cache_size = -16000")
-    db.executescript(_SCHEMA)
-    add_modes(db)
-    db.execute("INSERT OR IGNORE INTO meta VALUES('version', ?)", (VERSION,))
+    migrate(db, path, STEPS)
     db.execute("INSERT OR IGNORE INTO meta VALUES('created', ?)", (time.time(),))
     os.chmod(path, 0o600)
     return db
 
 
-def add_modes(db: sqlite3.Connection) -> None:
+def _add_modes(db: sqlite3.Connection) -> None:
     """Give a ledger of an earlier release the columns of permission bits; such releases pass over them."""
     for table in ("files", "folders"):
         if "mode" not in [row[1] for row in db.execute(f"PRAGMA table_info({table})")]:
             db.execute(f"ALTER TABLE {table} ADD COLUMN mode INTEGER")
+
+
+STEPS: Final[tuple[Step, ...]] = (
+    _SCHEMA,
+    _add_modes,
+)  # to the newest version; a change is a new one at the end
+
+
+def upgrade(db: sqlite3.Connection, state: Path) -> None:
+    """For a connection of one's own to the ledger of a state folder: bring it to this release's version.
+
+    Raises:
+        NewerFormatError: a later release has it.
+        sqlite3.Error: it cannot be written now.
+    """
+    migrate(db, ledger_path(state), STEPS)

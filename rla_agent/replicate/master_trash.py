@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rla_agent.replicate import tombstones
-from rla_agent.replicate.ledger import ledger_path
+from rla_agent.replicate.ledger import ledger_path, upgrade
 from rla_agent.replicate.scan import MAX_RUN_JSON_BYTES, heard_s_ago
 from rla_agent.replicate.target import MissingError, RemoteStat, Session, SmallFile, TargetError
 from rla_client.errors import ArgumentError, LiveRunError, RlaError
@@ -234,6 +234,7 @@ def bury_here(state: Path, root: str, target: str, subjects: Iterable[bytes]) ->
         return
     try:
         with closing(sqlite3.connect(path, timeout=30.0)) as db:
+            upgrade(db, state)
             roots = [os.fsencode(os.path.realpath(root)), os.fsencode(os.path.abspath(root))]
             rows = db.execute(
                 "SELECT id FROM databases WHERE root IN (?, ?) AND target = ?", (*roots, target)

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Final
 
 from rla_agent.replicate import prune_plan
-from rla_agent.replicate.ledger import CLEAN, PRUNED, ledger_path
+from rla_agent.replicate.ledger import CLEAN, PRUNED, ledger_path, upgrade
 from rla_agent.replicate.ledger_rows import Key, record_of
 from rla_agent.replicate.plan import Local, copy_mode
 from rla_agent.replicate.prune_plan import Candidate, Rules, choose, first_to_go, newest
@@ -111,6 +111,7 @@ class Pruner:
             raise PruneError(f"nothing of {root} was replicated from here, so nothing can be pruned")
         with _ledger_errors():
             self._db = sqlite3.connect(path, isolation_level=None, timeout=LEDGER_WAIT_S)
+            upgrade(self._db, state)
             self._db.execute("PRAGMA synchronous = FULL")  # durable before the file goes
             row = self._db.execute(
                 "SELECT id FROM databases WHERE root = ? AND target = ?", (self._root, target)

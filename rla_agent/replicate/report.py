@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from rla_agent.replicate import registry
-from rla_agent.replicate.ledger import ledger_path
+from rla_agent.replicate.ledger import STEPS, ledger_path
+from rla_agent.sqlite_file import NewerFormatError, check_version
 from rla_client.textformat import printable
 
 LIVE_NAME: Final = "live"
@@ -48,9 +49,12 @@ def replication_status(state: Path) -> dict[str, Any]:
     try:
         db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=2.0)
         try:
+            check_version(db, path, len(STEPS))
             _fill(db, status)
         finally:
             db.close()
+    except NewerFormatError as error:
+        status["error"] = f"replication waits: {error}"
     except sqlite3.Error as error:
         status["error"] = f"the ledger {path} cannot be read: {error}"
     return status
