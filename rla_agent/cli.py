@@ -21,7 +21,7 @@ from rla_agent.lock import describe_holder
 from rla_agent.service import SERVICE_VARIABLE
 from rla_agent.status import absent_status
 from rla_client import __version__
-from rla_client.autostart import agent_alive
+from rla_client.autostart import OWNER_VARIABLE, agent_alive
 from rla_client.config import AgentConfig, load_config
 from rla_client.errors import AgentNotRunningError, AgentRunningError, ConfigError, PlaceError, RlaError
 from rla_client.places import Places, find_places
@@ -97,6 +97,7 @@ def start(
     config: ConfigOption = None,
 ) -> None:
     """Start the agent, in the foreground or in the background."""
+    os.environ.pop(OWNER_VARIABLE, None)  # an agent that is asked for by name outlives the job
     places = find_places()
     settings_of(config)
     try:

@@ -55,13 +55,15 @@ from rla_agent.unreadable import Unreadable
 from rla_agent.volume import Volume
 from rla_agent.volume_items import Adopt, Data, Flush
 from rla_agent.wire import Wire
+from rla_client.autostart import OWNER_VARIABLE
 from rla_client.errors import AgentRunningError, ConfigError, PlaceError
 from rla_client.places import Places, find_places
 from rla_client.protocol import MessageKind
-from rla_client.spool import spool_bytes, stream_names
+from rla_client.spool import process_lives, spool_bytes, stream_names
 
 SCAN_S = 0.25  # how often the spool is looked at for new streams
 SAMPLE_S = 1.0  # of the runs' row counts, for rows/s
+OWNERLESS_S = 1.0  # without work, after the end of the `rla-agent run` whose agent it is
 DRAIN_S = 20.0
 JOBS_S = 5.0  # some GB of a checkpoint; a job that is cut off is done again by the next agent
 ALERT_STOP_S, LEAST_ALERT_S = 5.0, 0.5  # to send what was never tried; the rest is kept
@@ -99,6 +101,7 @@ class Daemon:
         self._next_sweep = time.monotonic() + MEMORY_SWEEP_INTERVAL_S
         self._stopping = False
         self.started = time.time()
+        self._owner = os.environ.get(OWNER_VARIABLE, "").encode()  # the `rla-agent run` whose agent it is
         self._idle_exit_s = settings.idle_exit_s if idle_exit else 0.0
         self._wire = Wire(places)
         self._configs = ConfigReader()
@@ -150,7 +153,10 @@ class Daemon:
     def _idle(self) -> bool:
         if self._route or self._alerting.waiting:
             self._busy_at = time.monotonic()
-        return self._idle_exit_s > 0 and time.monotonic() - self._busy_at > self._idle_exit_s
+        idle_s = time.monotonic() - self._busy_at
+        if self._owner and idle_s > OWNERLESS_S and not process_lives(self._owner):
+            return True  # the job is over, and so are all others that used its agent
+        return 0 < self._idle_exit_s < idle_s
 
     # -- streams --------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rla_client.autostart import shared_memory_device
+from rla_client.autostart import OWNER_VARIABLE, shared_memory_device
 from rla_client.errors import AgentRunningError
 from rla_client.places import Places
 from rla_client.protocol import PROTOCOL_VERSION
@@ -76,6 +76,7 @@ class AgentLock:
             "service": service,
             "protocol": PROTOCOL_VERSION,
             "shm": shared_memory_device(),
+            "owner": os.environ.get(OWNER_VARIABLE, ""),
         }
         os.ftruncate(self._descriptors[0], 0)
         os.pwrite(self._descriptors[0], json.dumps(content).encode(), 0)

@@ -5,7 +5,7 @@ on and keeps it (rla_agent/console.py), writes its exit code or signal into run.
 it opened, waits until their data are durable, and ends with CMD's status (128 + n after signal n).
 The runs are found by RLA_LAUNCH, which CMD inherits and the opening frame of each run carries.
 An agent that goes away meanwhile (out of memory, or that of another job that ended) is started again;
-what was started here is stopped at the end.
+what was started here, or by CMD's processes, is stopped at the end.
 
 Signals. The main thread waits for them with sigtimedwait. What the terminal sends reaches CMD by
 itself, as one of the same foreground group (si_code says so); everything else is sent on to CMD.
@@ -39,11 +39,11 @@ from rla_agent.lock import read_holder
 from rla_agent.runs import RunRecord
 from rla_agent.state import AgentDatabase, Changes
 from rla_agent.stream_reading import read_opening
-from rla_client.autostart import agent_alive, start_agent
+from rla_client.autostart import OWNER_VARIABLE, agent_alive, start_agent
 from rla_client.config import AgentConfig
 from rla_client.errors import RlaError
 from rla_client.places import Places
-from rla_client.spool import stream_names, writer_alive
+from rla_client.spool import process_start, stream_names, writer_alive
 from rla_client.storage import file_mode, open_folder, read_small, write_atomic
 
 LAUNCH_VARIABLE = "RLA_LAUNCH"
@@ -150,6 +150,8 @@ class AgentKeeper:
         self._places = places
         self._config = config
         self._started = False
+        self._owner = f"{os.getpid()} {process_start(os.getpid())}"
+        os.environ[OWNER_VARIABLE] = self._owner  # also of an agent that the command's processes start
         self._next_start = time.monotonic() + START_AGAIN_S
         try:
             places.create()
@@ -170,8 +172,8 @@ class AgentKeeper:
         self._started |= start_agent(self._places, self._config)
 
     def stop(self) -> None:
-        """End the agent if it was started here."""
-        if self._started:
+        """End the agent if it was started here; one that only comes up now ends by itself."""
+        if self._started or read_holder(self._places).get("owner") == self._owner:
             with suppress(RlaError):
                 stop_agent(self._places)
 

@@ -23,6 +23,7 @@ from rla_client.errors import ConfigError
 from rla_client.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 from rla_client.spool import is_locked
 
+OWNER_VARIABLE = "RLA_LAUNCH_OWNER"  # set by `rla-agent run`: an agent that its command starts ends with it
 UNIT_NAME = "rla-agent.service"
 SYSTEM_UNIT_FOLDER = Path("/etc/systemd/system")
 START_TIMEOUT_S = 5.0
@@ -42,6 +43,7 @@ _KEPT = (
     "DBUS_SESSION_BUS_ADDRESS",
     STATE_VARIABLE,
     RUNTIME_VARIABLE,
+    OWNER_VARIABLE,
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -77,6 +78,55 @@ def test_an_agent_comes_and_goes_with_the_command(places: Places, tmp_path: Path
     console = (log / "console.txt").read_text()
     assert "trained" in console
     assert "to stderr" in console  # print writes the line's end apart, so another line may come between
+
+
+def test_an_agent_that_the_command_starts_ends_with_it(
+    places: Places, wait_until: Callable[..., Any]
+) -> None:
+    """Another job's agent goes, and a client is quicker than `rla-agent run` to start the next."""
+    code = (
+        "from rla_agent.control import stop_agent\nfrom rla_client.autostart import start_agent\n"
+        "from rla_client.places import find_places\n"
+        "places = find_places()\nstop_agent(places)\nassert start_agent(places)\n"
+    )
+    with subprocess.Popen([sys.executable, "-m", "rla_agent", "start"]) as other:  # not started by the job
+        wait_until(lambda: agent_alive(places))
+        done = run("--", sys.executable, "-c", code)
+        assert done.returncode == 0, done.stderr
+        other.wait()
+    wait_until(lambda: not any_agent(places), 30, what="the end of all agents")
+
+
+def any_agent(places: Places) -> list[int]:
+    """Agent processes of these places, also one that has no lock yet."""
+    wanted = f"RLA_STATE_DIR={places.state}".encode()
+    found = []
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if (
+                wanted in Path("/proc", process, "environ").read_bytes().split(b"\0")
+                and b"rla_agent.daemon" in Path("/proc", process, "cmdline").read_bytes()
+            ):
+                found.append(int(process))
+    return found
+
+
+def test_two_jobs_that_end_together_leave_no_agent_and_lose_no_row(
+    places: Places, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    roots = [tmp_path / "one", tmp_path / "two"]
+    for _ in range(3):
+        jobs = [
+            subprocess.Popen(command("--", *training(root, 50, "0")), stderr=subprocess.PIPE)
+            for root in roots
+        ]
+        assert [job.communicate(timeout=120)[0] or job.returncode for job in jobs] == [0, 0]
+    wait_until(lambda: not any_agent(places), 30, what="the end of all agents")
+    assert list(places.spool.iterdir()) == []
+    rows = [
+        log.read_text().count("\n") for root in roots for log in root.glob("log/table/*/*/*/*/progress.csv")
+    ]
+    assert rows == [51] * 6
 
 
 def test_a_killed_command(places: Places, tmp_path: Path) -> None:
