@@ -136,8 +136,7 @@ def run_command(
             _place_console(places, launch, keeper)
 
         ending = child.wait(look)
-        keeping.look(at_once=True)
-        _settle(places, Launch(launch, child.pid, ending), keeper, time.monotonic() + drain_s)
+        _settle(places, keeping, Launch(launch, child.pid, ending), keeper, time.monotonic() + drain_s)
     keeping.stop()
     return ending.status
 
@@ -170,6 +169,13 @@ class AgentKeeper:
             return
         self._next_start = now + START_AGAIN_S
         self._started |= start_agent(self._places, self._config)
+
+    def serves(self, deadline: float) -> bool:
+        """Whether an agent serves now; where none does, one is started and waited for until a moment."""
+        if time.monotonic() < deadline and not agent_alive(self._places):
+            self.look(at_once=True)
+            _await_agent(self._places, min(deadline, time.monotonic() + RUN_FILE_WAIT_S))
+        return agent_alive(self._places)
 
     def stop(self) -> None:
         """End the agent if it was started here; one that only comes up now ends by itself."""
@@ -313,14 +319,18 @@ def _streams_of(places: Places, launch: str) -> list[str]:
     return found
 
 
-def _settle(places: Places, launch: Launch, keeper: ConsoleKeeper, deadline: float) -> None:
+def _settle(
+    places: Places, keeping: AgentKeeper, launch: Launch, keeper: ConsoleKeeper, deadline: float
+) -> None:
     """Wait for the data and the ends of the runs, then note how the command ended."""
     left: set[str] = set(_streams_of(places, launch.name))
-    _await_agent(places, min(deadline, time.monotonic() + RUN_FILE_WAIT_S))
-    left = wait_durable(places, left, deadline)
+    while keeping.serves(deadline) and left:
+        left = wait_durable(places, left, deadline)
+        if agent_alive(places):
+            break  # else it was another job's, which ended: the next one goes on
     while not left and time.monotonic() < deadline:
         ended = [name for name in _streams_of(places, launch.name) if not writer_alive(places.spool / name)]
-        if not ended or not agent_alive(places):
+        if not ended or not keeping.serves(deadline):
             break
         time.sleep(SETTLE_S)
     with suppress(RlaError, OSError):
