@@ -111,6 +111,7 @@ def any_agent(places: Places) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_two_jobs_that_end_together_leave_no_agent_and_lose_no_row(
     places: Places, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:
