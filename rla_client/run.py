@@ -188,13 +188,17 @@ def make_opening(
         config_path: the rla_config.yaml that the run was opened with.
 
     Raises:
-        ArgumentError: a file name cannot be used, or two outputs have the same.
+        ArgumentError: a file name cannot be used, two outputs have the same, or a path is not UTF-8.
     """
     sinks = set(sinks) - {"stdout"}
     _check_names(sinks, names)
     real = os.path.realpath(root)
+    for path in (real, "" if config_path is None else os.path.abspath(config_path)):
+        if path != readable(path):
+            message = f"the path {readable(path)} is not UTF-8: choose another folder, or rename it"
+            raise ArgumentError(message)
     found = os.stat(real)
-    return {
+    opening = {
         "run": os.urandom(16).hex(),
         "epoch": time.time_ns(),
         "opened": time.time(),
@@ -210,6 +214,12 @@ def make_opening(
         **item,
         **_writer_fields(primary=True, label=""),
     }
+    return {key: readable(value) if isinstance(value, str) else value for key, value in opening.items()}
+
+
+def readable(text: str) -> str:
+    """The text, with bytes that are not UTF-8 (of a path, the environment) written as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _check_names(sinks: Iterable[str], names: Mapping[str, str]) -> None:

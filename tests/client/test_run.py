@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 from ports import free_port
+from spooled import stop_autostart, values
 
+from rla_client import logger
+from rla_client.errors import ArgumentError
 from rla_client.last_words import REASON_CHARS, TRACEBACK_BYTES
 from rla_client.places import Places
 
@@ -427,3 +430,22 @@ def test_rows_without_a_run_are_said_to_be_lost_at_the_second(trainer: Trainer) 
     assert code == 0
     assert out.count("time-step") == 3
     assert err.count("no run is open, so rows are printed and not saved: call rla_client.init(") == 1
+
+
+def test_a_folder_whose_path_is_not_utf8_is_refused_in_words(places: Places, tmp_path: Path) -> None:
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/r\xff")
+    stop_autostart(places)
+    with pytest.raises(ArgumentError, match=r"r\\udcff is not UTF-8"):
+        logger.configure(folder, ["csv"])
+
+
+def test_an_environment_that_is_not_utf8_is_no_hindrance(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_autostart(places)
+    monkeypatch.setenv("RLA_LAUNCH", os.fsdecode(b"a\xff"))
+    logger.configure(tmp_path / "run", ["csv"])
+    logger.record_tabular("a", 1)
+    logger.dump_tabular()
+    logger.reset()
+    assert values(places) == [{"a": 1}]
