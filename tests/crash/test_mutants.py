@@ -69,6 +69,8 @@ MUTANTS = (
     Mutant("made files open to all", "rla_client/storage.py", "    return found & shared | PRIVATE_FILE\n", "    return shared\n", "tests/client/test_storage.py"),
     Mutant("paths of anybody", "rla_client/places.py", "    return uid in {0, os.geteuid()} or", "    return uid >= 0 or", "tests/client/test_places.py"),
     Mutant("links below a data root followed", "rla_client/storage.py", "FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW", "FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY", "tests/client/test_storage.py tests/agent/sinks/test_files.py"),
+    Mutant("append without sum", "rla_agent/replicate/send.py", "    return owned or source.crc_of(record.acked) == record.crc", "    return True", "tests/agent/replicate/test_send.py"),
+    Mutant("no mode kept", "rla_agent/replicate/send.py", "    return 0o600 if source.local.mode is None else source.local.mode", "    return 0o644 if source else 0", "tests/agent/replicate/test_modes.py"),
     Mutant("checkpoints of anybody in full", "rla_client/own_files.py", "if not run or stamp is None or stamp.run != run:", "if False:", "tests/client/test_loader.py tests/client/test_checkpoint.py"),
 )  # fmt: skip
 
