@@ -6,7 +6,6 @@ folder is no more); not yet (tried again all the time); and parked, where trying
 
 from __future__ import annotations
 
-import csv
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from rla_agent.volume_items import Adopt
 from rla_client.errors import RlaError
 
 NO_SENSE = (  # of what its files and base say
-    RlaError, csv.Error, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError,
+    RlaError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError,
 )  # fmt: skip
 
 _log = logging.getLogger("rla_agent.adopting")

@@ -5,8 +5,6 @@ Used when a file and what is known of it differ: after a crash, a failed sync, a
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -46,12 +44,12 @@ class Whole:
 def whole_part(descriptor: int, encoder: Encoder) -> Whole:
     """Where an output may go on in a file that is not as it left it; size 0 when nowhere.
 
-    Nowhere, too, in a table or JSON that no reader takes: a field beyond csv's limit, too deep a nesting.
+    Nowhere, too, in JSON that no reader takes: too deep a nesting.
     """
     content = b"".join(read_chunks(descriptor, os.fstat(descriptor).st_size))
     try:
         return _whole_content(content, encoder)
-    except (csv.Error, RecursionError):
+    except RecursionError:
         return Whole(0, b"", {})
 
 
@@ -71,10 +69,10 @@ def _whole_content(content: bytes, encoder: Encoder) -> Whole:
 
 def _whole_table(content: bytes, ending: bytes) -> Whole:
     ends = record_ends(content + ending)
-    columns = _cells(content[: ends[0]]) if ends else []
+    columns = cells_of(content[: ends[0]]) if ends else []
     if ending and ends and ends[-1] > len(content):
         last = content[ends[-2] :] if len(ends) > 1 else content
-        if len(_cells(last)) == len(columns):
+        if len(cells_of(last)) == len(columns):
             return Whole(len(content), ending, {"rows": len(ends) - 1, "columns": columns})
         ends.pop()
     return Whole(ends[-1] if ends else 0, b"", {"rows": max(0, len(ends) - 1), "columns": columns})
@@ -84,8 +82,22 @@ def _text(content: bytes) -> str:
     return content.replace(b"\0", b"").decode("utf-8", "replace")  # Python 3.10's reader refuses NUL
 
 
-def _cells(record: bytes) -> list[str]:
-    return next(csv.reader(io.StringIO(_text(record), newline="")), [])
+def cells_of(record: bytes) -> list[str]:
+    """Cells of one record; the csv module refuses long ones, by a limit of the whole process."""
+    text = _text(record).removesuffix("\n").removesuffix("\r")
+    if not text:
+        return []
+    cells: list[list[str]] = [[]]
+    parts = text.split('"')
+    for number, part in enumerate(parts):
+        if number % 2 or "," not in part:  # inside quotes, or nothing ends here
+            doubled = not part and number % 2 == 0 and 0 < number < len(parts) - 1
+            cells[-1].append('"' if doubled else part)
+        else:
+            first, *others = part.split(",")
+            cells[-1].append(first)
+            cells += [[other] for other in others]
+    return ["".join(cell) for cell in cells]
 
 
 def _is_json(text: bytes) -> bool:
@@ -169,7 +181,7 @@ def read_header(descriptor: int) -> list[str]:
     while not length and tried < whole:
         tried = min(whole, tried * 4 or CHUNK_BYTES)
         length = offset_of_row(read_chunks(descriptor, tried), 0)
-    return _cells(os.pread(descriptor, length, 0))
+    return cells_of(os.pread(descriptor, length, 0))
 
 
 def read_chunks(descriptor: int, size: int) -> Iterator[bytes]:

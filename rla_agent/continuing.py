@@ -13,14 +13,12 @@ its completion. A kill in between leaves files that the next start brings to the
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
+from itertools import pairwise
 
-from rla_agent.align import read_chunks, read_header
+from rla_agent.align import cells_of, read_chunks, read_header
 from rla_agent.continuation import Continuation
 from rla_agent.opening import StreamOpening
 from rla_agent.output import Output
@@ -86,9 +84,11 @@ def _kept_csv(content: bytes, plan: Continuation) -> tuple[int, int]:
     return ends[rows], rows
 
 
-def _csv_rows_until(content: bytes, time_step: float) -> Iterator[dict[str, Any]]:
-    text = content.replace(b"\0", b"").decode("utf-8", "replace")  # Python 3.10's reader refuses NUL
-    for row in csv.DictReader(io.StringIO(text, newline="")):
+def _csv_rows_until(content: bytes, time_step: float) -> Iterator[dict[str, str]]:
+    ends = record_ends(content)
+    columns = cells_of(content[: ends[0]])
+    for begin, end in pairwise(ends):
+        row = dict(zip(columns, cells_of(content[begin:end]), strict=False))
         try:
             later = float(row.get("time-step") or 0) > time_step
         except ValueError:

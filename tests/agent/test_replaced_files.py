@@ -27,6 +27,7 @@ from rla_client.protocol import TextTarget
 from rla_client.spool import base_path, segment_numbers
 
 INF = float("inf")
+LONG = b"x" * 200_000  # more than the csv module takes in a cell
 
 
 @pytest.fixture
@@ -149,9 +150,9 @@ def events() -> EventEncoder:
         (text, b"one\ntw", Whole(6, b"\n", {})),
         (events, events().head() + b"\0\0", Whole(len(events().head()), b"", {})),
         (events, b"no record", Whole(0, b"", {})),
-        (CsvEncoder, b'"' + b"x" * 200_000 + b'"\n1\n', Whole(0, b"", {})),
-        (CsvEncoder, b"a\n" + b"x" * 200_000, Whole(0, b"", {})),
-        (CsvEncoder, b'"' + b"x" * 200_000, Whole(0, b"", {"rows": 0, "columns": []})),
+        (CsvEncoder, b'"' + LONG + b'"\n1\n', Whole(200_005, b"", {"rows": 1, "columns": [LONG.decode()]})),
+        (CsvEncoder, b"a\n" + LONG, Whole(200_002, b"\n", {"rows": 1, "columns": ["a"]})),
+        (CsvEncoder, b'"' + LONG, Whole(0, b"", {"rows": 0, "columns": []})),
         (JsonEncoder, b"[" * 200_000, Whole(0, b"", {})),
     ],
 )
