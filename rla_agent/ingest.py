@@ -10,7 +10,7 @@ Batch or UnknownVersionError, nothing else.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -43,11 +43,11 @@ class Position(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What one dump wrote."""
+    """What one dump wrote. Nobody changes it: every sink, and the alerts, see what the client recorded."""
 
     step: int | float
     timestamp: float
-    values: dict[str, Any]
+    values: Mapping[str, Any]
     excluded: dict[str, list[str]] | None
 
 

@@ -9,7 +9,7 @@ rows give the same firings again and none twice.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,11 +53,11 @@ class _Tracked:
         self._exact = not _GLOB & set(rule.metric)
         self._known: dict[str, bool] = {}
 
-    def look(self, values: dict[str, Any]) -> dict[str, Any] | None:
+    def look(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """The columns that fulfil the condition; None when the row has none that the rule names."""
         rule = self.rule
         if rule.metric == "*":
-            named: dict[str, Any] = values
+            named: Mapping[str, Any] = values
         elif self._exact:
             if rule.metric not in values:
                 return None
@@ -84,7 +84,7 @@ class _Tracked:
             known = self._known[key] = fnmatch.fnmatchcase(key, self.rule.metric)
         return known
 
-    def fires(self, values: dict[str, Any]) -> dict[str, Any] | None:
+    def fires(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """Take one row; the columns to tell of when the rule fires."""
         beyond = self.look(values)
         if beyond is None:
@@ -141,7 +141,7 @@ class Watch:
                 tracked.count, tracked.told, tracked.ever = int(known[0]), bool(known[1]), bool(known[2])
 
 
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values as JSON has them; NaN and infinities as text."""
     return {
         key: value if isinstance(value, int) or abs(value) < float("inf") else repr(float(value))

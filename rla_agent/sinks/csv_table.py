@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any
@@ -62,12 +62,12 @@ class CsvEncoder:
         return to_csv(lines), used
 
     def _line(self, row: Row) -> Sequence[Any] | None:
-        values = row.values
+        values: Mapping[str, Any] = row.values
         if row.excluded:
             values = {key: value for key, value in values.items() if SINK not in row.excluded.get(key, ())}
             if not values:
                 return ()
-        values[TIME_STEP_KEY], values[TIMESTAMP_KEY] = row[:2]
+        values = {**values, TIME_STEP_KEY: row.step, TIMESTAMP_KEY: row.timestamp}
         if len(values) == len(self.columns) and self._pick is not None:
             try:
                 line: Sequence[Any] = self._pick(values)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pprint
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import crc32c
@@ -66,14 +66,13 @@ class EventEncoder:
 
     def _row_record(self, row: Row) -> tuple[bytes, ...]:
         """The record of a row, in pieces; none when nothing of it is for this sink."""
-        values = row.values
+        values: Mapping[str, Any] = row.values
         if row.excluded:
             values = {key: value for key, value in values.items() if SINK not in row.excluded.get(key, ())}
             if not values:
                 return ()
         step, timestamp = row[:2]
-        values["time-step"] = step
-        values["timestamp"] = timestamp
+        values = {**values, "time-step": step, "timestamp": timestamp}
         number = _varint(whole_step(step))
         template = self._templates.get((len(number), *values))
         if template is None:
@@ -161,7 +160,7 @@ def hyper_param_event(hyper_param: object, wall_time: float) -> bytes:
     return b"\x09" + _DOUBLE.pack(wall_time) + _field(5, _field(1, value))
 
 
-def _slow_summary(values: dict[str, Any]) -> bytes:
+def _slow_summary(values: Mapping[str, Any]) -> bytes:
     parts = []
     for key, value in values.items():
         if isinstance(value, (int, float)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rla_agent.ingest import Record, Row, Text
@@ -42,15 +42,13 @@ class TextEncoder:
         return "".join(parts).encode("utf-8", "backslashreplace"), len(records)
 
     def _table(self, row: Row) -> str:
-        values = row.values
+        values: Mapping[str, Any] = row.values
         self.rows += 1
         if row.excluded:
             values = {key: value for key, value in values.items() if SINK not in row.excluded.get(key, ())}
         if not values:
             return ""
-        values["time-step"] = row.step
-        values["timestamp"] = row.timestamp
-        return format_table(values)
+        return format_table({**values, "time-step": row.step, "timestamp": row.timestamp})
 
     def state(self) -> dict[str, Any]:
         """See Encoder."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -48,8 +49,8 @@ streams = st.lists(st.one_of(rows, others), max_size=8)
 
 
 def fresh(contents: list[Any]) -> list[Record]:
-    """Records with values of their own: encoders may add to them."""
-    copies = [c._replace(values=dict(c.values)) if isinstance(c, Row) else c for c in contents]
+    """Records whose values nobody can change: the other sinks and the alerts get the same."""
+    copies = [c._replace(values=MappingProxyType(c.values)) if isinstance(c, Row) else c for c in contents]
     return [Record(number, content) for number, content in enumerate(copies)]
 
 
