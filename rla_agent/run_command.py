@@ -16,7 +16,6 @@ As process 1 of a container it also collects orphans.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import pty
 import secrets
@@ -32,7 +31,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rla_agent.console import READ_BYTES, ConsoleKeeper
+from rla_agent.console import READ_BYTES, LogWriter
 from rla_agent.control import ask_status, start_detached, stop_agent
 from rla_agent.drain import wait_durable
 from rla_agent.lock import read_holder
@@ -44,7 +43,6 @@ from rla_client.config import AgentConfig
 from rla_client.errors import RlaError
 from rla_client.places import Places
 from rla_client.spool import process_start, stream_names, writer_alive
-from rla_client.storage import file_mode, open_folder, read_small, write_atomic
 
 LAUNCH_VARIABLE = "RLA_LAUNCH"
 FORWARDED = (
@@ -121,9 +119,11 @@ def run_command(
         there = "/" in command[0] and os.path.exists(command[0])
         sys.stderr.write(f"rla-agent run: {command[0]}: {'cannot be executed' if there else 'not found'}\n")
         return NOT_EXECUTABLE if there else NOT_FOUND
+    with suppress(RlaError):  # told of below
+        places.create()
+    keeper = LogWriter(places.state, settings.console_max_bytes if console else 0)
     keeping = AgentKeeper(places, config)
     launch = secrets.token_hex(8)
-    keeper = ConsoleKeeper(places.state, settings.console_max_bytes if console else 0)
     try:
         child = Child(program, command, {**os.environ, LAUNCH_VARIABLE: launch}, keeper)
     except OSError as error:
@@ -191,7 +191,7 @@ class Child:
     """The command's process, the threads that pass its output on, and signals."""
 
     def __init__(
-        self, program: str, command: Sequence[str], environment: Mapping[str, str], keeper: ConsoleKeeper
+        self, program: str, command: Sequence[str], environment: Mapping[str, str], keeper: LogWriter
     ) -> None:
         """Start it.
 
@@ -279,7 +279,7 @@ def _copy_window_size(source: int, target: int) -> None:
         fcntl.ioctl(target, termios.TIOCSWINSZ, size)
 
 
-def _pass_on(source: int, target: int, keeper: ConsoleKeeper) -> None:
+def _pass_on(source: int, target: int, keeper: LogWriter) -> None:
     """Copy until the end; a reader of ours that is gone does not end the command."""
     writable = True
     with suppress(OSError):  # EIO: the other side of a terminal is closed
@@ -303,7 +303,7 @@ def _runs_of(places: Places, launch: str) -> list[dict[str, Any]]:
         return []
 
 
-def _place_console(places: Places, launch: str, keeper: ConsoleKeeper) -> None:
+def _place_console(places: Places, launch: str, keeper: LogWriter) -> None:
     for run in _runs_of(places, launch):
         keeper.place(run["root"], run["log_folder"])
 
@@ -319,9 +319,7 @@ def _streams_of(places: Places, launch: str) -> list[str]:
     return found
 
 
-def _settle(
-    places: Places, keeping: AgentKeeper, launch: Launch, keeper: ConsoleKeeper, deadline: float
-) -> None:
+def _settle(places: Places, keeping: AgentKeeper, launch: Launch, keeper: LogWriter, deadline: float) -> None:
     """Wait for the data and the ends of the runs, then note how the command ended."""
     left: set[str] = set(_streams_of(places, launch.name))
     while keeping.serves(deadline) and left:
@@ -334,10 +332,11 @@ def _settle(
             break
         time.sleep(SETTLE_S)
     with suppress(RlaError, OSError):
-        records = note_ending(places, launch, min(deadline, time.monotonic() + RUN_FILE_WAIT_S))
-        for record in records:
-            keeper.place(record.root, record.log_folder)
-    keeper.finish()
+        note_ending(places, launch, keeper, max(0.0, min(deadline - time.monotonic(), RUN_FILE_WAIT_S)))
+    if not keeper.finish(time.monotonic() + RUN_FILE_WAIT_S + SETTLE_S * 20):
+        sys.stderr.write(
+            "rla-agent run: a data root does not answer: console.txt and run.json are written once it does\n"
+        )
     if left:
         sys.stderr.write(
             f"rla-agent run: {len(left)} streams are not durable within the limit; they wait in "
@@ -353,28 +352,27 @@ def _await_agent(places: Places, deadline: float) -> None:
         time.sleep(SETTLE_S)
 
 
-def note_ending(places: Places, launch: Launch, deadline: float) -> list[RunRecord]:
+def note_ending(places: Places, launch: Launch, keeper: LogWriter, wait_s: float) -> None:
     """Write exit code or signal into agent.db and run.json of the launch's runs that have ended.
 
-    Returns:
-        All runs of the launch.
+    Args:
+        places: of the agent.
+        launch: the command.
+        keeper: writes the files; it also gets to know the log folders.
+        wait_s: that it waits for the agent's last run.json of each run.
     """
-    records: list[RunRecord] = []
     with closing(AgentDatabase(places.database)) as database:
         plains = [run for run in database.runs() if run.get("launch") == launch.name]
         last = max((run["opened"] for run in plains), default=0.0)
         for plain in plains:
             before = RunRecord.from_plain(plain)
+            keeper.place(before.root, before.log_folder)
             record = ended_record(before, launch, last=before.opened >= last)
-            records.append(record or before)
-            if record is None:
-                continue
-            _await_run_file(before, deadline)
-            now = time.time()
-            content = {**plain, **record.to_plain(now)}
-            database.commit(Changes(runs=[(record.run, now, record.live, content)]))
-            _write_run_file(record, content)
-    return records
+            if record is not None:
+                now = time.time()
+                content = {**plain, **record.to_plain(now)}
+                database.commit(Changes(runs=[(record.run, now, record.live, content)]))
+                keeper.write_run_file(record.root, record.log_folder, content, wait_s)
 
 
 def ended_record(record: RunRecord, launch: Launch, *, last: bool = True) -> RunRecord | None:
@@ -384,23 +382,3 @@ def ended_record(record: RunRecord, launch: Launch, *, last: bool = True) -> Run
     ending = launch.ending
     after = replace(record, exit_code=ending.code, signal=ending.signal)
     return after.process_ended(ending.words, own=record.pid == launch.pid, last=last)
-
-
-def _await_run_file(record: RunRecord, deadline: float) -> None:
-    """Let the agent write its last run.json of this run first, or it would replace ours."""
-    path = Path(record.log_folder, "run.json")
-    while time.monotonic() < deadline and path.parent.is_dir():
-        with suppress(OSError, ValueError):
-            if json.loads(read_small(path))["state"] == record.state.value:
-                return
-        time.sleep(SETTLE_S)
-
-
-def _write_run_file(record: RunRecord, content: dict[str, Any]) -> None:
-    with suppress(OSError):
-        folder = open_folder(record.root, os.path.relpath(record.log_folder, record.root))
-        try:
-            text = json.dumps(content, indent=1).encode()
-            write_atomic(f"/proc/self/fd/{folder}/run.json", text, mode=file_mode(folder))
-        finally:
-            os.close(folder)

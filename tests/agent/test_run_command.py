@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import resource
 import signal
 import subprocess
 import sys
@@ -16,11 +17,12 @@ from typing import Any
 
 import pytest
 
-from rla_agent.console import ConsoleKeeper
+from rla_agent.console import WAITING_BYTES, ConsoleKeeper, _Waiting
 from rla_agent.run_command import Ending, Launch, ended_record
 from rla_agent.runs import RunRecord, RunState
 from rla_client.autostart import agent_alive
 from rla_client.places import Places
+from tests.hung_folder import hung, needs_hung_folder
 
 TRAINING = """
 import os, sys, time
@@ -157,6 +159,45 @@ def test_beside_a_serving_agent(agent: Any, tmp_path: Path, wait_until: Callable
     assert agent.alive, "it was not started by this run"
     (shown,) = agent.status()["runs"]
     assert (shown["state"], shown["signal"]) == ("killed", signal.SIGTERM), "agent.db knows it too"
+
+
+CHATTY = """
+import os, sys
+for _ in range(300):
+    os.write(1, b"x" * 99_999 + b"\\n")
+os.write(1, b"the last word\\n")
+open(sys.argv[1], "w").close()
+sys.stdin.read()
+sys.exit(5)
+"""
+
+
+@needs_hung_folder
+def test_a_data_root_that_hangs_does_not_hold_up_the_command(
+    agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    root, printed = tmp_path / "data", tmp_path / "printed"
+    words = " ".join(f"'{word}'" for word in training(root, 5, "0"))
+    then = f"read go; exec '{sys.executable}' -c '{CHATTY}' '{printed}'"
+    process = subprocess.Popen(
+        command("--drain", "1", "--", "sh", "-c", f"{words}; {then}"),
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdin is not None
+    wait_until(lambda: list(root.glob("log/table/*/*/*/*/console.txt")), 30)
+    console = item(root) / "console.txt"
+    wait_until(lambda: [run for run in agent.status()["runs"] if run["state"] == "finished"], 20)
+    with hung(root):
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        wait_until(printed.exists, 30)
+        process.stdin.close()
+        assert process.wait(60) == 5
+        assert process.stderr is not None
+        assert "a data root does not answer" in process.stderr.read()
+        process.stderr.close()
+    wait_until(lambda: console.read_bytes().endswith(b"the last word\n"), 30)
+    wait_until(lambda: json.loads((item(root) / "run.json").read_text())["exit_code"] == 5, 30)
 
 
 def test_slurm_ends_the_whole_process_group(places: Places, tmp_path: Path) -> None:
@@ -345,6 +386,36 @@ def test_a_short_console_is_whole(tmp_path: Path) -> None:
         keeper.finish()
         assert ((log / "console.txt").read_bytes() if kept else None) == kept
         assert kept is not None or not (log / "console.txt").exists()
+
+
+def test_what_a_disk_does_not_take_in_time_is_left_out_and_counted() -> None:
+    waiting = _Waiting()
+    piece = b"x" * (1 << 20)
+    for number in range(12):
+        waiting.put(b"o", b"%02d" % number + piece)
+    waiting.put(b"p", b"a place")
+    kept = WAITING_BYTES // len(b"00" + piece)
+    left_out = (12 - kept) * len(b"00" + piece)
+    note = f"\n[... {left_out} bytes left out: the disk did not take them in time ...]\n"
+    assert waiting.take() == (b"o", note.encode())
+    assert [waiting.take()[1][:2] for _ in range(kept)] == [
+        b"%02d" % number for number in range(12 - kept, 12)
+    ]
+    assert waiting.take() == (b"p", b"a place")
+
+
+def test_a_console_on_a_full_disk_tells_what_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    keeper = ConsoleKeeper(tmp_path, 1000)
+    keeper.place(str(tmp_path), str(tmp_path / "log"))
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for limit, text in ((100, b"a" * 300), (120, b"b" * 50), (former[0], b"c" * 10), (former[0], b"d" * 300)):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, former[1]))
+        keeper.add(text)
+    keeper.finish()
+    kept = (tmp_path / "log" / "console.txt").read_bytes()
+    note = b"\n[... 250 bytes left out: they could not be written ...]\n"
+    assert kept == b"a" * 100 + note + b"c" * 10 + b"d" * 300
 
 
 def test_a_console_file_that_is_there_is_not_touched(tmp_path: Path) -> None:
