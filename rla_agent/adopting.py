@@ -7,6 +7,7 @@ folder is no more); not yet (tried again all the time); and parked, where trying
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -116,23 +117,36 @@ def root_is_back(stream: Stream, database: AgentDatabase, files: OpenFiles, faul
 
 
 def waits_behind(stream: Stream, others: Iterable[Stream], late: Iterable[str]) -> str | None:
-    """Why a stream of a run that was resumed has to wait; None when it has not.
+    """Why a stream of a run that was forked or resumed has to wait; None when it has not.
+
+    Its client names the streams that come before it. Earlier releases' clients did not: there the epochs
+    tell, and the names, which sort by time.
 
     Args:
         stream: one that is to be taken up.
         others: those that are taken up. An earlier one of the same run has to come to its end first.
-        late: names of those that could not be taken up yet. Names sort by time, and an earlier one may be
-            of the same run: its opening frame cannot be read now.
+        late: names of those that could not be taken up yet. An earlier one may be of the same run: its
+            opening frame cannot be read now.
 
     Returns:
         The reason if it is one for a human, else an empty text.
     """
-    opening = stream.opening
-    if opening.continues is None:
+    plan = stream.opening.continues
+    if plan is None:
         return None
+    if plan.after:
+        before = [name for name in plan.after if os.path.isdir(stream.folder.parent / name)]
+        parked = {other.name: other.parked for other in others}
+        return (
+            _why_waiting(next((parked[name] for name in before if parked.get(name)), "")) if before else None
+        )
     for other in others:
         earlier = other.opening
-        if earlier.run == opening.run and earlier.primary and earlier.epoch < opening.epoch:
-            return f"waits for an earlier stream of its run: {other.parked}" if other.parked else ""
-    before = min(late, default=stream.name)
-    return f"waits for the earlier stream {before}" if before < stream.name else None
+        if earlier.run == stream.opening.run and earlier.primary and earlier.epoch < stream.opening.epoch:
+            return _why_waiting(other.parked)
+    first = min(late, default=stream.name)
+    return f"waits for the earlier stream {first}" if first < stream.name else None
+
+
+def _why_waiting(parked: str) -> str:
+    return f"waits for an earlier stream of its run: {parked}" if parked else ""

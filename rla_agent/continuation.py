@@ -8,7 +8,10 @@ from typing import Any
 from rla_agent.frame_numbers import number, whole
 from rla_client.errors import ArgumentError, RemoteProtocolError
 from rla_client.layout import check_relative
+from rla_client.spool import STREAM_NAME
+from rla_client.storage import TEMP_PREFIX
 
+MAX_AFTER = 1000  # earlier streams of one run in one spool
 MAX_COUNT = 1 << 63  # of rows or bytes: what a file can have
 
 
@@ -21,7 +24,10 @@ class Continuation:
         time_step: without `rows`, keep rows up to this time-step.
         event_file: the event file to cut; None cuts none.
         event_size: to how many bytes.
-        abandoned: folder below the log folder for what is cut off.
+        abandoned: folder below the log folder for what is cut off, or replaced by a fork.
+        after: streams of this spool whose records come before those of this one.
+        staged: folder below the log folder whose files take their places when this stream begins: a
+            fork's copy of the earlier run. Empty without one.
     """
 
     rows: int | None
@@ -29,6 +35,8 @@ class Continuation:
     event_file: str | None
     event_size: int
     abandoned: str
+    after: tuple[str, ...] = ()
+    staged: str = ""
 
 
 def check_continuation(raw: Any) -> Continuation | None:  # noqa: ANN401 - foreign data
@@ -47,7 +55,20 @@ def check_continuation(raw: Any) -> Continuation | None:  # noqa: ANN401 - forei
             None if event is None else check_relative(str(event))[0],
             whole(raw.get("event_size", 0), MAX_COUNT),
             check_relative(str(raw.get("abandoned", "abandoned-1")))[0],
+            tuple(str(name) for name in raw.get("after", ())[:MAX_AFTER] if STREAM_NAME.match(str(name))),
+            _staged(raw.get("staged", "")),
         )
     except (TypeError, ValueError, OverflowError, AttributeError, ArgumentError) as error:
         message = f"continuation is not what a client writes: {error}"
         raise RemoteProtocolError(message) from error
+
+
+def _staged(raw: Any) -> str:  # noqa: ANN401 - foreign data
+    """The folder of a fork's copy; only a hidden one, so that no folder of the user's is emptied."""
+    if not raw:
+        return ""
+    name = check_relative(str(raw))[0]
+    if name.startswith(TEMP_PREFIX):
+        return name
+    message = f"{name!r} is not a folder that a client fills"
+    raise ArgumentError(message)

@@ -8,7 +8,12 @@ its completion. A kill in between leaves files that the next start brings to the
   abandoned folder first.
 * The event file that was being written is cut to its size then; event files that were begun later
   go to the abandoned folder. The continuing stream writes an event file of its own.
+* The new stream's event file bears a later second than all others, whatever the clock says:
+  TensorBoard reads event files in the order of their names.
 * Text files keep all their lines and go on at their end.
+* A fork's client has copied the earlier run's files into a hidden folder (`staged`). They take their
+  places now, after the last record of the stream before; a file of the run's own that is in the way
+  goes to the abandoned folder first.
 """
 
 from __future__ import annotations
@@ -16,10 +21,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 
 from rla_agent.align import cells_of, read_chunks, read_header
 from rla_agent.continuation import Continuation
+from rla_agent.frame_numbers import MAX_TIME_S
 from rla_agent.opening import StreamOpening
 from rla_agent.output import Output
 from rla_agent.sinks.csv_table import CsvEncoder, record_ends
@@ -36,6 +43,8 @@ def continue_outputs(opening: StreamOpening, outputs: list[Output], plan: Contin
     Raises:
         OSError: a file cannot be read or written; the next start tries again.
     """
+    if plan.staged and opening.primary:
+        _place_staged(opening, plan)
     for output in outputs:
         if isinstance(output.encoder, EventEncoder):
             _cut_events(output, plan)
@@ -117,25 +126,102 @@ def _keep_tail(opening: StreamOpening, output: Output, head: bytes, tail: bytes,
         os.close(folder)
 
 
-def _cut_events(output: Output, plan: Continuation) -> None:
-    if plan.event_file is None and plan.rows is None:
+def _place_staged(opening: StreamOpening, plan: Continuation) -> None:
+    log = opening.folders["log"]
+    try:
+        staged = open_folder(opening.root, f"{log}/{plan.staged}")
+    except FileNotFoundError:
+        return  # an earlier try has placed them all
+    try:
+        for below, _folders, files, source in os.fwalk(".", topdown=False, dir_fd=staged):
+            with suppress(NotADirectoryError):  # a file of the run's own is called like the folder
+                target = open_folder(opening.root, os.path.normpath(f"{log}/{below}"), create=True)
+                try:
+                    for name in files:
+                        _make_room(opening, target, below, name, plan)
+                        _sync(source, name)
+                        os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+                    os.fsync(target)
+                finally:
+                    os.close(target)
+    finally:
+        os.close(staged)
+    _drop_staged(opening, plan)
+
+
+def _drop_staged(opening: StreamOpening, plan: Continuation) -> None:
+    """Remove the emptied folders of a fork's copy; what found no place is kept in sight."""
+    path = open_folder(opening.root, opening.folders["log"])
+    try:
+        for below, _folders, _files, source in os.fwalk(plan.staged, topdown=False, dir_fd=path):
+            with suppress(OSError):
+                os.rmdir(below, dir_fd=path)
+            os.fsync(source)
+        with suppress(FileNotFoundError):
+            os.rename(plan.staged, f"{plan.abandoned}-not-placed", src_dir_fd=path, dst_dir_fd=path)
+        os.fsync(path)
+    finally:
+        os.close(path)
+
+
+def _make_room(opening: StreamOpening, target: int, below: str, name: str, plan: Continuation) -> None:
+    """Move a file of the run's own out of the way of a staged one."""
+    try:
+        if not os.stat(name, dir_fd=target, follow_symlinks=False).st_size:
+            return
+    except FileNotFoundError:
         return
+    path = os.path.normpath(f"{opening.folders['log']}/{plan.abandoned}/{below}")
+    aside = open_folder(opening.root, path, create=True)
+    try:
+        os.rename(name, name, src_dir_fd=target, dst_dir_fd=aside)
+        os.fsync(aside)
+    finally:
+        os.close(aside)
+
+
+def _sync(folder: int, name: str) -> None:
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cut_events(output: Output, plan: Continuation) -> None:
     folder = open_folder(output.root, output.folder, create=True)
     try:
-        limit = _begun(plan.event_file or "")
-        for name in os.listdir(folder):
-            if name == plan.event_file:
-                _truncate(folder, name, plan.event_size)
-            elif _EVENT_FILE.match(name) and _begun(name) >= limit and name != output.file_name:
-                _put_away(output, folder, name, plan)
+        if plan.event_file is not None or plan.rows is not None:
+            limit = max(0, _begun(plan.event_file or ""))
+            for name in os.listdir(folder):
+                if name == plan.event_file:
+                    _truncate(folder, name, plan.event_size)
+                elif _begun(name) >= limit and not _same_stream(name, output.file_name):
+                    _put_away(output, folder, name, plan)
+        _name_last(output, folder)
         os.fsync(folder)
     finally:
         os.close(folder)
 
 
+def _name_last(output: Output, folder: int) -> None:
+    """Have an event file's name sort behind those of the others that lie there."""
+    own = output.file_name
+    others = (_begun(name) for name in os.listdir(folder) if not _same_stream(name, own))
+    second = max(_begun(own), 1 + max(others, default=-1))
+    output.file_name = own.replace(f".{_begun(own)}.", f".{second}.", 1)
+
+
 def _begun(name: str) -> int:
+    """The second in an event file's name, -1 for other files and for moments that no clock gives."""
     match = _EVENT_FILE.match(name)
-    return int(match[1]) if match else 0
+    return int(match[1]) if match and int(match[1]) < MAX_TIME_S else -1
+
+
+def _same_stream(name: str, own: str) -> bool:
+    """Whether an event file is of the same stream: it may have been named when others lay there."""
+    first, other = _EVENT_FILE.match(name), _EVENT_FILE.match(own)
+    return first is not None and other is not None and name[first.end() :] == own[other.end() :]
 
 
 def _truncate(folder: int, name: str, size: int) -> None:

@@ -89,7 +89,8 @@ class Volume(threading.Thread):
         self.files = OpenFiles(settings.open_files_max)
         self._late: dict[str, Adopt] = {}  # could not be taken in yet: a full disk
         self._targets: dict[str, Position] = {}  # how far streams go before we stop
-        self._waiting_streams: dict[str, Adopt] = {}
+        self._waiting_streams: dict[str, Adopt] = {}  # behind an earlier one of their run
+        self._retry_waiting = False
         self._stopping: Stop | None = None
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix=f"{name}-work")
         self._syncers = ThreadPoolExecutor(max_workers=4, thread_name_prefix=f"{name}-sync")
@@ -215,6 +216,7 @@ class Volume(threading.Thread):
             self._look(stream)
 
     def _adopt(self, item: Adopt) -> None:
+        self._waiting_streams.pop(item.stream, None)
         if item.stream in self.streams:
             return
         try:
@@ -223,8 +225,7 @@ class Volume(threading.Thread):
             self._late[item.stream] = item
             self.faults[item.stream] = str(error)
             return
-        if self._late.pop(item.stream, None) is not None:
-            self._retry_waiting()
+        self._retry_waiting |= self._late.pop(item.stream, None) is not None
         drop_faults(self.faults, item.stream)
         if stream is None:
             self._on_done(item.stream)
@@ -242,10 +243,6 @@ class Volume(threading.Thread):
         self.streams[item.stream] = stream
         self._look(stream)
 
-    def _retry_waiting(self) -> None:
-        while self._waiting_streams:
-            self.put(self._waiting_streams.popitem()[1])
-
     def _collect_jobs(self) -> None:
         if self._jobs.collect():
             self._next_commit = 0.0  # their rows go, and what waits behind them starts
@@ -254,12 +251,14 @@ class Volume(threading.Thread):
 
     def _look_at_all(self) -> bool:
         busy = False
-        for adopt in list(self._late.values()):
-            self._adopt(adopt)
         now = time.monotonic()
         thorough = now >= self._next_lock_look
         if thorough:
             self._next_lock_look = now + LOCK_LOOK_S
+        waiting = self._waiting_streams if thorough or self._retry_waiting else {}
+        self._retry_waiting = False
+        for adopt in [*self._late.values(), *waiting.values()]:
+            self._adopt(adopt)
         all_asleep = not self._late
         streams = list(self.streams.values())
         first, self._first = self._first % max(1, len(streams)), 0
@@ -383,7 +382,7 @@ class Volume(threading.Thread):
             if self._replication is not None:
                 self._replication.run_ended(stream.opening)
             self._pool.submit(sweep_after, self._places, stream.name, stream.opening.root)
-            self._retry_waiting()
+            self._retry_waiting, self._next_tick = True, 0.0
         return before - len(self.streams)
 
     def snapshot(self) -> dict[str, Any]:

@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from rla_client import logger
+from rla_client.checkpoint_files import list_checkpoints
 from rla_client.config import Config
 from rla_client.errors import FetchError, StillWrittenError
 from rla_client.fetching import ask_agent, fetch_timeout_s
+from rla_client.found_run import read_run_file
 from rla_client.item import Item
 from rla_client.layout import CHECKPOINT, RunIndex
 from rla_client.resume_state import RESUME_FOLDER, read_resume_state
@@ -116,6 +118,30 @@ def _chained(root: str, table: str, answer: Mapping[str, Any]) -> Chained | None
         "host": answer.get("host"),
     }
     return Chained(parent, step, read_resume_state(folder, SERIES, step) or {}, link)
+
+
+def chain_here(item: Item) -> Chained | None:
+    """Go on with a run of this machine in a new item, where it cannot be gone on with in place.
+
+    Returns:
+        None where no checkpoint of it is on the disk.
+    """
+    folder = Path(item.folder(CHECKPOINT))
+    found = list_checkpoints(folder, SERIES)
+    if not found:
+        return None
+    step = found[-1][0]
+    content = read_run_file(item)
+    link = {
+        "run": item.index.path,
+        "table": item.table,
+        "time_step": step,
+        "rows": read_marks(folder, SERIES, step).get("rows"),
+        "chain": True,
+        "run_id": content.get("run_id"),
+        "host": content.get("host"),
+    }
+    return Chained(item, step, read_resume_state(folder, SERIES, step) or {}, link)
 
 
 def take_checkpoint(chained: Chained, item: Item) -> None:

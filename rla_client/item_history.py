@@ -13,9 +13,6 @@ import copy
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from fnmatch import fnmatch
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
@@ -26,8 +23,7 @@ from rla_client.errors import ArgumentError, NotConfiguredError
 from rla_client.experiment_setup import ExperimentSetup
 from rla_client.item import Item
 from rla_client.item_data import CHECKPOINT_NAME, TIME_STEP_DATA, ItemData
-from rla_client.layout import CHECKPOINT, HYPARAM_FILE_NAME, HYPARAMETER, LOG, OTHER_RESULTS, TMP_DATA
-from rla_client.pruned import FETCHED_MARK
+from rla_client.layout import HYPARAMETER, LOG
 from rla_client.run import disabled, rank
 
 if TYPE_CHECKING:
@@ -35,17 +31,6 @@ if TYPE_CHECKING:
     from rla_client.resuming import ResumePoint
 
 FRAMEWORKS = ("torch", "tensorflow")  # of checkpoints; the first where nothing tells
-BEFORE_FORK = "before-fork"
-FORKED_KINDS = (CHECKPOINT, OTHER_RESULTS, TMP_DATA, HYPARAMETER, LOG)
-NOT_FORKED = (
-    "run.json",
-    FETCHED_MARK,
-    "note.json",
-    "environment.json",
-    "console.txt",
-    f"{HYPARAM_FILE_NAME}.*",
-    ".rla-tmp-*",
-)
 
 
 class ItemHistory(ExperimentSetup, ItemData, ABC):
@@ -136,12 +121,17 @@ class ItemHistory(ExperimentSetup, ItemData, ABC):
     def log_file_copy(self, source_tester: ItemHistory) -> None:
         """Put checkpoints, results, temporary data, logs and custom data of a loaded run under this one.
 
-        Rows and events recorded from now on follow those of the source. The hyper-parameters of
-        this run stay, and so does custom data that it has recorded itself.
+        Rows and events recorded from now on follow those of the source. What this run has recorded so far
+        is kept in `before-fork/`, where a file of the source takes its place. The hyper-parameters of this
+        run stay, and so does custom data that it has recorded itself. Checkpoints and results are there on
+        return; rows and texts once the agent has written what this run recorded before, which is waited
+        for briefly.
+
+        Whatever goes wrong with disk or agent is a warning.
 
         Raises:
             NotConfiguredError: no run is open, or none is loaded.
-            RlaError: the agent has not taken in what this run has recorded so far.
+            StillWritingError: a living process writes the source.
         """
         source, item, run = source_tester._item, self._item, self._run
         if source is not None and self._nowhere is not None:
@@ -150,11 +140,20 @@ class ItemHistory(ExperimentSetup, ItemData, ABC):
         if source is None or item is None or run is None:
             message = "log_file_copy needs an open run and a loaded one"
             raise NotConfiguredError(message)
+        from rla_client.earlier_streams import await_taken_in, streams_of  # noqa: PLC0415
+        from rla_client.forking import put_under  # noqa: PLC0415
         from rla_client.places import find_places  # noqa: PLC0415
-        from rla_client.stream_handover import settle  # noqa: PLC0415
 
-        settle(find_places(), [str(name) for name in source_tester._run_file.get("streams", ())])
-        run.hand_over(lambda: copy_item(source, item), {"rows": None})
+        places, autostart = find_places(), self._configured()[1].agent.autostart
+        late = await_taken_in(
+            places, streams_of(places, source, source_tester._run_file), autostart=autostart
+        )
+        if late:
+            logger.warn(f"the fork of {source.index.path} lacks what that run recorded last: {late}")
+        problem = put_under(source, item, run)
+        if problem:
+            logger.warn(f"not all data of {source.index.path} were put under this run: {problem}")
+        self._bind_recorders(item)
         parent = {"run": source.index.path, "table": source.table, "time_step": time_step_holder.get_time()}
         run.mark("parent", parent)
         self._take_custom_data(source_tester)
@@ -171,6 +170,10 @@ class ItemHistory(ExperimentSetup, ItemData, ABC):
                 logger.warn(f"not taken over: {error}")
                 continue
             self.custom_data[key] = copy.deepcopy(value)
+
+    @abstractmethod
+    def _bind_recorders(self, item: Item) -> None:
+        """Have recorders of figures and media write through the present stream."""
 
     # -- resuming -----------------------------------------------------------------------------
 
@@ -218,8 +221,8 @@ class ItemHistory(ExperimentSetup, ItemData, ABC):
 
         if disabled() or rank() > 0:
             return self._look_on(run, at, checkpoint_name, trust=trust)
-        table, _config, root = self._configured()
-        point = prepare(root, table, run, at, checkpoint_name)
+        table, config, root = self._configured()
+        point = prepare(root, table, run, at, checkpoint_name, autostart=config.agent.autostart)
         self._go_on(point)
         if point.time_step is None:
             return 0, None
@@ -315,28 +318,3 @@ class ItemHistory(ExperimentSetup, ItemData, ABC):
             from rla_client.resume_state import restore_random_state  # noqa: PLC0415
 
             restore_random_state(self._resume_state["random"])
-
-
-def copy_item(source: Item, target: Item, kinds: Iterable[str] = FORKED_KINDS) -> None:
-    """Copy the data of one run under another, its own files excepted."""
-    import shutil  # noqa: PLC0415 - not at import of the package
-
-    ignore = shutil.ignore_patterns(*NOT_FORKED)
-    for kind in kinds:
-        folder = source.folder(kind)
-        if os.path.isdir(folder):
-            _keep_own(Path(folder), Path(target.folder(kind)))
-            shutil.copytree(folder, target.folder(kind), ignore=ignore, dirs_exist_ok=True)
-        else:
-            logger.warn(f"the run {source.index.path} has no {kind} to copy")
-
-
-def _keep_own(source: Path, target: Path) -> None:
-    """Move what this run has written itself and the copy would replace to `before-fork/`."""
-    for file in source.iterdir():
-        if any(fnmatch(file.name, pattern) for pattern in NOT_FORKED):
-            continue
-        own = target / file.name
-        if file.is_file() and own.is_file() and own.stat().st_size:
-            (target / BEFORE_FORK).mkdir(exist_ok=True)
-            own.rename(target / BEFORE_FORK / file.name)

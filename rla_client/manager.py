@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
 from rla_client.clock import time_step_holder
-from rla_client.errors import ArgumentError
+from rla_client.errors import ArgumentError, RlaError
 from rla_client.item import Item, create_item, parameter_file, write_parameters
 from rla_client.item_data import CHECKPOINT_NAME
 from rla_client.layout import (
@@ -72,16 +72,19 @@ class ExpManager(Measuring, NowhereRuns):
         if disabled() or rank() > 0:
             self._open_nowhere(config, all_ranks=all_ranks)
             return
-        here = self._unfinished_here(root, table)
+        here = self._unfinished_here(root, table, config)
         chained = self._find_elsewhere(root, table, config, here)
         if here is not None and chained is None:
-            self._resume_here(root, table, here)
-            return
+            point, chained = self._resume_point(root, table, config, here)
+            if point is not None:
+                self._go_on(point)
+                return
         item = create_item(root, table, self.info, self.ipaddr)
         shown = secrets.parameters(self.hyper_param)
         name, content = parameter_file(shown)
         write_parameters(item, name, content)
-        self._run = self._open(item, config, **self._chain(chained, item))
+        chained = self._with_checkpoint(chained, item)
+        self._run = self._open(item, config, **({} if chained is None else {"parent": chained.link}))
         for kind in (CODE, LOG, HYPARAMETER):
             self._run.file(kind, name, content)
         self._run.mark("hyper_param", plain_hyper_param(shown))
@@ -94,18 +97,52 @@ class ExpManager(Measuring, NowhereRuns):
         if chained is not None:
             self._take_up(chained)
 
-    def _unfinished_here(self, root: str, table: str) -> Item | None:
-        """The unfinished run of this run_id, if going on is asked for and there is one."""
+    def _unfinished_here(self, root: str, table: str, config: Config) -> Item | None:
+        """The unfinished run of this run_id, if going on is asked for and there is one.
+
+        Raises:
+            RlaError: `resume='must'`, and one waits in the spool for want of an agent.
+            StillWritingError: a living process writes it.
+        """
         if self.resume_mode == "never" or self.run_id is None:
             return None
-        from rla_client.resuming import find_unfinished  # noqa: PLC0415
+        from rla_client.resuming import find_here  # noqa: PLC0415
 
-        return find_unfinished(root, table, self.run_id)
+        found, late = find_here(root, table, self.run_id, autostart=config.agent.autostart)
+        if late:
+            message = f"the run {self.run_id!r} waits in the spool and cannot be gone on with: {late}"
+            self._give_way(RlaError(message), "A new run begins")
+        return found
 
-    def _resume_here(self, root: str, table: str, item: Item) -> None:
+    def _give_way(self, error: Exception, then: str) -> None:
+        """What agent or disk do not allow is a warning with `resume='allow'`, an error with `must`."""
+        if self.resume_mode == "must":
+            raise error
+        logger.warn(f"{error}. {then}; resume='must' would have ended here instead")
+
+    def _resume_point(
+        self, root: str, table: str, config: Config, item: Item
+    ) -> tuple[ResumePoint | None, Chained | None]:
+        """Where to go on: in the run itself, or with `allow` in a new item, from what is on the disk.
+
+        Raises:
+            StillWritingError: a living process writes it.
+            RlaError: `resume='must'`, and the run cannot be gone on with in place.
+        """
+        from rla_client.earlier_streams import StillWritingError  # noqa: PLC0415
+        from rla_client.elsewhere import chain_here  # noqa: PLC0415
         from rla_client.resuming import prepare  # noqa: PLC0415
 
-        self._go_on(prepare(root, table, item, None, "checkpoint"))
+        try:
+            point = prepare(root, table, item, None, CHECKPOINT_NAME, autostart=config.agent.autostart)
+        except StillWritingError:
+            raise
+        except (RlaError, OSError) as error:
+            chained = chain_here(item)
+            step = "" if chained is None else f", from {CHECKPOINT_NAME}_{chained.time_step}.pt"
+            self._give_way(error, f"A new run begins{step}")
+            return None, chained
+        return point, None
 
     def _find_elsewhere(self, root: str, table: str, config: Config, here: Item | None) -> Chained | None:
         """The unfinished run of this run_id that another machine began, its checkpoint brought here.
@@ -130,15 +167,22 @@ class ExpManager(Measuring, NowhereRuns):
             raise ArgumentError(message)
         return found
 
-    @staticmethod
-    def _chain(chained: Chained | None, item: Item) -> dict[str, Any]:
-        """What the opening frame says of the earlier run; its checkpoint is put into the new item."""
+    def _with_checkpoint(self, chained: Chained | None, item: Item) -> Chained | None:
+        """Put the checkpoint of an earlier run into the new item; None, after a warning, where that fails.
+
+        Raises:
+            OSError: `resume='must'`, and the disk is full, or the like.
+        """
         if chained is None:
-            return {}
+            return None
         from rla_client.elsewhere import take_checkpoint  # noqa: PLC0415
 
-        take_checkpoint(chained, item)
-        return {"parent": chained.link}
+        try:
+            take_checkpoint(chained, item)
+        except OSError as error:
+            self._give_way(error, "A new run begins")
+            return None
+        return chained
 
     def _take_up(self, chained: Chained) -> None:
         self._tell_changes(self._changes_since(chained.parent), chained.time_step)
@@ -152,7 +196,9 @@ class ExpManager(Measuring, NowhereRuns):
         table, config, _root = self._configured()
         self._end_run("finished", "")
         clear_time()
-        self._run = self._open(point.item, config, run=point.run, continues=point.continues)
+        self._run = self._open(
+            point.item, config, run=point.run, epoch=point.epoch, continues=point.continues
+        )
         resumed = point.name, point.time_step
         publish(point.item.root, table, self._run.opening or {}, config.log_used, resumed)
         self._run.mark("hyper_param", plain_hyper_param(self._secrets().parameters(self.hyper_param)))

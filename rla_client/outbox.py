@@ -37,7 +37,7 @@ from rla_client.places import Places
 from rla_client.protocol import FrameKind, encode_frame, pack
 from rla_client.quota import CHECK_BYTES, SHARE_MEDIA, SHARE_ROWS, SHARE_TEXT, Quota
 from rla_client.rare_warnings import warn_rarely
-from rla_client.spool import BLOBS_NAME, SegmentWriter
+from rla_client.spool import BLOBS_NAME, OpeningFrame, SegmentWriter
 
 if TYPE_CHECKING:
     from rla_client.config import AgentConfig
@@ -51,6 +51,7 @@ SMALL_FILE_BYTES = (
 )  # a whole file in a frame: up to here as dear as a row, beyond a picture or snapshot
 SHORT_BYTES = WAITING_MAX_BYTES + CHECK_BYTES  # one frame of any size, and what comes before the next look
 SHARES: dict[int, int] = {FrameKind.TEXT: SHARE_TEXT, FrameKind.EVENT: SHARE_MEDIA}
+HANDED_OVER = "handed over"  # last word of a stream that another one of its run follows
 
 
 class Outbox:
@@ -165,7 +166,7 @@ class Outbox:
             if (blob := fields.get("blob")) is not None and not self._takes_blob(blob):
                 return False
             taken = self.put(FrameKind.JOB, pack([kind, fields]), time.time())
-        self.push()
+            self.push()
         return taken
 
     def push(self) -> None:
@@ -264,11 +265,17 @@ class Outbox:
         return why is not None
 
     def _takes_blob(self, name: str) -> bool:
-        """Whether a payload that was written stays; its bytes count from now on."""
+        """Whether a payload that was written stays; its bytes count from now on.
+
+        It does not where it lies in an earlier stream: another thread has gone on in a new one meanwhile.
+        """
         if self._writer is None:
             return True
         with suppress(OSError):
-            size = os.stat(self._writer.folder / BLOBS_NAME / name).st_size
+            try:
+                size = os.stat(self._writer.folder / BLOBS_NAME / name).st_size
+            except FileNotFoundError:
+                return False
             self._quota.spend(size)
             self._check_quota(count=self._quota.overspent)
             if self._quota.why_full(SHARE_MEDIA) is not None:
@@ -352,7 +359,7 @@ class Outbox:
             self._next_try = 0.0
         try:
             self._places.create()
-            self._writer = SegmentWriter(self._places.spool, self._opening_frame)
+            self._writer = SegmentWriter(self._places.spool, self._opening_frames(self._opening))
         except (PlaceError, SpoolError) as error:
             self._next_try = now + RETRY_S
             warn_rarely(self._warned, "open", "%s; records are kept in memory until it can be written", error)
@@ -364,10 +371,47 @@ class Outbox:
         self._send(time.time())
         return True
 
-    def _opening_frame(self, number: int, rows: int) -> bytes:
-        return encode_frame(
-            FrameKind.OPEN, pack({**self._opening, "segment": number, "rows": rows, "lost": self.lost})
-        )
+    def _opening_frames(self, opening: dict[str, Any]) -> OpeningFrame:
+        def frame(number: int, rows: int) -> bytes:
+            content = {**opening, "segment": number, "rows": rows, "lost": self.lost}
+            return encode_frame(FrameKind.OPEN, pack(content))
+
+        return frame
+
+    def go_on(self, continues: Callable[[str], dict[str, Any]]) -> bool:
+        """Go on in a new stream of the run: the new one is there first, then the old one ends.
+
+        Whoever writes meanwhile does so in one of the two, and the old one comes first. Blobs and shared
+        memory stay where they are, with the records that name them.
+
+        Args:
+            continues: gives the new opening frame's `continues`, from the old stream's name.
+
+        Returns:
+            False when the spool takes no new stream; then all is as before.
+        """
+        with self.lock:
+            if self._waiting:
+                self._write_waiting()
+            old = self._writer
+            if old is None or self._closed or self._waiting:
+                return False
+            opening = {**self._opening, "continues": continues(old.name)}
+            try:
+                writer = SegmentWriter(self._places.spool, self._opening_frames(opening))
+            except SpoolError:
+                return False
+            self._opening = opening
+            self._pending_number = -1  # a handler's record must not be taken for one of the old stream
+            self._writer = writer
+            self._quota.begin(writer.name, opening.get("run"))
+            self._forget_pending()
+            now = time.time()
+            with suppress(SpoolError):  # the agent notices the end without it, too
+                old.append(encode_frame(FrameKind.CLOSE, pack([HANDED_OVER, "", now])), 0)
+            old.close()
+            self._send(now)
+        return True
 
     def _check_quota(self, *, count: bool = False) -> None:
         quota = self._quota

@@ -10,22 +10,24 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rla_client import run_ids
 from rla_client.bounds import parse_json
 from rla_client.checkpoint_files import find_checkpoint, list_checkpoints
+from rla_client.earlier_streams import all_streams, await_taken_in, newest_epoch, streams_of
 from rla_client.errors import NoCheckpointError, RlaError
 from rla_client.found_run import find_item, read_run_file
 from rla_client.item import Item
-from rla_client.layout import CHECKPOINT, LOG, OTHER_RESULTS, RunIndex
+from rla_client.layout import CHECKPOINT, LOG, OTHER_RESULTS
 from rla_client.places import find_places
 from rla_client.pruned import FETCHED_MARK, drop_note, pruned_files, write_note
 from rla_client.resume_state import RESUME_FOLDER, read_resume_state
 from rla_client.storage import read_small
-from rla_client.stream_handover import settle
 
 _FIGURE = re.compile(r"^(\d+)-")
 _CHECKPOINT = re.compile(r"^.+[_-](\d+)\.pt$")
@@ -38,6 +40,7 @@ class ResumePoint:
     Attributes:
         item: the run.
         run: its identity in run.json.
+        epoch: of the opening that goes on: higher than all before.
         time_step: of the checkpoint; None when there is no checkpoint, and the run begins again.
         name: of the checkpoint's series.
         state: what `save_checkpoint` stored beside it.
@@ -46,6 +49,7 @@ class ResumePoint:
 
     item: Item
     run: str
+    epoch: int
     time_step: int | None
     name: str
     state: dict[str, Any]
@@ -55,27 +59,49 @@ class ResumePoint:
 def find_unfinished(root: str, table: str, run_id: str) -> Item | None:
     """The newest run of a table with this `run_id` that did not finish.
 
-    Copies of runs that another machine began are left out: they are gone on with in a new item.
+    Left out are copies of runs that another machine began, and runs that a later one has gone on with in an
+    item of its own.
     """
-    best: tuple[str, Item] | None = None
-    base = Path(root, LOG, table)
-    for path in base.glob("????/??/??/*/run.json"):
-        index = RunIndex.parse(path.parent.relative_to(base).as_posix())
-        if index is None:
-            continue
+    gone_on: set[str] = set()
+    for index in run_ids.newest_first(Path(root, LOG, table), run_id):
         item = Item(os.path.abspath(root), table, index, index.opened)
         content = read_run_file(item)
+        parent = content.get("parent")
+        if isinstance(parent, dict) and parent.get("chain") is True:
+            gone_on.add(str(parent.get("run")))
         if content.get("run_key") != run_id or content.get("state") == "finished":
             continue
-        if (path.parent / FETCHED_MARK).exists():
-            continue
-        if best is None or index.record_date > best[0]:
-            best = (index.record_date, item)
-    return None if best is None else best[1]
+        if index.path not in gone_on and not os.path.exists(os.path.join(item.folder(LOG), FETCHED_MARK)):
+            return item
+    return None
 
 
-def prepare(root: str, table: str, which: str | Item, at: int | None, name: str) -> ResumePoint:
-    """Settle a run's earlier streams and find the checkpoint to go on from.
+def find_here(root: str, table: str, run_id: str, *, autostart: bool) -> tuple[Item | None, str]:
+    """`find_unfinished`, once an agent has taken in a run of that name of which only the spool knows.
+
+    Returns:
+        The run; and why one is left in the spool, empty where none is.
+
+    Raises:
+        StillWritingError: a living process writes it.
+    """
+    found = find_unfinished(root, table, run_id)
+    if found is not None:
+        return found, ""
+    places, where = find_places(), (os.path.realpath(root), table, run_id)
+    waiting = [
+        stream
+        for stream in all_streams(places)
+        if tuple(stream.opening.get(name) for name in ("root", "table", "run_key")) == where
+    ]
+    late = await_taken_in(places, waiting, autostart=autostart)
+    return (None, late) if late or not waiting else (find_unfinished(root, table, run_id), "")
+
+
+def prepare(
+    root: str, table: str, which: str | Item, at: int | None, name: str, *, autostart: bool
+) -> ResumePoint:
+    """Wait for a run's earlier streams to be taken in, and find the checkpoint to go on from.
 
     Args:
         root: data root.
@@ -83,6 +109,7 @@ def prepare(root: str, table: str, which: str | Item, at: int | None, name: str)
         which: record date, index, or the item.
         at: time-step of a checkpoint; None takes the newest.
         name: series of checkpoints.
+        autostart: start an agent where one is needed and none runs.
 
     Raises:
         RunNotFoundError: there is no such run.
@@ -92,13 +119,19 @@ def prepare(root: str, table: str, which: str | Item, at: int | None, name: str)
     """
     item = which if isinstance(which, Item) else find_item(root, table, which)
     content = read_run_file(item)
+    places = find_places()
+    streams = streams_of(places, item, content)
+    late = await_taken_in(places, streams, autostart=autostart)
+    if late:
+        message = f"the run {item.index.path} cannot be resumed: {late}"
+        raise RlaError(message)
+    content = read_run_file(item)
     if not content.get("run_id"):
         message = (
             f"{item.folder(LOG)} has no run.json, so it cannot be resumed in place; "
             "start a new run from it with ExperimentLoader and fork_log_files()"
         )
         raise RlaError(message)
-    settle(find_places(), [str(stream) for stream in content.get("streams", ())])
     folder = Path(item.folder(CHECKPOINT))
     try:
         step: int | None = find_checkpoint(folder, name, at)[0]
@@ -115,10 +148,12 @@ def prepare(root: str, table: str, which: str | Item, at: int | None, name: str)
         "event_file": events[3],
         "event_size": events[2],
         "abandoned": abandoned,
+        "after": [stream.folder.name for stream in streams],
         **earlier_times(content),
     }
     state = {} if step is None else read_resume_state(folder, name, step) or {}
-    return ResumePoint(item, content["run_id"], step, name, state, continues)
+    epoch = max(time.time_ns(), newest_epoch(content, streams) + 1)  # also where the clock was set back
+    return ResumePoint(item, content["run_id"], epoch, step, name, state, continues)
 
 
 def earlier_times(content: dict[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,6 @@ from rla_client.outbox import Outbox
 from rla_client.places import find_places
 from rla_client.protocol import FrameKind, pack
 from rla_client.recording import ERROR, Logger, Row
-from rla_client.stream_handover import HANDED_OVER, settle, withdraw
 from rla_client.values import text_of
 
 if TYPE_CHECKING:
@@ -79,41 +78,20 @@ class Run:
         if self.outbox is not None:
             self.outbox.put(FrameKind.FILE, pack([kind, path, content]), time.time())
 
-    def hand_over(self, meanwhile: Callable[[], object], continues: dict[str, Any]) -> None:
-        """Go on in a new stream, so that `meanwhile` may put files of another run under this one.
+    def go_on(self, **continues: Any) -> bool:  # noqa: ANN401 - plain data
+        """Go on in a new stream, for which something other than the next record is due (see `Outbox.go_on`).
 
         Args:
-            meanwhile: runs when the records so far are in their files, or withdrawn.
-            continues: for the new opening frame (see rla_client/resuming.py).
+            **continues: for the new opening frame.
 
-        Raises:
-            RlaError: the agent does not take the records so far in.
+        Returns:
+            False when the spool takes no new stream; the run goes on as before.
         """
-        old = self.outbox
-        if old is None or self.opening is None:
-            meanwhile()
-            return
-        places = find_places()
-        folder = old.stream_folder
-        old.close(HANDED_OVER, "")
-        frames = None if folder is None else withdraw(places, folder)
-        if frames is None and folder is not None:
-            settle(places, [folder.name])
-        meanwhile()
-        opening = {**self.opening, "epoch": time.time_ns(), "continues": continues}
-        self.opening = opening
-        config = opening.get("config")
-        outbox = Outbox(
-            places,
-            opening,
-            self._settings,
-            as_worker=lambda: worker_opening(opening),
-            config_path=None if config is None else Path(config),
-            lock=self.logger.lock,
-        )
-        for frame in frames or ():
-            outbox.put(frame.kind, frame.payload, time.time(), int(frame.kind == FrameKind.ROW))
-        self.logger.outbox = outbox
+        if self.outbox is None or self.opening is None:
+            return False
+        before = self.opening.get("continues") or {}
+        earlier = {name: before[name] for name in ("began", "ran_s") if name in before}
+        return self.outbox.go_on(lambda old: {**earlier, **continues, "after": [old]})
 
     def close(self, state: str, reason: str, details: str = "") -> None:
         """End the run; does nothing the second time.
