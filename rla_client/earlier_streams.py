@@ -6,7 +6,6 @@ what can be done without it.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -22,8 +21,6 @@ from rla_client.places import Places
 from rla_client.protocol import FrameKind, iter_frames, unpack
 from rla_client.spool import (
     LOCK_NAME,
-    MAX_HOLDER_BYTES,
-    process_start,
     read_at,
     segment_numbers,
     segment_path,
@@ -112,10 +109,7 @@ def await_taken_in(
     """
     waiting = [stream.folder for stream in streams]
     for folder in waiting:
-        own = _is_open_here(folder / LOCK_NAME)
-        if not own:
-            release_before_exec(folder)
-        if own or writer_alive(folder):
+        if _is_open_here(folder / LOCK_NAME) or writer_alive(folder):
             message = "the run is still being written by a living process; end that one first"
             raise StillWritingError(message)
     if not any(map(os.path.isdir, waiting)):
@@ -128,24 +122,6 @@ def await_taken_in(
             return f"the agent has not taken in what it left within {timeout_s:g} s; see: rla-agent status"
         time.sleep(POLL_S)
     return ""
-
-
-def release_before_exec(folder: Path) -> None:
-    """Let go of a stream that this process wrote before it replaced its program (`os.execv`).
-
-    Its lock went with the old program, but the lock file names a process that lives: this one. Never call
-    it for a stream that this process writes now: closing the descriptor would drop the lock.
-    """
-    lock = folder / LOCK_NAME
-    with suppress(OSError):
-        descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            me = f"{os.getpid()} {process_start(os.getpid())}".encode()
-            if os.read(descriptor, MAX_HOLDER_BYTES) == me:
-                os.ftruncate(descriptor, 0)
-        finally:
-            os.close(descriptor)
 
 
 def _is_open_here(path: Path) -> bool:
