@@ -318,12 +318,12 @@ def set_comm(comm: Any) -> None:  # noqa: ANN401 - mpi4py is no dependency
     _current.comm = comm
 
 
-def flush(timeout: float | None = 10.0, *, media: bool = False) -> bool:
-    """Wait until all rows and text (and checkpoints) sent before are in their files, durably.
+def flush(timeout: float | None = 10.0, *, media: bool = True) -> bool:
+    """Wait until everything sent before is in its files, durably: rows, texts, checkpoints, code, media.
 
     Args:
         timeout: seconds; None waits for ever.
-        media: also wait for figures and videos.
+        media: False waits for rows, texts and checkpoints, not for figures, images and videos.
 
     Returns:
         False when that did not happen in time or no agent runs.

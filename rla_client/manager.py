@@ -242,7 +242,7 @@ class ExpManager(Measuring, NowhereRuns):
         for name in ("log_dir", "pkl_file", "checkpoint_dir", "results_dir", "tmp_data_dir"):
             to.log(f"{name.replace('log_dir', 'log dir')}: {getattr(self, name)}", echo=echo)
 
-    def flush(self, timeout: float | None = 10.0, *, media: bool = False) -> bool:
+    def flush(self, timeout: float | None = 10.0, *, media: bool = True) -> bool:
         """See `logger.flush`."""
         outbox = None if self._run is None else self._run.outbox
         if self._run is not None:

@@ -474,12 +474,12 @@ class Outbox:
             self._next_send = now + REFUSED_PAUSE_S
             self._messenger.start_agent_if_none()
 
-    def flush(self, timeout: float | None = 10.0, *, media: bool = False) -> bool:
+    def flush(self, timeout: float | None = 10.0, *, media: bool = True) -> bool:
         """Wait until everything put before is durable in its final files.
 
         Args:
             timeout: seconds; None waits for ever.
-            media: also wait for figures and videos.
+            media: False waits for rows, texts and checkpoints, not for figures, images and videos.
 
         Returns:
             False when that did not happen in time, no agent runs, or the stream's folder is gone.

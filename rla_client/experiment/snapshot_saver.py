@@ -128,7 +128,7 @@ class SnapshotSaver(ArenaSaver):
         """Whether all that was taken over is in its files within `timeout_s`."""
         if not self.used:
             return True
-        return self._outbox.flush(timeout_s)
+        return self._outbox.flush(timeout_s, media=False)
 
     def late(self, name: str | None) -> bytes | None:
         """Content of the last snapshot, if it is called `name` (None: in any case) and still here."""

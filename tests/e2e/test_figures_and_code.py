@@ -40,7 +40,7 @@ print(exp_manager.results_dir, flush=True)
 if end == "kill":
     os.kill(os.getpid(), signal.SIGKILL)
 if end == "flush":
-    assert exp_manager.flush(150, media=True)
+    assert exp_manager.flush(150)
 """
 EXPECTED = {
     "5-curve0.png",

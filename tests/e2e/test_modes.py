@@ -40,7 +40,7 @@ else:
     exp_manager.save_checkpoint({"w": torch.zeros(1000)})
     exp_manager.save_checkpoint({"w": torch.zeros(3_000_000)})
 print(exp_manager.results_dir, flush=True)
-assert exp_manager.flush(150, media=True)
+assert exp_manager.flush(150)
 """
 
 
