@@ -124,7 +124,7 @@ def values(folder: Path) -> Counter[int]:
 def weights(folder: Path, name: str) -> list[float]:
     import torch
 
-    files = folder.rglob(f"{name}_3.pt")
+    files = folder.rglob(f"{name}_*.pt")
     return sorted(float(torch.load(path, weights_only=True)["w"][0]) for path in files)
 
 
