@@ -22,9 +22,8 @@ from rla_agent.ingest import Close, Mark, Row, parse
 from rla_client.config import AgentConfig
 from rla_client.outbox import Outbox
 from rla_client.places import Places
-from rla_client.protocol import FrameKind, pack, unpack
+from rla_client.protocol import FrameKind, pack
 from rla_client.spool import segment_numbers, segment_path, spool_bytes, stream_names
-from rla_client.stream_handover import withdraw
 
 
 class BoomError(Exception):
@@ -368,19 +367,3 @@ def test_a_limit_of_a_files_size_makes_shorter_segments(limit: int, places: Plac
     assert "records are being lost (1 so far)" in done.stderr
     assert [row.values["step"] for row in spooled_rows(places)] == [n for n in range(5000) if n != 2500]
     assert marks(places)["lost"]["records"] == 1
-
-
-def test_frames_behind_damage_are_withdrawn_too(new_outbox: Callable[..., Outbox], places: Places) -> None:
-    outbox = new_outbox()
-    for seq in range(9):
-        put(outbox, seq)
-    folder = outbox.stream_folder
-    assert folder is not None
-    outbox.release()
-    segment = segment_path(folder, 1)
-    data = bytearray(segment.read_bytes())
-    data[data.index(b"y" * 10)] ^= 1  # in the first row
-    segment.write_bytes(data)
-    frames = withdraw(places, folder)
-    assert frames is not None
-    assert [unpack(frame.payload)[0] for frame in frames if frame.kind == FrameKind.ROW] == list(range(1, 9))
