@@ -53,7 +53,10 @@ MUTANTS = (
     Mutant(
         "no CRC check", "rla_agent/ingest.py", "crc32(payload, seed) == crc:", "crc32(payload, seed) is not None:", "tests/crash/test_corruption.py",
     ),
-    Mutant("no lock", "rla_agent/lock.py", "fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, request)", "request", "tests/crash/test_freeze_and_stop.py"),
+    Mutant("no lock", "rla_agent/lock.py", "fcntl.fcntl(self._descriptors[0], fcntl.F_OFD_SETLK, request)", "request", "tests/crash/test_freeze_and_stop.py"),
+    Mutant("no lock of the spool's folder", "rla_agent/lock.py", "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)", "fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)", "tests/crash/test_one_owner.py"),
+    Mutant("no inode check of the lock", "rla_agent/lock.py", "            if _identity(found) != identity:", "            if not identity:", "tests/crash/test_one_owner.py"),
+    Mutant("blobs not counted", "rla_client/spool.py", "                    size, when = stream_size(entry.path)", "                    size, when = 0, 0.0", "tests/client/test_quota.py"),
     Mutant("stale size on recovery", "rla_agent/output.py", "            os.ftruncate(descriptor, self.size)\n        elif", "            self.size = real\n        elif", HISTORY),
     Mutant("no directory fsync", "rla_client/storage.py", "    _fsync(path, os.O_DIRECTORY)", "    assert path", "tests/crash/test_fsync_error.py -k named"),
     Mutant("writes not checked", "rla_agent/replicate/sftp.py", "            elif results[number] is None:\n                results[number] = self._problem(reply, operation, files[number].path)", "            else:\n                assert reply", "tests/crash/test_full_master.py"),
