@@ -83,6 +83,7 @@ class Logger:
         self._averages: dict[str, deque[float]] = {}
         self._passed: dict[str, float] = {}
         self.secrets: Secrets | None = None  # hidden in text; None: nothing is
+        self.lead: Callable[[], str] | None = None  # begins each text on stdout and in the text log
         self.tbx_writer: Any = None
         self.last_row: Row = {}
         self.reminder = ""  # what the user forgot, said once, at the second row that goes nowhere
@@ -323,12 +324,23 @@ class Logger:
 
     # -- text ---------------------------------------------------------------------------------
 
-    def log(self, *args: object, level: int = INFO, quiet: bool = False, echo: bool = True) -> None:
+    def log(
+        self,
+        *args: object,
+        level: int = INFO,
+        quiet: bool = False,
+        echo: bool = True,
+        lead: str | None = None,
+    ) -> None:
         """Write a line of text. See `logger.log`.
 
-        `quiet` keeps it out of stdout and log.txt, `echo=False` out of stdout only.
+        `quiet` keeps it out of stdout and log.txt, `echo=False` out of stdout only. `lead` stands
+        before it in these two, instead of what `self.lead` gives.
         """
-        text = self.shown(" ".join(map(_text, args))) + "\n"
+        if lead is None:
+            lead = "" if self.lead is None else self.lead()
+        bare = self.shown(" ".join(map(_text, args))) + "\n"
+        text = self.shown(lead) + bare if lead else bare
         targets = 0
         shown = level >= self.level and not quiet
         if shown and "log" in self.sinks:
@@ -342,8 +354,11 @@ class Logger:
             if outbox is None and self._join is not None and targets:
                 outbox = self._joined()
             if outbox is not None and targets:
-                payload = pack([targets, text.encode("utf-8", "backslashreplace").decode()])
-                outbox.put(FrameKind.TEXT, payload, time.time())
+                led = targets & TextTarget.LOG if lead else 0
+                for files, part in ((led, text), (targets & ~led, bare)):
+                    if files:
+                        payload = pack([files, part.encode("utf-8", "backslashreplace").decode()])
+                        outbox.put(FrameKind.TEXT, payload, time.time())
             if shown and echo and "stdout" in self.sinks:
                 self.print_text(text)
 

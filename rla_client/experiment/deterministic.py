@@ -143,8 +143,8 @@ def _note_limits(seed: int) -> None:
         return
     from rla_client import logger  # noqa: PLC0415
 
-    text = "".join(f"\n  - {note}" for note in limits())
-    logger.get_current().log(f"seed {seed}; it cannot make repeatable:{text}", echo=False)
+    for line in (f"seed {seed}; it cannot make repeatable:", *(f"  - {note}" for note in limits())):
+        logger.get_current().log(line, echo=False)
 
 
 def _check_seed(seed: object) -> int:

@@ -29,6 +29,7 @@ from rla_client.experiment.dowel_outputs import (
     TensorBoardOutput,
     TextOutput,
     is_picture,
+    time_lead,
 )
 from rla_client.rare_warnings import warn_rarely
 
@@ -146,13 +147,15 @@ class DowelLogger:
         self.x_axis = DEFAULT_X_AXIS
 
     def log(self, data: object) -> None:
-        """Write text, or put the values of a TabularInput into the next row."""
+        """Write text behind time and prefixes, or put the values of a TabularInput into the next row."""
         prefix = "".join(self._prefixes)
         for output in self._outputs:
             if isinstance(data, output.types_accepted):
                 self._have(output, partial(output.record, data, prefix=prefix))
         if not isinstance(data, TabularInput):
-            rla_logger.log(prefix + str(data))
+            lead = time_lead() + prefix
+            echo = not self.has_output_type(StdOutput)
+            rla_logger.get_current().log(data, echo=echo, lead=lead)
             return
         for key, value in data.as_dict.items():
             if is_picture(value):

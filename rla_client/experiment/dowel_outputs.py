@@ -63,6 +63,11 @@ class LogOutput(ABC):
         """Let go of files."""
 
 
+def time_lead() -> str:
+    """What dowel puts before a text: the local time."""
+    return datetime.now().strftime("%Y-%m-%d %H:%M:%S | ")  # noqa: DTZ005 - local, as in dowel
+
+
 class _Lines(LogOutput):
     """Text lines and tables, on a text stream."""
 
@@ -73,15 +78,15 @@ class _Lines(LogOutput):
     def record(self, data: Any, prefix: str = "") -> None:  # noqa: ANN401
         """Write a line with time and prefix, or a table."""
         if isinstance(data, str):
-            stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S | ") if self._stamps else ""  # noqa: DTZ005
-            self._stream.write(f"{stamp}{prefix}{data}\n")
+            lead = time_lead() if self._stamps else ""
+            self._stream.write(f"{lead}{prefix}{data}\n")
         else:
             self._stream.write(f"{data}")
         self._stream.flush()
 
 
 class StdOutput(_Lines):
-    """Standard output; where the logger prints already, nothing is printed twice.
+    """Standard output. It prints texts in the logger's place, and rows where the logger does not.
 
     Args:
         with_timestamp: put the time before each line.
@@ -91,8 +96,8 @@ class StdOutput(_Lines):
         super().__init__(sys.stdout, with_timestamp=with_timestamp)
 
     def record(self, data: Any, prefix: str = "") -> None:  # noqa: ANN401
-        """Print it, unless the logger does."""
-        if "stdout" not in rla_logger.get_current().sinks:
+        """Print a text, or a row that the logger does not."""
+        if isinstance(data, str) or "stdout" not in rla_logger.get_current().sinks:
             super().record(data, prefix)
 
 

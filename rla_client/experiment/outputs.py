@@ -22,6 +22,7 @@ from rla_client import logger as rla_logger
 from rla_client.clock import time_step_holder
 from rla_client.errors import AgentNotRunningError, LaunchError
 from rla_client.experiment import dowel
+from rla_client.experiment.dowel_outputs import time_lead
 from rla_client.experiment.folder_lock import FolderLock
 from rla_client.experiment.history import PastRow, hide_events, past_rows, past_text
 from rla_client.experiment.settle import settle
@@ -83,6 +84,7 @@ class Outputs:
         self._text_name = text_name
         self._on_close = on_close
         self._secrets: Secrets | None = None
+        self._lead: Callable[[], str] | None = None
         self._former_logger = rla_logger.get_current()
         self._savers: dict[str, SnapshotSaver] = {}
         self._kinds: dict[Path, str | None] = {}
@@ -116,13 +118,18 @@ class Outputs:
             for piece in text:
                 run.outbox.put(FrameKind.TEXT, pack([TextTarget.LOG, piece]), now)
             run.outbox.push()
-        run.logger.secrets = self._secrets
         rla_logger.set_current(run.logger)
         return run
 
-    def hide(self, secrets: Secrets) -> None:
-        """Hide these from now on in text and in the reason of a failure."""
-        self._secrets = self._run.logger.secrets = secrets
+    def introduce(self, name: str, secrets: Secrets) -> None:
+        """Begin texts with the time and `[name]`; hide these in text and in the reason of a failure."""
+        self._secrets, self._lead = secrets, lambda: f"{time_lead()}[{name}] "
+        self._tell_logger()
+        dowel.logger.push_prefix(f"[{name}] ")
+        dowel.logger.log(f"Logging to {self.log_dir}")
+
+    def _tell_logger(self) -> None:
+        self._run.logger.secrets, self._run.logger.lead = self._secrets, self._lead
 
     def _is_settled(self, folder: Path, *, needed: bool) -> bool:
         try:
@@ -153,6 +160,7 @@ class Outputs:
         self._end_savers()
         self._run.close("finished", "")
         self._run = self._begin(rows, fresh=False)
+        self._tell_logger()
 
     def snapshot_saver(self, folder: Path) -> SnapshotSaver | None:
         """Who hands snapshots for `folder` to the agent; None where it is no folder of this run."""

@@ -269,10 +269,13 @@ class _Call:
         options = self._options
         wished = options.log_dir
         if wished is None:
-            shown = options.named_parameters(self._passed, self._parameters)
-            name = experiment_name(options.name or self._function.__name__, self._secrets.parameters(shown))
-            wished = default_log_dir(options.prefix, name)
+            wished = default_log_dir(options.prefix, self._name())
         return claim_folder(wished, existing=options.use_existing_dir)
+
+    def _name(self) -> str:
+        shown = self._options.named_parameters(self._passed, self._parameters)
+        name = self._options.name or self._function.__name__
+        return experiment_name(name, self._secrets.parameters(shown))
 
     def _rows_to_keep(self, snapshot_dir: Path) -> int | None:
         if self._resume_from is None:
@@ -319,7 +322,7 @@ class _Call:
         self, outputs: Outputs, folders: Folders, outer: str | None, plan: DatabasePlan | None = None
     ) -> Any:  # noqa: ANN401
         options = self._options
-        outputs.hide(self._secrets)
+        outputs.introduce(self._name(), self._secrets)
         few = not self._stored and options.snapshot_mode != "none"
         context = ExperimentContext(
             snapshot_dir=str(folders.snapshots),

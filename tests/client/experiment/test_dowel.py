@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import csv
+import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from rla_client import logger as rla_logger
 from rla_client.errors import ArgumentError
 from rla_client.experiment import dowel, wrap_experiment
 from rla_client.experiment.dowel import Histogram, TabularInput, logger, tabular
@@ -107,7 +110,7 @@ def test_an_experiments_own_added_outputs_end_with_it(agent: object) -> None:
     experiment()
     logger.log("outside")
     assert output.closed
-    assert output.heard == [("p ", "text"), ("", {"k": 2})]
+    assert output.heard == [("[experiment] p ", "text"), ("[experiment] ", {"k": 2})]
 
 
 def test_what_is_no_output() -> None:
@@ -137,3 +140,75 @@ def test_a_full_disk_under_an_added_output_does_not_end_the_training(
         logger.remove_all()
     assert Path("fine.txt").read_text() == "one\ntwo\n"
     assert caplog.text.count("output TextOutput lost what it was given") == 1
+
+
+LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| (.*)")
+
+
+def said(text: str) -> list[str]:
+    """Lines of a text log, of those with a time what comes behind it; tables are left out."""
+    lines = [line for line in text.splitlines() if not line.startswith(("---", "| "))]
+    return [found[1] if (found := LINE.fullmatch(line)) else line for line in lines]
+
+
+def test_texts_bear_their_time_and_the_experiments_name(
+    agent: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @wrap_experiment(log_dir="run", archive_launch_repo=False, name_parameters="passed")
+    def experiment(ctxt: Any, seed: int, quiet: bool = False) -> None:
+        del quiet
+        with logger.prefix(f"epoch #{seed} | "):
+            logger.log("one\ntwo")
+        rla_logger.info("by", "rla's logger")
+        rla_logger.backup("kept")
+        tabular.record("k", 1)
+        logger.log(tabular)
+        logger.dump_all(seed)
+        logger.log("")
+
+    before = datetime.now().replace(microsecond=0)  # noqa: DTZ005 - as the log has it
+    experiment(seed=3)
+    experiment({"log_dir": "second"}, seed=4)
+    settle("run")
+    folder = Path("run").resolve()
+    text = (folder / "debug.log").read_text()
+    name = "[experiment_seed=3] "
+    texts = [f"Logging to {folder}", "epoch #3 | one"]
+    rest = ["by rla's logger", "[BACKUP] 0 : kept", ""]
+    assert said(text) == [*(name + one for one in texts), "two", *(name + one for one in rest)]
+    assert "\n| k         | 1        |\n" in text
+    times = [datetime.fromisoformat(line[:19]) for line in text.splitlines() if LINE.match(line)]
+    assert before <= times[0] <= times[-1] <= datetime.now()  # noqa: DTZ005
+    assert (folder / "backup.txt").read_text() == "[BACKUP] 0 : kept\n"
+    printed = said(capsys.readouterr().out)
+    assert printed[: len(said(text))] == said(text)
+    assert "[experiment_seed=4] epoch #4 | one" in printed
+
+
+def test_the_text_of_an_earlier_part_keeps_its_times(agent: object) -> None:
+    @wrap_experiment(log_dir="run", archive_launch_repo=False, use_existing_dir=True)
+    def experiment(ctxt: Any, text: str) -> None:
+        logger.log(text)
+
+    experiment(text="first")
+    settle("run")
+    first = Path("run/debug.log").read_text()
+    experiment(text="second")
+    settle("run")
+    both = Path("run/debug.log").read_text()
+    assert both.startswith(first)
+    assert said(both)[-1] == "[experiment] second"
+
+
+@pytest.mark.parametrize("stamped", [True, False])
+def test_an_added_stdout_prints_each_text_once(stamped: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    logger.add_output(dowel.StdOutput(with_timestamp=stamped))
+    try:
+        with logger.prefix("p "):
+            logger.log("text")
+    finally:
+        logger.remove_all()
+    line = capsys.readouterr().out.removesuffix("\n")
+    found = LINE.fullmatch(line)
+    assert (found[1] if found else line) == "p text"
+    assert (found is not None) == stamped

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -147,8 +148,10 @@ def killed_and_resumed(tmp_path: Path, options: str, epoch: int) -> None:
         assert last_policy(folder, "params.pkl") == whole["state"]
     assert only(tmp_path / "killed") == folder  # no `_1`
     text = (folder / "debug.log").read_text()
-    assert "epoch #0 | return" in text
-    assert "epoch #11 | return" in text
+    assert "| [search] epoch #0 | return" in text
+    assert "| [search] epoch #11 | return" in text
+    texts = [line for line in text.splitlines() if not line.startswith(("---", "| "))]
+    assert [line for line in texts if not re.match(r"[\d-]{10} [\d:]{8} \| \[search\] ", line)] == []
 
 
 @pytest.mark.slow

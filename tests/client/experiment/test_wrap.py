@@ -225,7 +225,10 @@ def test_several_processes_at_once_get_folders_of_their_own(tmp_path: Path) -> N
     )
     started = [launchers.start(path) for _ in range(4)]
     folders = [
-        line for process in started for line in process.communicate(timeout=60)[0].split() if "race" in line
+        line
+        for process in started
+        for line in process.communicate(timeout=60)[0].splitlines()
+        if line.startswith(os.sep)
     ]
     assert len(folders) == 20
     names = {os.path.basename(folder) for folder in folders}
