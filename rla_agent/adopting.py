@@ -1,7 +1,9 @@
 """Taking a stream up: its opening frame, then its outputs; and what keeps it from being taken up now.
 
 What one stream brings must not end the agent for all others. So there are four ends: taken up; gone (its
-folder is no more); not yet (tried again all the time); and parked, where trying again would change nothing.
+folder is no more); not yet (tried again all the time); and parked, where trying again would change nothing:
+its files, base or rows of agent.db make no sense (`RlaError`). Any other exception is a fault of the agent,
+see `Volume`.
 """
 
 from __future__ import annotations
@@ -18,10 +20,6 @@ from rla_agent.state import AgentDatabase
 from rla_agent.stream import Stream
 from rla_agent.volume_items import Adopt
 from rla_client.errors import RlaError
-
-NO_SENSE = (  # of what its files and base say
-    RlaError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError,
-)  # fmt: skip
 
 _log = logging.getLogger("rla_agent.adopting")
 
@@ -87,11 +85,14 @@ def align_outputs(stream: Stream, database: AgentDatabase, files: OpenFiles) -> 
     except OSError as error:
         close_files(stream, files)
         raise NotYetError(why_late(stream.opening, error)) from error
-    except NO_SENSE as error:
+    except RlaError as error:
         close_files(stream, files)
-        _log.exception("stream %s is not taken in", stream.name)
+        _log.warning("stream %s is not taken in: %s", stream.name, error)
         stream.root_away = False
         stream.parked = f"not taken in, its rows stay in the spool: {error}"
+    except Exception:
+        close_files(stream, files)
+        raise
     else:
         stream.root_away = False
         stream.parked = ""

@@ -95,10 +95,10 @@ def follow(  # noqa: PLR0911 - one return for each way a run can stand
 def _counted(stream: Stream, record: RunRecord) -> RunRecord:
     """The record with the rows and marks taken in since the last call.
 
-    Not while a file, or a data root that is away, holds the stream up: its position is not stored then, and a
-    restart counts again.
+    Not while a file, a data root that is away or a fault of the agent holds the stream up: its position is
+    not stored then, and a restart counts again.
     """
-    if stream.new_files or stream.root_away:
+    if stream.new_files or stream.root_away or stream.broken:
         return record
     if stream.new_rows and stream.last is not None:
         if stream.opening.primary:

@@ -120,7 +120,7 @@ class JobDesk:
                 continue
             self._pending[name] = left
             stream = streams.get(name)
-            if stream is None or stream.root_away or _must_be_looked_at(stream):
+            if stream is None or stream.root_away or stream.broken or _must_be_looked_at(stream):
                 continue
             busy: set[str] = set()
             for job in left:
@@ -191,7 +191,9 @@ def _must_be_looked_at(stream: Stream) -> bool:
 def drop_blobs(places: Places, rows: Iterable[JobRow]) -> None:
     """Remove the payloads of jobs whose rows are gone; before that, a replay would need them."""
     for row in rows:
-        fields = unpack(row.fields)
+        fields = None
+        with suppress(RlaError):  # of a row that makes no sense
+            fields = unpack(row.fields)
         blob = fields.get("blob") if isinstance(fields, dict) else None
         if isinstance(blob, str) and component_problem(blob) is None:
             with suppress(OSError):

@@ -375,13 +375,12 @@ class Output:
                 "state": self.encoder.state(), "position": list(self.position)}  # fmt: skip
 
     def restore_base(self, base: dict[str, Any], number: int) -> None:
-        """Align with the file as it was at the start of segment `number`, or where the base says."""
+        """Take the state at the start of segment `number`, or where the base says; align_columns then."""
         self.generation = int(base["generation"]) + 1
         self.size = int(base["size"])
         self.position = Position(*base.get("position", (number, 0)))
         self.encoder = self.new_encoder()
         self.encoder.restore(base["state"])
-        self.align_columns()
 
     def align_columns(self) -> None:
         """Where a CSV has other columns than the state says, go by its header and count rows.

@@ -30,11 +30,10 @@ from rla_agent.open_files import OpenFiles
 from rla_agent.opening import ItemGoneError, fsync_up, item_is_there
 from rla_agent.output import Output
 from rla_agent.output_set import make_outputs
-from rla_agent.state import AgentDatabase, OutputRow
+from rla_agent.state import AgentDatabase, OutputRow, making_sense
 from rla_agent.stream import CONTROL, Stream
 from rla_agent.stream_reading import MOST_SEGMENT_BYTES
 from rla_agent.temp_files import sweep_temp_files
-from rla_client.errors import RemoteProtocolError
 from rla_client.spool import base_path, read_at, segment_numbers, segment_path
 from rla_client.storage import fsync_file, fsync_folder, open_folder, write_atomic
 
@@ -113,9 +112,10 @@ def _from_rows(stream: Stream, rows: dict[str, OutputRow]) -> None:
 
 def _restore(output: Output, row: OutputRow) -> None:
     output.file_name = os.path.basename(row.path)
+    with making_sense(f"agent.db, of {output.path},"):
+        output.restore_row(row)
     if row.intent:  # the rename that a commit announced
         take_name(output, row.intent)
-    output.restore_row(row)
     output.align_columns()
 
 
@@ -142,13 +142,16 @@ def _beside(stream: Stream, rows: dict[str, OutputRow]) -> None:
 
 
 def _restore_control(stream: Stream, row: OutputRow) -> None:
+    with making_sense(f"agent.db, of stream {stream.name},"):
+        stream.rows = int(row.state.get("rows", 0))
+        stream.damaged = int(row.state.get("damaged", 0))
+        stream.watch_state = row.state.get("watch")
+        stream.bases = {int(number): base for number, base in row.state.get("bases", {}).items()}
+        closed = row.state.get("closed")
+        if closed is not None:
+            state, reason, moment = closed
+            stream.closed = Close(str(state), str(reason), float(moment))
     stream.position = stream.durable = row.position
-    stream.rows = int(row.state.get("rows", 0))
-    stream.damaged = int(row.state.get("damaged", 0))
-    stream.watch_state = row.state.get("watch")
-    stream.bases = {int(number): base for number, base in row.state.get("bases", {}).items()}
-    closed = row.state.get("closed")
-    stream.closed = None if closed is None else Close(*closed)
 
 
 def _from_base(stream: Stream) -> None:
@@ -167,12 +170,10 @@ def _restore_base(output: Output, base: dict[str, Any], number: int) -> None:
     known = base["outputs"].get(output.name)
     if known is None:
         return
-    try:
+    with making_sense(f"the base file of segment {number}, of {output.name},"):
         output.file_name = os.path.basename(str(known["file"]))
         output.restore_base(known, number)
-    except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
-        message = f"the base file of segment {number} makes no sense of {output.name}: {error!r}"
-        raise RemoteProtocolError(message) from error
+    output.align_columns()
 
 
 def _newest_base(stream: Stream) -> tuple[int, dict[str, Any] | None]:

@@ -13,18 +13,26 @@ never truncated, because a young WAL on a full disk cannot commit while a grown 
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rla_agent.frame_numbers import whole
 from rla_agent.ingest import Position
+from rla_agent.runs import RunRecord
 from rla_agent.sqlite_file import BUSY_TIMEOUT_S, NewerFormatError, Step, check_version, migrate, transaction
+from rla_client.errors import RemoteProtocolError
 
 WAL_PAGES = 1000  # SQLite's own checkpoint size; the WAL is written that far once
 KEPT_RUNS = 1000  # finished runs that `status` remembers
 MAX_FIRINGS = 20_000  # that alerts have not taken; beyond, a metric flaps or alerts have ended
+_MAX_NUMBER = 1 << 63  # of SQLite
+
+_log = logging.getLogger("rla_agent.state")
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS outputs(
@@ -172,15 +180,17 @@ class AgentDatabase:
             db.executemany("DELETE FROM done WHERE stream=?", ((s,) for s in changes.forgotten))
 
     def outputs_of(self, stream: str) -> dict[str, OutputRow]:
-        """Durable outputs of a stream by name."""
+        """Durable outputs of a stream by name.
+
+        Raises:
+            RemoteProtocolError: a row is not what an agent writes.
+        """
         rows = self._db.execute(
             "SELECT name,path,generation,size,number,offset,state,intent FROM outputs WHERE stream=?",
             (stream,),
-        )
-        return {
-            name: OutputRow(name, path, generation, size, Position(number, offset), json.loads(state), intent)
-            for name, path, generation, size, number, offset, state, intent in rows
-        }
+        ).fetchall()  # a statement that an error cuts short would stay open, and hold up the WAL
+        with making_sense(f"agent.db, of stream {stream},"):
+            return {row[0]: _output_row(row) for row in rows}
 
     def intents(self) -> set[str]:
         """Temp files that are about to take an output's name."""
@@ -191,26 +201,27 @@ class AgentDatabase:
         rows = self._db.execute(
             "SELECT number,offset,kind,fields FROM jobs WHERE stream=? ORDER BY number,offset", (stream,)
         )
-        return [JobRow(stream, Position(n, o), kind, fields) for n, o, kind, fields in rows]
+        return [JobRow(stream, Position(n, o), str(kind), _blob(fields)) for n, o, kind, fields in rows]
 
     def is_done(self, stream: str) -> bool:
         """Whether a stream was taken in to its end."""
         return self._db.execute("SELECT 1 FROM done WHERE stream=?", (stream,)).fetchone() is not None
 
     def runs(self) -> Iterable[dict[str, Any]]:
-        """Remembered runs, newest first."""
+        """Remembered runs, newest first; none whose row makes no sense."""
         for (data,) in self._db.execute("SELECT data FROM runs ORDER BY updated DESC LIMIT ?", (KEPT_RUNS,)):
-            yield json.loads(data)
+            if plain := _run_plain(data):
+                yield plain
 
     def run(self, run: str) -> dict[str, Any] | None:
-        """One remembered run."""
+        """One remembered run; None, too, where its row makes no sense."""
         row = self._db.execute("SELECT data FROM runs WHERE run=?", (run,)).fetchone()
-        return None if row is None else json.loads(row[0])
+        return None if row is None else _run_plain(row[0])
 
     def runs_since(self, updated: float) -> list[dict[str, Any]]:
         """Runs whose record was stored at or after a moment, in that order."""
         rows = self._db.execute("SELECT data FROM runs WHERE updated>=? ORDER BY updated", (updated,))
-        return [json.loads(data) for (data,) in rows]
+        return [plain for (data,) in rows if (plain := _run_plain(data))]
 
     def _room_for_firings(self) -> int:
         (stored,) = self._db.execute("SELECT count(*) FROM firings").fetchone()
@@ -240,3 +251,47 @@ class AgentDatabase:
     def close(self) -> None:
         """Close the connection."""
         self._db.close()
+
+
+@contextmanager
+def making_sense(what: str) -> Iterator[None]:
+    """For reading what a disk holds: where that is not what an agent writes, the fault is not ours.
+
+    Args:
+        what: is read, for the message.
+
+    Raises:
+        RemoteProtocolError: it makes no sense.
+    """
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        message = f"{what} makes no sense: {error!r}"
+        raise RemoteProtocolError(message) from error
+
+
+def _output_row(row: tuple[Any, ...]) -> OutputRow:
+    name, path, generation, size, number, offset, state, intent = row
+    numbers = [whole(one, _MAX_NUMBER) for one in (generation, size, number, offset)]
+    content = json.loads(state)
+    if not isinstance(content, dict) or not all(isinstance(text, str) for text in (name, path, intent)):
+        message = "wrong type"
+        raise TypeError(message)
+    return OutputRow(name, path, numbers[0], numbers[1], Position(numbers[2], numbers[3]), content, intent)
+
+
+def _run_plain(data: Any) -> dict[str, Any]:  # noqa: ANN401
+    """A run of agent.db; empty where the row makes no sense: its streams begin a new record."""
+    try:
+        with making_sense("a run in agent.db"):
+            plain: dict[str, Any] = json.loads(data)
+            RunRecord.from_plain(plain)
+            return plain
+    except RemoteProtocolError as error:
+        _log.warning("%s; it is passed over", error)
+        return {}
+
+
+def _blob(fields: Any) -> bytes:  # noqa: ANN401
+    """The fields of a job; nothing that can be read where the row makes no sense: the job is dropped."""
+    return fields if isinstance(fields, bytes) else b""

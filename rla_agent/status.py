@@ -33,6 +33,10 @@ NOT_HERE = (
 )
 MENDS = (
     (
+        ("internal error",),
+        "please report it with the traceback (rla-agent logs); to try again: rla-agent restart",
+    ),
+    (
         ("no space", "quota", "is full", "mib free"),
         "free space on that disk; rows wait in the spool until then",
     ),
@@ -148,6 +152,7 @@ def build_status(facts: Facts, volumes: list[dict[str, Any]]) -> dict[str, Any]:
         "settings": dict(facts.settings),
         "commit_lag_s": max((volume["commit_lag_s"] for volume in volumes), default=0.0),
         "open_files": sum(volume["open_files"] for volume in volumes),
+        "internal_errors": sum(volume["internal_errors"] for volume in volumes),
         "messages": {"garbage": facts.garbage, "newer": facts.newer},
         "volumes": volumes,
         "runs": runs,

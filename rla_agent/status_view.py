@@ -124,6 +124,8 @@ def _head(status: dict[str, Any]) -> str:
         f"spool  {size(spool['bytes'])}, of that {size(spool['lag_bytes'])} not durable; "
         f"commit lag {status['commit_lag_s']:.3f} s; {status['open_files']} open files"
     )
+    if faults := status.get("internal_errors"):  # an earlier release's agent does not say it
+        lines.append(f"faults {faults} internal errors; each with its traceback in: rla-agent logs")
     lines += _settings(status.get("settings", {}))
     lines += _alerts(status.get("alerts", {}))
     lines += [f"master {line}" for line in headline(status["replication"])] if "replication" in status else []

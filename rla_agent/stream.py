@@ -48,6 +48,7 @@ class Stream:
         aside: the run went on elsewhere, so this is kept beside it.
         root_away: the data root is not there, or another one: the stream waits for it.
         parked: why nothing is taken in, empty when it is.
+        broken: parked by a fault of the agent: what is in memory counts for nothing more.
         writer_gone: the lock is free: no bytes will follow those that are there.
         closed: the writer's last word, if it said one.
     """
@@ -75,6 +76,7 @@ class Stream:
         self.position = Position(self.first_segment, 0)
         self.durable = Position(0, 0)
         self.parked = ""
+        self.broken = False
         self.root_away = False
         self.aside = False  # the run went on elsewhere: see gone_on.py
         self.writer_gone = False

@@ -52,7 +52,7 @@ def was_forgotten(stream: Stream) -> bool:
     if stream.folder.exists():
         return False
     _log.warning("stream %s was given up: %s", stream.name, stream.parked)
-    stream.parked, stream.root_away, stream.removed = "", False, True
+    stream.parked, stream.root_away, stream.broken, stream.removed = "", False, False, True
     stream.outputs, stream.new_files, stream.new_jobs = [], [], []
     stream.dirty = True
     return True

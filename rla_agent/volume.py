@@ -4,6 +4,11 @@ A hung or slow disk therefore delays only its own streams. The thread's loop: ta
 put into the queue, look at every stream each TICK_S (new bytes, lock, end), commit each `commit_interval_s`
 or when a flush asks. Sleeping streams are looked at each LOCK_LOOK_S only; a message wakes the thread.
 
+A fault of the agent itself, met in taking one stream up or in, stops that stream alone: the traceback is
+logged, `status` counts it, and the stream stays in the spool, as it is, for the agent's next start. Faults of
+agent.db, of a disk that no output stands for, or of the machine's memory end the agent: they are no single
+stream's.
+
 The queue is bounded: beyond QUEUE_MAX_BYTES or QUEUE_MAX_ITEMS messages are dropped, because their bytes
 are in the spool and each stream is looked at from time to time anyway.
 """
@@ -52,6 +57,7 @@ TURN_ITEMS = 1000  # of the queue before a look at streams
 FLUSH_TICK_S = 0.05  # while a flush waits
 TURN_S = 0.1  # what one stream may take before the others and a commit
 DRAIN_POLL_S = 0.01
+OF_ALL = (sqlite3.Error, OSError, MemoryError)  # faults that are no single stream's
 
 _log = logging.getLogger("rla_agent.volume")
 
@@ -90,6 +96,8 @@ class Volume(threading.Thread):
         self._late: dict[str, Adopt] = {}  # could not be taken in yet: a full disk
         self._targets: dict[str, Position] = {}  # how far streams go before we stop
         self._waiting_streams: dict[str, Adopt] = {}  # behind an earlier one of their run
+        self._broken: dict[str, Adopt] = {}  # could not be taken up, by a fault of the agent
+        self.internal_errors = 0
         self._retry_waiting = False
         self._stopping: Stop | None = None
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix=f"{name}-work")
@@ -211,20 +219,30 @@ class Volume(threading.Thread):
         stream.last_bytes = time.monotonic()
         if self._all_asleep:  # what follows without a message is seen at the next tick
             self._all_asleep, self._next_tick = False, min(self._next_tick, stream.last_bytes + TICK_S)
-        stream.offer(item.number, item.offset, item.body, self.files)
-        if (item.number, item.offset + len(item.body)) > stream.position:
-            self._look(stream)
+        self._look(stream, item)
 
     def _adopt(self, item: Adopt) -> None:
         self._waiting_streams.pop(item.stream, None)
-        if item.stream in self.streams:
+        if item.stream in self.streams or item.stream in self._broken:
             return
         try:
-            stream, waits = self._desk.take_up(item, self.streams.values(), self._late)
+            self._take_up(item)
         except adopting.NotYetError as error:
             self._late[item.stream] = item
             self.faults[item.stream] = str(error)
-            return
+        except OF_ALL:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, others are to be taken in
+            self._late.pop(item.stream, None)
+            self._broken[item.stream] = item
+            self.faults[item.stream] = (
+                f"stream {item.stream} waits: {self._internal_error(item.stream, error)}"
+            )
+        else:
+            self._look(self.streams.get(item.stream))
+
+    def _take_up(self, item: Adopt) -> None:
+        stream, waits = self._desk.take_up(item, self.streams.values(), [*self._late, *self._broken])
         self._retry_waiting |= self._late.pop(item.stream, None) is not None
         drop_faults(self.faults, item.stream)
         if stream is None:
@@ -241,7 +259,13 @@ class Volume(threading.Thread):
             self._replication.run_opened(stream.opening)
         self._jobs.restore(stream, self._database)
         self.streams[item.stream] = stream
-        self._look(stream)
+
+    def _forget_broken(self) -> None:
+        """Drop streams that could not be taken up and are gone from the spool (`rla-agent forget`)."""
+        for name in [name for name, adopt in self._broken.items() if not adopt.folder.exists()]:
+            del self._broken[name]
+            drop_faults(self.faults, name)
+            self._on_done(name)
 
     def _collect_jobs(self) -> None:
         if self._jobs.collect():
@@ -255,6 +279,7 @@ class Volume(threading.Thread):
         thorough = now >= self._next_lock_look
         if thorough:
             self._next_lock_look = now + LOCK_LOOK_S
+            self._forget_broken()
         waiting = self._waiting_streams if thorough or self._retry_waiting else {}
         self._retry_waiting = False
         for adopt in [*self._late.values(), *waiting.values()]:
@@ -277,10 +302,32 @@ class Volume(threading.Thread):
         self._collect_jobs()
         return busy
 
-    def _look(self, stream: Stream | None) -> bool:
-        """Take in what a stream has, up to a bound; True when there is more."""
+    def _look(self, stream: Stream | None, item: Data | None = None) -> bool:
+        """Take in what a message brought, else what a stream has, up to a bound; True when there is more."""
         if stream is None:
             return False
+        try:
+            return self._turn_of(stream, item)
+        except OF_ALL:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, others are to be taken in
+            stream.parked = self._internal_error(stream.name, error)
+            stream.broken, stream.root_away, stream.watch = True, False, None
+            for output in stream.outputs:
+                self._widener.forget(output, self.files)
+            return False
+
+    def _internal_error(self, name: str, error: Exception) -> str:
+        """Count and log a fault of the agent, met with one stream; how `status` says it."""
+        self.internal_errors += 1
+        _log.error("internal error with stream %s", name, exc_info=error)
+        return f"internal error, tried again at the agent's next start, its rows stay in the spool: {error!r}"
+
+    def _turn_of(self, stream: Stream, item: Data | None) -> bool:
+        if item is not None:
+            stream.offer(item.number, item.offset, item.body, self.files)
+            if (item.number, item.offset + len(item.body)) <= stream.position:
+                return False
         if stream.parked and not (
             was_forgotten(stream) or adopting.root_is_back(stream, self._database, self.files, self.faults)
         ):
@@ -333,7 +380,9 @@ class Volume(threading.Thread):
         dirty = [
             stream
             for stream in self.streams.values()
-            if stream.dirty and not (waits_for_root(stream, self.files, self._widener) or stream.parked)
+            if stream.dirty
+            and not stream.broken
+            and not (waits_for_root(stream, self.files, self._widener) or stream.parked)
         ]
         everything = began >= self._next_full_commit or self._stopping is not None
         if everything:
@@ -393,6 +442,7 @@ class Volume(threading.Thread):
             "last_turn_s": round(time.monotonic() - self.turn, 3),
             "open_files": len(self.files),
             "queued_bytes": self.queued_bytes,
+            "internal_errors": self.internal_errors,
             "faults": dict(self.faults),
             "runs": {run.run: run for run in list(self.runs.values())},
             "streams": [stream.snapshot() for stream in list(self.streams.values())],

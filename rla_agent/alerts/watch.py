@@ -137,8 +137,10 @@ class Watch:
             return
         for tracked in self._tracked:
             known = state.get(tracked.rule_id)
-            if isinstance(known, list) and len(known) == 3:  # noqa: PLR2004 - as `state` writes it
-                tracked.count, tracked.told, tracked.ever = int(known[0]), bool(known[1]), bool(known[2])
+            if not isinstance(known, list) or len(known) != 3:  # noqa: PLR2004 - as `state` writes it
+                continue
+            if all(isinstance(one, int) for one in known):
+                tracked.count, tracked.told, tracked.ever = known[0], bool(known[1]), bool(known[2])
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

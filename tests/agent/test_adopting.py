@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from crash.lone import LoneStream
+from crash.lone import LoneStream, Side
 
 import rla_agent.adopting as module
+from rla_agent.ingest import Position
+from rla_agent.sinks.csv_table import CsvEncoder
+from rla_agent.state import AgentDatabase, Changes, JobRow
 from rla_agent.stopping import stop_volumes
 from rla_agent.volume import Volume
 from rla_agent.volume_items import Adopt, Flush, Stop
 from rla_client.config import AgentConfig
-from rla_client.errors import RemoteProtocolError
 from rla_client.places import Places
 from rla_client.protocol import FrameKind, encode_frame, pack
-from rla_client.spool import segment_path
+from rla_client.spool import base_path, segment_path
 
 
 class Kept(Volume):
@@ -37,21 +42,49 @@ class Kept(Volume):
         self.put(Flush(b"client", lone.writer.name, 1, end, False, answers.append))
         return answers
 
+    def end(self) -> None:
+        """Commit what was taken in, and end."""
+        self.put(Stop(0.0))
+        self.join(60)
+        assert not self.is_alive()
+        assert not self.failed.is_set()
+
 
 @pytest.fixture
-def volume(places: Places) -> Iterator[Kept]:
-    made = Kept(places)
-    made.start()
-    yield made
-    made.put(Stop(0.0))
-    made.join(60)
-    assert not made.is_alive()
-    assert not made.failed.is_set()
+def new_volume(places: Places) -> Iterator[Callable[[], Kept]]:
+    """`new_volume()`: a started volume; the one before it is to be ended first."""
+    made: list[Kept] = []
+
+    def make() -> Kept:
+        made.append(Kept(places))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end()
+
+
+@pytest.fixture
+def volume(new_volume: Callable[[], Kept]) -> Kept:
+    return new_volume()
 
 
 @pytest.fixture
 def lone(tmp_path: Path) -> LoneStream:
     made = LoneStream(tmp_path)
+    made.row({"x": 1})
+    return made
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> LoneStream:
+    """Another stream, which has to go on."""
+    (tmp_path / "good").mkdir()
+    made = LoneStream(tmp_path / "good")
+    made.opening["run"] = "good"
+    made.writer.close()
+    made.writer = made.new_writer()
     made.row({"x": 1})
     return made
 
@@ -89,43 +122,225 @@ def test_a_late_stream_whose_folder_goes_is_forgotten(
     assert (volume.snapshot()["faults"], volume._late) == ({}, {})
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        RemoteProtocolError("no"),
-        ValueError("no"),
-        KeyError("control"),
-        AttributeError("'list' object has no attribute 'get'"),
-        OverflowError("cannot convert float infinity to integer"),
-        RecursionError("maximum recursion depth exceeded"),
-    ],
+def committed(lone: LoneStream, places: Places) -> None:
+    """A row of the stream is durable, and agent.db says so."""
+    lone.database = places.database
+    with Side(lone) as side:
+        side.read_all()
+        assert side.commit()
+
+
+DAMAGES = (
+    ("outputs", "state='[]'"),
+    ("outputs", "state='{'"),
+    ("outputs", "state='" + "[" * 100_000 + "'"),
+    ("outputs", "state=x'ff00'"),
+    ("outputs", """state='{"rows": "many"}'"""),
+    ("outputs", """state='{"bases": [1]}'"""),
+    ("outputs", """state='{"rows": 1, "closed": 7}'"""),
+    ("outputs", "offset=-1"),
+    ("outputs", "number='first'"),
+    ("outputs", "size='big'"),
 )
-def test_a_stream_whose_files_make_no_sense_is_parked(
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage[1][:30])
+def test_a_stream_of_which_agent_db_makes_no_sense_is_parked(
     volume: Kept,
     lone: LoneStream,
-    tmp_path: Path,
+    good: LoneStream,
+    places: Places,
     wait_until: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    error: Exception,
+    damage: tuple[str, str],
 ) -> None:
-    real = module.recover
-
-    def recover(stream: Any, *others: Any) -> None:
-        if stream.name == lone.writer.name:
-            raise error
-        real(stream, *others)
-
-    monkeypatch.setattr(module, "recover", recover)
-    (tmp_path / "good").mkdir()
-    good = LoneStream(tmp_path / "good")
-    good.row({"x": 1})
+    committed(lone, places)
+    damaged(places, *damage)
     for each in (lone, good):
         volume.put(Adopt(each.writer.name, each.writer.folder))
     answers = volume.flush(good)
     wait_until(lambda: answers == [True], what="the row of the other stream")
     parked = {found["stream"]: found["parked"] for found in volume.snapshot()["streams"]}
-    assert "not taken in" in parked[lone.writer.name]
+    assert "agent.db" in parked[lone.writer.name]
+    assert "makes no sense" in parked[lone.writer.name]
     assert not parked[good.writer.name]
+    assert volume.snapshot()["internal_errors"] == 0
+
+
+def damaged(places: Places, table: str, setting: str) -> None:
+    """Rows of agent.db that no agent writes."""
+    with closing(sqlite3.connect(places.database)) as database, database:
+        database.execute(f"UPDATE {table} SET {setting}")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ("runs", "data='{}'"),
+        ("runs", "data='['"),
+        ("runs", "data='7'"),
+        ("jobs", "fields='text'"),
+        ("jobs", "fields=x'c1'"),
+    ],
+)
+def test_runs_and_jobs_of_which_agent_db_makes_no_sense_hold_nothing_up(
+    new_volume: Callable[[], Kept],
+    lone: LoneStream,
+    places: Places,
+    wait_until: Callable[..., Any],
+    damage: tuple[str, str],
+) -> None:
+    lone.writer.append(encode_frame(FrameKind.JOB, pack(["video", {"blob": "b1"}])), 0)
+    first = new_volume()
+    first.put(Adopt(lone.writer.name, lone.writer.folder))
+    answers = first.flush(lone)
+    wait_until(lambda: answers == [True], what="the first row")
+    first.end()
+    with closing(AgentDatabase(places.database)) as database:
+        job = JobRow(lone.writer.name, Position(1, 1), "video", pack({"blob": "b1"}))
+        database.commit(Changes(jobs=[job]))
+    damaged(places, *damage)
+    lone.row({"x": 2})
+    second = new_volume()
+    second.put(Adopt(lone.writer.name, lone.writer.folder))
+    answers = second.flush(lone)
+    wait_until(lambda: answers == [True], what="the second row")
+    lone.writer.close()
+    wait_until(lambda: second.done == [lone.writer.name], what="the end of the stream")
+    assert second.snapshot()["internal_errors"] == 0
+
+
+def test_a_stream_whose_base_breaks_the_rules_is_parked(
+    new_volume: Callable[[], Kept],
+    lone: LoneStream,
+    good: LoneStream,
+    places: Places,
+    wait_until: Callable[..., Any],
+) -> None:
+    committed(lone, places)
+    lone.forget_database()
+    path = base_path(lone.writer.folder, 1)
+    base = json.loads(path.read_text())
+    base["outputs"]["csv"]["state"] = []
+    path.write_text(json.dumps(base))
+    volume = new_volume()
+    for each in (lone, good):
+        volume.put(Adopt(each.writer.name, each.writer.folder))
+    answers = volume.flush(good)
+    wait_until(lambda: answers == [True], what="the row of the other stream")
+    (why,) = [found["parked"] for found in volume.snapshot()["streams"] if found["parked"]]
+    assert "base file" in why
+    assert volume.snapshot()["internal_errors"] == 0
+
+
+# -- faults of the agent ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [TypeError("no"), AssertionError(), RecursionError(), KeyError("x")])
+def test_a_fault_of_the_agent_while_it_takes_a_stream_up_waits_for_its_next_start(  # noqa: PLR0913, PLR0917
+    new_volume: Callable[[], Kept],
+    lone: LoneStream,
+    good: LoneStream,
+    wait_until: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+) -> None:
+    real = module.recover
+    tried: list[str] = []
+
+    def recover(stream: Any, *others: Any) -> None:
+        tried.append(stream.name)
+        if stream.name == lone.writer.name:
+            raise error
+        real(stream, *others)
+
+    before = spooled(lone)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "recover", recover)
+        volume = new_volume()
+        for each in (lone, good):
+            volume.put(Adopt(each.writer.name, each.writer.folder))
+        for _ in range(2):  # the second one after a look at all streams
+            good.row({"x": 2})
+            answers = volume.flush(good)
+            wait_until(lambda found=answers: found == [True], what="the rows of the other stream")
+        refused = volume.flush(lone)
+        wait_until(lambda: refused == [False], what="the answer")
+        assert tried.count(lone.writer.name) == 1
+        told = volume.snapshot()
+        assert told["internal_errors"] == 1
+        assert "internal error" in told["faults"][lone.writer.name]
+        assert sum(record.exc_info is not None for record in caplog.records) == 1
+        volume.end()
+    assert spooled(lone) == before
+    again = new_volume()
+    again.put(Adopt(lone.writer.name, lone.writer.folder))
+    taken = again.flush(lone)
+    wait_until(lambda: taken == [True], what="its rows at the next start")
+    assert len(lone.table()) == 1
+
+
+def test_a_stream_that_could_not_be_taken_up_may_be_given_up(
+    volume: Kept, lone: LoneStream, wait_until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def recover(*_: Any) -> None:
+        raise TypeError
+
+    monkeypatch.setattr(module, "recover", recover)
+    volume.put(Adopt(lone.writer.name, lone.writer.folder))
+    wait_until(lambda: volume.snapshot()["faults"], what="the fault")
+    shutil.rmtree(lone.writer.folder)
+    wait_until(lambda: volume.done == [lone.writer.name], what="the end of the stream")
+    assert volume.snapshot()["faults"] == {}
+
+
+class Broken(CsvEncoder):
+    """An encoder with a fault: it cannot encode a second batch."""
+
+    def encode(self, records: Any) -> tuple[bytes, int]:
+        message = f"cannot encode {len(records)} records"
+        raise AttributeError(message)
+
+
+def test_a_fault_of_the_agent_in_a_streams_turn_waits_for_its_next_start(
+    new_volume: Callable[[], Kept],
+    lone: LoneStream,
+    good: LoneStream,
+    wait_until: Callable[..., Any],
+) -> None:
+    volume = new_volume()
+    for each in (lone, good):
+        volume.put(Adopt(each.writer.name, each.writer.folder))
+        answers = volume.flush(each)
+        wait_until(lambda found=answers: found == [True], what="the first row")
+    broken = volume.streams[lone.writer.name]
+    (csv_output,) = [output for output in broken.outputs if output.name == "csv"]
+    csv_output.encoder = Broken()
+    for row in range(3):
+        for each in (lone, good):
+            each.row({"x": row})
+        answers = volume.flush(good)
+        wait_until(lambda found=answers: found == [True], what="the rows of the other stream")
+    wait_until(lambda: broken.parked, what="the fault")
+    refused = volume.flush(lone)
+    wait_until(lambda: refused == [False], what="the answer")
+    told = volume.snapshot()
+    assert told["internal_errors"] == 1
+    (why,) = [found["parked"] for found in told["streams"] if found["parked"]]
+    assert "cannot encode" in why
+    volume.end()
+    again = new_volume()
+    again.put(Adopt(lone.writer.name, lone.writer.folder))
+    taken = again.flush(lone)
+    wait_until(lambda: taken == [True], what="all rows at the next start")
+    assert [row["seq"] for row in lone.table()] == ["0", "1", "2", "3"]
+    assert again.snapshot()["internal_errors"] == 0
+    assert again.runs["r"].rows == 4
+    assert len((lone.root / "progress.json").read_text().splitlines()) == 4
+
+
+def spooled(lone: LoneStream) -> bytes:
+    return segment_path(lone.writer.folder, 1).read_bytes()
 
 
 def test_nothing_is_kept_of_a_stream_that_ended(

@@ -256,7 +256,7 @@ def test_a_base_that_makes_no_sense_of_an_output_ends_no_agent(lone: LoneStream,
         base["outputs"]["csv"] = known
         base_path(lone.writer.folder, number).write_text(json.dumps(base))
     lone.forget_database()
-    with pytest.raises(RemoteProtocolError, match="no sense of csv"):
+    with pytest.raises(RemoteProtocolError, match="of csv, makes no sense"):
         Side(lone)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from rla_agent import state
 from rla_agent.ingest import Position
+from rla_agent.runs import RunRecord
 from rla_agent.sqlite_file import open_or_replace
 from rla_agent.state import AgentDatabase, Changes, FiringRow, JobRow, OutputRow
 
@@ -19,15 +20,17 @@ ROW = OutputRow("csv", "/x/progress.csv", 2, 99, Position(3, 4), {"rows": 5}, ".
 def test_what_was_committed_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     job = JobRow("s", Position(1, 2), "figure", b"\x80")
+    record = RunRecord("r", "/data", "t", "i", "/data/log/t/i", "h", "u", 1, 1.5, "0")
+    plain = record.to_plain(2.0)
     with closing(AgentDatabase(path)) as database:
-        run = ("r", 1.0, True, {"state": "running"})
+        run = ("r", 1.0, True, plain)
         database.commit(Changes(outputs=[("s", ROW)], jobs=[job], done=[("t", 1.0)], runs=[run]))
     with closing(AgentDatabase(path)) as database:
         assert database.outputs_of("s") == {"csv": ROW}
         assert database.intents() == {".rla-tmp-1"}
         assert database.jobs_of("s") == [job]
         assert database.is_done("t")
-        assert database.run("r") == {"state": "running"}
+        assert database.run("r") == plain
         database.commit(Changes(forgotten=["s", "t"], jobs_done=[("s", job.position)]))
         assert not database.outputs_of("s")
         assert not database.jobs_of("s")

@@ -43,6 +43,7 @@ def volume(*records: RunRecord, streams: tuple[dict[str, Any], ...] = (), **chan
         "last_turn_s": 0.1,
         "open_files": 3,
         "queued_bytes": 0,
+        "internal_errors": 0,
         "faults": {},
         "runs": {r.run: r for r in records},
         "streams": list(streams),

@@ -90,8 +90,8 @@ def test_streams_that_are_far_behind_leave_time_for_commits(
     busy_looks = [0]  # between two commits
     look, commit = volume._look, volume.commit
 
-    def look_and_count(stream: Any) -> bool:
-        more = look(stream)
+    def look_and_count(stream: Any, *item: Any) -> bool:
+        more = look(stream, *item)
         busy_looks[-1] += more
         return more
 
