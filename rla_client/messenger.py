@@ -29,7 +29,6 @@ FLUSH_ASK_AGAIN_S = 0.25
 LOOK_INTERVAL_S = 1.0  # at where the agent serves, while it does not take what is sent
 CONNECT_INTERVAL_S = 0.05  # between attempts
 REFUSED_PAUSE_S = 0.010  # a refused send costs 2.3 us; at most a hundred a second
-PENDING_MAX_BYTES = 64 << 10  # of a message; beyond, the agent reads the file, which is as fast
 
 
 class Messenger:

@@ -1,9 +1,9 @@
 """The outbox: what the training process does with a record. Spool first, then a message.
 
-`put` appends one frame to the stream's segment (rla_client/spool.py) and returns: from then on
-the record survives this process. At most every SEND_INTERVAL_S the bytes written since are also sent to the
-agent, without waiting and without caring whether they arrive: the agent compares offsets and reads the
-segment whenever they do not fit.
+`put` appends one frame to the segment of its stream (rla_client/spool.py) and returns: from then on the
+record survives this process. The agent reads the segment. It looks at the size of an awake stream four times
+a second; a message, which says no more than where the stream ends, keeps it awake (SEND_INTERVAL_S), wakes
+it after a pause, and comes at once for an opening, a job, a flush and the end. No message is waited for.
 
 Nothing here raises because of disk, agent or network. When the spool cannot be written, frames wait in
 order in memory (WAITING_MAX_BYTES) and are written by a later call; beyond that, and beyond the run's share
@@ -14,8 +14,7 @@ Threads share one re-entrant lock, which the logger also uses, so that order in 
 calls. After fork the child forgets everything at once and opens a stream of its own at its first record.
 
 Signal handlers may log too, and may raise (see spool.py). A waiting record is tied to the number of frames
-before it when it is first tried, so that a retry writes it only if that was not done; and pending bytes are
-sent only while they are exactly what the segment holds.
+before it when it is first tried, so that a retry writes it only if that was not done.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client import forks
 from rla_client.autostart import agent_alive, memory_apart
 from rla_client.errors import PlaceError, SpoolError
-from rla_client.messenger import PENDING_MAX_BYTES, REFUSED_PAUSE_S, Messenger
+from rla_client.messenger import REFUSED_PAUSE_S, Messenger
 from rla_client.places import Places
 from rla_client.protocol import FrameKind, encode_frame, pack
 from rla_client.quota import CHECK_BYTES, SHARE_MEDIA, SHARE_ROWS, SHARE_TEXT, Quota
@@ -42,7 +41,7 @@ from rla_client.spool import BLOBS_NAME, OpeningFrame, SegmentWriter
 if TYPE_CHECKING:
     from rla_client.config import AgentConfig
 
-SEND_INTERVAL_S = 0.25  # see docs/adr/0009; the agent looks at a stream as often without one
+SEND_INTERVAL_S = 2.0  # well below ASLEEP_S, after which the agent looks once a second; see docs/adr/0015
 WAITING_MAX_BYTES = 16 << 20  # what a training process may hold while its spool cannot be written
 RETRY_S = 0.05  # between attempts to write to a spool that refused
 FULL_RECHECK_S = 1.0
@@ -98,8 +97,6 @@ class Outbox:
 
     def _reset(self) -> None:
         self._writer: SegmentWriter | None = None
-        self._pending = bytearray()
-        self._pending_number = self._pending_start = self._pending_end = self._pending_most = 0
         self._next_send = self._last_put = 0.0
         self._waiting: deque[tuple[bytes, int]] = deque()
         self._waiting_bytes = 0
@@ -145,14 +142,10 @@ class Outbox:
             except SpoolError as error:
                 self._keep(frame, is_row, str(error))
                 return True
-            size = len(frame)
-            self._unchecked += size
-            if self._pending_end + size == writer.size and self._pending_end < self._pending_most:
-                self._pending += frame
-                self._pending_end += size
+            self._unchecked += len(frame)
             if self._unchecked > self._check_after:
                 self._check_quota()
-            if now >= self._next_send or now < self._next_send - 1.0:
+            if now >= self._next_send or now < self._next_send - SEND_INTERVAL_S:
                 self._send(now)
         return True
 
@@ -365,7 +358,6 @@ class Outbox:
             warn_rarely(self._warned, "open", "%s; records are kept in memory until it can be written", error)
             return True
         self._quota.begin(self._writer.name, self._opening.get("run"))
-        self._forget_pending()
         self._blocked = bool(self._waiting)
         self._check_quota(count=True)
         self._send(time.time())
@@ -402,10 +394,8 @@ class Outbox:
             except SpoolError:
                 return False
             self._opening = opening
-            self._pending_number = -1  # a handler's record must not be taken for one of the old stream
             self._writer = writer
             self._quota.begin(writer.name, opening.get("run"))
-            self._forget_pending()
             now = time.time()
             with suppress(SpoolError):  # the agent notices the end without it, too
                 old.append(encode_frame(FrameKind.CLOSE, pack([HANDED_OVER, "", now])), 0)
@@ -444,14 +434,6 @@ class Outbox:
                 self._writer.append(mark, 0)
                 self._reported_lost = lost
 
-    def _forget_pending(self) -> None:
-        self._pending = bytearray()
-        writer = self._writer
-        if writer is not None:
-            self._pending_number = writer.number
-            self._pending_start = self._pending_end = writer.size
-            self._pending_most = writer.size + PENDING_MAX_BYTES
-
     def _send(self, now: float) -> None:
         writer = self._writer
         if writer is None:
@@ -463,12 +445,7 @@ class Outbox:
             self._blocked = True
             warn_rarely(self._warned, "keep", "%s; records are kept in memory until it can be written", error)
             return
-        number, start, size = self._pending_number, self._pending_start, len(self._pending)
-        body = bytes(self._pending) if size <= PENDING_MAX_BYTES else b""
-        self._forget_pending()
-        if number != writer.number or start + len(body) != writer.size:
-            number, start, body = writer.number, writer.size, b""
-        if self._messenger.send({"s": writer.name, "n": number, "o": start}, body):
+        if self._messenger.send({"s": writer.name, "n": writer.number, "o": writer.size}, b""):
             self._next_send = now + SEND_INTERVAL_S
         else:
             self._next_send = now + REFUSED_PAUSE_S

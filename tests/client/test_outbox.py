@@ -293,31 +293,6 @@ def test_space_that_comes_back_is_used_and_the_loss_reported(
     assert [content.data["records"] for content in contents(outbox) if isinstance(content, Mark)] == [1]
 
 
-def test_pending_bytes_are_those_of_the_segment_or_not_sent(
-    new_outbox: Callable[..., Outbox], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    outbox = new_outbox()
-    writer = outbox._writer
-    assert writer is not None
-    real = writer.append
-
-    def with_a_handler(frame: bytes, is_row: int, after: int = -1) -> None:
-        real(frame, is_row, after)
-        if is_row and len(frame) < 60:
-            monkeypatch.setattr(writer, "append", real)
-            put(outbox, 99, size=100)
-            monkeypatch.setattr(writer, "append", with_a_handler)
-
-    outbox._next_send = 1e18
-    for seq in range(3):
-        outbox._next_send = 1e18 if seq else outbox._next_send
-        monkeypatch.setattr(writer, "append", with_a_handler)
-        outbox.put(FrameKind.ROW, pack([seq, 1.0, {"x": "y"}]), 1e18 - 1.0, 1)
-        start, body = outbox._pending_start, bytes(outbox._pending)
-        data = segment_path(writer.folder, 1).read_bytes()
-        assert data[start : start + len(body)] == body
-
-
 def test_records_of_a_forked_child_are_its_own(new_outbox: Callable[..., Outbox]) -> None:
     outbox = new_outbox()
     put(outbox, 0)
