@@ -32,6 +32,7 @@ from typing import Any, NoReturn
 
 from rla_agent.alerts import Alerting
 from rla_agent.config_reader import ConfigReader, InForce, settings_in_force
+from rla_agent.disks import Disk, disk_of
 from rla_agent.leftovers import MEMORY_SWEEP_INTERVAL_S, sweep_memory
 from rla_agent.lock import AgentLock, take_lock
 from rla_agent.opening import StreamOpening
@@ -108,7 +109,7 @@ class Daemon:
         self._replication = Replication(places, self._configs)
         self._alerting = Alerting(places, config, self._live_openings, self.started, self._configs)
         self._sampler = Sampler(self._live_streams, settings.sample_interval_s)
-        self._volumes: dict[int, Volume] = {}
+        self._volumes: dict[Disk, Volume] = {}
         self._route: dict[str, Volume] = {}
         self._unreadable = Unreadable(places.spool)
         self._next_scan = 0.0
@@ -180,15 +181,15 @@ class Daemon:
         opening = self._unreadable.read(name, time.monotonic())
         if opening is None:
             return None
-        volume = self._volume(opening.root_device)
+        volume = self._volume(disk_of(opening.root, opening.root_device))
         self._route[name] = volume
-        volume.put(Adopt(name, self.places.spool / name))
+        volume.put(Adopt(name, self.places.spool / name, opening.root))
         return volume
 
-    def _volume(self, device: int) -> Volume:
-        if device not in self._volumes and len(self._volumes) >= MAX_VOLUMES:
-            device = sorted(self._volumes)[device % MAX_VOLUMES]
-        volume = self._volumes.get(device)
+    def _volume(self, disk: Disk) -> Volume:
+        if disk not in self._volumes and len(self._volumes) >= MAX_VOLUMES:
+            disk = sorted(self._volumes)[hash(disk) % MAX_VOLUMES]
+        volume = self._volumes.get(disk)
         if volume is None:
             volume = Volume(
                 f"volume-{len(self._volumes)}",
@@ -199,7 +200,7 @@ class Daemon:
                 replication=self._replication,
                 registry=RunRegistry(self._alerting),
             )
-            self._volumes[device] = volume
+            self._volumes[disk] = volume
             volume.start()
         return volume
 
@@ -303,6 +304,7 @@ class Daemon:
         status = build_status(facts, [volume.snapshot() for volume in volumes])
         status["alerts"] = self._alerting.snapshot()
         status["problems"] += status["alerts"].pop("problems") + self._configs.problems()
+        status["problems"] += self._sampler.problems()
         return status
 
     def _ended_runs(self) -> tuple[dict[str, Any], ...]:

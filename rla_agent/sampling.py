@@ -4,7 +4,7 @@ Every `sample_interval_s` one thread looks at the process tree of each live run 
 appends a line to `log/…/system.csv` and events to `log/…/tb/system/`: CPU, memory, disk and network
 by wall time, GPU use and memory when nvidia-ml-py is installed and a GPU is there. These files are
 the agent's own: no frames stand behind them, a restart goes on at their last whole record, and a
-sample that could not be written is dropped.
+sample that could not be written is dropped, as are those of runs whose file system does not answer.
 
     columns   timestamp, seconds (since the run was opened), cpu_percent (100 = one core), rss_bytes,
               processes, threads, read_bytes, written_bytes (of the tree so far),
@@ -21,8 +21,10 @@ import time
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from rla_agent.disks import Disk, Lanes, disk_of
 from rla_agent.ingest import Record, Row
 from rla_agent.opening import StreamOpening
 from rla_agent.sinks.tensorboard import EventEncoder, whole_records
@@ -48,6 +50,9 @@ COLUMNS = (
 _DRIVER_PATHS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")  # the last one is WSL's
 LOOK_S = 1.0  # for runs that are due, or new
 LEAST_S = 0.02  # between samples: a run may not ask for all of a core
+WRITE_S = 0.5  # for all samples of a turn; what takes longer goes on beside the next ones
+HUNG_S = 5.0  # beyond, a file system that does not answer is worth a line under "needs attention"
+MAX_NAMED = 3  # roots of one file system
 MAX_TREE = 2000  # processes of one run that are looked at
 
 _log = logging.getLogger("rla_agent.sampling")
@@ -61,6 +66,7 @@ class _Tracked:
     opening: StreamOpening
     name: str
     encoder: EventEncoder
+    disk: Disk
     cpu_s: dict[int, float] = field(default_factory=dict)
     at: float = 0.0
     events_whole: bool = False  # the events were looked at since this agent began
@@ -82,6 +88,7 @@ class Sampler(threading.Thread):
         self._tracked: dict[str, _Tracked] = {}
         self._due: dict[str, float] = {}  # monotonic
         self._gpu = Gpu()
+        self._lanes = Lanes("sampler-write")
 
     def run(self) -> None:
         """Sample until stopped."""
@@ -127,18 +134,47 @@ class Sampler(threading.Thread):
         with suppress(OSError):  # a hardened service may not look
             network = psutil.net_io_counters()
         gpu = self._gpu.read()
+        found: dict[Disk, list[tuple[_Tracked, dict[str, Any]]]] = {}
         for name, opening in live.items():
             tracked = self._tracked.get(name)
             if tracked is None:
-                tracked = self._tracked[name] = _Tracked(opening, name, EventEncoder(opening.opened))
+                disk = disk_of(opening.root, opening.root_device)
+                tracked = self._tracked[name] = _Tracked(opening, name, EventEncoder(opening.opened), disk)
+            if self._lanes.hung_s(tracked.disk) is not None:
+                continue
             values = _measure(tracked, processes, children)
             if values is None:
                 continue
             values["net_sent_bytes"] = network.bytes_sent if network else None
             values["net_received_bytes"] = network.bytes_recv if network else None
             values.update(gpu.of(tracked.cpu_s))
-            with suppress(OSError):
-                write_sample(tracked, values)
+            found.setdefault(tracked.disk, []).append((tracked, values))
+        self._lanes.run({disk: partial(self._write, samples) for disk, samples in found.items()}, WRITE_S)
+
+    def _write(self, samples: Iterable[tuple[_Tracked, dict[str, Any]]]) -> None:
+        try:
+            for tracked, values in samples:
+                values["disk_used_percent"] = _disk_used(tracked.opening.root)
+                with suppress(OSError):
+                    write_sample(tracked, values)
+        except Exception:  # noqa: BLE001 - top of a thread: no sample is worth the agent
+            _log.exception("sampling failed and ends; rows and everything else go on")
+            self.stop()
+
+    def problems(self) -> list[dict[str, str]]:
+        """File systems that hold up samples: `what` and `mend`, for `status`."""
+        roots: dict[Disk, set[str]] = {}
+        for tracked in list(self._tracked.values()):
+            roots.setdefault(tracked.disk, set()).add(tracked.opening.root)
+        return [
+            {
+                "what": f"no samples of the runs in {', '.join(sorted(roots[disk])[:MAX_NAMED])}: "
+                f"the file system has not answered for {since:.0f} s",
+                "mend": "look at that disk or its server; rows wait in the spool",
+            }
+            for disk in roots
+            if (since := self._lanes.hung_s(disk)) is not None and since > HUNG_S
+        ]
 
 
 def is_local(opening: StreamOpening) -> bool:
@@ -231,7 +267,6 @@ def _measure(
         "seconds": now - tracked.opening.opened,
         "cpu_percent": percent,
         "processes": len(cpu),
-        "disk_used_percent": _disk_used(tracked.opening.root),
         **total,
     }
 

@@ -184,7 +184,8 @@ def _agent(facts: Facts) -> dict[str, Any]:
 
 
 def _volume(volume: dict[str, Any], facts: Facts) -> None:
-    volume["commit_lag_s"] = max(volume["commit_s"], volume["last_turn_s"] if volume["streams"] else 0.0)
+    works = volume["streams"] or volume["roots"]
+    volume["commit_lag_s"] = max(volume["commit_s"], volume["last_turn_s"] if works else 0.0)
     for stream in volume["streams"]:
         stream["lag_bytes"] = facts.lags.get(stream["stream"], 0)
 
@@ -227,7 +228,8 @@ def _volume_problems(volume: dict[str, Any]) -> list[dict[str, str]]:
             what = f"{stream['damaged_bytes']} bytes of stream {stream['stream']} were damaged"
             problems.append({"what": what, "mend": "check the disk of the state folder"})
     if volume["commit_lag_s"] > SLOW_COMMIT_S:
-        what = f"{volume['name']} waits {volume['commit_lag_s']:.0f} s for its disk"
+        roots = f", with {', '.join(volume['roots'])}" if volume["roots"] else ""
+        what = f"{volume['name']} waits {volume['commit_lag_s']:.0f} s for its disk{roots}"
         problems.append({"what": what, "mend": "look at that disk or its server; rows wait in the spool"})
     return problems
 

@@ -57,6 +57,7 @@ TURN_ITEMS = 1000  # of the queue before a look at streams
 FLUSH_TICK_S = 0.05  # while a flush waits
 TURN_S = 0.1  # what one stream may take before the others and a commit
 DRAIN_POLL_S = 0.01
+MAX_NAMED = 3  # data roots, in status
 OF_ALL = (sqlite3.Error, OSError, MemoryError)  # faults that are no single stream's
 
 _log = logging.getLogger("rla_agent.volume")
@@ -83,6 +84,7 @@ class Volume(threading.Thread):
         self._bytes_in = 0  # written by the ingest thread only
         self._bytes_out = 0  # written by this thread only
         self.turn = time.monotonic()
+        self.at = ""  # data root that the thread works for now; empty: several, or none
         self.commit_lag_s = 0.0
         self._places = places
         self._settings = settings
@@ -159,7 +161,7 @@ class Volume(threading.Thread):
 
     def _turn(self) -> None:
         now = time.monotonic()
-        self.turn = now
+        self.turn, self.at = now, ""
         due = self._next_tick if self._all_asleep else min(self._next_tick, self._next_commit)
         busy = self._take_queue(max(0.0, due - now))
         now = time.monotonic()
@@ -225,6 +227,7 @@ class Volume(threading.Thread):
         self._waiting_streams.pop(item.stream, None)
         if item.stream in self.streams or item.stream in self._broken:
             return
+        self.at = item.root
         try:
             self._take_up(item)
         except adopting.NotYetError as error:
@@ -306,6 +309,7 @@ class Volume(threading.Thread):
         """Take in what a message brought, else what a stream has, up to a bound; True when there is more."""
         if stream is None:
             return False
+        self.at = stream.opening.root
         try:
             return self._turn_of(stream, item)
         except OF_ALL:
@@ -376,6 +380,7 @@ class Volume(threading.Thread):
         """Make everything that was taken in durable, then answer flushes and free segments."""
         began = time.monotonic()
         wall = time.time()
+        self.at = ""
         changes = Changes()
         dirty = [
             stream
@@ -434,12 +439,16 @@ class Volume(threading.Thread):
             self._retry_waiting, self._next_tick = True, 0.0
         return before - len(self.streams)
 
+    def _roots(self) -> list[str]:
+        return sorted({stream.opening.root for stream in list(self.streams.values())})[:MAX_NAMED]
+
     def snapshot(self) -> dict[str, Any]:
         """Plain data for `status`; called from the ingest thread."""
         return {
             "name": self.name,
             "commit_s": round(self.commit_lag_s, 4),
             "last_turn_s": round(time.monotonic() - self.turn, 3),
+            "roots": [self.at] if self.at else self._roots(),
             "open_files": len(self.files),
             "queued_bytes": self.queued_bytes,
             "internal_errors": self.internal_errors,

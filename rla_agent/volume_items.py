@@ -33,10 +33,11 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """A stream folder that belongs to this volume."""
+    """A stream folder that belongs to this volume; `root` is its data root, where that is known."""
 
     stream: str
     folder: Path
+    root: str = ""
 
 
 @dataclass(frozen=True, slots=True)

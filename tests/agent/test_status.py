@@ -41,6 +41,7 @@ def volume(*records: RunRecord, streams: tuple[dict[str, Any], ...] = (), **chan
         "name": "volume-0",
         "commit_s": 0.01,
         "last_turn_s": 0.1,
+        "roots": ["/data"],
         "open_files": 3,
         "queued_bytes": 0,
         "internal_errors": 0,
@@ -123,7 +124,7 @@ def test_problems_say_what_to_do() -> None:
     assert "install-service" in next(mend for what, mend in mends.items() if "not here" in what)
     assert "free space" in next(mend for what, mend in mends.items() if "No space" in what)
     assert "right to write" in next(mend for what, mend in mends.items() if "Permission" in what)
-    assert any("waits 9 s for its disk" in what for what in mends)
+    assert any("waits 9 s for its disk, with /data" in what for what in mends)
     assert problem("strange")["mend"] == "see: rla-agent logs"
 
 
