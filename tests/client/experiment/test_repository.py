@@ -174,6 +174,7 @@ def test_without_git_the_modules_beside_the_launcher_are_kept(tmp_path: Path) ->
     (folder / "data.txt").write_text("no module")
     output, log_dir = launch(folder, tmp_path / "one")
     assert "git tells nothing" not in output
+    assert json.loads((log_dir / "metadata.json").read_text())["launcher"] == str(folder / "launcher.py")
     assert archived(log_dir) == CODE - {"other/x.py"}  # not imported
 
 

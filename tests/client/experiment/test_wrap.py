@@ -164,6 +164,31 @@ def test_what_a_seed_cannot_do_is_noted_in_the_text(
     assert "cannot make repeatable" not in capsys.readouterr().out
 
 
+class Client:
+    def __init__(self, api_key: str) -> None:
+        self.login = {"user": "me", "password": api_key + "-2"}
+        self.api_key = api_key
+        self.size = 3
+
+
+def test_secrets_in_the_attributes_of_an_object_are_hidden(agent: object) -> None:
+    key = "k-12345678-abc"
+
+    @wrap_experiment(archive_launch_repo=False, name_parameters="passed")
+    def experiment(ctxt: Any, client: Client, more: Any) -> Path:
+        logger.log(f"called with {client.api_key} and {more}")
+        assert rla_logger.flush(60)
+        return Path(ctxt.log_dir)
+
+    folder = experiment(client=Client(key), more=[{"deep": Client(key + "-3")}])
+    variant = json.loads((folder / "variant.json").read_text())
+    for client in (variant["client"], variant["more"][0]["deep"]):
+        assert client["api_key"] == client["login"]["password"] == "<hidden>"
+        assert (client["size"], client["login"]["user"]) == (3, "me")
+    written = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    assert key.encode() not in written + str(folder).encode()
+
+
 def test_an_exception_ends_the_run_as_failed_and_leaves_nothing_open(
     agent: object, wait_until: Callable[..., Any]
 ) -> None:
