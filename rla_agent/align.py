@@ -9,12 +9,13 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from rla_agent.sinks.csv_table import CsvEncoder, offset_of_row, record_ends
 from rla_agent.sinks.encoder import Encoder
 from rla_agent.sinks.jsonl import JsonEncoder
-from rla_agent.sinks.tensorboard import EventEncoder, whole_records
+from rla_agent.sinks.tensorboard import EventEncoder, whole_records_of
 
 CHUNK_BYTES = 1 << 20
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -22,8 +23,14 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 def end_of_records(descriptor: int, size: int, *, events: bool) -> int:
     """Bytes of a file's first `size` that are whole lines, or whole event records."""
-    content = b"".join(read_chunks(descriptor, size))
-    return whole_records(content) if events else content.rfind(b"\n") + 1
+    if events:
+        return whole_records_of(read_chunks(descriptor, size))
+    for end in range(size, 0, -CHUNK_BYTES):
+        start = max(0, end - CHUNK_BYTES)
+        found = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,36 +53,39 @@ def whole_part(descriptor: int, encoder: Encoder) -> Whole:
 
     Nowhere, too, in JSON that no reader takes: too deep a nesting.
     """
-    content = b"".join(read_chunks(descriptor, os.fstat(descriptor).st_size))
+    size = os.fstat(descriptor).st_size
     try:
-        return _whole_content(content, encoder)
+        return _whole_content(descriptor, size, encoder)
     except RecursionError:
         return Whole(0, b"", {})
 
 
-def _whole_content(content: bytes, encoder: Encoder) -> Whole:
+def _whole_content(descriptor: int, size: int, encoder: Encoder) -> Whole:
+    chunks = read_chunks(descriptor, size)
     if isinstance(encoder, EventEncoder):
-        return Whole(whole_records(content), b"", {})
-    ending = b"" if content.endswith(b"\n") else b"\n"
+        return Whole(whole_records_of(chunks), b"", {})
+    ending = b"" if size and os.pread(descriptor, 1, size - 1) == b"\n" else b"\n"
     if isinstance(encoder, CsvEncoder):
-        return _whole_table(content, ending)
+        return _whole_table(descriptor, size, ending)
     if isinstance(encoder, JsonEncoder):
-        last = content.rfind(b"\n") + 1
-        if ending and not _is_json(content[last:]):
-            content, ending = content[:last], b""
-        return Whole(len(content), ending, {"rows": content.count(b"\n") + len(ending)})
-    return Whole(len(content), ending, {})
+        last = end_of_records(descriptor, size, events=False)
+        if ending and not _is_json(os.pread(descriptor, size - last, last)):
+            size, ending = last, b""
+        return Whole(size, ending, {"rows": sum(chunk.count(b"\n") for chunk in chunks) + len(ending)})
+    return Whole(size, ending, {})
 
 
-def _whole_table(content: bytes, ending: bytes) -> Whole:
-    ends = record_ends(content + ending)
-    columns = cells_of(content[: ends[0]]) if ends else []
-    if ending and ends and ends[-1] > len(content):
-        last = content[ends[-2] :] if len(ends) > 1 else content
-        if len(cells_of(last)) == len(columns):
-            return Whole(len(content), ending, {"rows": len(ends) - 1, "columns": columns})
-        ends.pop()
-    return Whole(ends[-1] if ends else 0, b"", {"rows": max(0, len(ends) - 1), "columns": columns})
+def _whole_table(descriptor: int, size: int, ending: bytes) -> Whole:
+    header = before = last = records = 0
+    for end in record_ends(chain(read_chunks(descriptor, size), (ending,))):
+        header, before, last = header or end, last, end
+        records += 1
+    columns = cells_of(os.pread(descriptor, header, 0))
+    if ending and last > size:
+        if len(cells_of(os.pread(descriptor, size - before, before))) == len(columns):
+            return Whole(size, ending, {"rows": records - 1, "columns": columns})
+        last, records = before, records - 1
+    return Whole(last, b"", {"rows": max(0, records - 1), "columns": columns})
 
 
 def _text(content: bytes) -> str:

@@ -63,7 +63,7 @@ def _take_over(opening: StreamOpening, output: Output, plan: Continuation) -> No
         if isinstance(encoder, CsvEncoder):
             content = b"".join(read_chunks(descriptor, size))
             keep, rows = _kept_csv(content, plan)
-            _keep_tail(opening, output, content[: (record_ends(content) or [0])[0]], content[keep:], plan)
+            _keep_tail(opening, output, content[: next(record_ends([content]), 0)], content[keep:], plan)
             encoder.restore({"rows": rows, "columns": read_header(descriptor)})
             output.size = keep
         elif isinstance(encoder, JsonEncoder):
@@ -80,7 +80,7 @@ def _take_over(opening: StreamOpening, output: Output, plan: Continuation) -> No
 
 def _kept_csv(content: bytes, plan: Continuation) -> tuple[int, int]:
     """Bytes to keep and rows in them."""
-    ends = record_ends(content)
+    ends = list(record_ends([content]))
     if not ends:
         return 0, 0
     total = len(ends) - 1
@@ -94,7 +94,7 @@ def _kept_csv(content: bytes, plan: Continuation) -> tuple[int, int]:
 
 
 def _csv_rows_until(content: bytes, time_step: float) -> Iterator[dict[str, str]]:
-    ends = record_ends(content)
+    ends = list(record_ends([content]))
     columns = cells_of(content[: ends[0]])
     for begin, end in pairwise(ends):
         row = dict(zip(columns, cells_of(content[begin:end]), strict=False))

@@ -12,7 +12,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
 
@@ -195,18 +195,27 @@ def _record_end(data: bytes, *, quoted: bool) -> tuple[int, bool]:
     return -1, quoted
 
 
-def record_ends(content: bytes) -> list[int]:
-    """Offsets after each whole record, the header's first; newlines inside quotes end none."""
-    ends: list[int] = []
-    offset = 0
-    for position, part in enumerate(content.split(b'"')):
-        if position % 2 == 0:
-            ends += [offset + match.end() for match in _NEWLINE.finditer(part)]
-        offset += len(part) + 1
-    return ends
+def record_ends(chunks: Iterable[bytes]) -> Iterator[int]:
+    """Offsets after each whole record, the header's first; newlines inside quotes end none.
+
+    Args:
+        chunks: the content, in pieces that end anywhere.
+    """
+    offset, quoted = 0, False
+    for chunk in chunks:
+        for number, part in enumerate(chunk.split(b'"')):
+            if number:
+                quoted = not quoted
+                offset += 1
+            if not quoted:
+                for match in _NEWLINE.finditer(part):
+                    yield offset + match.end()
+            offset += len(part)
 
 
 def offset_of_row(chunks: Iterable[bytes], rows: int) -> int:
     """Bytes of the header and the first `rows` rows; fewer when the content ends before."""
-    ends = record_ends(b"".join(chunks))
-    return ends[min(rows, len(ends) - 1)] if ends else 0
+    end = 0
+    for end in islice(record_ends(chunks), rows + 1):  # noqa: B007 - the last one counts
+        pass
+    return end

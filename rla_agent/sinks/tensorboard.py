@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pprint
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import crc32c
@@ -199,6 +199,21 @@ def _varint(value: int) -> bytes:
         value >>= 7
     parts.append(value)
     return bytes(parts)
+
+
+def whole_records_of(chunks: Iterable[bytes]) -> int:
+    """`whole_records` of a content in pieces that end anywhere."""
+    total, rest = 0, b""
+    for chunk in chunks:
+        rest += chunk
+        whole = whole_records(rest)
+        total, rest = total + whole, rest[whole:]
+        if len(rest) >= _FRAME_HEAD_BYTES and (
+            _U32.unpack_from(rest, 8)[0] != masked_crc(rest[:8])
+            or _FRAME_HEAD_BYTES + _U64.unpack_from(rest)[0] + 4 <= len(rest)
+        ):
+            break
+    return total
 
 
 def whole_records(data: bytes) -> int:
