@@ -29,19 +29,27 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install -qq -e '.[dev,plot,media]'
 	touch $(STAMP)
 
-demo: $(STAMP)  ## train a small PPO, then show status, tree and learning curve
+demo: $(STAMP)  ## train a small PPO, then show status, files and learning curve
 	@.ci/pytorch $(BIN) $(TORCH) --always
 	@mkdir -p $(DEMO)/state && chmod 700 $(DEMO)/state
 	@$(DEMO_ENV) $(BIN)/rla-agent start --detach
 	@status=0; \
 	echo "training a small PPO: a minute or so"; \
-	$(DEMO_ENV) $(BIN)/python examples/ppo_cartpole.py --data-root $(DEMO)/data --timesteps $(TIMESTEPS) \
-	    --curve $(DEMO)/learning_curve.png || status=$$?; \
+	$(DEMO_ENV) $(BIN)/python examples/ppo_cartpole.py --data-root $(DEMO)/data --timesteps $(TIMESTEPS) || status=$$?; \
 	$(DEMO_ENV) $(BIN)/rla-agent status || status=$$?; \
 	$(DEMO_ENV) $(BIN)/rla-agent stop || status=$$?; \
-	echo; echo "the files of the run:"; \
-	find $(DEMO)/data -name .objects -prune -o -print | sort | sed -e 's;[^/]*/;|   ;g'; \
-	echo "learning curve: $(DEMO)/learning_curve.png"; \
+	echo; echo "The files of the run:"; \
+	run=$$(find $(DEMO)/data/log -name run.json | sort | tail -n 1 | xargs -r dirname); \
+	echo "  $$run/"; (cd "$$run" && find . -type f | sort | sed 's;^\./;      ;'); \
+	index=$${run#$(DEMO)/data/log/}; \
+	for kind in checkpoint code results; do \
+	    echo "  $(DEMO)/data/$$kind/$$index/: $$(find "$(DEMO)/data/$$kind/$$index" -type f | wc -l) files"; \
+	done; echo; \
+	$(DEMO_ENV) $(BIN)/rla plot perf/return -r @last -d $(DEMO)/data -o $(DEMO)/learning_curve.png || status=$$?; \
+	echo; echo "Next: look at $(DEMO)/learning_curve.png, then try"; \
+	echo "  $(BIN)/rla show @last -d $(DEMO)/data"; \
+	echo "  $(BIN)/rla ls -d $(DEMO)/data"; \
+	echo "  $(BIN)/rla init YOUR_PROJECT"; \
 	exit $$status
 
 test: $(STAMP) packages  ## the quick tests: at most 5 minutes on two cores

@@ -1,8 +1,9 @@
 """PPO on CartPole-v1, logged through rla_client: reaches a mean return of 400 in well under 2 minutes.
 
-    python examples/ppo_cartpole.py --data-root demo_data/data --curve curve.png
+    python examples/ppo_cartpole.py --data-root demo_data/data
+    rla plot perf/return --data-root demo_data/data
 
-Everything about logging is in `main` and `report`; the rest is a small, complete PPO.
+Everything about logging is in `main` and `train`; the rest is a small, complete PPO.
 """
 
 from __future__ import annotations
@@ -187,34 +188,12 @@ def train(options: Options) -> float:
     return mean_return
 
 
-def report(curve: Path) -> None:
-    """Draw the learning curve from the run's own progress.csv."""
-    import matplotlib as mpl  # noqa: PLC0415 - only for --curve
-    import pandas as pd  # noqa: PLC0415
-
-    mpl.use("agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415
-
-    logger.flush(30)  # the agent writes the file; wait until it has all rows
-    rows = pd.read_csv(Path(exp_manager.log_dir) / "progress.csv")
-    figure, axes = plt.subplots(figsize=(5, 3.2), layout="constrained")
-    axes.plot(rows["time-step"] / 1000, rows["perf/return"])
-    axes.axhline(400, color="gray", linestyle=":", linewidth=1)
-    axes.set(
-        xlabel="thousand environment steps", ylabel="mean return", title="PPO on CartPole-v1", ylim=(0, 520)
-    )
-    axes.grid(alpha=0.3)
-    curve.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(curve, dpi=150)
-
-
 def main() -> None:
     """Parse the options, open a run, train."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data-root", default="demo_data/data", help="folder of the database")
     parser.add_argument("--table", default="ppo_cartpole", help="task table of the run")
     parser.add_argument("--config", default=str(CONFIG), help="path of rla_config.yaml")
-    parser.add_argument("--curve", type=Path, help="write the learning curve to this PNG")
     for item in fields(Options):
         default = item.default
         parser.add_argument(f"--{item.name.replace('_', '-')}", type=type(default), default=default)
@@ -234,8 +213,6 @@ def main() -> None:
 
     mean_return = train(options)
     print(f"mean return of the last 50 episodes: {mean_return:.1f}")
-    if given.curve:
-        report(given.curve)
 
 
 if __name__ == "__main__":
