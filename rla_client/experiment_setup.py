@@ -170,6 +170,16 @@ class ExperimentSetup:
         return self._configured()[0]
 
     @property
+    def task_name(self) -> str | None:
+        """`task_table_name`, as RLA called it until 2022."""
+        return self.task_table_name
+
+    @property
+    def root(self) -> str | None:
+        """`data_root`, as RLA called it until 2022."""
+        return self.data_root
+
+    @property
     def ipaddr(self) -> str:
         """Address in the run's index."""
         if self._address is None:

@@ -41,6 +41,8 @@ from rla_client.trackers import clear_time
 from rla_client.values import plain_hyper_param
 
 if TYPE_CHECKING:
+    import tensorboardX
+
     from rla_client.config import Config
     from rla_client.elsewhere import Chained
     from rla_client.recording import Logger
@@ -370,6 +372,15 @@ class ExpManager(Measuring, NowhereRuns):
     def run(self) -> Run | None:
         """The open run."""
         return self._run
+
+    @property
+    def writer(self) -> tensorboardX.SummaryWriter | None:
+        """See `logger.get_tbx_writer`; None where no run is open or it has no TensorBoard."""
+        if self._run is None or "tensorboard" not in self._run.logger.sinks:
+            return None
+        from rla_client.tensorboard_out import tbx_writer  # noqa: PLC0415 - tensorboardX is slow to import
+
+        return tbx_writer(self._run.logger)
 
     @property
     def log_dir(self) -> str | None:

@@ -54,6 +54,8 @@ for i in range(3):
     with time_tracker("step"):
         logger.logkv("a", i)
     logger.dumpkvs()
+assert (tester.task_name, tester.root) == ("old", "data")
+tester.writer.add_scalar("by_writer", 2.5, 7)
 print("loader:", ExperimentLoader().load_from_record_date(), "flushed:", logger.flush(60))
 """
 
@@ -146,7 +148,9 @@ def test_an_old_script_runs(agent: Any, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "loader: (0, {}, {}) flushed: True" in done.stdout
     (csv,) = tmp_path.glob("data/log/old/*/*/*/*&info=mine/progress.csv")
-    assert list(pd.read_csv(csv)["a"]) == [0, 1, 2]
+    rows = pd.read_csv(csv)
+    assert list(rows["a"])[:3] == [0, 1, 2]
+    assert rows["by_writer"].tolist()[3:] == [2.5]
 
 
 SPAWNING_SCRIPT = """

@@ -20,7 +20,7 @@ INTERNAL = {
     "last_time_step", "loaded_record", "log_callback_fn", "log_name_format_version", "max_to_keep",
     "of_run", "private_config", "project_root", "record_date", "resume_mode", "run", "run_file", "run_id",
     "save_archive", "serialize_object_and_save", "task_table_name", "time_step_holder",
-    "update_log_files_location", "add_summary_to_logger",
+    "update_log_files_location", "add_summary_to_logger", "task_name", "root", "writer",
 }  # fmt: skip
 
 
