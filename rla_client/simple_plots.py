@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 DEFAULT_SIZE = (8.0, 6.0)  # inches
 PRETTY_SIZE = (7.0, 6.0)
 FONT_SIZES = {"plot": (18, 16, 15), "hist": (15, 13, 13), "scatter": (15, 13, 13)}  # label, tick, legend
+TITLE_SIZE = 13
 Series = Sequence[Any]
 
 
@@ -37,6 +38,9 @@ def simple_plot(  # noqa: PLR0913, PLR0917 - RLA's signature
     styles: Sequence[str] | None = None,
     cover: bool = False,
     figsize: tuple[float, float] = DEFAULT_SIZE,
+    title: str = "",
+    legend_outside: bool = False,
+    **plot_options: Any,  # noqa: ANN401 - as matplotlib's plot
 ) -> str:
     """Plot curves.
 
@@ -53,6 +57,9 @@ def simple_plot(  # noqa: PLR0913, PLR0917 - RLA's signature
         styles: one for each curve, such as "x--".
         cover: replace a file of this name.
         figsize: inches, when not pretty.
+        title: text above the plot.
+        legend_outside: put the legend to the right of the axes.
+        **plot_options: of matplotlib's `plot`.
 
     Returns:
         The path of the file.
@@ -71,13 +78,18 @@ def simple_plot(  # noqa: PLR0913, PLR0917 - RLA's signature
         for curve, text, color, style in zip(
             curves, _each(labels), _each(colors), _each(styles), strict=False
         ):
-            axes.plot(*curve, *([style] if style else []), label=text, **({"color": color} if color else {}))
+            own = {"label": text, **({"color": color} if color else {}), **plot_options}
+            axes.plot(*curve, *([style] if style else []), **own)
+        axes.set_title(title, fontsize=TITLE_SIZE)
         if pretty:
             axes.ticklabel_format(axis="y", style="sci", scilimits=(-4, 4), useMathText=True)
             axes.yaxis.get_offset_text().set_fontsize(16)
 
     size = PRETTY_SIZE if pretty else figsize
-    return _draw_and_save(name, draw, (xlabel, ylabel), kind="plot", pretty=pretty, cover=cover, figsize=size)
+    texts = (xlabel, ylabel)
+    return _draw_and_save(
+        name, draw, texts, kind="plot", pretty=pretty, cover=cover, figsize=size, outside=legend_outside
+    )
 
 
 def simple_hist(  # noqa: PLR0913, PLR0917 - RLA's signature
@@ -90,6 +102,7 @@ def simple_hist(  # noqa: PLR0913, PLR0917 - RLA's signature
     colors: Sequence[str] | None = None,
     styles: Sequence[str] | None = None,
     cover: bool = False,
+    title: str = "",
     **hist_options: Any,  # noqa: ANN401 - as matplotlib's hist
 ) -> str:
     """Plot histograms as steps.
@@ -104,6 +117,7 @@ def simple_hist(  # noqa: PLR0913, PLR0917 - RLA's signature
         colors: one for each histogram.
         styles: line styles, one for each histogram.
         cover: replace a file of this name.
+        title: text above the plot.
         **hist_options: of matplotlib's `hist`.
 
     Returns:
@@ -112,6 +126,7 @@ def simple_hist(  # noqa: PLR0913, PLR0917 - RLA's signature
     options = {"histtype": "step", **hist_options}
 
     def draw(axes: Any) -> None:  # noqa: ANN401 - matplotlib is untyped here
+        axes.set_title(title, fontsize=TITLE_SIZE)
         if labels is None:
             axes.hist(data, **options)
             return
@@ -176,6 +191,7 @@ def _draw_and_save(  # noqa: PLR0913 - all of them by name, from three callers
     pretty: bool,
     cover: bool,
     figsize: tuple[float, float] | None,
+    outside: bool = False,
 ) -> str:
     if os.path.splitext(name)[1][1:].lower() not in FIGURE_FORMATS:
         name += ".pdf" if pretty else ".png"
@@ -194,5 +210,6 @@ def _draw_and_save(  # noqa: PLR0913 - all of them by name, from three callers
     axes.tick_params(labelsize=tick_size)
     axes.grid(visible=True)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(prop={"size": legend_size})
+        beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if outside else {}
+        axes.legend(prop={"size": legend_size}, **beside)
     return MatplotlibRecorder.save(name, figure, cover, add_timestamp=False, bbox_inches="tight")

@@ -407,6 +407,19 @@ def test_simple_plots(run: Any) -> None:
     assert run.files == ["h.png", "p.png", "q.pdf", "s.pdf"]
 
 
+@pytest.mark.parametrize(
+    ("simple", "more"), [(simple_plot, {"legend_outside": True}), (simple_hist, {"colors": ["r"]})]
+)
+def test_simple_plots_take_a_title_and_options_of_matplotlib(run: Any, simple: Any, more: Any) -> None:
+    simple("t", data=[[1, 2]], labels=["a"], title="T", linewidth=7, **more)
+    (axes,) = run.figure()["figure"].axes
+    assert axes.get_title() == "T"
+    drawn = axes.lines or axes.patches
+    assert drawn[0].get_linewidth() == 7
+    beside = axes.get_legend().get_bbox_to_anchor().x0 >= axes.bbox.x1
+    assert beside == ("legend_outside" in more)
+
+
 @pytest.mark.usefixtures("run")
 def test_a_figure_is_drawn_by_nobody_here(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[object] = []
