@@ -16,6 +16,7 @@ from rla_agent.sinks.csv_table import CsvEncoder, offset_of_row, record_ends
 from rla_agent.sinks.encoder import Encoder
 from rla_agent.sinks.jsonl import JsonEncoder
 from rla_agent.sinks.tensorboard import EventEncoder, whole_records_of
+from rla_client.textformat import cells_of
 
 CHUNK_BYTES = 1 << 20
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -80,34 +81,21 @@ def _whole_table(descriptor: int, size: int, ending: bytes) -> Whole:
     for end in record_ends(chain(read_chunks(descriptor, size), (ending,))):
         header, before, last = header or end, last, end
         records += 1
-    columns = cells_of(os.pread(descriptor, header, 0))
+    columns = _cells(os.pread(descriptor, header, 0))
     if ending and last > size:
-        if len(cells_of(os.pread(descriptor, size - before, before))) == len(columns):
+        if len(_cells(os.pread(descriptor, size - before, before))) == len(columns):
             return Whole(size, ending, {"rows": records - 1, "columns": columns})
         last, records = before, records - 1
     return Whole(last, b"", {"rows": max(0, records - 1), "columns": columns})
 
 
-def _text(content: bytes) -> str:
+def text_of(content: bytes) -> str:
+    """The text of a CSV's bytes."""
     return content.replace(b"\0", b"").decode("utf-8", "replace")  # Python 3.10's reader refuses NUL
 
 
-def cells_of(record: bytes) -> list[str]:
-    """Cells of one record; the csv module refuses long ones, by a limit of the whole process."""
-    text = _text(record).removesuffix("\n").removesuffix("\r")
-    if not text:
-        return []
-    cells: list[list[str]] = [[]]
-    parts = text.split('"')
-    for number, part in enumerate(parts):
-        if number % 2 or "," not in part:  # inside quotes, or nothing ends here
-            doubled = not part and number % 2 == 0 and 0 < number < len(parts) - 1
-            cells[-1].append('"' if doubled else part)
-        else:
-            first, *others = part.split(",")
-            cells[-1].append(first)
-            cells += [[other] for other in others]
-    return ["".join(cell) for cell in cells]
+def _cells(record: bytes) -> list[str]:
+    return cells_of(text_of(record))
 
 
 def _is_json(text: bytes) -> bool:
@@ -191,7 +179,7 @@ def read_header(descriptor: int) -> list[str]:
     while not length and tried < whole:
         tried = min(whole, tried * 4 or CHUNK_BYTES)
         length = offset_of_row(read_chunks(descriptor, tried), 0)
-    return cells_of(os.pread(descriptor, length, 0))
+    return _cells(os.pread(descriptor, length, 0))
 
 
 def read_chunks(descriptor: int, size: int) -> Iterator[bytes]:

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 
-from rla_agent.align import cells_of, read_chunks, read_header
+from rla_agent.align import read_chunks, read_header, text_of
 from rla_agent.continuation import Continuation
 from rla_agent.frame_numbers import MAX_TIME_S
 from rla_agent.opening import StreamOpening
@@ -33,6 +33,7 @@ from rla_agent.sinks.csv_table import CsvEncoder, record_ends
 from rla_agent.sinks.jsonl import JsonEncoder
 from rla_agent.sinks.tensorboard import EventEncoder, whole_records
 from rla_client.storage import file_mode, open_folder, write_atomic
+from rla_client.textformat import cells_of
 
 _EVENT_FILE = re.compile(r"^events\.out\.tfevents\.(\d+)\.")
 
@@ -95,9 +96,9 @@ def _kept_csv(content: bytes, plan: Continuation) -> tuple[int, int]:
 
 def _csv_rows_until(content: bytes, time_step: float) -> Iterator[dict[str, str]]:
     ends = list(record_ends([content]))
-    columns = cells_of(content[: ends[0]])
+    columns = cells_of(text_of(content[: ends[0]]))
     for begin, end in pairwise(ends):
-        row = dict(zip(columns, cells_of(content[begin:end]), strict=False))
+        row = dict(zip(columns, cells_of(text_of(content[begin:end])), strict=False))
         try:
             later = float(row.get("time-step") or 0) > time_step
         except ValueError:

@@ -12,9 +12,12 @@ import csv
 import io
 from typing import TYPE_CHECKING, Any, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from rla_client.textformat import cells_of
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+TOO_LONG = "larger than field limit"  # what the csv module says of a cell
 LINE_END = "\r\n"  # of the writer; `NewlineEnds` takes it off again
 
 
@@ -63,8 +66,8 @@ def rows_text(rows: Iterable[Sequence[object]]) -> str:
     return text.getvalue()
 
 
-def split_rows(text: str) -> Iterable[list[str]]:
-    r"""Rows of a table as text; a quoted line end stays in its cell.
+def split_rows(text: str) -> list[list[str]]:
+    r"""Rows of a table as text; a quoted line end stays in its cell, and a cell may be of any length.
 
     Only `\n`, `\r\n` and, where nothing is quoted, a lone `\r` end a row, not the further
     characters that `str.splitlines` cuts at: those stand in cells that no writer quotes.
@@ -78,4 +81,33 @@ def split_rows(text: str) -> Iterable[list[str]]:
     lines = text.split("\n")
     if lines and not lines[-1]:
         lines.pop()
-    return csv.reader(f"{line}\n" for line in lines) if '"' in text else csv.reader(lines)
+    try:
+        return list(csv.reader(f"{line}\n" for line in lines) if '"' in text else csv.reader(lines))
+    except csv.Error as error:
+        if TOO_LONG not in str(error):
+            raise
+    return [cells_of(record) for record in _records(lines)]
+
+
+def stream_rows(lines: Iterable[str]) -> Iterator[list[str]]:
+    """`split_rows` of lines with their ends, one record at a time.
+
+    Raises:
+        csv.Error: it is no CSV.
+    """
+    for record in _records(lines, joint=""):
+        yield from split_rows(record)
+
+
+def _records(lines: Iterable[str], joint: str = "\n") -> Iterator[str]:
+    """Lines put together where a quoted cell holds their ends."""
+    record: list[str] = []
+    quotes = 0
+    for line in lines:
+        record.append(line)
+        quotes += line.count('"')
+        if quotes % 2 == 0:
+            yield joint.join(record)
+            record.clear()
+    if record:
+        yield joint.join(record)

@@ -13,7 +13,6 @@ An event file is a sequence of records, numbers little endian, checksums CRC-32C
 
 from __future__ import annotations
 
-import csv
 import io
 import os
 import struct
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rla_client.bounds import parse_json
-from rla_client.csv_lines import rows_text
+from rla_client.csv_lines import rows_text, split_rows
 from rla_client.errors import ArgumentError
 from rla_client.storage import open_plain, written_bytes
 
@@ -113,8 +112,7 @@ def _whole_records(data: bytes) -> bytes:
 
 def _cut_to_header(data: bytes) -> bytes:
     """Rewrite with each row cut to the header's number of cells."""
-    rows = csv.reader(io.StringIO(data.decode(errors="replace"), newline=""))
-    header = next(rows)
+    header, *rows = split_rows(data.decode(errors="replace"))
     return rows_text([header, *(row[: len(header)] for row in rows)]).encode()
 
 

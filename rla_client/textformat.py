@@ -11,7 +11,7 @@ Keys are sorted without regard to case; a float is `%-8.3g`, anything else `str`
 longer than 80 characters is cut to 40 and `...`. The right border is straight on a terminal:
 wide (CJK) characters count as two columns, combining ones as none, and what cannot be printed
 (a newline in a value) is shown escaped. The layout of the key column is kept per set of keys,
-since a training loop logs the same ones each time.
+since a training loop logs the same ones each time. The other text that both sides read is a record of a CSV.
 """
 
 from __future__ import annotations
@@ -130,3 +130,21 @@ def printable(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
     )
+
+
+def cells_of(record: str) -> list[str]:
+    """Cells of one record; the csv module refuses long ones, by a limit of the whole process."""
+    text = record.removesuffix("\n").removesuffix("\r")
+    if not text:
+        return []
+    cells: list[list[str]] = [[]]
+    parts = text.split('"')
+    for number, part in enumerate(parts):
+        if number % 2 or "," not in part:  # inside quotes, or nothing ends here
+            doubled = not part and number % 2 == 0 and 0 < number < len(parts) - 1
+            cells[-1].append('"' if doubled else part)
+        else:
+            first, *others = part.split(",")
+            cells[-1].append(first)
+            cells += [[other] for other in others]
+    return ["".join(cell) for cell in cells]

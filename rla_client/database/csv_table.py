@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import csv
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -33,8 +32,6 @@ MAX_HEADER_BYTES = 32 << 20  # 65,536 keys (the client's limit) of 500 bytes
 MAX_COLUMNS = 1 << 18  # commas in a header: 65,536 keys with some commas in them
 EXACT_SINCE = 3  # this version of pandas reads every float exactly without being asked
 MAX_SAMPLED_WHOLE_BYTES = 1 << 20  # the csv module reads it in about 10 ms
-_limit_lock = threading.Lock()
-CELL_BYTES = 1 << 27  # one text cell, for the csv module
 _WORDS = {"True": 1.0, "False": 0.0}
 
 
@@ -102,14 +99,10 @@ def _rows(path: str | os.PathLike[str], block: bytes) -> list[list[str]]:
     text = block.decode("utf-8", "replace")
     if "\0" in text:
         raise BrokenFileError(os.fspath(path), "it holds NUL bytes, so it is no CSV")
-    with _limit_lock:
-        usual = csv.field_size_limit(CELL_BYTES)  # of the whole process
-        try:
-            return list(split_rows(text))
-        except csv.Error as error:
-            raise BrokenFileError(os.fspath(path), f"no CSV ({error})") from error
-        finally:
-            csv.field_size_limit(usual)
+    try:
+        return split_rows(text)
+    except csv.Error as error:
+        raise BrokenFileError(os.fspath(path), f"no CSV ({error})") from error
 
 
 def _last_values(path: str | os.PathLike[str], columns: Sequence[str], block: bytes) -> dict[str, object]:

@@ -19,7 +19,6 @@ Values are copied as they are: numbers of event files by repr, cells of CSVs as 
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
@@ -30,7 +29,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rla_client.csv_lines import write_rows
+from rla_client.csv_lines import split_rows, write_rows
 from rla_client.database.copies import publish
 from rla_client.database.csv_table import TIME_STEP, TIMESTAMP
 from rla_client.database.events import event_files, read_points
@@ -263,7 +262,7 @@ def _table(path: Path) -> tuple[list[str], list[list[str]]]:
     lines = list(io.TextIOWrapper(data, encoding="utf-8", errors="replace", newline=""))
     while lines and lines[0].startswith("#"):
         lines.pop(0)
-    rows = [row for row in csv.reader(lines) if row]
+    rows = [row for row in split_rows("".join(lines)) if row]
     if not rows:
         raise BrokenFileError(os.fspath(path), "it is empty")
     return rows[0], [[*row, *[""] * (len(rows[0]) - len(row))][: len(rows[0])] for row in rows[1:]]

@@ -8,7 +8,6 @@ environment variables that change results, and modules of the repository from wh
 
 from __future__ import annotations
 
-import csv
 import os
 import subprocess
 import tempfile
@@ -16,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rla_client.csv_lines import stream_rows
 from rla_client.errors import LaunchError
 from rla_client.experiment import launch_archive
 from rla_client.experiment.context import ResumeFrom
@@ -136,7 +136,8 @@ def compare_rows(first: Path, second: Path, limit: int = 10) -> Comparison:
 def _read(path: Path) -> list[dict[str, str]]:
     try:
         with open(path, newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(line.replace("\0", "") for line in file))
+            columns, *rows = [row for row in stream_rows(file) if row] or [[]]
+            return [dict(zip(columns, row, strict=False)) for row in rows]
     except FileNotFoundError:
         return []
 

@@ -7,7 +7,6 @@ An output of the user's own is any object with `types_accepted`, `record`, `dump
 
 from __future__ import annotations
 
-import csv
 import os
 import sys
 from abc import ABC, abstractmethod
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rla_client import logger as rla_logger
-from rla_client.csv_lines import rows_text, write_rows
+from rla_client.csv_lines import rows_text, split_rows, write_rows
 from rla_client.storage import write_atomic
 
 
@@ -154,7 +153,7 @@ class CsvOutput(LogOutput):
 
     def _widen(self, new: list[str]) -> None:
         with open(self._path, newline="", encoding="utf-8") as file:
-            rows = list(csv.reader(file))[1:]
+            rows = split_rows(file.read())[1:]
         self._columns += new
         rows = [[*row, *[""] * (len(self._columns) - len(row))] for row in rows]
         write_atomic(self._path, rows_text([self._columns, *rows]).encode(), durable=False)

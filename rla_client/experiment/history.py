@@ -12,7 +12,6 @@ finds it there.
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rla_client.csv_lines import stream_rows
 from rla_client.recording import TIME_STEP_KEY, TIMESTAMP_KEY
 
 CSV_NAME = "progress.csv"
@@ -81,10 +81,13 @@ def _read(path: Path, limit: int | None) -> Iterator[PastRow]:
     if not path.exists():
         return
     with open(path, newline="", encoding="utf-8", errors="replace") as file:
-        for number, cells in enumerate(csv.DictReader(line.replace("\0", "") for line in file)):
+        rows = (row for row in stream_rows(file) if row)
+        columns = next(rows, [])
+        for number, row in enumerate(rows):
             if limit is not None and number >= limit:
                 return
-            values = {key: plain_value(cell) for key, cell in cells.items() if cell and key is not None}
+            cells = zip(columns, row, strict=False)
+            values = {key: plain_value(cell) for key, cell in cells if cell}
             step = values.pop(TIME_STEP_KEY, 0)
             stamp = values.pop(TIMESTAMP_KEY, 0.0)
             if isinstance(step, str) or isinstance(stamp, str):

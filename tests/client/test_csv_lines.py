@@ -5,10 +5,11 @@ import io
 import math
 
 import pandas as pd
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.csv_lines import rows_text, split_rows
+from rla_client.csv_lines import rows_text, split_rows, stream_rows
 
 CELLS = st.text(st.sampled_from('ab,"\r\n \u2028\x0c\x85\t;'), max_size=6)
 
@@ -38,3 +39,30 @@ def test_tables_that_quote_nothing_are_read_as_before() -> None:
 def test_a_nul_is_escaped_and_passed_over() -> None:
     assert rows_text([["a\0", 1], ["b", "c"]]) == "a\\x00,1\nb,c\n"
     assert list(split_rows("a,b\n1,2\n\0\0")) == [["a", "b"], ["1", "2"]]
+
+
+LONG = "x" * (csv.field_size_limit() + 1)
+TABLES = (
+    [["a", "b"], ["1", LONG], ["2", "y"]],
+    [["a", LONG], ["1", "2"]],
+    [["a", "b"], ['q"uo,te\n', LONG + "\n" + LONG], ["", "end"]],
+    [["a"], [LONG + '"'], ["\n"]],
+)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_cells_are_read_however_long_they_are(table: list[list[str]]) -> None:
+    """And nobody's limit of the csv module is changed for that."""
+    usual = csv.field_size_limit()
+    text = rows_text(table)
+    assert split_rows(text) == table
+    assert list(stream_rows(text.splitlines(keepends=True))) == table
+    assert csv.field_size_limit() == usual
+
+
+def test_the_limit_that_a_program_set_makes_no_difference() -> None:
+    usual = csv.field_size_limit(3)
+    try:
+        assert split_rows('a,b\n1,"long, text"\n') == [["a", "b"], ["1", "long, text"]]
+    finally:
+        csv.field_size_limit(usual)
