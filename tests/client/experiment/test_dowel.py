@@ -14,6 +14,7 @@ from rla_client import logger as rla_logger
 from rla_client.errors import ArgumentError
 from rla_client.experiment import dowel, wrap_experiment
 from rla_client.experiment.dowel import Histogram, TabularInput, logger, tabular
+from rla_client.experiment.outputs import current_outputs
 from rla_client.experiment.settle import settle
 
 
@@ -212,3 +213,18 @@ def test_an_added_stdout_prints_each_text_once(stamped: bool, capsys: pytest.Cap
     found = LINE.fullmatch(line)
     assert (found[1] if found else line) == "p text"
     assert (found is not None) == stamped
+
+
+def test_texts_bear_them_also_after_the_outputs_began_anew(agent: object) -> None:
+    @wrap_experiment(log_dir="run", archive_launch_repo=False)
+    def experiment(ctxt: Any) -> None:
+        two_rows()
+        own = current_outputs()
+        assert own is not None
+        own.rewind(1)
+        rla_logger.info("after")
+        logger.log("it")
+
+    experiment()
+    settle("run")
+    assert said(Path("run/debug.log").read_text())[-2:] == ["[experiment] after", "[experiment] it"]
