@@ -11,6 +11,7 @@ have a column.
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ TIMESTAMP = "timestamp"
 FIRST_TAIL_BYTES = 16 << 10  # some rows of 20 metrics; doubled until every column has a value
 MAX_TAIL_BYTES = 4 << 20  # a column that is empty for longer is looked up by whoever needs it
 MAX_HEADER_BYTES = 32 << 20  # 65,536 keys (the client's limit) of 500 bytes
+BLOCK_BYTES = 1 << 20
 MAX_COLUMNS = 1 << 18  # commas in a header: 65,536 keys with some commas in them
 EXACT_SINCE = 3  # this version of pandas reads every float exactly without being asked
 MAX_SAMPLED_WHOLE_BYTES = 1 << 20  # the csv module reads it in about 10 ms
@@ -145,26 +147,66 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str
     import numpy as np
 
     with open_plain(path) as file:
-        data = file.read(written_bytes(file))
-    end = data.find(b"\n") + 1
-    columns = parse_header(path, data[:end])
-    wanted = {name: columns.index(name) for name in names if name in columns}
-    body = data[end : data.rfind(b"\n") + 1]
-    if not body or not wanted:
-        return {name: np.empty(0) for name in wanted}
-    parsed = _parse_body(body, columns, sorted(wanted.values()))
+        size = written_bytes(file)
+        header = file.readline(min(size, MAX_HEADER_BYTES))
+        columns = parse_header(path, header) if header.endswith(b"\n") else ()
+        wanted = {name: columns.index(name) for name in names if name in columns}
+        body = _Part(file, len(header), _end_of_lines(file, len(header), size))
+        if not body.left or not wanted:
+            return {name: np.empty(0) for name in wanted}
+        parsed = _parse_body(io.BufferedReader(body, BLOCK_BYTES), columns, sorted(wanted.values()))
+        if parsed is None:
+            body.rewind()
+            rows = _rows(path, body.read(body.left))
     if parsed is None:
-        rows = _rows(path, body)
         parsed = {
             place: [row[place] if place < len(row) else "" for row in rows] for place in wanted.values()
         }
     return {name: _as_floats(parsed[place]) for name, place in wanted.items()}
 
 
-def _parse_body(body: bytes, columns: Sequence[str], places: list[int]) -> dict[int, Any] | None:
-    """The columns by place, read by pandas; None when a row has too many cells."""
-    import io
+class _Part(io.RawIOBase):
+    """Bytes of a file from one offset to another; read in blocks, so that no table is held as a whole."""
 
+    def __init__(self, file: BinaryIO, start: int, end: int) -> None:
+        self._file, self._start, self._end = file, start, end
+        self.rewind()
+
+    @property
+    def left(self) -> int:
+        """Bytes that were not read yet."""
+        return self._end - self._at
+
+    def rewind(self) -> None:
+        """Begin anew."""
+        self._at = self._start
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - whatever holds bytes
+        """See `io.RawIOBase`."""
+        self._file.seek(self._at)
+        block = self._file.read(min(len(buffer), self.left))
+        buffer[: len(block)] = block
+        self._at += len(block)
+        return len(block)
+
+
+def _end_of_lines(file: BinaryIO, start: int, size: int) -> int:
+    """The offset after the last newline of a file's first `size` bytes; `start` without one behind it."""
+    for end in range(size, start, -BLOCK_BYTES):
+        begin = max(start, end - BLOCK_BYTES)
+        file.seek(begin)
+        found = file.read(end - begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+    return start
+
+
+def _parse_body(body: io.BufferedReader, columns: Sequence[str], places: list[int]) -> dict[int, Any] | None:
+    """The columns by place, read by pandas; None when a row has too many cells."""
     import pandas as pd
 
     exact: dict[str, Any] = (
@@ -172,7 +214,7 @@ def _parse_body(body: bytes, columns: Sequence[str], places: list[int]) -> dict[
     )
     try:
         frame = pd.read_csv(
-            io.BytesIO(body),
+            body,
             header=None,
             names=list(range(len(columns))),
             usecols=places,

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rla_client.database import csv_table
 from rla_client.database.csv_table import read_columns, read_tail, sample_rows
 from rla_client.errors import BrokenFileError
 
@@ -100,3 +101,21 @@ def test_the_programs_own_limit_of_cells_stays(tmp_path: Path) -> None:
     path.write_text(f"a,b\n1,{'x' * 2 * usual}\n")
     assert len(str(read_tail(path).last["b"])) == 2 * usual
     assert csv.field_size_limit() == usual
+
+
+@pytest.mark.parametrize("last", [b'3,"quoted, text"\n', b"4,5,too many\n", b"6\n"])
+def test_columns_do_not_depend_on_the_blocks_that_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: bytes
+) -> None:
+    """At each length of a file: what is after the last whole line counts for nothing."""
+    content = b"a,b\n1,\n-2.5,inf\n" + last
+    path = tmp_path / "progress.csv"
+    for size in range(len(content) + 1):
+        path.write_bytes(content[:size])
+        rows = max(0, content[:size].count(b"\n") - 1)
+        found = []
+        for block in (1 << 20, 1, 2, 3, 7):
+            monkeypatch.setattr(csv_table, "BLOCK_BYTES", block)
+            found.append({key: column.tolist() for key, column in read_columns(path, ["a"]).items()})
+        assert all(one == found[0] for one in found)
+        assert found[0] == ({"a": [1.0, -2.5, float(last[:1])][:rows]} if size > 3 else {})
