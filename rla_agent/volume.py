@@ -279,7 +279,7 @@ class Volume(threading.Thread):
     def _look_at_all(self) -> bool:
         busy = False
         now = time.monotonic()
-        thorough = now >= self._next_lock_look
+        thorough = now >= self._next_lock_look or self._stopping is not None  # who ended by now is done with
         if thorough:
             self._next_lock_look = now + LOCK_LOOK_S
             self._forget_broken()

@@ -23,7 +23,7 @@ from waiting import TIME_FACTOR
 from rla_agent.doctor import Finding, report
 from rla_agent.state import AgentDatabase
 from rla_client.errors import PlaceError
-from rla_client.places import Places, network_file_system
+from rla_client.places import Places, machine_key, network_file_system
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TRAINING = """
@@ -287,6 +287,20 @@ def test_stopped_and_waiting(
     assert set(look()) == {"stopped", "spool-waiting"}
     new_agent().start()
     wait_until(lambda: look() == {}, what="no finding left")
+
+
+def test_rows_in_the_state_folder_of_another_host_name(
+    look: Callable[..., dict[str, Finding]], tmp_path: Path
+) -> None:
+    states = tmp_path / "states"
+    own, former = (Places(states / name, tmp_path / "r") for name in (machine_key(), "former-00000000"))
+    own.create()
+    former.create()
+    assert "spool-elsewhere" not in look(places=own)
+    (former.spool / "0123456789abcdef-1-00000000").mkdir(mode=0o700)
+    found = look(places=own)["spool-elsewhere"]
+    assert str(former.spool) in found.what
+    assert found.mend == f"rla-agent drain --spool {former.state}"
 
 
 def test_spool_damaged_and_full(

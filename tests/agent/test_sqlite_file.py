@@ -46,7 +46,8 @@ def test_positions_and_jobs_of_an_earlier_release_are_kept(release: str, tmp_pat
             assert (output.size, output.generation, output.position) == (100, 2, Position(3, 400))
             assert [job.fields for job in database.jobs_of("s1")] == [b"\x80fields"]
             assert database.is_done("s0")
-            assert database.run("r") == {"run": "r", "state": "running"}
+            found = database.run("r")
+            assert (found["run_id"], found["state"], found["opened"]) == ("r", "running", 1.0)
     assert version(path) == 1
 
 

@@ -44,7 +44,8 @@ for module in list(sys.modules.values()):
 AGENT = "from rla_agent.daemon import main; sys.exit(main())"
 COMMAND = "from rla_agent.cli import main; main()"
 TRAINING = """
-from rla_client import exp_manager, logger
+from rla_client import exp_manager, logger, time_step_holder
+time_step_holder.set_time(1)
 exp_manager.configure("table", rla_config={"LOG_USED": ["csv"]}, data_root=sys.argv[1], code_root=sys.argv[1])
 exp_manager.log_files_gen()
 print("log", exp_manager.log_dir, flush=True)

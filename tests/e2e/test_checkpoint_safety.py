@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from rla_client.checkpoint_job import ArenaName, spool_key
+from rla_client.checkpoint_retention import DROPPED_NOTE
 from rla_client.places import Places
 from rla_client.storage import TEMP_PREFIX
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
+KEPT_BESIDE = {".resume", DROPPED_NOTE}
 TRAINER = """
 import os, sys, torch
 from rla_client import exp_manager, logger, time_step_holder
@@ -72,9 +74,9 @@ class Trainer:
 
     @property
     def files(self) -> list[str]:
-        """Names in the checkpoint folder, without what resume needs."""
+        """Names in the checkpoint folder, without what resume and the copy on the master need."""
         folders = list(self.data.glob("checkpoint/t/*/*/*/*"))
-        return sorted(entry for folder in folders for entry in os.listdir(folder) if entry != ".resume")
+        return sorted(entry for folder in folders for entry in os.listdir(folder) if entry not in KEPT_BESIDE)
 
     @property
     def writing(self) -> bool:

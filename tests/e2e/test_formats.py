@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -97,12 +98,14 @@ def test_the_files_of_a_run(written: tuple[Path, list[dict[str, Any]]]) -> None:
 
     # CSV: first row's keys sorted, later ones appended sorted, repr of floats, proper quoting
     expected = (
-        "A,b,flag,time-step,timestamp,late,text,z,array\n"
-        f"0.1,1,True,10,{stamps[0]},,,,\n"
-        f'nan,,,20,{stamps[1]},{1 / 3!r},"a ""quoted"", \nline",inf,\n'
-        f',2,,20,{stamps[2]},,,,"[1.5, 2.5]"\n'
+        "A,b,flag,time-step,timestamp,late,text,z,array,by/writer,group/one,group/two\n"
+        f"0.1,1,True,10,{stamps[0]},,,,,,,\n"
+        f'nan,,,20,{stamps[1]},{1 / 3!r},"a ""quoted"", \nline",inf,,,,\n'
+        f',2,,20,{stamps[2]},,,,"[1.5, 2.5]",,,\n'
     )
-    assert (folder / "progress.csv").read_bytes() == expected.encode()
+    *rows, of_writer = (folder / "progress.csv").read_bytes().splitlines(keepends=True)
+    assert b"".join(rows) == expected.encode()
+    assert re.fullmatch(rb",,,7,[0-9.]+,,,,,2.0,1.0,2.0\n", of_writer), "scalars of get_tbx_writer"
 
     lines = [json.loads(line) for line in (folder / "progress.json").read_text().splitlines()]
     assert lines[0] == {"A": 0.1, "b": 1, "flag": True, "time-step": 10, "timestamp": first["timestamp"]}
@@ -159,10 +162,10 @@ def test_our_readers_and_pandas_agree(written: tuple[Path, list[dict[str, Any]]]
 
     folder, rows = written
     for frame in (read_csv(folder), pd.read_csv(folder / "progress.csv")):
-        assert list(frame["time-step"]) == [10, 20, 20]
+        assert list(frame["time-step"]) == [10, 20, 20, 7]
         assert frame["late"][1] == 1 / 3
-        assert list(frame["timestamp"]) == [row["timestamp"] for row in rows]
-    assert list(read_json(folder)["time-step"]) == [10, 20, 20]
+        assert list(frame["timestamp"])[:3] == [row["timestamp"] for row in rows]
+    assert list(read_json(folder)["time-step"]) == [10, 20, 20, 7]
     scalars = read_tb(folder / "tb")
     assert scalars.loc[20, "A"] == 5.0
     assert scalars.loc[7, "by/writer"] == 2.0

@@ -175,6 +175,7 @@ def _forget_modes(node: Node) -> None:
     with closing(sqlite3.connect(ledger_path(node.state))) as db:
         for table in ("files", "folders"):
             db.execute(f"ALTER TABLE {table} DROP COLUMN mode")
+        db.execute("PRAGMA user_version = 1")
 
 
 def _open_up(there: Path) -> None:
