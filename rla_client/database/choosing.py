@@ -23,7 +23,8 @@ def match_runs(names: Sequence[tuple[str, str]], reference: str) -> list[tuple[s
 
     `@last`; else the first of these that any run fits: the whole index; tracked hyper-parameters
     as they stand there (`seed=3` is not 30; `lr=0.1&seed=3`); a part of table and index without the
-    microseconds of its time, which fit any short number; a part with them.
+    microseconds of its time, which fit any short number; a part with them; its words in any order,
+    as `rla-agent status` prints them: time, table, hyper-parameters, each cut where a … stands.
     """
     if reference == LAST:
         return list(names[-1:])
@@ -40,7 +41,26 @@ def match_runs(names: Sequence[tuple[str, str]], reference: str) -> list[tuple[s
         exact
         or [pair for pair in names if wanted in _MICROSECONDS.sub(r"\1", f"{pair[0]}/{pair[1]}", count=1)]
         or [pair for pair in names if wanted in f"{pair[0]}/{pair[1]}"]
+        or _match_words(names, wanted.split())
     )
+
+
+def _match_words(names: Sequence[tuple[str, str]], words: Sequence[str]) -> list[tuple[str, str]]:
+    """Runs that have each word: the table, whole tracked hyper-parameters, or else a part of the index."""
+    if len(words) < 2 and not words[0].endswith("…"):  # noqa: PLR2004
+        return []
+
+    def has(pair: tuple[str, str], word: str) -> bool:
+        table, index = pair
+        if word == table or word == "…":
+            return True
+        text = word.removesuffix("…").strip("&")
+        if "=" not in text:
+            return text in index
+        cut = word.endswith("…") and not word.endswith("&…")
+        return f"&{text}" in f"&{index}" if cut else f"&{text}&" in f"&{index}&"
+
+    return [pair for pair in names if all(has(pair, word) for word in words)]
 
 
 def not_one(found: list[tuple[str, str]], names: Sequence[tuple[str, str]], reference: str) -> DatabaseError:

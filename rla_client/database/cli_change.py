@@ -185,7 +185,7 @@ def rm(
     with changing(database.data_root, clock(), say_waiting):
         name = move_to_trash(database.data_root, items, clock())
     say(f"moved {len(items)} item(s) to the trash as {name}")
-    say(f"freed now: 0 B; {bytes_text(total)} by `rla trash empty`, or in {TRASH_DAYS:.0f} days")
+    say(f"Moved to trash ({bytes_text(total)}). Deleted in {TRASH_DAYS:.0f} days; now: rla trash empty")
     say(f"undo: rla trash restore {name}")
 
 

@@ -74,7 +74,7 @@ def set_up(folder: Path, data: str = DATA_FOLDER) -> list[str]:
         message = f"{config} is there already and was not touched; delete it first for a fresh one"
         raise ArgumentError(message) from None
     done = [f"wrote {config}"]
-    added = ignore(folder / IGNORE_NAME, [f"/{data.strip('/')}/"])
+    added = ignore(folder / IGNORE_NAME, [f"/{data.strip('/')}/", "/plot.png"])
     if added:
         done.append(f"added to {folder / IGNORE_NAME}: {' '.join(added)}")
     return done

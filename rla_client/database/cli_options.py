@@ -226,6 +226,6 @@ def agree(question: str, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        say_aside("nothing was done: there is nobody to ask; add --yes")
+        say_aside("Not a terminal: pass --yes to confirm. Nothing was changed.")
         return False
     return typer.confirm(question)

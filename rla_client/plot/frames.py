@@ -189,12 +189,15 @@ def notes(found: Gathered) -> list[str]:
 def _ends_apart(found: Gathered, metric: str) -> bool:
     """Whether a mean goes on without some of its runs."""
     rows = found.points[found.points["metric"] == metric]
-    spans = rows.groupby(["table", "index"], observed=True)["x"].agg(["min", "max"])
+    xs = rows.groupby(["table", "index"], observed=True)["x"]
+    spans = xs.agg(["min", "max"])
+    spans["next"] = spans["max"] + xs.agg(lambda x: x.diff().median()).fillna(0)  # a last blank cell is no end
     for members in found.groups.values():
         mine = spans[[name in members for name in spans.index]]
         if len(mine) > 1:
             first, last = mine["min"].min(), mine["max"].max()
-            if mine["max"].min() - first < (last - first) * SAME_END:
+            short = mine["max"] - first < (last - first) * SAME_END
+            if (short & (mine["next"] < last)).any():
                 return True
     return False
 

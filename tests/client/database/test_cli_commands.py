@@ -68,7 +68,7 @@ def test_rm_asks_refuses_live_runs_and_can_be_undone(rla: Rla, root: Path, make_
     assert rla("rm", "-y", "-d", str(root)).returncode == 1
     done = rla("rm", "09-30-01", "-y", "-d", str(root))
     assert "1 run(s), 7 item(s)" in done.stdout
-    assert "freed now: 0 B" in done.stdout
+    assert "Moved to trash (" in done.stdout
     assert not folder.exists()
     assert "(trash)" in rla("du", "-d", str(root)).stdout
     (entry,) = json.loads(rla("trash", "--json", "-d", str(root)).stdout)

@@ -183,3 +183,21 @@ def test_microseconds_fit_only_where_nothing_else_does(root: Path, make_run: Cal
     assert database.find("09-30-02-123456").index == named
     with pytest.raises(AmbiguousRunError):
         database.find("23456")
+
+
+def test_the_name_that_status_prints_finds_its_run() -> None:
+    day = "2026/11/21/20-30-19"
+    runs = [
+        ("cartpole", f"{day}-123456_noip_&seed=3&lr=0.1"),
+        ("cartpole", f"{day}-223456_noip_&seed=30&lr=0.1"),
+        ("pong", f"{day}-323456_noip_&seed=3&lr=0.1"),
+    ]
+    for reference in (
+        "20-30-19 cartpole seed=3&…",
+        "20-30-19 cartpole seed=3",
+        "seed=3&l…  cartpole 20-30-19",
+        "cartpole lr=0.1 seed=3 …",
+    ):
+        assert match_runs(runs, reference) == runs[:1], reference
+    assert match_runs(runs, "20-30-19 cartpole seed=…") == runs[:2]
+    assert match_runs(runs, "20-30-19 nothing seed=3") == []

@@ -105,3 +105,17 @@ def test_a_group_with_one_of_two_metrics_is_in_the_legend(seeds: Path) -> None:
     figure = curves(database.runs(), ["return", "else"], database=database, band="none")
     shown = [text.get_text() for text in figure.legends[0].get_texts()]
     assert shown == ["table=other (1)", "table=task (6)"]
+
+
+def test_a_blank_cell_in_the_last_row_is_no_shorter_run(seeds: Path) -> None:
+    file = next((seeds / "log").rglob("progress.csv"))
+    lines = file.read_text().splitlines()
+    place = lines[0].split(",").index("return")
+    kept = lines[-1].split(",")
+    kept[place] = ""
+    file.write_text("\n".join([*lines[:-1], ",".join(kept)]) + "\n")
+    database = open_database(seeds)
+    assert notes(gather(database.runs(), "return", database=database)) == []
+    file.write_text("\n".join(lines[:-3]) + "\n")
+    database = open_database(seeds)
+    assert "runs of different length" in notes(gather(database.runs(), "return", database=database))[0]
