@@ -52,7 +52,7 @@ def _match_words(names: Sequence[tuple[str, str]], words: Sequence[str]) -> list
 
     def has(pair: tuple[str, str], word: str) -> bool:
         table, index = pair
-        if word == table or word == "…":
+        if word in {table, "…"}:
             return True
         text = word.removesuffix("…").strip("&")
         if "=" not in text:

@@ -191,7 +191,8 @@ def _ends_apart(found: Gathered, metric: str) -> bool:
     rows = found.points[found.points["metric"] == metric]
     xs = rows.groupby(["table", "index"], observed=True)["x"]
     spans = xs.agg(["min", "max"])
-    spans["next"] = spans["max"] + xs.agg(lambda x: x.diff().median()).fillna(0)  # a last blank cell is no end
+    # a last blank cell is no end
+    spans["next"] = spans["max"] + xs.agg(lambda x: x.diff().median()).fillna(0)
     for members in found.groups.values():
         mine = spans[[name in members for name in spans.index]]
         if len(mine) > 1:

@@ -29,6 +29,7 @@ def test_a_folder_becomes_a_project(tmp_path: Path) -> None:
         "*.pyc",
         "# runs and their data (rla)",
         "/data/",
+        "/plot.png",
     ]
     assert len(done) == 2
 
