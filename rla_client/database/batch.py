@@ -3,8 +3,8 @@
 Each takes a glob below the table, shows what it matched, asks `y/n` (unless `skip_ask`), acts,
 and returns the number of matched entries: items over all kinds, so a run that is present in
 five kinds counts five. Deleting moves to the trash (see `changes`), from where `rla trash` gives
-it back for seven days. Runs that are being written, or whose rows wait for an agent, are left out with a
-message.
+it back for seven days at least. Runs that are being written, or whose rows wait for an agent, are left
+out with a message.
 """
 
 from __future__ import annotations

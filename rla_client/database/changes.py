@@ -274,26 +274,6 @@ def empty_trash(data_root: Path, now: float, older_than_s: float = 0.0) -> int:
     return freed
 
 
-def drop_expired(data_root: Path, now: float) -> None:
-    """Empty what has been in the trash for `TRASH_DAYS`; cheap when there is none.
-
-    Any command may call it: who cannot write here, or finds the database busy, leaves it to the next.
-    """
-    import fcntl
-
-    limit = _entry_time(now - TRASH_DAYS * 86400)
-    try:
-        if not any(name[: len(limit)] <= limit for name in _names(data_root, f"{HIDDEN}/trash")):
-            return
-        descriptor = _open_lock(data_root)
-    except OSError:
-        return
-    with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _recover(data_root, now)
-    os.close(descriptor)
-
-
 def _entry_time(now: float) -> str:
     """What the name of a trash entry begins with; sorts by time."""
     return datetime.fromtimestamp(now).strftime("%Y%m%d-%H%M%S")  # noqa: DTZ006 - for people

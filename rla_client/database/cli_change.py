@@ -162,7 +162,7 @@ def rm(
         Path | None, typer.Option("--config", help="With --master: the rla_config.yaml that names it.")
     ] = None,
 ) -> None:
-    """Move runs to the trash, from where they come back for 7 days."""
+    """Move runs to the trash, from where they come back for 7 days at least."""
     from rla_client.database.changes import TRASH_DAYS, changing, move_to_trash, refuse_live
     from rla_client.database.records import clock
     from rla_client.database.terminal import bytes_text
@@ -185,7 +185,8 @@ def rm(
     with changing(database.data_root, clock(), say_waiting):
         name = move_to_trash(database.data_root, items, clock())
     say(f"moved {len(items)} item(s) to the trash as {name}")
-    say(f"Moved to trash ({bytes_text(total)}). Deleted in {TRASH_DAYS:.0f} days; now: rla trash empty")
+    kept = f"Kept for {TRASH_DAYS:.0f} days at least; delete now: rla trash empty"
+    say(f"Moved to trash ({bytes_text(total)}). {kept}")
     say(f"undo: rla trash restore {name}")
 
 

@@ -92,7 +92,6 @@ def open_database(data_root: Path | None, *, archived: bool = False) -> Database
     from rla_client.database.runs import Database
 
     database = Database(data_root if data_root is not None else find_data_root(Path.cwd()))
-    _drop_expired_trash(database.data_root)
     if archived:
         from rla_client.layout import ARCHIVED_TABLE
 
@@ -103,14 +102,6 @@ def open_database(data_root: Path | None, *, archived: bool = False) -> Database
     if sys.stderr.isatty():
         database.progress = _progress
     return database
-
-
-def _drop_expired_trash(data_root: Path) -> None:
-    if (data_root / ".rla" / "trash").is_dir():  # most databases have none, and the import takes time
-        from rla_client.database.changes import drop_expired
-        from rla_client.database.records import clock
-
-        drop_expired(data_root, clock())
 
 
 def _progress(done: int, total: int) -> None:
