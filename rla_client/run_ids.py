@@ -41,7 +41,7 @@ def newest_first(table: Path, run_id: str) -> Iterator[RunIndex]:
             known = notes.setdefault(day, {})
             for name in _names(table / day):
                 noted = known.get(name)
-                if noted is None:
+                if not isinstance(noted, str):
                     noted = _run_id(f"{table}/{day}/{name}/run.json")
                     if noted is None:
                         continue
@@ -75,7 +75,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _run_id(path: str) -> str | None:
-    """The id in a run.json, empty where it says none; None where there is no such file."""
+    """The id in a run.json, empty where it says none; None where there is no such file, or no whole one."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -83,8 +83,9 @@ def _run_id(path: str) -> str | None:
         finally:
             os.close(descriptor)
         found = _RUN_KEY.findall(content)
-        with suppress(ValueError):
-            return str(json.loads(found[-1])) if found else ""
+        if content.rstrip().endswith(b"}"):  # of a damaged one nothing is noted
+            with suppress(ValueError):
+                return str(json.loads(found[-1])) if found else ""
     return None
 
 

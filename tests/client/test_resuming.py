@@ -144,7 +144,23 @@ def test_a_run_that_another_item_went_on_with_is_left_alone(tmp_path: Path) -> N
 
 def test_broken_notes_are_as_none(tmp_path: Path) -> None:
     run_file(tmp_path, "2026/01/01/03-04-05-000001_noip_&")
-    for content in ("", "[1]", '{"2026/01/01": [1]}', "{" * 9000):
+    name = '{"2026/01/01": {"03-04-05-000001_noip_&": 1}}'
+    for content in ("", "[1]", '{"2026/01/01": [1]}', "{" * 9000, name):
         (tmp_path / LOG / "t" / run_ids.NOTES).write_text(content)
         assert find_unfinished(str(tmp_path), "t", "r") is not None
     assert os.path.exists(tmp_path / LOG / "t" / run_ids.NOTES)
+
+
+def test_a_run_whose_file_was_damaged_is_found_again_once_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_ids, "UNNOTED_MAX", 0)
+    name = "2026/01/01/03-04-05-000001_noip_&"
+    run_file(tmp_path, name)
+    run_file(tmp_path, "2026/01/01/03-04-05-000002_noip_&", run_key="other")
+    path = tmp_path / LOG / "t" / name / "run.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.index(b"run_key")])
+    assert find_unfinished(str(tmp_path), "t", "r") is None
+    path.write_bytes(whole)
+    assert find_unfinished(str(tmp_path), "t", "r") is not None
