@@ -18,8 +18,10 @@ import pandas as pd
 import pytest
 import yaml
 from replication_lab import Sshd
+from waiting import wait_until
 
 from rla_client import database
+from rla_client.autostart import agent_alive
 from rla_client.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 
 TRAIN = """
@@ -92,6 +94,8 @@ class Machine:
             self.command("-m", "rla_agent", "start"), env=self.environment, stdout=log, stderr=log
         )
         log.close()
+        places = Places(self.config.with_name("state"), self.runtime)
+        wait_until(lambda: agent_alive(places), 30, what="an agent, before a client starts one")
 
     def stop(self) -> None:
         if self.agent is not None:
