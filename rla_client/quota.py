@@ -97,8 +97,11 @@ class Quota:
         return self.overspent or time.monotonic() > self._last_count + FRESH_S
 
     def room(self, share: int) -> int:
-        """How many bytes our run may still add, as records of this share; negative where it holds more."""
-        if self._unseen is not None:
+        """How many bytes our run may still add, as records of this share; negative where it holds more.
+
+        Where the spool cannot be looked at (it was renamed, say), what was counted last holds for rows.
+        """
+        if self._unseen is not None and share != SHARE_ROWS:
             return -1
         free = min(self._max_bytes - self._used, self._disk_left) - self._spent
         own = self._own + self._spent

@@ -115,8 +115,17 @@ def test_parts_of_all_writers_together_are_half_of_what_is_free(tmp_path: Path) 
     assert quota.look_after == pytest.approx(MIB, rel=0.01)
 
 
-def test_a_spool_that_cannot_be_seen_is_full_for_now(tmp_path: Path) -> None:
-    quota = quota_of(tmp_path / "gone", 1 << 30)
-    assert "cannot be looked at" in str(quota.why_full(SHARE_ROWS))
-    quota.look()
-    assert "cannot be looked at" in str(quota.why_full(SHARE_ROWS))
+def test_a_spool_that_cannot_be_seen_takes_no_media_and_rows_by_the_last_count(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    add_stream(spool, 1, 8 * MIB)
+    quota = quota_of(spool, 24 * MIB)
+    room = quota.room(SHARE_ROWS)
+    spool.rename(tmp_path / "moved")
+    for look in (quota.look, quota.count):
+        look()
+        assert "cannot be looked at" in str(quota.why_full(SHARE_MEDIA))
+        assert quota.room(SHARE_ROWS) == room, "the segment is open, and may be written wherever it lies"
+    assert quota.why_full(SHARE_ROWS, room + 1) is not None
+    (tmp_path / "moved").rename(spool)
+    quota.count()
+    assert quota.why_full(SHARE_MEDIA) is None

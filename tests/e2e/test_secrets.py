@@ -21,6 +21,8 @@ from rla_client.errors import LaunchError
 from rla_client.experiment import commands
 from rla_client.experiment.settle import settle
 
+pytest.importorskip("torch", reason="needs PyTorch")
+
 KEY, NESTED, LOGIN = "wandb-Key/8f3a9c51d7", "hf_nested-77aa21f0", "p@ss-word-41c2"  # what a run is given
 MOVED = "moved-5e5e5e5e"
 VARIABLE, STAGED, CHANGED, REMOTE = (
