@@ -70,6 +70,8 @@ class SegmentReader:
                 data = read_at(path, offset, limit)
                 batch = self.parse(data, number, offset, final=final and len(data) < limit)
         except FileNotFoundError:
+            if not self._folder.is_dir():  # the spool was renamed, say: nothing is known of what it holds
+                raise
             return None, sealed
         if batch.end == batch.start:
             return None, False
