@@ -9,6 +9,7 @@ the script's folder. Anything else raises NotPortableError, and the caller draws
 from __future__ import annotations
 
 import copyreg
+import enum
 import gc
 import io
 import os
@@ -123,6 +124,8 @@ class _FigurePickler(pickle.Pickler):
             if numpy_function(value.__name__) is not value:
                 raise RefusedError(f"it uses {value!r}")
             return numpy_function, (value.__name__,)
+        if isinstance(value, enum.Enum):  # CPython 3.11.0 to 3.11.3 would name it by getattr
+            return _checked(value, (kind, (value.value,)))
         reduce = copyreg.dispatch_table.get(kind)
         reduced = value.__reduce_ex__(PROTOCOL) if reduce is None else reduce(value)
         return _checked(value, reduced)
