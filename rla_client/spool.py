@@ -141,7 +141,9 @@ def writer_alive(folder: str | os.PathLike[str]) -> bool:
 
     It lives while it holds the lock. A free lock says nothing, nor does one whose file is gone or another
     one: a cleaner deletes it, and whatever in the writing process opens and closes it (a copy of the state
-    folder) lets it go. Then the writer lives while a process has the newest segment open for writing.
+    folder) lets it go. Then the writer lives while a process has the newest segment open for writing, or
+    while the program that the lock file names runs: something in it closed all descriptors, and the next
+    record opens the segment again.
 
     Never call it in the writing process itself: closing any descriptor of a POSIX-locked file
     drops the lock.
@@ -161,7 +163,7 @@ def writer_alive(folder: str | os.PathLike[str]) -> bool:
             return True
         finally:
             os.close(descriptor)
-    return _segment_is_written(folder, named)
+    return _segment_is_written(folder, named) or process_lives(named)
 
 
 def is_locked(descriptor: int, *, by_file: bool = False) -> bool:
@@ -223,26 +225,39 @@ def _is_open_for_writing(descriptor: int) -> bool | None:
 
 
 def process_lives(named: bytes) -> bool:
-    """Whether the process of a lock file's `<pid> <start time>` lives on this machine.
+    """Whether the program of a lock file's `<pid> <start time> <stack>` still runs on this machine.
 
-    It counts where the lock is free and the file system has no leases; a writer that lets go empties
-    the file.
+    A writer that lets go empties the file. After exec the same process runs another program: its stack
+    begins elsewhere.
     """
-    pid, _, start = named.decode("ascii", "replace").strip().partition(" ")
-    if not (pid.isdigit() and start.isdigit()):
+    pid, *expected = named.decode("ascii", "replace").split() or [""]
+    if not (expected and pid.isdigit() and all(field.isdigit() for field in expected)):
         return False
-    found = process_start(int(pid))
-    return found is not None and found == int(start)
+    found = _start_and_stack(int(pid))
+    if found is None or found[0] != int(expected[0]):
+        return False
+    return len(expected) == 1 or found[1] in {0, int(expected[1])}  # 0: the kernel does not tell us
 
 
 def process_start(pid: int) -> int | None:
     """Start time of a process in clock ticks since boot; None when it is gone or a zombie."""
+    found = _start_and_stack(pid)
+    return found and found[0]
+
+
+def _holder() -> bytes:
+    start, stack = _start_and_stack(os.getpid()) or (0, 0)
+    return f"{os.getpid()} {start} {stack}".encode()
+
+
+def _start_and_stack(pid: int) -> tuple[int, int] | None:
+    """Start time and address of the stack of a process (proc(5)); None when it is gone or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    return None if fields[0] in {b"Z", b"X"} else int(fields[19])
+    return None if fields[0] in {b"Z", b"X"} else (int(fields[19]), int(fields[25]))
 
 
 def spool_bytes(spool: Path) -> int:
@@ -324,7 +339,7 @@ class SegmentWriter:
         try:
             hidden.mkdir(mode=0o700)
             self._take_lock(hidden, os.O_CREAT | os.O_EXCL)
-            os.write(self._lock, f"{os.getpid()} {process_start(os.getpid())}".encode())
+            os.write(self._lock, _holder())
             self._begin_segment(hidden)
             os.rename(hidden, self.folder)
         except BaseException as error:

@@ -302,6 +302,32 @@ def test_a_lost_lock_does_not_make_a_living_writer_dead(places: Places) -> None:
     process.communicate("\n")
 
 
+def test_a_writer_whose_descriptors_were_closed_lives_until_its_program_ends(places: Places) -> None:
+    """The agent must not end a stream in which the next record goes on. `exec` ends the program."""
+    code = (
+        "import os, sys; from pathlib import Path; from rla_client.spool import SegmentWriter\n"
+        "writer = SegmentWriter(Path(sys.argv[1]), lambda number, rows: b'x')\n"
+        "os.closerange(3, 1 << 16)\n"
+        "print(writer.folder, flush=True); sys.stdin.readline()\n"
+        "os.execv('/bin/sh', ['sh', '-c', 'echo another; read line'])\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(places.spool)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    folder = Path(process.stdout.readline().strip())
+    assert writer_alive(folder)
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "another\n"
+    assert not writer_alive(folder)
+    process.communicate("\n")
+
+
 def test_a_killed_writer_without_lock_is_dead_also_as_a_zombie(places: Places) -> None:
     code = (
         "import sys; from pathlib import Path; from rla_client.spool import SegmentWriter\n"
