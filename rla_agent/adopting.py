@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from rla_agent.open_files import OpenFiles
 from rla_agent.opening import StreamOpening, same_root, why_late, why_parked
@@ -136,7 +137,7 @@ def waits_behind(stream: Stream, others: Iterable[Stream], late: Iterable[str]) 
     if plan is None:
         return None
     if plan.after:
-        before = [name for name in plan.after if os.path.isdir(stream.folder.parent / name)]
+        before = _still_there(stream.folder.parent, plan.after)
         parked = {other.name: other.parked for other in others}
         return (
             _why_waiting(next((parked[name] for name in before if parked.get(name)), "")) if before else None
@@ -147,6 +148,23 @@ def waits_behind(stream: Stream, others: Iterable[Stream], late: Iterable[str]) 
             return _why_waiting(other.parked)
     first = min(late, default=stream.name)
     return f"waits for the earlier stream {first}" if first < stream.name else None
+
+
+def _still_there(spool: Path, names: Iterable[str]) -> list[str]:
+    """Those streams that lie in a spool; of one folder, which may be renamed meanwhile.
+
+    Raises:
+        NotYetError: it is away.
+    """
+    try:
+        folder = os.open(spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        message = f"not taken in yet, tried again all the time: {error}"
+        raise NotYetError(message) from error
+    try:
+        return sorted(set(os.listdir(folder)) & set(names))
+    finally:
+        os.close(folder)
 
 
 def _why_waiting(parked: str) -> str:

@@ -211,7 +211,7 @@ def check_spool(around: Surroundings) -> Iterator[Finding]:
             continue
         except (RlaError, OSError) as error:
             yield Finding("spool-damaged", "fault", str(error), f"mv {spool / name} ~/")
-    waiting = [name for name in names if not writer_alive(spool / name)]
+    waiting = [name for name in names if writer_alive(spool / name) is False]
     if waiting and not around.alive:
         what = f"rows of {len(waiting)} ended process(es) wait in {spool}, and no agent runs"
         yield Finding("spool-waiting", "warning", what, "rla-agent start --detach, or once: rla-agent drain")

@@ -82,7 +82,7 @@ def follow(  # noqa: PLR0911 - one return for each way a run can stand
             return record  # another stream of the same run goes on
         return record.after(closed_as(stream.closed.state), stream.closed.timestamp, stream.closed.reason)
     if stream.writer_gone:
-        if stream.parked or stream.position < stream.end():
+        if stream.parked or not stream.read_through:
             return record  # its last word may still come
         return record.after(RunEvent.WRITER_GONE, now, "the process ended without closing the run")
     quiet_since = max(record.last_row or 0.0, record.reopened or record.opened)

@@ -58,7 +58,7 @@ def waiting_streams(spool: Path) -> list[Waiting]:
         folder = spool / name
         with suppress(RlaError, OSError):
             opening, _ = read_opening(folder)
-            if not writer_alive(folder) and not same_root(opening):
+            if writer_alive(folder) is False and not same_root(opening):
                 files = [path.stat() for path in folder.rglob("*") if path.is_file()]
                 written = max((one.st_mtime for one in files), default=0.0)
                 found.append(Waiting(folder, opening, sum(one.st_size for one in files), written))

@@ -26,7 +26,7 @@ from rla_agent.output_set import make_outputs
 from rla_agent.state import JobRow, OutputRow
 from rla_agent.stream_reading import CHECKPOINT_JOB, SegmentReader, clipped, cut_at_checkpoints, read_opening
 from rla_client.protocol import pack
-from rla_client.spool import base_path, segment_numbers, segment_path, writer_alive
+from rla_client.spool import base_path, segment_numbers, segment_path, segment_size, writer_alive
 from rla_client.storage import write_atomic
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ class Stream:
         self.writer_gone = False
         self.closed: Close | None = None
         self.removed = False
+        self.away_since: float | None = None  # its folder is gone from the spool; monotonic
         self.dirty = True
         self.damaged = 0
         self.new_damaged = 0  # since the run's record was brought up to date
@@ -268,7 +269,9 @@ class Stream:
             return False
         if not thorough:
             return True
-        return not os.access(self._segment[2], os.F_OK) and (self.writer_gone or writer_alive(self._spot))
+        return not os.access(self._segment[2], os.F_OK) and (
+            self.writer_gone or bool(writer_alive(self._spot))
+        )
 
     @property
     def lagging(self) -> list[Output]:
@@ -278,17 +281,23 @@ class Stream:
     @property
     def at_end(self) -> bool:
         """Whether all bytes that are there were taken in by all outputs."""
-        if self.parked or self.lagging:
-            return False
+        return not (self.parked or self.lagging) and self.read_through
+
+    @property
+    def read_through(self) -> bool:
+        """Whether all bytes that are there were taken in; not of a folder that is away."""
         number, offset = self.position
         try:
-            if segment_path(self.folder, number + 1).exists():
+            if segment_size(self.folder, number + 1) is not None:
                 return False
-            return segment_path(self.folder, number).stat().st_size <= offset
-        except FileNotFoundError:
-            return True
+            return (segment_size(self.folder, number) or 0) <= offset
         except OSError:
             return False  # what cannot be looked at may hold rows
+
+    @property
+    def unread(self) -> str:
+        """Why the last read of the spool failed; empty when it did not."""
+        return self._reader.fault
 
     def end(self) -> Position:
         """Where the stream ends now: what is there at a stop and is taken in before it."""

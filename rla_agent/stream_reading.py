@@ -17,7 +17,7 @@ from rla_client.protocol import (
     find_frame,
     frame_at,
 )
-from rla_client.spool import check_stream, read_at, segment_numbers, segment_path, writer_alive
+from rla_client.spool import check_stream, read_at, segment_numbers, segment_path, segment_size, writer_alive
 
 READ_BYTES = 256 << 10  # some thousand rows: the unit of fairness between streams
 CHECKPOINT_JOB = "checkpoint"
@@ -49,6 +49,9 @@ class SegmentReader:
         """
         try:
             found = self._read(number, offset, ended=ended)
+        except FileNotFoundError:
+            self.fault = f"its folder {self._folder} is away, which says nothing; tried again all the time"
+            return None, False
         except OSError as error:
             self.fault = f"segment {number} cannot be read, tried again: {error}; its rows stay in the spool"
             return None, False
@@ -56,7 +59,7 @@ class SegmentReader:
         return found
 
     def _read(self, number: int, offset: int, *, ended: bool) -> tuple[Batch | None, bool]:
-        sealed = segment_path(self._folder, number + 1).exists()
+        sealed = segment_size(self._folder, number + 1) is not None
         final = sealed or ended
         limit = READ_BYTES
         path = segment_path(self._folder, number)
@@ -70,7 +73,7 @@ class SegmentReader:
                 data = read_at(path, offset, limit)
                 batch = self.parse(data, number, offset, final=final and len(data) < limit)
         except FileNotFoundError:
-            if not self._folder.is_dir():  # the spool was renamed, say: nothing is known of what it holds
+            if segment_size(self._folder, number) is not None:  # the spool was renamed, and is back
                 raise
             return None, sealed
         if batch.end == batch.start:
@@ -157,7 +160,7 @@ def holds_nothing(folder: Path) -> bool:
     That is what a power cut before the first sync leaves: nothing, zeros, or the front of a first frame.
     Damaged frames with others behind them are not nothing: they stay, and status names the stream.
     """
-    if writer_alive(folder):
+    if writer_alive(folder) is not False:
         return False
     try:
         check_stream(folder)

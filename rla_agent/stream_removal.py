@@ -47,12 +47,10 @@ def remove_stream(folder: Path) -> None:
     shutil.rmtree(gone, ignore_errors=True)
 
 
-def was_forgotten(stream: Stream) -> bool:
-    """Whether a stream that waits is gone from the spool (`rla-agent forget`); it then ends as removed."""
-    if stream.folder.exists():
-        return False
-    _log.warning("stream %s was given up: %s", stream.name, stream.parked)
+def give_up(stream: Stream) -> None:
+    """End a stream as removed that is gone from the spool for good (`rla-agent forget`, say)."""
+    _log.warning("stream %s was given up: %s", stream.name, stream.parked or stream.unread)
+    stream.writer_gone = True
     stream.parked, stream.root_away, stream.broken, stream.removed = "", False, False, True
     stream.outputs, stream.new_files, stream.new_jobs = [], [], []
     stream.dirty = True
-    return True

@@ -16,13 +16,14 @@ are in the spool and each stream is looked at from time to time anyway.
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import sqlite3
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 from rla_agent import adopting
@@ -41,12 +42,12 @@ from rla_agent.runners import KINDS
 from rla_agent.runs import RunRecord
 from rla_agent.state import AgentDatabase, Changes
 from rla_agent.stream import Stream
-from rla_agent.stream_removal import remove_durably, was_forgotten
+from rla_agent.stream_removal import give_up, remove_durably
 from rla_agent.volume_items import Adopt, Data, Flush, JobsDone, Stop
 from rla_agent.widening import Widener
 from rla_client.config import AgentConfig
 from rla_client.places import Places
-from rla_client.spool import writer_alive
+from rla_client.spool import LOCKLESS_S, writer_alive
 
 TICK_S = 0.25
 LOCK_LOOK_S = 1.0  # between looks at sleeping streams and their locks, and at all runs
@@ -107,6 +108,7 @@ class Volume(threading.Thread):
         self._rewriters = ThreadPoolExecutor(max_workers=2, thread_name_prefix=f"{name}-rewrite")
         self._next_commit = self._next_tick = self._next_lock_look = self._next_full_commit = 0.0
         self._all_asleep = False
+        self._spool = -1  # the folder of our streams, held: whatever takes its name meanwhile
         self._first = 0  # stream whose turn is next
 
     @property
@@ -144,6 +146,8 @@ class Volume(threading.Thread):
             self._on_failure()
         finally:
             self.files.close_all()
+            if self._spool >= 0:
+                os.close(self._spool)
             self.through.set()
             for wait in (False, True):  # this thread lives as long as theirs: the lock is held till then
                 for pool in (self._pool, self._rewriters, self._syncers):
@@ -245,6 +249,12 @@ class Volume(threading.Thread):
             self._look(self.streams.get(item.stream))
 
     def _take_up(self, item: Adopt) -> None:
+        if self._spool < 0:
+            try:
+                self._spool = os.open(item.folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except OSError as error:
+                message = f"not taken in yet, tried again all the time: {error}"
+                raise adopting.NotYetError(message) from error
         stream, waits = self._desk.take_up(item, self.streams.values(), [*self._late, *self._broken])
         self._retry_waiting |= self._late.pop(item.stream, None) is not None
         drop_faults(self.faults, item.stream)
@@ -332,11 +342,11 @@ class Volume(threading.Thread):
             stream.offer(item.number, item.offset, item.body, self.files)
             if (item.number, item.offset + len(item.body)) <= stream.position:
                 return False
-        if stream.parked and not (
-            was_forgotten(stream) or adopting.root_is_back(stream, self._database, self.files, self.faults)
-        ):
+        if (stream.parked or stream.unread) and self._given_up(stream):
+            give_up(stream)
+        if stream.parked and not (adopting.root_is_back(stream, self._database, self.files, self.faults)):
             return False
-        if not stream.writer_gone and not writer_alive(stream.folder):
+        if not stream.writer_gone and writer_alive(stream.folder, self._spool) is False:
             stream.writer_gone = True  # before reading: what is there now is all there will be
             stream.dirty = True
         more = not stream.new_files  # a file that cannot be written yet holds the stream up
@@ -354,6 +364,27 @@ class Volume(threading.Thread):
             stream.dirty = True
             _log.warning("item removed: %s; its further rows are dropped", stream.opening.log_folder)
         return (more and not stream.new_files) or any(not output.blocked for output in stream.lagging)
+
+    def _stands(self, stream: Stream) -> bool | None:
+        """Whether a stream lies in the spool that we serve; None while its path does not lead there."""
+        try:
+            held = os.stat(stream.name, dir_fd=self._spool, follow_symlinks=False)
+        except FileNotFoundError:
+            return False if os.fstat(self._spool).st_nlink else None  # of a spool that was deleted as a whole
+        except OSError:
+            return None
+        with suppress(OSError):
+            return True if os.path.samestat(held, os.stat(stream.folder)) else None
+        return None
+
+    def _given_up(self, stream: Stream) -> bool:
+        """Whether somebody deleted a stream, and no writer has put it back within LOCKLESS_S."""
+        if self._stands(stream) is not False:
+            stream.away_since = None
+            return False
+        now = time.monotonic()
+        stream.away_since = stream.away_since or now
+        return bool(stream.parked) or stream.writer_gone or now - stream.away_since > LOCKLESS_S
 
     def _serve_outputs(self, stream: Stream) -> None:
         now = time.monotonic()
@@ -418,7 +449,10 @@ class Volume(threading.Thread):
                 continue
             if stream.opening.run in self._committer.unwritten:
                 continue
-            if stream.lagging or not stream.at_end or self._jobs.pending(stream.name, media=True):
+            stands = self._stands(stream)
+            if stands is None or stream.lagging or (stands and not stream.at_end):
+                continue
+            if self._jobs.pending(stream.name, media=True):
                 continue
             try:
                 remove_durably(stream, self._database, wall)

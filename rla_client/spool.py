@@ -75,6 +75,7 @@ FLOCK = struct.Struct("hhqqi")  # struct flock on 64-bit Linux, natively aligned
 LOCKLESS_S = 600.0  # after its last row, a writer is believed dead of which nothing is known
 _NO_LOCK_FILE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO}
 _F_SETLEASE, _F_SETSIG = 1024, 10  # of Linux
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 OpeningFrame = Callable[[int, int], bytes]  # (segment number, rows before it) → OPEN frame
 
@@ -94,7 +95,26 @@ def base_path(folder: str | os.PathLike[str], number: int) -> Path:
     return Path(folder) / f"{number:06d}{BASE_SUFFIX}"
 
 
-def segment_numbers(folder: str | os.PathLike[str]) -> list[int]:
+def segment_size(folder: str | os.PathLike[str], number: int) -> int | None:
+    """Bytes of a segment; None where the stream has none of that number.
+
+    Raises:
+        FileNotFoundError: the stream's folder is away.
+        OSError: that cannot be found out.
+    """
+    path = segment_path(folder, number)
+    with suppress(FileNotFoundError):
+        return os.stat(path).st_size
+    descriptor = os.open(folder, _FOLDER)  # it may have been away a moment ago, and be back
+    try:
+        return os.stat(path.name, dir_fd=descriptor).st_size
+    except FileNotFoundError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def segment_numbers(folder: str | os.PathLike[str] | int) -> list[int]:
     """Numbers of the segments that exist, ascending.
 
     Raises:
@@ -136,8 +156,8 @@ def check_stream(folder: Path) -> None:
         raise SpoolError(message)
 
 
-def writer_alive(folder: str | os.PathLike[str]) -> bool:
-    """Whether the writer of the stream in `folder` lives; True when that cannot be found out.
+def writer_alive(folder: str | os.PathLike[str], spool: int | None = None) -> bool | None:
+    """Whether the writer of a stream lives; True when that cannot be found out, None if its folder is away.
 
     It lives while it holds the lock. A free lock says nothing, nor does one whose file is gone or another
     one: a cleaner deletes it, and whatever in the writing process opens and closes it (a copy of the state
@@ -145,15 +165,35 @@ def writer_alive(folder: str | os.PathLike[str]) -> bool:
     while the program that the lock file names runs: something in it closed all descriptors, and the next
     record opens the segment again.
 
+    All of that is asked of one folder, whatever takes its name meanwhile. One that is away (the spool is
+    renamed, say) may come back: that says nothing of the writer.
+
     Never call it in the writing process itself: closing any descriptor of a POSIX-locked file
     drops the lock.
+
+    Args:
+        folder: of the stream.
+        spool: descriptor of the folder of the streams, for the stream in that one, whatever its path is now.
     """
+    try:
+        held = os.open(folder if spool is None else os.path.basename(folder), _FOLDER, dir_fd=spool)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:
+        return True  # out of descriptors or memory: that says nothing of the writer
+    try:
+        return _writes_in(held)
+    finally:
+        os.close(held)
+
+
+def _writes_in(folder: int) -> bool:
     named = b""
     try:
-        descriptor = os.open(f"{os.fspath(folder)}/{LOCK_NAME}", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
     except OSError as error:
         if error.errno not in _NO_LOCK_FILE:
-            return True  # out of descriptors or memory: that says nothing of the writer
+            return True
     else:
         try:
             if is_locked(descriptor):
@@ -181,20 +221,21 @@ def is_locked(descriptor: int, *, by_file: bool = False) -> bool:
     return bool(FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 
-def _segment_is_written(folder: str | os.PathLike[str], named: bytes) -> bool:
+def _segment_is_written(folder: int, named: bytes) -> bool:
     """Whether a process has the newest segment open for writing; True when that cannot be found out.
 
     The kernel grants a read lease only on files that nobody has open for writing. That holds over pid
     namespaces, after exec, and where the number of a dead process went to another one.
 
     Args:
-        folder: of the stream.
+        folder: of the stream; a descriptor.
         named: what the lock file says, for file systems without leases.
     """
     try:
         numbers = segment_numbers(folder)
-        newest = segment_path(folder, numbers[-1])
-        descriptor = os.open(newest, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        newest = segment_path("", numbers[-1])
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(newest, flags, dir_fd=folder)
     except (FileNotFoundError, NotADirectoryError, IndexError):
         return False
     except OSError as error:

@@ -104,7 +104,7 @@ def waiting_in_spool(data_root: Path, runs: Iterable[tuple[str, str]]) -> set[tu
 def _alive(stream: Path) -> bool:
     from rla_client.spool import writer_alive
 
-    return writer_alive(stream)
+    return bool(writer_alive(stream))
 
 
 def _unserved_streams(data_root: Path) -> dict[str, list[Path]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 import zlib
@@ -70,6 +71,52 @@ def test_a_commit_of_many_files_does_not_wait_for_jobs(
         assert not any(job.done() for job in working)
     finally:
         release.set()
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "a copy"])
+def test_a_spool_that_is_away_for_a_moment_says_nothing_of_its_writers(
+    volume: Volume, tmp_path: Path, wait_until: Callable[..., Any], meanwhile: str
+) -> None:
+    """Whenever it is renamed away and back, a stream that is being written is not taken for an ended one."""
+    one = lone(tmp_path / "one")
+    one.row({"x": 1})
+    shutil.copytree(one.spool, tmp_path / "copy")  # nobody holds a lock in it, or writes to it
+    volume.start()
+    volume.put(Adopt(one.writer.name, one.writer.folder))
+    wait_until(lambda: Asked(volume, one).answers or volume.streams, what="the stream")
+    away = tmp_path / "away"
+    for _ in range(400):
+        volume.put(Data(one.writer.name, 1, 0, b""))
+        one.spool.rename(away)
+        if meanwhile == "a copy":
+            (tmp_path / "copy").rename(one.spool)
+            volume.put(Data(one.writer.name, 1, 0, b""))
+            wait_until(lambda: volume.queued_bytes == 0)
+            one.spool.rename(tmp_path / "copy")
+        away.rename(one.spool)
+    one.row({"x": 2})
+    asked = Asked(volume, one)
+    wait_until(lambda: asked.answers, what="an answer")
+    assert asked.answers == [True]
+    assert not volume.streams[one.writer.name].writer_gone
+    assert [row["x"] for row in one.table()] == ["1", "2"]
+
+
+def test_a_waiting_stream_that_was_deleted_ends_and_no_other(
+    volume: Volume, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    one, other = lone(tmp_path / "one"), lone(tmp_path / "other")
+    shutil.rmtree(one.root)
+    shutil.rmtree(other.root)
+    one.spool.rename(tmp_path / "away")
+    shutil.move(other.writer.folder, tmp_path / "away")
+    (tmp_path / "away").rename(one.spool)
+    volume.start()
+    for each in (one, other):
+        volume.put(Adopt(each.writer.name, one.spool / each.writer.name))
+    wait_until(lambda: [stream.parked for stream in volume.streams.values() if stream.parked][1:])
+    shutil.rmtree(one.writer.folder)
+    wait_until(lambda: list(volume.streams) == [other.writer.name], what="its end")
 
 
 @pytest.mark.parametrize("messages", [0, 50])

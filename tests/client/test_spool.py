@@ -241,7 +241,7 @@ def test_lock_says_whether_the_writer_lives(tmp_path: Path) -> None:
 def test_a_writer_is_taken_for_alive_when_that_cannot_be_found_out(
     writer: SegmentWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def exhausted(*_arguments: object) -> int:
+    def exhausted(*_arguments: object, **_options: object) -> int:
         raise OSError(24, "too many open files")
 
     monkeypatch.setattr(os, "open", exhausted)
