@@ -289,6 +289,7 @@ class Outbox:
             self._next_try = time.monotonic() + RETRY_S
             return
         try:
+            self._see_to(writer)
             while True:
                 writer.settle()
                 # No calls from here to append(): a signal handler cannot come between.
@@ -304,7 +305,7 @@ class Outbox:
                     self._waiting.popleft()
                     self._waiting_bytes -= len(entry[0])
                     self._unchecked += len(entry[0])
-        except SpoolError as error:
+        except (PlaceError, SpoolError) as error:
             if self._waiting and writer.never_fits(len(self._waiting[0][0])):
                 gone, _ = self._waiting.popleft()
                 self._waiting_bytes -= len(gone)
@@ -439,8 +440,8 @@ class Outbox:
         if writer is None:
             return
         try:
-            writer.check()
-        except SpoolError as error:
+            self._see_to(writer)
+        except (PlaceError, SpoolError) as error:
             self._next_try = time.monotonic() + RETRY_S
             self._blocked = True
             warn_rarely(self._warned, "keep", "%s; records are kept in memory until it can be written", error)
@@ -450,6 +451,18 @@ class Outbox:
         else:
             self._next_send = now + REFUSED_PAUSE_S
             self._messenger.start_agent_if_none()
+
+    def _see_to(self, writer: SegmentWriter) -> None:
+        """See that what we write is still ours, and still in the spool.
+
+        Raises:
+            PlaceError, SpoolError: it is not, and that cannot be changed now.
+        """
+        if not writer.check():
+            self._places.create()
+            writer.write_anew()
+            why = "the spool folder %s was deleted; what is open of it was written anew"
+            warn_rarely(self._warned, "anew", why, writer.folder)
 
     def flush(self, timeout: float | None = 10.0, *, media: bool = True) -> bool:
         """Wait until everything put before is durable in its final files.

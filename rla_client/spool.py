@@ -60,7 +60,7 @@ from rla_client.protocol import (
     iter_frames,
     unpack,
 )
-from rla_client.storage import TEMP_PREFIX
+from rla_client.storage import MAX_SMALL_BYTES, TEMP_PREFIX
 
 LOCK_NAME = "lock"
 MAX_HOLDER_BYTES = 64
@@ -376,11 +376,10 @@ class SegmentWriter:
         self._identity = self._lock_identity = (-1, -1)
         self.trust_s = 0.0
         self._next: _NextSegment | None = None
+        self._base, self._base_seen = b"", (0, 0, 0)
         hidden = spool / f"{TEMP_PREFIX}{self.name}"
         try:
-            hidden.mkdir(mode=0o700)
-            self._take_lock(hidden, os.O_CREAT | os.O_EXCL)
-            os.write(self._lock, _holder())
+            self._make_folder(hidden)
             self._begin_segment(hidden)
             os.rename(hidden, self.folder)
         except BaseException as error:
@@ -465,8 +464,11 @@ class SegmentWriter:
         except OSError:
             self._regain()
 
-    def check(self) -> None:
+    def check(self) -> bool:
         """Take back what was closed under us: the segment's descriptor, and the lock.
+
+        Returns:
+            False when somebody deleted the segment: call `write_anew` before anything closes it.
 
         Raises:
             SpoolError: the segment cannot be opened any more.
@@ -476,6 +478,74 @@ class SegmentWriter:
         if not leads_to(self._lock, self._lock_identity):
             with suppress(OSError):  # the lock file names us, too
                 self._take_lock(self.folder, 0)
+        with suppress(OSError):
+            if not os.fstat(self._descriptor).st_nlink:
+                return False
+            self._note_base()
+        return True
+
+    def _note_base(self) -> None:
+        """Remember the agent's base of the current segment, for `write_anew`."""
+        path = base_path(self.folder, self.number)
+        found = os.stat(path)
+        seen = (self.number, found.st_ino, found.st_mtime_ns)
+        if seen != self._base_seen and found.st_size <= MAX_SMALL_BYTES:
+            self._base, self._base_seen = read_at(path, 0, MAX_SMALL_BYTES), seen
+
+    def write_anew(self) -> None:
+        """Put the current segment back into the spool, after somebody deleted it; the spool's folder exists.
+
+        It keeps its name and its bytes, and gets the agent's base again: so the agent goes on where it was,
+        also where agent.db went with the spool. Lost are payloads, and earlier segments that the agent had
+        not taken in.
+
+        Raises:
+            SpoolError: that could not be done now; it is still open, and can be tried again.
+        """
+        hidden = self.folder.with_name(f"{TEMP_PREFIX}{self.name}")
+        try:
+            folder = self.folder
+            if not folder.is_dir():
+                folder = hidden
+                self._make_folder(folder)
+            if self._base_seen[0] == self.number:
+                base_path(folder, self.number).write_bytes(self._base)
+            self._copy_segment(folder)
+            if folder is hidden:
+                os.rename(hidden, self.folder)
+        except OSError as error:
+            _remove_begun(hidden)
+            message = f"cannot write to the spool {self.folder}: {error.strerror or error}"
+            raise SpoolError(message) from error
+
+    def _copy_segment(self, folder: Path) -> None:
+        """Go on in a copy of the current segment; a handler's records may come at any moment until then."""
+        number, size = self.number, 0
+        path = segment_path(folder, number)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        hidden = folder / f"{TEMP_PREFIX}{number}-{os.urandom(4).hex()}"
+        copy = lift(os.open(hidden, flags, 0o600))
+        copied = identity(copy)
+        try:
+            while True:
+                self.verify()
+                while size < self.size and number == self.number:
+                    size += os.write(copy, os.pread(self._descriptor, self.size - size, size))
+                if hidden.exists():
+                    os.rename(hidden, path)
+                # No calls from here on: a signal handler cannot come between.
+                if number != self.number:
+                    break
+                if size == self.size and not self.unsettled:
+                    previous = (self._descriptor, self._identity)
+                    self._descriptor = copy
+                    self._identity = copied
+                    self.trust_s = TRUST_S if copy >= FLOOR else 0.0
+                    close_own(*previous)
+                    break
+        finally:
+            if copy != self._descriptor:
+                close_own(copy, copied)
 
     def _regain(self) -> None:
         """See that the descriptor leads to the end of the current segment."""
@@ -495,11 +565,20 @@ class SegmentWriter:
             raise SpoolError(message) from error
 
     def _take_lock(self, folder: Path, flags: int) -> None:
+        previous = (self._lock, self._lock_identity)
         self._lock = lift(
             os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
         )
         self._lock_identity = identity(self._lock)
         fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if previous[0] != self._lock and previous[1] != self._lock_identity:
+            close_own(*previous)  # of the same file, it would let go of the lock
+
+    def _make_folder(self, folder: Path) -> None:
+        """A stream's folder with its lock."""
+        folder.mkdir(mode=0o700)
+        self._take_lock(folder, os.O_CREAT | os.O_EXCL)
+        os.write(self._lock, _holder())
 
     def settle(self) -> None:
         """Make `size`, `rows` and `frames` true again after an interrupted append.

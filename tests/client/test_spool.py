@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -209,6 +210,44 @@ def test_a_handler_that_logs_beside_any_system_call(
     assert sorted(found) == sorted(payloads(*range(101), *range(1000, inner[0])))
     assert (writer.rows, writer.frames) == (len(found), len(found))
     assert writer.size == segment_path(writer.folder, writer.number).stat().st_size
+
+
+@pytest.mark.parametrize("gone", ["folder", "segment"])
+@pytest.mark.parametrize("calls", range(14))
+def test_a_segment_that_was_deleted_is_written_anew_also_while_a_handler_logs(
+    writer: SegmentWriter, monkeypatch: pytest.MonkeyPatch, gone: str, calls: int
+) -> None:
+    """A record that comes between any two system calls of it is there, once and in order."""
+    for seq in range(3):
+        writer.append(row(seq), 1)
+    base = writer.folder / "000001.base"
+    base.write_bytes(b"{}")
+    assert writer.check()
+    shutil.rmtree(writer.folder) if gone == "folder" else segment_path(writer.folder, 1).unlink()
+    writer.append(row(3), 1)
+    assert not writer.check()
+    left = [calls]
+    for name in ("open", "write", "pread", "rename", "close"):
+        real = getattr(os, name)
+
+        def beside(*arguments: object, real: Callable[..., object] = real, **options: object) -> object:
+            done = real(*arguments, **options)
+            left[0] -= 1
+            if left[0] == 0:
+                writer.append(row(4), 1)
+            return done
+
+        monkeypatch.setattr(os, name, beside)
+    writer.write_anew()
+    monkeypatch.undo()
+    writer.verify()
+    writer.append(row(5), 1)
+    expected = [0, 1, 2, 3, 4, 5] if left[0] <= 0 < calls else [0, 1, 2, 3, 5]
+    assert rows_in(writer.folder) == payloads(*expected)
+    assert writer.check()
+    assert base.read_bytes() == b"{}"
+    assert not [name for name in os.listdir(writer.folder.parent) if name != writer.name]
+    assert sorted(os.listdir(writer.folder)) == ["000001.base", "000001.seg", "lock"]
 
 
 def test_append_only_after_a_number_of_frames(writer: SegmentWriter) -> None:

@@ -86,6 +86,58 @@ def test_the_next_agent_takes_over(
     assert "the agent ends" in bare_agent.tail()
 
 
+def newest_segments(places: Places, names: list[str]) -> dict[str, int]:
+    """Inode of each stream's newest segment, of those that have one."""
+    paths = {name: sorted((places.spool / name).glob("*.seg"))[-1:] for name in names}
+    return {name: path.stat().st_ino for name, found in paths.items() for path in found}
+
+
+GONE: dict[str, Callable[[Places], object]] = {
+    "state": lambda places: shutil.rmtree(places.state),
+    "spool": lambda places: shutil.rmtree(places.spool),
+    "streams": lambda places: [shutil.rmtree(places.spool / name) for name in stream_names(places.spool)],
+    "segments": lambda places: [path.unlink() for path in places.spool.glob("*/*.seg")],
+    "all but the lock": lambda places: [
+        path.unlink() for path in places.spool.glob("*/*") if path.name != LOCK_NAME
+    ],
+    "a copy": lambda places: [replace(path) for path in places.spool.glob("*/*.seg")],
+}
+
+
+@pytest.mark.parametrize(
+    "gone", ["state", *(pytest.param(n, marks=pytest.mark.slow) for n in GONE if n != "state")]
+)
+def test_a_living_writer_writes_anew_what_was_deleted_under_it(
+    bare_agent: BareAgent, second: BareAgent, trainer: Callable[..., Trainer], gone: str
+) -> None:
+    """Its segment is still open: no row is lost by it, and none comes twice."""
+    places = bare_agent.places
+    bare_agent.spawn()
+    wait_until(bare_agent.serves)
+    one = trainer("run", *PACE[:-2])
+    wait_until(lambda: one.told > 3000)
+    bases = [*places.spool.glob("*/*.base")]
+    wait_until(lambda: all(name.exists() for name in bases) and len(bases) == 2)
+    target = one.told + 8000  # by then the writers know the bases
+    wait_until(lambda: one.told > target)
+    names = stream_names(places.spool)
+    GONE[gone](places)
+    before = newest_segments(places, names)
+    wait_until(lambda: newest_segments(places, names).keys() == set(names))
+    wait_until(lambda: not newest_segments(places, names).items() & before.items(), what="new segments")
+    target = one.told + 3000
+    wait_until(lambda: one.told > target)
+    first = bare_agent.process
+    assert first is not None
+    if gone in {"state", "spool"}:
+        wait_until(lambda: first.poll() is not None, what="end of the agent")
+        second.spawn()
+        wait_until(second.serves, what=second.tail)
+    one.stop()
+    (second if gone in {"state", "spool"} else bare_agent).drain(wait_until)
+    check_folder(one)
+
+
 def test_a_state_folder_deleted_under_an_idle_agent(
     bare_agent: BareAgent, second: BareAgent, trainer: Callable[..., Trainer]
 ) -> None:
