@@ -5,7 +5,8 @@ is left out. Only the module of the command that is asked for is imported, and e
 imports of typer only: tables, charts and most commands need neither pandas nor numpy, so that
 `rla show` answers within 0.3 s.
 
-Errors that are the user's to mend are one message on stderr and exit code 1; wrong options are
+Errors that are the user's to mend are `error: …` on stderr, with a line `hint: …` where one helps,
+and exit code 1; wrong options are
 typer's, exit code 2. A reader that closes the pipe ends the command quietly.
 """
 
@@ -91,7 +92,7 @@ def main() -> None:
     except SystemExit as exit_:
         code = exit_.code if isinstance(exit_.code, int) else EXIT_FAULT
     except RlaError as error:
-        print(_told(f"rla: {error}"), file=sys.stderr)  # noqa: T201
+        print(_told(f"error: {error}"), file=sys.stderr)  # noqa: T201
         code = EXIT_FAULT
     except BrokenPipeError:
         _close_quietly()
@@ -100,7 +101,7 @@ def main() -> None:
         code = EXIT_INTERRUPTED
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        print(f"rla: {error.strerror or error}{where}", file=sys.stderr)  # noqa: T201
+        print(f"error: {error.strerror or error}{where}", file=sys.stderr)  # noqa: T201
         code = EXIT_FAULT
     try:
         sys.stdout.flush()

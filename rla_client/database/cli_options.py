@@ -82,8 +82,13 @@ class NoRunsYetError(DatabaseError):
     """A project whose database has no run yet; nothing is wrong with it."""
 
 
-def open_database(data_root: Path | None, *, archived: bool = False) -> Database:
+def open_database(data_root: Path | None, *, archived: bool = False, new: bool = False) -> Database:
     """The database of a command.
+
+    Args:
+        data_root: as given; None looks for it from here.
+        archived: the runs under arc/ instead.
+        new: a folder that holds none yet will do, for a command that puts runs there.
 
     Raises:
         NoRunsYetError: it, or its archive, holds nothing yet.
@@ -92,6 +97,8 @@ def open_database(data_root: Path | None, *, archived: bool = False) -> Database
     from rla_client.database.runs import Database
 
     database = Database(data_root if data_root is not None else find_data_root(Path.cwd()))
+    if not new:
+        _check_holds_database(database.data_root)
     if archived:
         from rla_client.layout import ARCHIVED_TABLE
 
@@ -102,6 +109,26 @@ def open_database(data_root: Path | None, *, archived: bool = False) -> Database
     if sys.stderr.isatty():
         database.progress = _progress
     return database
+
+
+def _check_holds_database(folder: Path) -> None:
+    """Tell a database without runs from a folder that is none.
+
+    Raises:
+        DatabaseError: it is none; the message names the one that was probably meant.
+    """
+    from rla_client.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, HYPARAMETER, LOG
+
+    if any((folder / name).is_dir() for name in (LOG, ARCHIVE_TESTER, HYPARAMETER, ARCHIVED_TABLE)):
+        return
+    near = [parent for parent in folder.parents if is_data_root(parent)][:1]
+    try:
+        near = near or _roots_below(folder, _SEARCH_DEPTH)
+    except OSError:  # a folder that may not be listed: the error below says enough
+        near = []
+    hint = f"--data-root {near[0]}" if len(near) == 1 else "give the folder that holds log/"
+    message = f"{folder} holds no database\nhint: {hint}"
+    raise DatabaseError(message)
 
 
 def _progress(done: int, total: int) -> None:

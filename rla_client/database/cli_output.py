@@ -205,7 +205,7 @@ def import_(
     from rla_client.database.foreign import import_logs
     from rla_client.database.records import clock
 
-    root = open_database(data_root).data_root
+    root = open_database(data_root, new=True).data_root
     with changing(root, clock(), say_waiting):
         made, there, problems = import_logs(root, kind, folder, table, clock(), reruns=reruns)
     for problem in problems:

@@ -189,6 +189,7 @@ def show(
 ) -> None:
     """Show everything about one run, with a small chart of the metrics of --metric (or a likely one)."""
     found = open_database(data_root, archived=archived).find(run, table)
+    _check_metrics(found, metric or [])
     if as_json:
         from rla_client.database.terminal import json_text
 
@@ -315,16 +316,39 @@ def _print_traceback(run: Run) -> None:
         say(lines_text(traceback))
 
 
+def _metric_names(run: Run) -> list[str]:
+    """Columns of the run's table, of a chain those of all its items."""
+    from rla_client.database.small_chart import chart_names
+
+    names = list(run.record.metrics)
+    if run.record.parent:
+        names += chart_names(run.database.data_root, run.table, run.index)
+    return list(dict.fromkeys(names))
+
+
+def _check_metrics(run: Run, metrics: list[str]) -> None:
+    """Complain before the page, which would hide it.
+
+    Raises:
+        ArgumentError: the run has no such metric.
+    """
+    from rla_client.errors import ArgumentError
+
+    names = _metric_names(run) if metrics else []
+    lacking = ", ".join(repr(name) for name in metrics if name not in names)
+    if lacking:
+        there = f"there are: {', '.join(names)}" if names else "it has no rows yet"
+        message = f"{run.record.date} has no metric {lacking}\nhint: {there}"
+        raise ArgumentError(message)
+
+
 def _print_charts(run: Run, metrics: list[str]) -> None:
-    from rla_client.database.small_chart import chart_names, chart_points, chart_text, likely_metric
+    from rla_client.database.small_chart import chart_points, chart_text, likely_metric
     from rla_client.errors import DatabaseError
 
     place = (run.database.data_root, run.table, run.index)
-    names = list(run.record.metrics)
     try:
-        if run.record.parent:
-            names = list(dict.fromkeys([*names, *chart_names(*place)]))
-        chosen = metrics or likely_metric(names)
+        chosen = metrics or likely_metric(_metric_names(run))
         if not chosen:
             return
         points, sampled = chart_points(*place, chosen)
@@ -332,7 +356,4 @@ def _print_charts(run: Run, metrics: list[str]) -> None:
         say_aside(str(error))
         return
     for name in chosen:
-        if name in points:
-            say(chart_text(name, points[name], sampled=sampled))
-        else:
-            say_aside(f"no metric {name!r}; there are: {', '.join(names)}")
+        say(chart_text(name, points.get(name, []), sampled=sampled))

@@ -198,3 +198,41 @@ def test_how_a_run_ended_is_said_once(rla: Rla, root: Path, make_run: MakeRun) -
     ):
         about.write_text(json.dumps({**json.loads(about.read_text()), "reason": reason, "exit_code": 3}))
         assert f"failed {shown}" in rla("show", index, "-d", str(root)).stdout
+
+
+def test_an_unknown_metric_is_an_error_and_no_page(rla: Rla, root: Path, make_run: MakeRun) -> None:
+    make_run()
+    for words in (["-m", "foo"], ["-m", "return", "-m", "foo"], ["-m", "foo", "--json"]):
+        done = rla("show", "@last", *words, "-d", str(root))
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.splitlines()[0] == "error: 2026/11/21/09-30-00-123456 has no metric 'foo'"
+        assert done.stderr.splitlines()[-1].startswith("hint: there are: return")
+    make_run(number=2, kinds=("hyperparameter",))
+    done = rla("show", "@last", "-m", "return", "-d", str(root))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no rows yet" in done.stderr
+
+
+def test_a_folder_that_is_no_database_is_an_error_for_each_command(
+    rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path
+) -> None:
+    make_run()
+    bare = tmp_path / "bare"
+    (bare / "figures").mkdir(parents=True)
+    commands = (
+        ["ls"], ["ls", "--json"], ["show"], ["du"], ["fsck"], ["trash"], ["trash", "empty"], ["tail"], ["tb", "--print"],
+        ["compare"], ["export", str(tmp_path / "out.csv")], ["plot", "return"], ["note", "@last"],
+    )  # fmt: skip
+    for command in commands:
+        done = rla(*command, "-d", str(bare))
+        assert (done.returncode, done.stdout) == (1, ""), command
+        assert done.stderr.startswith(f"error: {bare} holds no database\nhint: "), command
+    assert "error: " in rla("ls", "-d", str(tmp_path / "nowhere")).stderr
+    for near in (tmp_path, root / "log" / "task"):
+        assert rla("ls", "-d", str(near)).stderr.splitlines()[-1] == f"hint: --data-root {root}"
+
+
+def test_a_database_without_runs_is_no_fault(rla: Rla, root: Path) -> None:
+    (root / "log").mkdir()
+    done = rla("ls", "-d", str(root))
+    assert (done.returncode, done.stdout) == (0, f"no runs yet in {root}\n")
