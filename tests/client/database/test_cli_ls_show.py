@@ -220,8 +220,9 @@ def test_a_folder_that_is_no_database_is_an_error_for_each_command(
     bare = tmp_path / "bare"
     (bare / "figures").mkdir(parents=True)
     commands = (
-        ["ls"], ["ls", "--json"], ["show"], ["du"], ["fsck"], ["trash"], ["trash", "empty"], ["tail"], ["tb", "--print"],
-        ["compare"], ["export", str(tmp_path / "out.csv")], ["plot", "return"], ["note", "@last"],
+        ["ls"], ["ls", "--json"], ["show"], ["du"], ["fsck"], ["trash"], ["trash", "empty"], ["tail"],
+        ["tb", "--print"], ["compare"], ["export", str(tmp_path / "out.csv")], ["plot", "return"],
+        ["note", "@last"],
     )  # fmt: skip
     for command in commands:
         done = rla(*command, "-d", str(bare))
