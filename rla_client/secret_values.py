@@ -40,7 +40,7 @@ _KEY = (
 _TOKENS = "auth|oauth|access|api|bearer|refresh|session|security|personal|private|secret"
 _STRONG_WORDS = (
     "passwords?|passwds?|passphrases?|passcodes?|pwd|secrets?|credentials?|creds?|apikeys?"
-    rf"|(?:{_KEY}|{_VENDOR})_keys?|keys?_(?:{_VENDOR})|(?:{_TOKENS})_tokens?"
+    rf"|(?:{_KEY}|{_VENDOR})_keys?|keys?_(?:{_VENDOR})|(?:{_TOKENS})_tokens?|(?:{_VENDOR}|devops|bitbucket|jira)_pats?"
 )
 _STRONG = re.compile(rf"(?:^|_)(?:{_STRONG_WORDS})(?=_|$)")
 _STRONG_END = re.compile(rf"(?:^|_)(?:{_STRONG_WORDS})$")
