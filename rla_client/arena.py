@@ -1,14 +1,15 @@
 """Reused shared memory for checkpoints: made and faulted in behind the training loop's back.
 
 An `Arena` is one file in /dev/shm (layout: rla_client/checkpoint_job.py), mapped by plain mmap(2)
-so that copying needs an address and nothing else. Invariants:
+(rla_client/mapping.py) so that copying needs an address and nothing else. Invariants:
 
 - The space is taken by posix_fallocate before the first touch: a /dev/shm that is too short says
   so there, and never by SIGBUS. All arenas of a process stay below a quarter of what the machine
   and its control group have free.
 - Pages are faulted in on a daemon thread, PREFAULT_BYTES at a time, because fresh shared memory
   costs 35 times a warm copy and the kernel holds the address space's lock meanwhile.
-- The file is flock'ed for this process's life. Sweepers remove only arenas whose lock is free.
+- The file is flock'ed for as long as it is mapped, and no descriptor stays open. Sweepers remove only arenas
+  whose lock is free.
 - A child of fork has neither mapping (MADV_DONTFORK) nor lock, and forgets the pool.
 - An exception from a signal handler may come between any two lines of a pool's methods: nothing reads
   a closed arena's memory, and a change that was half made is completed by the next call.
@@ -20,8 +21,6 @@ so that copying needs an address and nothing else. Invariants:
 from __future__ import annotations
 
 import ctypes
-import errno
-import fcntl
 import os
 import secrets
 import threading
@@ -49,6 +48,7 @@ from rla_client.checkpoint_job import (
     spool_key,
     stream_key,
 )
+from rla_client.mapping import Mapping, create_mapped
 from rla_client.storage_copy import wait_for_copies
 
 SLOT_WAIT_MAX_S = 0.25  # for a busy slot; callers wait for as long as their last copy took
@@ -58,30 +58,18 @@ SMALL_ARENA_BYTES = 72 << 20  # small checkpoints may come faster than fsyncs en
 FIRST_SLOT_BYTES = 8 << 20  # most policies fit; a larger one costs its first save a torch.save
 MEMORY_SHARE = 4  # arenas take at most a quarter of what is free
 PREFAULT_BYTES = 4 << 20  # about a millisecond of the address space's lock
-ALLOCATE_BYTES = 64 << 20  # some 15 ms
 GROWTH = 1.125  # a state dict that grows a little (optimiser state appears) still fits
-_PROT_READ_WRITE = 1 | 2
-_MAP_SHARED = 1
-_MADV_DONTFORK = 10
-_MADV_DONTDUMP = 16
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; before, the first copy into a slot takes the faults
-_MAP_FAILED = ctypes.c_void_p(-1).value
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class Arena:
     """One mapped file of slots. Made by `create_arena`, used by one process."""
 
     __slots__ = (
+        "_mapping",
         "_pid",
         "address",
         "closed",
-        "descriptor",
         "name",
         "on_close",
         "slot_bytes",
@@ -89,16 +77,16 @@ class Arena:
         "total",
     )
 
-    def __init__(self, name: str, descriptor: int, slots: int, slot_bytes: int) -> None:
+    def __init__(self, name: str, mapping: Mapping, slots: int, slot_bytes: int) -> None:
         self.name = name
-        self.descriptor = descriptor
         self.slots = slots
         self.slot_bytes = slot_bytes
-        self.total = ARENA_DATA_OFFSET + slots * slot_bytes
+        self.total = mapping.size
         self.closed = False
         self.on_close: Callable[[], None] | None = None
         self._pid = os.getpid()
-        self.address = _map(descriptor, self.total)
+        self._mapping = mapping
+        self.address = self._mapping.address
 
     def slot_address(self, slot: int) -> int:
         """Where a slot's bytes begin in this process's memory."""
@@ -109,6 +97,12 @@ class Arena:
         raw = ctypes.string_at(self.address + slot_header_offset(slot), SLOT_HEADER.size)
         state, number = SLOT_HEADER.unpack(raw)
         return state, number
+
+    def write_head(self, owner: bytes) -> None:
+        """Say what the file is and whose: without that, sweepers and the agent pass it over."""
+        ctypes.memmove(self.address + ARENA_OWNER_OFFSET, owner, len(owner))
+        head = ARENA_HEADER.pack(ARENA_MAGIC, ARENA_VERSION, self.slots, self.slot_bytes, len(owner))
+        ctypes.memmove(self.address, head, len(head))
 
     def mark(self, slot: int, state: int, number: int) -> None:
         """Set a slot's header; nothing once the mapping is gone."""
@@ -133,7 +127,7 @@ class Arena:
         """Touch every page, in small pieces, until done or stopped."""
         for offset in range(0, self.total, PREFAULT_BYTES):
             size = min(PREFAULT_BYTES, self.total - offset)
-            if stop.is_set() or _libc.madvise(self.address + offset, size, _MADV_POPULATE_WRITE) != 0:
+            if stop.is_set() or not self._mapping.advise(offset, size, _MADV_POPULATE_WRITE):
                 return
 
     def close(self, *, unlink: bool) -> None:
@@ -147,15 +141,11 @@ class Arena:
         if self.on_close is not None:
             self.on_close()
         self.closed = True  # from here on nobody reads the memory
-        _libc.munmap(self.address, self.total)
-        with suppress(OSError):
-            os.close(self.descriptor)
+        self._mapping.close()
 
     def forget_in_child(self) -> None:
-        """After fork: the mapping is not there; close the copy of the descriptor."""
+        """After fork: the mapping is not there."""
         self.closed = True
-        with suppress(OSError):
-            os.close(self.descriptor)
 
 
 def create_arena(
@@ -180,23 +170,13 @@ def create_arena(
     ).text
     path = os.path.join(ARENA_FOLDER, name)
     try:
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(path, flags, 0o600)
+        mapping = create_mapped(path, ARENA_DATA_OFFSET + slots * slot_bytes, stop)
     except OSError:
         return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _allocate(descriptor, ARENA_DATA_OFFSET + slots * slot_bytes, stop)
-        owner = str(stream_folder).encode("utf-8", "surrogateescape")[:ARENA_OWNER_MAX]
-        os.pwrite(descriptor, owner, ARENA_OWNER_OFFSET)
-        header = ARENA_HEADER.pack(ARENA_MAGIC, ARENA_VERSION, slots, slot_bytes, len(owner))
-        os.pwrite(descriptor, header, 0)
-        return Arena(name, descriptor, slots, slot_bytes)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(path)
-        os.close(descriptor)
-        return None
+    arena = Arena(name, mapping, slots, slot_bytes)
+    owner = str(stream_folder).encode("utf-8", "surrogateescape")[:ARENA_OWNER_MAX]
+    arena.write_head(owner)
+    return arena
 
 
 def memory_room() -> int:
@@ -328,27 +308,6 @@ class ArenaPool:
             else:
                 waiting.append(arena)
         self._retired = waiting
-
-
-def _map(descriptor: int, size: int) -> int:
-    address = _libc.mmap(None, size, _PROT_READ_WRITE, _MAP_SHARED, descriptor, 0)
-    if address is None or address == _MAP_FAILED:
-        raise OSError(ctypes.get_errno(), "cannot map shared memory")
-    _libc.madvise(address, size, _MADV_DONTFORK)
-    _libc.madvise(address, size, _MADV_DONTDUMP)
-    return int(address)
-
-
-def _allocate(descriptor: int, size: int, stop: threading.Event | None) -> None:
-    """Take the space, or raise OSError. In pieces, so that an exit is not held up."""
-    offset = 0
-    while offset < size:
-        if stop is not None and stop.is_set():
-            raise OSError(errno.ECANCELED, "no longer wanted")
-        piece = min(ALLOCATE_BYTES, size - offset)
-        with suppress(InterruptedError):  # a signal: the same piece again
-            os.posix_fallocate(descriptor, offset, piece)
-            offset += piece
 
 
 def _shm_free() -> int:

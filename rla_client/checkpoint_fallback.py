@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rla_client.checkpoint_job import STAMP_RECORD, Retention, Stamp, final_name
 from rla_client.checkpoint_retention import remove_superseded
+from rla_client.descriptors import OwnFile
 from rla_client.errors import ArgumentError
 from rla_client.storage import TEMP_PREFIX, fsync_folder
 from rla_client.tensor_table import torch_module
@@ -105,8 +106,5 @@ def fsync_file(path: Path) -> None:
     Raises:
         OSError: it is not sure to be.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with OwnFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as file:
+        os.fsync(file.number)

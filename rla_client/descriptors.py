@@ -60,3 +60,42 @@ def close_own(descriptor: int, expected: Identity | None) -> None:
     if leads_to(descriptor, expected):
         with suppress(OSError):
             os.close(descriptor)
+
+
+class OwnFile:
+    """An open file of ours that is kept over more than one call: under a high number, asked before each use.
+
+    Args:
+        descriptor: open; ours to close.
+
+    Raises:
+        OSError: as `lift`.
+    """
+
+    __slots__ = ("_descriptor", "_identity")
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = lift(descriptor)
+        self._identity = identity(self._descriptor)
+
+    @property
+    def number(self) -> int:
+        """The descriptor, for one system call.
+
+        Raises:
+            OSError: somebody closed it.
+        """
+        if not leads_to(self._descriptor, self._identity):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return self._descriptor
+
+    def close(self) -> None:
+        """Close it, unless its number is somebody else's by now. Does nothing the second time."""
+        descriptor, self._descriptor = self._descriptor, -1
+        close_own(descriptor, self._identity)
+
+    def __enter__(self) -> OwnFile:  # noqa: PYI034 - Self is of Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

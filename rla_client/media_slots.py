@@ -9,14 +9,13 @@ again and again; `rla_agent/sinks/media.py` has the format and the agent's part.
   about that size finds it warm; `prepare_first` makes one before any size is known. The space is
   allocated before it is touched: a full /dev/shm is an OSError, never a SIGBUS. At most MAX_SLOTS,
   each at most a quarter of what /dev/shm, memory and the control group have left.
-- A forked child starts without slots. `release` unlinks free slots when the run ends. Busy ones are
-  left, since a job still waits for its array: the agent unlinks them when the stream is finalised.
+- No descriptor stays open (rla_client/mapping.py). A forked child starts without slots. `release` unlinks
+  free slots when the run ends. Busy ones are left, since a job still waits for its array: the agent unlinks
+  them when the stream is finalised.
 """
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 import struct
 import threading
@@ -28,6 +27,8 @@ from rla_client import forks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from rla_client.mapping import Mapping
 
 SLOT_FOLDER = "/dev/shm"
 SLOT_MAGIC = b"RLASLOT1"
@@ -53,7 +54,8 @@ _UNIT_BYTES = 1 << 20  # sizes are multiples of it
 @dataclass(slots=True)
 class _Slot:
     name: str
-    memory: mmap.mmap
+    mapping: Mapping  # goes with the last who fills it
+    memory: memoryview
     size: int
 
     @property
@@ -104,7 +106,7 @@ class MediaSlots:
             return None
         slot, number = claimed
         try:
-            with memoryview(slot.memory) as whole, whole[SLOT_DATA_OFFSET : SLOT_DATA_OFFSET + size] as part:
+            with slot.memory[SLOT_DATA_OFFSET : SLOT_DATA_OFFSET + size] as part:
                 copy(part)
         except BaseException:
             SLOT_HEADER.pack_into(slot.memory, 0, SLOT_MAGIC, FREE, 0, number)
@@ -200,6 +202,7 @@ class MediaSlots:
 
     def _create(self, size: int) -> _Slot:
         from rla_client.arena import memory_room  # noqa: PLC0415 - in the background
+        from rla_client.mapping import create_mapped  # noqa: PLC0415
 
         whole = SLOT_DATA_OFFSET + size
         if whole > memory_room() // MEMORY_SHARE:
@@ -208,20 +211,13 @@ class MediaSlots:
         name = f"rla-media-{os.geteuid()}-{self._stream}-{os.getpid()}-{self._made % 10000}"
         path = f"{SLOT_FOLDER}/{name}"
         self._making = name
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.posix_fallocate(descriptor, 0, whole)
-            memory = mmap.mmap(descriptor, whole)
-        except OSError:
-            os.unlink(path)
-            raise
-        finally:
-            os.close(descriptor)
+        mapping = create_mapped(path, whole)
+        memory = mapping.view()
         SLOT_HEADER.pack_into(memory, 0, SLOT_MAGIC, FREE, 0, 0)
         SLOT_OWNER_BYTES.pack_into(memory, SLOT_HEADER.size, len(self._owner))
         memory[SLOT_OWNER_OFFSET : SLOT_OWNER_OFFSET + len(self._owner)] = self._owner
-        _populate(memory, whole)  # last: a process killed meanwhile leaves a slot that names its owner
-        return _Slot(name, memory, size)
+        _populate(mapping)  # last: a process killed meanwhile leaves a slot that names its owner
+        return _Slot(name, mapping, memory, size)
 
     def after_fork_in_child(self) -> None:
         """Forget the slots: they are the parent's to unlink."""
@@ -239,16 +235,11 @@ def _rounded(size: float) -> int:
     return -(-int(size) // _UNIT_BYTES) * _UNIT_BYTES
 
 
-def _populate(memory: mmap.mmap, whole: int) -> None:
+def _populate(mapping: Mapping) -> None:
     """Fault all pages in, letting other threads run meanwhile."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    first = ctypes.c_char.from_buffer(memory)
-    try:
-        for start in range(0, whole, POPULATE_BYTES):
-            size = min(POPULATE_BYTES, whole - start)
-            if libc.madvise(ctypes.addressof(first) + start, size, _MADV_POPULATE_WRITE) != 0:
-                pages = range(start + PAGE_BYTES - 1, start + size, PAGE_BYTES)  # the header stays
-                memory[pages.start : pages.stop : PAGE_BYTES] = bytes(len(pages))
-    finally:
-        del first  # a map with views cannot be closed
+    memory = mapping.view()
+    for start in range(0, mapping.size, POPULATE_BYTES):
+        size = min(POPULATE_BYTES, mapping.size - start)
+        if not mapping.advise(start, size, _MADV_POPULATE_WRITE):
+            pages = range(start + PAGE_BYTES - 1, start + size, PAGE_BYTES)  # the header stays
+            memory[pages.start : pages.stop : PAGE_BYTES] = bytes(len(pages))

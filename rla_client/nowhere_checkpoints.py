@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rla_client.descriptors import OwnFile
 from rla_client.errors import NoCheckpointError
 
 MAX_KEPT_BYTES = 512 << 20  # eight ranks must not fill the disk for temporary files
@@ -43,7 +43,7 @@ class NowhereCheckpoints:
         self.seen: SeenCheckpoint | None = None
         self._folder = folder
         self._why = why
-        self._kept: dict[str, tuple[int, int | str]] = {}  # a descriptor, or why it is not there
+        self._kept: dict[str, tuple[int, OwnFile | str]] = {}  # or why it is not there
 
     def __del__(self) -> None:
         for _step, kept in self._kept.values():
@@ -75,7 +75,7 @@ class NowhereCheckpoints:
             stamp = Stamp(os.urandom(8).hex(), 0, "", name, time_step, {})
             try:
                 write_checkpoint(content, path, stamp)
-                self._kept[name] = time_step, os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                self._kept[name] = time_step, OwnFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
                 os.unlink(path)
             except (NotWrittenError, OSError) as error:
                 self._kept[name] = time_step, str(error)
@@ -97,8 +97,11 @@ class NowhereCheckpoints:
         from rla_client.checkpoint_files import find_checkpoint, load_file  # noqa: PLC0415 - rarely needed
 
         step, kept = self._kept.get(name, (None, None))
-        if step is not None and index in {None, step} and isinstance(kept, int):
-            return step, load_file(Path(f"/proc/self/fd/{kept}"), trust=True)
+        if step is not None and index in {None, step} and isinstance(kept, OwnFile):
+            try:
+                return step, load_file(Path(f"/proc/self/fd/{kept.number}"), trust=True)
+            except OSError:
+                kept = "its descriptor was closed by the program"
         seen = self.seen
         asked = seen is not None and (index == seen.time_step or (index is None and step is None))
         if seen is not None and seen.name == name and asked:
@@ -115,7 +118,6 @@ class NowhereCheckpoints:
         raise NoCheckpointError(message)
 
 
-def _close(kept: int | str) -> None:
-    if isinstance(kept, int):
-        with suppress(OSError):
-            os.close(kept)
+def _close(kept: OwnFile | str) -> None:
+    if isinstance(kept, OwnFile):
+        kept.close()

@@ -19,7 +19,8 @@ Invariants. Frames are appended by one write(2) on an O_APPEND descriptor under 
 below `size` never change. A torn frame can only be the last thing in a segment (a short write
 that could not be undone, after which the writer moves to a new segment, or a power cut). The
 lock decides whether a writer lives; where it is free or gone, whether a process has the newest
-segment open for writing.
+segment open for writing. The writer has it mapped as well, so that it lives as long as its process, whoever
+closes its descriptors.
 
 Descriptors. Whatever runs in the process may close ours, and open its own files under their numbers. So
 whoever writes calls `verify` first: the descriptor must be where the last write left it; and `check`, some
@@ -47,7 +48,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rla_client.descriptors import FLOOR, Identity, close_own, identity, leads_to, lift
 from rla_client.errors import RlaError, SpoolError
@@ -61,6 +62,9 @@ from rla_client.protocol import (
     unpack,
 )
 from rla_client.storage import MAX_SMALL_BYTES, TEMP_PREFIX
+
+if TYPE_CHECKING:
+    from rla_client.mapping import Mapping
 
 LOCK_NAME = "lock"
 MAX_HOLDER_BYTES = 64
@@ -162,8 +166,8 @@ def writer_alive(folder: str | os.PathLike[str], spool: int | None = None) -> bo
     It lives while it holds the lock. A free lock says nothing, nor does one whose file is gone or another
     one: a cleaner deletes it, and whatever in the writing process opens and closes it (a copy of the state
     folder) lets it go. Then the writer lives while a process has the newest segment open for writing, or
-    while the program that the lock file names runs: something in it closed all descriptors, and the next
-    record opens the segment again.
+    mapped so: that holds while its program runs, also where something in it closed all descriptors, until the
+    next record opens the segment again.
 
     All of that is asked of one folder, whatever takes its name meanwhile. One that is away (the spool is
     renamed, say) may come back: that says nothing of the writer.
@@ -203,7 +207,7 @@ def _writes_in(folder: int) -> bool:
             return True
         finally:
             os.close(descriptor)
-    return _segment_is_written(folder, named) or process_lives(named)
+    return _segment_is_written(folder, named)
 
 
 def is_locked(descriptor: int, *, by_file: bool = False) -> bool:
@@ -266,39 +270,26 @@ def _is_open_for_writing(descriptor: int) -> bool | None:
 
 
 def process_lives(named: bytes) -> bool:
-    """Whether the program of a lock file's `<pid> <start time> <stack>` still runs on this machine.
+    """Whether the process of a lock file's `<pid> <start time>` lives on this machine.
 
-    A writer that lets go empties the file. After exec the same process runs another program: its stack
-    begins elsewhere.
+    It counts where the lock is free and the file system has no leases; a writer that lets go empties
+    the file.
     """
-    pid, *expected = named.decode("ascii", "replace").split() or [""]
-    if not (expected and pid.isdigit() and all(field.isdigit() for field in expected)):
+    pid, _, start = named.decode("ascii", "replace").strip().partition(" ")
+    if not (pid.isdigit() and start.isdigit()):
         return False
-    found = _start_and_stack(int(pid))
-    if found is None or found[0] != int(expected[0]):
-        return False
-    return len(expected) == 1 or found[1] in {0, int(expected[1])}  # 0: the kernel does not tell us
+    found = process_start(int(pid))
+    return found is not None and found == int(start)
 
 
 def process_start(pid: int) -> int | None:
     """Start time of a process in clock ticks since boot; None when it is gone or a zombie."""
-    found = _start_and_stack(pid)
-    return found and found[0]
-
-
-def _holder() -> bytes:
-    start, stack = _start_and_stack(os.getpid()) or (0, 0)
-    return f"{os.getpid()} {start} {stack}".encode()
-
-
-def _start_and_stack(pid: int) -> tuple[int, int] | None:
-    """Start time and address of the stack of a process (proc(5)); None when it is gone or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    return None if fields[0] in {b"Z", b"X"} else (int(fields[19]), int(fields[25]))
+    return None if fields[0] in {b"Z", b"X"} else int(fields[19])
 
 
 def spool_bytes(spool: Path) -> int:
@@ -341,6 +332,7 @@ class _NextSegment(NamedTuple):
     number: int
     size: int
     hidden: Path
+    kept: Mapping | None
 
 
 class SegmentWriter:
@@ -375,6 +367,7 @@ class SegmentWriter:
         self._descriptor = self._lock = -1
         self._identity = self._lock_identity = (-1, -1)
         self.trust_s = 0.0
+        self._kept: Mapping | None = None
         self._next: _NextSegment | None = None
         self._base, self._base_seen = b"", (0, 0, 0)
         hidden = spool / f"{TEMP_PREFIX}{self.name}"
@@ -526,6 +519,7 @@ class SegmentWriter:
         hidden = folder / f"{TEMP_PREFIX}{number}-{os.urandom(4).hex()}"
         copy = lift(os.open(hidden, flags, 0o600))
         copied = identity(copy)
+        kept = _keep_open(copy)
         try:
             while True:
                 self.verify()
@@ -538,10 +532,14 @@ class SegmentWriter:
                     break
                 if size == self.size and not self.unsettled:
                     previous = (self._descriptor, self._identity)
+                    formerly = self._kept
                     self._descriptor = copy
                     self._identity = copied
+                    self._kept = kept
                     self.trust_s = TRUST_S if copy >= FLOOR else 0.0
                     close_own(*previous)
+                    if formerly is not None:
+                        formerly.close()
                     break
         finally:
             if copy != self._descriptor:
@@ -578,7 +576,7 @@ class SegmentWriter:
         """A stream's folder with its lock."""
         folder.mkdir(mode=0o700)
         self._take_lock(folder, os.O_CREAT | os.O_EXCL)
-        os.write(self._lock, _holder())
+        os.write(self._lock, f"{os.getpid()} {process_start(os.getpid())}".encode())
 
     def settle(self) -> None:
         """Make `size`, `rows` and `frames` true again after an interrupted append.
@@ -658,9 +656,11 @@ class SegmentWriter:
                 self._next = None
                 raise
         previous = (self._descriptor, self._identity)
+        formerly = self._kept
         if self._next is begun:
             self._descriptor = begun.descriptor
             self._identity = begun.identity
+            self._kept = begun.kept
             self.trust_s = TRUST_S if begun.descriptor >= FLOOR else 0.0
             self._opening_bytes = begun.size
             self.size = begun.size
@@ -668,6 +668,8 @@ class SegmentWriter:
             self._next = None
             self.unsettled = False
             close_own(*previous)
+            if formerly is not None:
+                formerly.close()
 
     def _write_opening(self, folder: Path) -> _NextSegment:
         number = self.number + 1
@@ -683,7 +685,9 @@ class SegmentWriter:
             with suppress(OSError):
                 os.unlink(hidden)
             raise
-        return _NextSegment(descriptor, identity(descriptor), number, len(frame), hidden)
+        return _NextSegment(
+            descriptor, identity(descriptor), number, len(frame), hidden, _keep_open(descriptor)
+        )
 
     def close(self) -> None:
         """Let go of the stream: the agent may then finish it."""
@@ -698,8 +702,20 @@ class SegmentWriter:
         """Close the descriptors and leave the stream as it is: in a forked child it is the parent's."""
         descriptors = ((self._descriptor, self._identity), (self._lock, self._lock_identity))
         self._descriptor = self._lock = -1
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.close()
         for descriptor, expected in descriptors:
             close_own(descriptor, expected)
+
+
+def _keep_open(descriptor: int) -> Mapping | None:
+    """Have a segment count as open for writing whoever closes its descriptor; None where that is refused."""
+    with suppress(OSError, ImportError):  # no memory, or no descriptors to import by
+        from rla_client.mapping import Mapping  # noqa: PLC0415 - not at import of the package
+
+        return Mapping(descriptor, 1)
+    return None
 
 
 def read_at(path: str | os.PathLike[str], offset: int, limit: int) -> bytes:

@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rla_client import media_jobs
+from rla_client.descriptors import OwnFile
 from rla_client.errors import ArgumentError
 from rla_client.pixels import image_pixels, video_pixels
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 MAX_FPS = 1000.0
+_BLOB_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
 class VideoRecorder:
@@ -59,7 +61,7 @@ class VideoRecorder:
         self._dtype = ""
         self._count = 0
         self._room = 0  # bytes that the spool takes of the rest, as last heard
-        self._descriptor: int | None = None
+        self._file: OwnFile | None = None
         self._blob: str | None = None
         self._broken = self._place.stays
         self._closed = False
@@ -144,13 +146,14 @@ class VideoRecorder:
         if self._broken:
             return
         try:
-            if self._descriptor is None:
-                self._descriptor = self._open()
+            if self._file is None:
+                self._file = self._open()
+            number = self._own_number(self._file)
             self._room -= pixels.total_bytes
             if self._blob is not None and self._room < 0 and self._place.outbox is not None:
                 self._room = self._place.outbox.blob_room - pixels.total_bytes
             for chunk in pixels.chunks():
-                media_jobs.write_within(0 if self._blob is None else self._room, self._descriptor, chunk)
+                media_jobs.write_within(0 if self._blob is None else self._room, number, chunk)
         except OSError as error:
             self._broken = True
             media_jobs.warn_once("spool", f"video {self._place.name} is lost: {error.strerror or error}")
@@ -162,27 +165,40 @@ class VideoRecorder:
         """Finish the video; nothing is written when it has no frame. Returns the path."""
         if not self._closed:
             self._closed = True
-            if self._descriptor is not None and not self._broken:
-                self._finish(self._descriptor)
+            if self._file is not None and not self._broken:
+                self._finish(self._file)
             self._drop()
         return self.path
 
-    def _open(self) -> int:
+    def _open(self) -> OwnFile:
         """Open a blob in the spool, or an unnamed temp file where the caller will encode."""
         place = self._place
         folder = (
             place.outbox.blobs_folder if place.outbox is not None and media_jobs.can_send(place) else None
         )
         if folder is None:
-            with tempfile.TemporaryFile() as file:
-                return os.dup(file.fileno())
-        name = f"video-{secrets.token_hex(8)}"
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(folder / name, flags, 0o600)
-        self._blob = str(folder / name)
-        return descriptor
+            with tempfile.TemporaryFile() as unnamed:
+                return OwnFile(os.dup(unnamed.fileno()))
+        path = folder / f"video-{secrets.token_hex(8)}"
+        file = OwnFile(os.open(path, _BLOB_FLAGS | os.O_CREAT | os.O_EXCL, 0o600))
+        self._blob = str(path)
+        return file
 
-    def _finish(self, descriptor: int) -> None:
+    def _own_number(self, file: OwnFile) -> int:
+        """The descriptor of what the frames are written to; a blob that somebody closed is opened again.
+
+        Raises:
+            OSError: it is gone.
+        """
+        try:
+            return file.number
+        except OSError:
+            if self._blob is None:
+                raise
+            self._file = OwnFile(os.open(self._blob, _BLOB_FLAGS))
+            return self._file.number
+
+    def _finish(self, file: OwnFile) -> None:
         assert self._shape is not None
         fields = {"shape": [self._count, *self._shape], "dtype": self._dtype, "fps": self._fps}
         outbox = self._place.outbox
@@ -193,13 +209,18 @@ class VideoRecorder:
                 return
             self._blob = blob
             media_jobs.warn_full(media_jobs.JOB_VIDEO)
-        with open(os.dup(descriptor), "rb") as raw:
+        try:
+            raw = open(os.dup(self._own_number(file)), "rb")  # noqa: SIM115 - closed below
+        except OSError as error:
+            media_jobs.warn_once("spool", f"video {self._place.name} is lost: {error.strerror or error}")
+            return
+        with raw:
             media_jobs.encode_here(self._place, media_jobs.JOB_VIDEO, raw, fields)
 
     def _drop(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
         if self._blob is not None:
             with suppress(OSError):
                 os.unlink(self._blob)

@@ -13,6 +13,7 @@ import os
 import time
 
 from rla_client import forks
+from rla_client.descriptors import OwnFile
 from rla_client.errors import LaunchError
 from rla_client.experiment.settle import DYING_S, POLL_S
 
@@ -27,7 +28,7 @@ class FolderLock:
     """
 
     def __init__(self, folder: str) -> None:
-        self._descriptor: int | None = None
+        self._file: OwnFile | None = None
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
@@ -45,14 +46,16 @@ class FolderLock:
                 "the folder again"
             )
             raise LaunchError(message)
-        self._descriptor = descriptor
+        try:
+            self._file = OwnFile(descriptor)
+        except OSError:
+            return
         forks.register(self)
 
     def release(self) -> None:
         """Let go. Does nothing the second time."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        if self._file is not None:
+            self._file.close()
 
     def after_fork_in_child(self) -> None:
         """Let go: the parent's copy of the descriptor keeps the lock."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from spooled import rows, stop_autostart
 
-from rla_client.descriptors import FLOOR, close_own, identity, leads_to, lift
+from rla_client.descriptors import FLOOR, OwnFile, close_own, identity, leads_to, lift
 from rla_client.places import Places
+from rla_client.spool import segment_numbers, stream_names, writer_alive
 
 TRAINING = """
 import os, sys
@@ -47,6 +47,7 @@ for file in taken:
 
 ENDING = """
 log(100, 3000)
+assert len(sys.argv) < 5 or logger.flush(60), "all that was logged is durable"
 for file in taken:
     file.seek(0)
     assert file.read() == b"mine"
@@ -77,17 +78,139 @@ def test_all_descriptors_are_closed_in_the_middle_of_a_training(
 
 
 def test_the_agent_gets_all_rows_of_a_training_whose_descriptors_were_closed(
-    agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
+    agent: Any, tmp_path: Path
 ) -> None:
+    """The agent does not take the writer for dead meanwhile: a flush says so, and waits for nothing else."""
     assert agent.alive
-    train(TRAINING + CLOSING + ENDING, tmp_path, 1000)
+    train(TRAINING + CLOSING + ENDING, tmp_path, 1000, "flush")
+    lines = (tmp_path / "run" / "progress.csv").read_text().splitlines()
+    column = lines[0].split(",").index("step")
+    assert [int(line.split(",")[column]) for line in lines[1:]] == list(range(3000))
 
-    def written() -> list[int]:
-        lines = (tmp_path / "run" / "progress.csv").read_text().splitlines()
-        column = lines[0].split(",").index("step")
-        return [int(line.split(",")[column]) for line in lines[1:]]
 
-    wait_until(lambda: written() == list(range(3000)), what="all rows, once")
+SILENT = """
+print("begun", flush=True)
+sys.stdin.readline()
+os.closerange(3, 1024)
+print("closed", flush=True)
+for end in sys.stdin:
+    if end == "row\\n":
+        log(100, 101)
+    elif end == "exec\\n":
+        os.execv("/bin/sh", ["sh", "-c", "echo executed; read end"])
+    elif end == "segment\\n":
+        text = "x" * (1 << 20)
+        for step in range(20):
+            logger.record_tabular("text", text)
+            logger.dump_tabular()
+        os.closerange(3, 1024)
+    print("done", flush=True)
+"""
+
+
+@pytest.mark.parametrize("end", ["exec", "kill"])
+def test_a_writer_lives_as_long_as_its_program_whatever_is_closed(
+    end: str, places: Places, tmp_path: Path
+) -> None:
+    """In the lock's and the segment's place there may be nothing for hours: until the next row."""
+    stop_autostart(places)
+    (tmp_path / "user").mkdir()
+    command = [sys.executable, "-c", TRAINING + SILENT, tmp_path / "run", tmp_path / "user"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def say(word: str) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        print(word, file=process.stdin, flush=True)
+        while process.stdout.readline().strip() not in {"closed", "done", "executed"}:
+            assert process.poll() is None
+
+    try:
+        assert "begun" in iter(lambda: process.stdout.readline().strip(), "")
+        (stream,) = stream_names(places.spool)
+        say("close")
+        assert writer_alive(places.spool / stream)
+        say("row")
+        assert writer_alive(places.spool / stream)
+        say("segment")
+        assert segment_numbers(places.spool / stream)[-1] > 1
+        assert writer_alive(places.spool / stream)
+        if end == "exec":
+            say("exec")
+            assert not writer_alive(places.spool / stream)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+    assert not writer_alive(places.spool / stream)
+
+
+SAVING = """
+import os, sys, threading
+import numpy as np
+import torch
+from rla_client import VideoRecorder, exp_manager, time_step_holder
+
+exp_manager.configure("t", {"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": []}},
+                      sys.argv[1], code_root=sys.argv[2])
+exp_manager.log_files_gen()
+exp_manager.new_saver(5)
+VideoRecorder.prepare((40, 128, 128, 3))
+video = np.zeros((40, 128, 128, 3), np.uint8)
+frames = VideoRecorder("frames.gif")
+frames.add(video[0])
+
+def end_of_threads(prefix):
+    for thread in threading.enumerate():
+        if thread.name.startswith(prefix):
+            thread.join(60)
+
+def save(step, count):
+    time_step_holder.set_time(step)
+    exp_manager.save_checkpoint({"w": torch.full((count,), float(step)), "step": step})
+    VideoRecorder.save("whole.gif", video)
+
+if sys.argv[3] == "warm":
+    end_of_threads("rla-")
+    save(1, 1000)
+os.closerange(3, 1024)
+taken = [open(f"{sys.argv[2]}/{number}", "wb+", buffering=0) for number in range(1000)]
+for file in taken:
+    file.write(b"mine")
+save(2, 1000)
+save(3, 1000)
+save(4, 20 << 20)  # larger than the slots: a new arena, the former one goes
+end_of_threads("rla-")
+save(5, 1000)
+frames.add(video[1])
+frames.close()
+assert exp_manager.flush(60)
+for step in (2, 3, 4, 5):
+    found, content = exp_manager.load_checkpoint(step)
+    assert found == step and bool((content["w"] == step).all())
+exp_manager.close()
+for file in taken:
+    file.seek(0)
+    assert file.read() == b"mine", file.name
+assert all(os.fstat(file.fileno()) for file in taken)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", ["warm", "cold"])
+def test_checkpoints_and_videos_of_a_training_whose_descriptors_were_closed(
+    memory: str, agent: Any, tmp_path: Path
+) -> None:
+    """Shared memory that is there, or being made right then: nothing goes into another file or is lost."""
+    pytest.importorskip("torch")
+    assert agent.alive
+    train(SAVING, tmp_path, memory)
+    names = [path.name for path in (tmp_path / "run").glob("results/t/*/*/*/*/*.gif")]
+    steps = [2, 3, 4, 5] if memory == "cold" else [1, 2, 3, 4, 5]
+    assert sorted(names) == sorted(["0-frames.gif", *(f"{step}-whole.gif" for step in steps)])
 
 
 AGAIN = """
@@ -163,4 +286,16 @@ def test_lifted_closed_and_told_apart(tmp_path: Path) -> None:
     close_own(high, known)
     assert leads_to(high, identity(other)), "somebody else's is not closed"
     close_own(high, identity(other))
+    os.close(other)
+
+
+def test_an_own_file_is_asked_before_each_use(tmp_path: Path) -> None:
+    with OwnFile(os.open(tmp_path / "a", os.O_RDWR | os.O_CREAT)) as ours:
+        number = ours.number
+        other = os.open(tmp_path / "b", os.O_RDWR | os.O_CREAT)
+        os.dup2(other, number)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            assert ours.number
+    assert leads_to(number, identity(other)), "somebody else's is not closed"
+    os.close(number)
     os.close(other)
