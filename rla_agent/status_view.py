@@ -20,7 +20,7 @@ from rich.text import Text
 
 from rla_agent.replicate.report import headline
 from rla_client.layout import RunIndex
-from rla_client.textformat import printable
+from rla_client.textformat import duration_text, printable
 
 WATCH_INTERVAL_S = 1.0
 GAP = "  "  # between columns
@@ -117,7 +117,7 @@ def _head(status: dict[str, Any]) -> str:
         lines = [f"agent  {agent['state']}"]
     else:
         service = f", {agent['service']} service" if agent["service"] else ""
-        running = f"version {agent['version']}, up {duration(agent['uptime_s'])}{service}"
+        running = f"version {agent['version']}, up {duration_text(agent['uptime_s'])}{service}"
         lines = [f"agent  pid {agent['pid']}, {agent['state']}, {running}"]
     lines.append(f"state  {agent['state_dir']}")
     lines.append(
@@ -187,7 +187,7 @@ def _cells(run: dict[str, Any], *, live: bool) -> list[str]:
         str(run["rows"]),
     ]
     if live and run["live"]:
-        cells += [duration(run["silent_s"]), f"{run['rows_per_s']:.1f}", size(run["lag_bytes"])]
+        cells += [duration_text(run["silent_s"]) or "", f"{run['rows_per_s']:.1f}", size(run["lag_bytes"])]
     elif live:
         cells += ["", "", ""]
     return cells
@@ -230,11 +230,3 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
-
-
-def duration(seconds: float) -> str:
-    """Seconds for people."""
-    seconds = max(0.0, seconds)
-    if seconds < 60:  # noqa: PLR2004
-        return f"{seconds:.0f} s"
-    return time.strftime("%H:%M:%S", time.gmtime(seconds)) if seconds < 86400 else f"{seconds / 86400:.1f} d"  # noqa: PLR2004

@@ -11,7 +11,8 @@ Keys are sorted without regard to case; a float is `%-8.3g`, anything else `str`
 longer than 80 characters is cut to 40 and `...`. The right border is straight on a terminal:
 wide (CJK) characters count as two columns, combining ones as none, and what cannot be printed
 (a newline in a value) is shown escaped. The layout of the key column is kept per set of keys,
-since a training loop logs the same ones each time. The other text that both sides read is a record of a CSV.
+since a training loop logs the same ones each time. Shared as well: a record of a CSV,
+and how long something took.
 """
 
 from __future__ import annotations
@@ -148,3 +149,18 @@ def cells_of(record: str) -> list[str]:
             cells[-1].append(first)
             cells += [[other] for other in others]
     return ["".join(cell) for cell in cells]
+
+
+def duration_text(seconds: float | None) -> str | None:
+    """How long something took, as every command prints it: `3.2s`, `12m05s`, `3h12m`, `4d03h`; None stays."""
+    if seconds is None:
+        return None
+    seconds = max(seconds, 0.0)  # clocks are set back
+    if seconds < 59.95:  # noqa: PLR2004 - from there it would print as 60.0s
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(max(int(seconds), 60), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d{hours:02}h"
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"

@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Progress = Callable[[int, int], None]
-VERSION = 5
+VERSION = 6
 RACY_NS = 2_000_000_000  # FAT's clock has 2 s; the finest tick of Linux is 4 ms
 BUSY_S = 60.0
 COMMIT_EVERY = 500  # runs; a first build that is interrupted goes on from there
 _COLUMNS = (
     "table_name", "idx", "kinds", "opened", "host", "state", "updated", "time_step", "duration_s",
-    "hyper", "metrics", "tags", "note", "problems", "parent", "tracked",
+    "hyper", "metrics", "tags", "note", "problems", "parent", "tracked", "told",
 )  # fmt: skip
-_HEAVY = ("hyper", "metrics")
+_HEAVY = ("hyper", "metrics", "told")
 _EMPTY = (None, "[]")
 _NO_LOG = "no log"
 _NOT_CONTINUED = (
@@ -60,7 +60,7 @@ CREATE TABLE IF NOT EXISTS days (kind TEXT, table_name TEXT, day TEXT, mtime_ns 
 CREATE TABLE IF NOT EXISTS runs (table_name TEXT, idx TEXT, signature TEXT, kinds TEXT, opened REAL,
     host TEXT, state TEXT, updated REAL, time_step REAL, duration_s REAL, hyper TEXT,
     metrics TEXT, tags TEXT, note TEXT,
-    problems TEXT, parent TEXT, tracked TEXT, PRIMARY KEY (table_name, idx)) WITHOUT ROWID;
+    problems TEXT, parent TEXT, tracked TEXT, told TEXT, PRIMARY KEY (table_name, idx)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_age ON runs (opened, idx);
 CREATE INDEX IF NOT EXISTS by_parent ON runs (table_name, parent) WHERE parent <> '';
 """
@@ -207,7 +207,7 @@ class Catalogue:
         return (
             table, index, kinds, record.opened, record.host, record.state, record.updated, record.time_step,
             record.duration_s, record.hyper_json, record.metrics_json, to_json(record.tags), record.note,
-            to_json(record.problems), record.parent, record.tracked_json, signature,
+            to_json(record.problems), record.parent, record.tracked_json, record.told_json, signature,
         )  # fmt: skip
 
     def records(
@@ -342,6 +342,7 @@ def _record(row: tuple[Any, ...]) -> Record:
         problems,
         parent,
         tracked,
+        told,
     ) = row
     return Record(
         table=table,
@@ -360,6 +361,7 @@ def _record(row: tuple[Any, ...]) -> Record:
         problems=() if problems in _EMPTY else tuple(json.loads(problems)),
         parent=parent or "",
         tracked_json=tracked or "",
+        told_json=told or "{}",
     )
 
 

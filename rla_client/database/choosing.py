@@ -93,7 +93,7 @@ def check_names(names: AbstractSet[str], records: Sequence[Record]) -> None:
                 break
     if not records or not missing:
         return
-    known: set[str] = set(FIELDS)
+    known: set[str] = {*FIELDS, *ALIASES}
     for record in records:
         known.update(record.hyper.flat(), record.metrics)
     lacking = sorted(name for name in missing - known if not any(key.startswith(f"{name}.") for key in known))

@@ -26,6 +26,7 @@ from rla_client.database.cli_options import (
     say_aside,
 )
 from rla_client.layout import CHECKPOINT, LOG
+from rla_client.textformat import duration_text
 
 if TYPE_CHECKING:
     from rla_client.database.records import Record
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 TERMINAL_LIMIT = 50  # rows of `ls` on a terminal; a pipe gets all
 LIGHT_COLUMNS = frozenset({"time", "run", "state", "step", "time-step", "took", "host", "table"})
+_MOMENT = "%Y-%m-%d %H:%M:%S"
 _STATE_TEXTS = {
     "waiting": "waits for an agent; rla-agent start --detach",
     "silent": "silent: its process is gone, no agent runs; rla-agent start --detach",
@@ -145,13 +147,14 @@ def _listing(
 ) -> tuple[list[str], list[list[object]]]:
     """Column names and rows of `ls`."""
     from rla_client.database.rows import RowView
-    from rla_client.database.terminal import duration_text, plain
+    from rla_client.database.terminal import plain
 
     if columns is not None:
         asked = [name.strip() for name in columns.split(",") if name.strip()]
         views = [RowView(record, now) for record in records]
-        cells = [[view.get(name) for name in asked] for view in views]
-        return asked, cells if everything else [list(map(_shown, row)) for row in cells]
+        if everything:
+            return asked, [[view.get(name) for name in asked] for view in views]
+        return asked, [[_shown(view.get(name), view.field(name)) for name in asked] for view in views]
     texts = [record.tracked for record in records]
     keys = list(dict.fromkeys(key for text in texts for key in text))
     several = everything or len({record.table for record in records}) > 1
@@ -170,10 +173,15 @@ def _listing(
     return names, rows
 
 
-def _shown(value: object) -> object:
-    """Lists of names (tags, kinds) as people write them; whole time-steps as ints."""
+def _shown(value: Any, field: str | None) -> object:  # noqa: ANN401
+    """A value as people write it: dates, durations, lists of names (tags, kinds), whole numbers as ints."""
+    from rla_client.database.records import MOMENTS
     from rla_client.database.terminal import plain
 
+    if field == "duration":
+        return duration_text(value)
+    if field in MOMENTS and value is not None:
+        return time.strftime(_MOMENT, time.localtime(value))
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return " ".join(value) or None
     return plain(value)
@@ -275,11 +283,11 @@ def _print_run(run: Run, metrics: list[str]) -> None:
 
 
 def _about(run: Run, now: float) -> dict[str, object]:
-    from rla_client.database.terminal import duration_text, plain
+    from rla_client.database.terminal import plain
 
     record, about = run.record, _run_file(run)
     facts: dict[str, object] = {"state": _state_text(run, about, now)}
-    facts["began"] = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.opened))
+    facts["began"] = time.strftime(_MOMENT, time.localtime(record.opened))
     facts["took"] = duration_text(record.duration_s)
     facts["time-step"] = plain(record.time_step)
     facts["host"] = record.host
@@ -294,8 +302,6 @@ def _about(run: Run, now: float) -> dict[str, object]:
 
 
 def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
-    from rla_client.database.terminal import duration_text
-
     state = _STATE_TEXTS.get(run.state or "", run.state) or "not recorded (imported, or by the original RLA)"
     if state == "unknown" and run.record.updated is not None:
         state = f"unknown, last seen {duration_text(now - run.record.updated)} ago"

@@ -6,7 +6,8 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from rla_client.database.records import clock
-from rla_client.database.terminal import clean, duration_text, plain
+from rla_client.database.terminal import clean, plain
+from rla_client.textformat import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

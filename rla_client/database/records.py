@@ -42,6 +42,10 @@ CLOSED_STATES = frozenset({"finished", "interrupted", "failed"})  # whose end th
 UNKNOWN = "unknown"
 SILENT = "silent"  # run.json says running, but its process is gone and no agent serves to say how it ended
 WAITING = "waiting"  # no run.json yet: its rows wait in this machine's spool, and no agent serves
+TOLD = (  # fields of run.json that a record has no place of its own for
+    "reason", "exit_code", "signal", "closed", "last_row", "rows", "lost", "parent", "user", "pid", "run_id",
+)  # fmt: skip
+MOMENTS = frozenset({"time", "closed", "last_row"})  # fields that are Unix seconds
 DATE_LENGTH = len("2026/11/21/09-30-01-123456")
 
 
@@ -66,6 +70,7 @@ class Record:
         problems: one line of text per file that could not be read.
         parent: index of the run that this one goes on with (see `chains`), empty without one.
         tracked_json: `tracked_texts` of its index as JSON text, only where a value holds an `&`.
+        told_json: what else run.json says, see `told`.
     """
 
     table: str
@@ -84,6 +89,7 @@ class Record:
     problems: tuple[str, ...] = ()
     parent: str = ""
     tracked_json: str = ""
+    told_json: str = "{}"
 
     @property
     def tracked(self) -> Mapping[str, str]:
@@ -99,6 +105,11 @@ class Record:
     def metrics(self) -> Mapping[str, Any]:
         """Last value of each column of progress.csv; not to be changed."""
         return _parse(self.metrics_json)
+
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """What else run.json says, under the names of `TOLD`; not to be changed."""
+        return _parse(self.told_json)
 
     @property
     def date(self) -> str:
@@ -184,7 +195,20 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
         problems=tuple(problems),
         parent=parent,
         tracked_json=_unlike_split(index, hyper),
+        told_json=to_json(_told(run)),
     )
+
+
+def _told(run: Mapping[str, Any]) -> dict[str, Any]:
+    found = {name: run[name] for name in TOLD if isinstance(run.get(name), str | int | float)}
+    parent = run.get("parent")
+    if isinstance(parent, dict):
+        found["parent"] = f"{parent.get('run')} at {parent.get('time_step')}"
+    return {
+        name: value
+        for name, value in found.items()
+        if value != "" and (name not in MOMENTS or _moment(value))
+    }
 
 
 def _guarded(path: str, problems: list[str]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rla_client.database.records import Record
+from rla_client.database.records import TOLD, Record
 
 FIELDS = (
     "index", "run", "table", "time", "host", "state", "time_step", "duration", "tags", "note", "kinds",
@@ -19,6 +19,9 @@ ALIASES = {  # what `ls`, its JSON, `show --json` and `Database.runs` call a fie
     "duration_s": "duration",
     "began": "time",
     "opened": "time",
+    "last": "last_row",
+    "items": "kinds",
+    **{name: name for name in TOLD},
 }
 
 
@@ -33,15 +36,27 @@ class RowView(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401
         record = self._record
-        if name in _FIELD_OF:
-            return _FIELD_OF[name](record, self._now)
+        field = self.field(name)
+        if field in _FIELD_OF:
+            return _FIELD_OF[field](record, self._now)
+        if field is not None:
+            return record.told.get(field)
         try:
             return record.hyper.dotted(name)
         except KeyError:
-            pass
-        if name in ALIASES and name not in record.metrics:
-            return _FIELD_OF[ALIASES[name]](record, self._now)
-        return record.metrics[name]
+            return record.metrics[name]
+
+    def field(self, name: str) -> str | None:
+        """The field that a name means of this run; None for a hyper-parameter or a metric."""
+        if name in _FIELD_OF:
+            return name
+        if name not in ALIASES or name in self._record.metrics:
+            return None
+        try:
+            self._record.hyper.dotted(name)
+        except KeyError:
+            return ALIASES[name]
+        return None
 
     def __iter__(self) -> Iterator[str]:
         return iter({**dict.fromkeys(FIELDS), **self._record.hyper.flat(), **self._record.metrics})

@@ -179,20 +179,6 @@ def csv_text(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return rows_text([names, *rows]).removesuffix("\n")
 
 
-def duration_text(seconds: float | None) -> str | None:
-    """`3.2s`, `12m05s`, `3h12m`, `4d03h`; None stays None."""
-    if seconds is None:
-        return None
-    if seconds < 60:  # noqa: PLR2004
-        return f"{seconds:.1f}s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days}d{hours:02}h"
-    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
-
-
 def bytes_text(count: float) -> str:
     """`12 B`, `3.4 kB`, `5.6 MB`."""
     for unit in ("B", "kB", "MB", "GB"):

@@ -170,7 +170,7 @@ def test_a_column_that_no_run_has_is_named(rla: Rla, root: Path, make_run: MakeR
     for words in (("-c", "run,nope"), ("-s", "-nope"), ("-w", "nope > 3")):
         done = rla("ls", *words, "-d", str(root))
         assert done.returncode == 1
-        assert "no run has 'nope'; known names: duration, host" in done.stderr
+        assert "no run has 'nope'; known names: began, closed, duration" in done.stderr
         assert "net.size" in done.stderr
     assert "{'size': 3}" in rla("ls", "-c", "net", "-s", "net.size", "-d", str(root)).stdout
     assert rla("ls", "-n", "-3", "-d", str(root)).returncode == 2
@@ -237,3 +237,30 @@ def test_a_database_without_runs_is_no_fault(rla: Rla, root: Path) -> None:
     (root / "log").mkdir()
     done = rla("ls", "-d", str(root))
     assert (done.returncode, done.stdout) == (0, f"no runs yet in {root}\n")
+
+
+def test_what_show_and_status_print_is_a_column_too(rla: Rla, root: Path, make_run: MakeRun) -> None:
+    index = make_run()
+    path = root / "log" / "task" / index / "run.json"
+    more = {
+        "reason": "ValueError: boom",
+        "exit_code": 1,
+        "user": "ann",
+        "pid": 7,
+        "parent": {"run": "x", "time_step": 3},
+    }
+    path.write_text(json.dumps({**json.loads(path.read_text()), **more}))
+    make_run(number=1, params={"reason": "a parameter"}, state=None)
+    names = "run,reason,exit_code,user,pid,parent,took,began,closed,items"
+    done = rla("ls", "-d", str(root), "--columns", names, columns=300)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()[1:]
+    assert "ValueError: boom" in first
+    assert "x at 3" in first
+    assert "1m00s" in first
+    assert "2026-11-21 09:30:00  2026-11-21 09:31:00" in first
+    assert "a parameter" in second
+    rows = json.loads(rla("ls", "-d", str(root), "--columns", names, "--json").stdout)
+    assert [rows[0][name] for name in ("exit_code", "pid", "took", "user")] == [1, 7, 60.0, "ann"]
+    assert [rows[1][name] for name in ("exit_code", "pid", "user")] == [None, None, None]
+    assert "boom" in rla("ls", "-d", str(root), "-w", "exit_code == 1", "-c", "reason").stdout
