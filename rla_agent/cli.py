@@ -19,6 +19,7 @@ import typer
 from rla_agent.control import ask_status, left_behind, start_detached, stop_agent
 from rla_agent.lock import describe_holder
 from rla_agent.service import SERVICE_VARIABLE
+from rla_agent.sqlite_file import NewerFormatError
 from rla_agent.status import absent_status
 from rla_client import __version__
 from rla_client.autostart import OWNER_VARIABLE, agent_alive
@@ -27,7 +28,7 @@ from rla_client.errors import AgentNotRunningError, AgentRunningError, ConfigErr
 from rla_client.places import Places, find_places
 from rla_client.spool import spool_bytes
 
-EXIT_FAILED, EXIT_USAGE, EXIT_STATE, EXIT_PLACE, EXIT_CONFIG = 1, 2, 3, 4, 5
+EXIT_FAILED, EXIT_USAGE, EXIT_STATE, EXIT_PLACE, EXIT_CONFIG, EXIT_NEWER = 1, 2, 3, 4, 5, 6
 
 app = typer.Typer(
     name="rla-agent",
@@ -55,6 +56,7 @@ def fail_as(error: RlaError) -> NoReturn:
     """End with the exit code that belongs to an error."""
     codes = (
         (ConfigError, EXIT_CONFIG),
+        (NewerFormatError, EXIT_NEWER),
         (PlaceError, EXIT_PLACE),
         (AgentNotRunningError, EXIT_STATE),
         (AgentRunningError, EXIT_STATE),

@@ -71,7 +71,7 @@ ALERT_STOP_S, LEAST_ALERT_S = 5.0, 0.5  # to send what was never tried; the rest
 REPLICATOR_STOP_S = 3.0  # what it sends is in its ledger; it goes on with the next start
 MOST_MESSAGES = 2000  # per wake-up, then timers are looked at
 MAX_VOLUMES = 64  # file systems with a thread of their own; beyond, they share
-EXIT_RUNNING, EXIT_PLACE, EXIT_CONFIG, EXIT_FAILED = 3, 4, 5, 1
+EXIT_RUNNING, EXIT_PLACE, EXIT_CONFIG, EXIT_NEWER, EXIT_FAILED = 3, 4, 5, 6, 1  # docs/status.md
 
 _log = logging.getLogger("rla_agent")
 
@@ -393,7 +393,10 @@ def serve_once(
     sweep_memory(places)
     try:
         database, broken = open_or_replace(places.database, AgentDatabase)
-    except (sqlite3.Error, OSError, NewerFormatError) as error:
+    except NewerFormatError as error:
+        _log.error("%s; rows stay in the spool", error)
+        return EXIT_NEWER, False, False
+    except (sqlite3.Error, OSError) as error:
         _log.error("cannot open %s: %s", places.database, error)
         return EXIT_FAILED, False, False
     if broken:

@@ -41,6 +41,22 @@ def check_version(db: sqlite3.Connection, path: Path, ours: int) -> int:
     return int(found)
 
 
+def connect(path: Path, steps: Sequence[Step], wait_s: float = BUSY_TIMEOUT_S) -> sqlite3.Connection:
+    """A connection in autocommit mode to a file that `migrate` may then bring to the version of `steps`.
+
+    Raises:
+        NewerFormatError: a later release has it; nothing is written to it.
+        sqlite3.Error: it cannot be opened or is no database.
+    """
+    db = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
+    try:
+        check_version(db, path, len(steps))
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
 def migrate(db: sqlite3.Connection, path: Path, steps: Sequence[Step]) -> None:
     """Bring a file to the version `len(steps)`, by those steps that it lacks, all or none.
 

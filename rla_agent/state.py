@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from typing import Any
 from rla_agent.frame_numbers import whole
 from rla_agent.ingest import Position
 from rla_agent.runs import RunRecord
-from rla_agent.sqlite_file import BUSY_TIMEOUT_S, NewerFormatError, Step, check_version, migrate, transaction
+from rla_agent.sqlite_file import Step, connect, migrate, transaction
 from rla_client.errors import RemoteProtocolError
 
 WAL_PAGES = 1000  # SQLite's own checkpoint size; the WAL is written that far once
@@ -116,12 +115,7 @@ class AgentDatabase:
             NewerFormatError: a later release has it; nothing is written to it.
             sqlite3.Error: the file cannot be opened or is no database.
         """
-        self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-        try:
-            check_version(self._db, path, len(STEPS))
-        except NewerFormatError:
-            self._db.close()
-            raise
+        self._db = connect(path, STEPS)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")

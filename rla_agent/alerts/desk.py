@@ -33,7 +33,7 @@ from rla_agent.alerts.channels import Route, SendError, send
 from rla_agent.alerts.machine import REARM, Disks, Replica
 from rla_agent.alerts.store import GIVEN_UP, SENT, AlertStore, Delivery
 from rla_agent.opening import StreamOpening
-from rla_agent.sqlite_file import open_or_replace
+from rla_agent.sqlite_file import NewerFormatError, open_or_replace
 from rla_agent.state import AgentDatabase
 from rla_client.config_alerts import METRICS
 from rla_client.places import Places
@@ -112,6 +112,9 @@ class Desk(threading.Thread):
                 while self._turn(store, database):
                     self._wake.wait(LOOK_S)
                     self._wake.clear()
+        except NewerFormatError as error:
+            _log.error("%s; no alerts until then, everything else goes on", error)
+            self.fault = f"no alerts are sent: {error}"
         except Exception as error:  # noqa: BLE001 - the top of a thread
             _log.exception("alerts end; everything else goes on")
             self.fault = f"alerts have ended: {type(error).__name__}: {error}"

@@ -9,7 +9,6 @@ the machine hold now. Everything of one look is one transaction.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_agent.alerts.alert import Alert
-from rla_agent.sqlite_file import BUSY_TIMEOUT_S, transaction
+from rla_agent.sqlite_file import Step, connect, migrate, transaction
 
 KEPT_S = 7 * 86400.0  # of events, for `alerts show` and against telling them twice
 KEPT_RUNS_S = 60 * 86400.0
@@ -39,6 +38,7 @@ CREATE TABLE IF NOT EXISTS limits(
   PRIMARY KEY(rule, run)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS levels(name TEXT PRIMARY KEY) WITHOUT ROWID;
 """
+STEPS: tuple[Step, ...] = (_SCHEMA,)  # to the newest version, in order; a change is a new one at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,15 @@ class AlertStore:
         """Open, creating the tables.
 
         Raises:
+            NewerFormatError: a later release has it; nothing is written to it.
             sqlite3.Error: the file cannot be opened or is no database.
         """
         self.added = 0  # events since the last sweep
-        self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+        self._db = connect(path, STEPS)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.execute("PRAGMA cache_size=-256")  # KiB
-        self._db.executescript(_SCHEMA)
+        migrate(self._db, path, STEPS)
 
     def transaction(self) -> AbstractContextManager[object]:
         """Everything inside, or nothing."""

@@ -30,7 +30,7 @@ from rla_agent.replicate.ledger_rows import Attempt, Drop, Due, ItemFile, Key, T
 from rla_agent.replicate.plan import Local, Record
 from rla_agent.replicate.target import RemoteStat, Twin
 from rla_agent.replicate.tombstones import bury
-from rla_agent.sqlite_file import NewerFormatError, Step, check_version, migrate
+from rla_agent.sqlite_file import Step, connect, migrate
 from rla_client.errors import RlaError
 from rla_client.layout import FOLDER_KINDS
 
@@ -421,12 +421,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _set_up(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, isolation_level=None, timeout=OPEN_WAIT_S)
-    try:
-        check_version(db, path, len(STEPS))
-    except NewerFormatError:
-        db.close()
-        raise
+    db = connect(path, STEPS, OPEN_WAIT_S)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
     db.execute("PRAGMA cache_size = -16000")

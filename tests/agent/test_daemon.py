@@ -5,17 +5,20 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from spooled import stop_autostart
 
-from rla_agent.daemon import EXIT_FAILED
+from rla_agent.daemon import EXIT_CONFIG, EXIT_FAILED, EXIT_NEWER, EXIT_PLACE, EXIT_RUNNING
 from rla_agent.leftovers import sweep_memory
+from rla_agent.unit_files import TEMPLATE_NAME, template
 from rla_client.arena import create_arena
 from rla_client.autostart import agent_alive
 from rla_client.checkpoint_job import ARENA_FOLDER
@@ -49,6 +52,28 @@ def test_a_database_that_cannot_be_opened_ends_the_agent_with_a_message(places: 
     assert done.returncode == EXIT_FAILED
     assert str(places.database) in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_database_of_a_later_release_ends_the_agent_once(places: Places) -> None:
+    """With an exit code of its own, after which systemd does not try again."""
+    places.create()
+    with closing(sqlite3.connect(places.database)) as db:
+        db.execute("PRAGMA user_version = 99")
+    before = places.database.read_bytes()
+    done = subprocess.run(
+        [sys.executable, "-m", "rla_agent", "start"],
+        capture_output=True, text=True, env=os.environ, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, places.database.read_bytes()) == (EXIT_NEWER, before)
+    assert "upgrade rla-agent" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("unit", ["rla-agent.service", TEMPLATE_NAME])
+def test_systemd_tries_no_more_what_trying_again_does_not_change(unit: str) -> None:
+    (line,) = [line for line in template(unit).splitlines() if line.startswith("RestartPreventExitStatus=")]
+    codes = {int(code) for code in line.partition("=")[2].split()}
+    assert codes == {EXIT_RUNNING, EXIT_PLACE, EXIT_CONFIG, EXIT_NEWER}
 
 
 @pytest.mark.slow

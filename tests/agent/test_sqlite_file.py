@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from rla_agent.alerts.store import STEPS as ALERT_STEPS
+from rla_agent.alerts.store import AlertStore
 from rla_agent.ingest import Position
 from rla_agent.replicate import replication_status
 from rla_agent.replicate.ledger import Ledger, ledger_path
@@ -70,7 +72,7 @@ def test_what_an_earlier_release_sent_is_not_sent_again(release: str, tmp_path: 
     assert version(path) == 2
 
 
-@pytest.mark.parametrize("opened", [AgentDatabase, Ledger])
+@pytest.mark.parametrize("opened", [AgentDatabase, Ledger, AlertStore])
 def test_a_file_of_a_later_release_is_refused_and_left_alone(
     opened: Callable[[Path], object], tmp_path: Path
 ) -> None:
@@ -86,6 +88,24 @@ def test_a_file_of_a_later_release_is_refused_and_left_alone(
     assert path.read_bytes() == before
     assert [left.name for left in path.parent.iterdir()] == ["ledger.db"]
     assert "version 99" in replication_status(tmp_path)["error"]
+
+
+def test_alerts_of_releases_before_versions_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(str(ALERT_STEPS[0]))
+        db.execute("INSERT INTO runs VALUES('r', 'finished@1', 5.0)")
+        db.execute(
+            "INSERT INTO deliveries(alert,config,channel,next_at,made) VALUES('k','c','mail',1,1)"
+        )
+        db.execute("INSERT INTO alerts VALUES('k', 1.0, '{}')")
+        db.commit()
+    for _ in range(2):
+        store = AlertStore(path)
+        assert not store.run_changed("r", "finished@1", 6.0), "it would be told again"
+        assert store.waiting() == 1
+        store.close()
+        assert version(path) == len(ALERT_STEPS)
 
 
 def test_steps_that_fail_leave_the_file_as_it_was(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,9 @@ from crash.conftest import BareAgent
 from crash.oracle import Trainer, check_folder
 from waiting import wait_until
 
+from rla_agent.daemon import EXIT_NEWER
 from rla_agent.lock import read_holder
+from rla_agent.state import STEPS
 from rla_client.places import Places
 from rla_client.spool import LOCK_NAME, stream_names
 
@@ -193,6 +197,43 @@ def test_a_stream_whose_lock_file_is_gone_goes_on(
     bare_agent.drain(wait_until)
     check_folder(one)
     assert '"state": "killed"' in (one.folder / "run.json").read_text()
+
+
+def set_version(places: Places, number: int) -> None:
+    with closing(sqlite3.connect(places.database)) as db:
+        db.execute(f"PRAGMA user_version = {number}")
+
+
+def test_an_upgrade_and_a_downgrade_under_a_living_writer(
+    bare_agent: BareAgent, trainer: Callable[..., Trainer]
+) -> None:
+    """A database of a release before versions is taken over; one of a later release costs no row."""
+    places = bare_agent.places
+    bare_agent.spawn()
+    wait_until(bare_agent.serves)
+    one = trainer("run", *PACE)
+    wait_until(lambda: one.told > 2000)
+    bare_agent.kill()
+    set_version(places, 0)
+    bare_agent.spawn()
+    wait_until(bare_agent.serves)
+    with closing(sqlite3.connect(places.database)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() != (0,)
+    target = one.told + 2000
+    wait_until(lambda: one.told > target)
+    bare_agent.kill()
+    ours = len(STEPS)
+    set_version(places, 99)
+    bare_agent.spawn()
+    assert bare_agent.process is not None
+    assert bare_agent.process.wait(60) == EXIT_NEWER
+    target = one.told + 2000
+    wait_until(lambda: one.told > target)
+    set_version(places, ours)
+    bare_agent.spawn()
+    one.stop()
+    bare_agent.drain(wait_until)
+    check_folder(one)
 
 
 def test_a_bind_mount_of_a_served_spool_is_refused(
