@@ -95,9 +95,7 @@ def test_alerts_of_releases_before_versions_are_kept(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.executescript(str(ALERT_STEPS[0]))
         db.execute("INSERT INTO runs VALUES('r', 'finished@1', 5.0)")
-        db.execute(
-            "INSERT INTO deliveries(alert,config,channel,next_at,made) VALUES('k','c','mail',1,1)"
-        )
+        db.execute("INSERT INTO deliveries(alert,config,channel,next_at,made) VALUES('k','c','mail',1,1)")
         db.execute("INSERT INTO alerts VALUES('k', 1.0, '{}')")
         db.commit()
     for _ in range(2):
