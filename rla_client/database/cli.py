@@ -101,7 +101,7 @@ def main() -> None:
         code = EXIT_INTERRUPTED
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        print(f"error: {error.strerror or error}{where}", file=sys.stderr)  # noqa: T201
+        print(_told(f"error: {error.strerror or error}{where}"), file=sys.stderr)  # noqa: T201
         code = EXIT_FAULT
     try:
         sys.stdout.flush()
@@ -112,14 +112,14 @@ def main() -> None:
 
 
 def _told(message: str) -> str:
-    """A message in lines that fit the terminal; whole lines for scripts."""
+    """A message in lines that fit the terminal; whole lines for scripts. Names may come from files of others."""
+    from rla_client.database.terminal import lines_text, width
+
+    lines = lines_text(message).splitlines()
     if not sys.stderr.isatty():
-        return message
+        return "\n".join(lines)
     from textwrap import fill
 
-    from rla_client.database.terminal import width
-
-    lines = message.splitlines()
     room = width()
     return "\n".join(fill(line, room, break_long_words=False, break_on_hyphens=False) for line in lines)
 

@@ -217,7 +217,9 @@ def say(text: str) -> None:
 
 def say_aside(text: str) -> None:
     """Print to stderr: what is not the answer itself."""
-    print(text, file=sys.stderr)  # noqa: T201
+    from rla_client.database.terminal import lines_text
+
+    print(lines_text(text), file=sys.stderr)  # noqa: T201
 
 
 def say_waiting() -> None:

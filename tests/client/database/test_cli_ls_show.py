@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from spooled import stop_autostart
 
 from rla_client.places import find_places
@@ -77,6 +78,22 @@ def test_the_database_is_found_beside_the_config(
     assert lost.returncode == 1
     assert "--data-root" in lost.stderr
     assert "Traceback" not in lost.stderr
+
+
+@pytest.mark.parametrize("what", [("ls", "--columns", "zz"), ("ls", "--sort", "zz"), ("show", "-m", "zz")])
+def test_errors_that_name_what_there_is_hold_no_control_characters(
+    what: tuple[str, ...], rla: Rla, root: Path, make_run: MakeRun
+) -> None:
+    make_run(params={"lr": 0.1, "evil\x1b[31m\u202e": 1})
+    table = next((root / "log").rglob("progress.csv"))
+    header, *lines = table.read_text().splitlines()
+    rows = [header + ",m\x1b]0;x\x07", *(f"{line},1" for line in lines)]
+    table.write_text("\n".join(rows) + "\n")
+    done = rla(*what, "-d", str(root))
+    assert done.returncode in {1, 2}
+    assert "zz" in done.stderr
+    assert "m?]0;x?" in done.stderr or "evil?[31m?" in done.stderr
+    assert not {"\x1b", "\x07", "\u202e"} & {*done.stderr, *done.stdout}
 
 
 def test_show_tells_everything(rla: Rla, root: Path, make_run: MakeRun) -> None:
