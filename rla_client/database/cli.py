@@ -112,7 +112,7 @@ def main() -> None:
 
 
 def _told(message: str) -> str:
-    """A message in lines that fit the terminal, whole lines for scripts; names in it may be those of files."""
+    """A message in lines that fit the terminal, whole lines for scripts; names may come from others."""
     from rla_client.database.terminal import lines_text, width
 
     lines = lines_text(message).splitlines()
