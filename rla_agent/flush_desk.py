@@ -63,7 +63,7 @@ class FlushDesk:
             return False
         if stream is None:
             flush.answer(flush.stream in self._ended or self._database.is_done(flush.stream))
-        elif stream.removed or stream.parked:
+        elif stream.removed or stream.parked or self._jobs.broken(stream.name, media=flush.media):
             flush.answer(False)
         elif self._durable(stream, flush):
             flush.answer(True)

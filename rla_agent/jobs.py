@@ -4,7 +4,8 @@ A JOB frame becomes a row of agent.db in the same transaction that moves the str
 past it; then its runner starts. Jobs of one stream and kind run in order. When a runner is done
 its row goes with the next commit, and the stream's spool folder (which holds blobs) stays until
 no job of it is left. A job that fails for good is reported and dropped; after a crash it runs
-again, so runners are idempotent.
+again, so runners are idempotent. A fault of the agent's own in a runner stops that job alone: it keeps
+its row and its payload until the agent's next start, which tries once more; `status` names it.
 """
 
 from __future__ import annotations
@@ -77,18 +78,25 @@ class _Pending:
     waits_for: str = ""
     future: Future[None] | None = None
     done: bool = False
+    broken: bool = False  # by a fault of the agent
 
 
 class JobDesk:
     """Jobs of one volume."""
 
     def __init__(
-        self, executor: Executor, places: Places, kinds: Mapping[str, JobKind], wake: Callable[[], None]
+        self,
+        executor: Executor,
+        places: Places,
+        kinds: Mapping[str, JobKind],
+        wake: Callable[[], None],
+        internal_error: Callable[[str, str, Exception], str],
     ) -> None:
         self._executor = executor
         self._places = places
         self._kinds = kinds
         self._wake = wake
+        self._internal_error = internal_error  # (stream, kind, error) → how `status` says it
         self._pending: dict[str, list[_Pending]] = {}
         self._storing: list[JobRow] = []
 
@@ -124,6 +132,8 @@ class JobDesk:
                 continue
             busy: set[str] = set()
             for job in left:
+                if job.broken:
+                    continue
                 if job.row.kind not in busy and job.future is None and now >= job.not_before:
                     removed = stream.removed and not stream.outputs
                     context = JobContext(
@@ -151,6 +161,10 @@ class JobDesk:
                     job.not_before = time.monotonic() + RETRY_S
                     job.waits_for = str(error)
                     continue
+                if isinstance(error, Exception) and not isinstance(error, (RlaError, OSError)):
+                    job.waits_for = self._internal_error(name, job.row.kind, error)
+                    job.broken = True
+                    continue
                 if error is not None:
                     _log.error("job %r of %s failed and is dropped: %s", job.row.kind, name, error)
                 job.done = True
@@ -161,6 +175,13 @@ class JobDesk:
         """Whether jobs of a stream are not done; media ones only count if asked for."""
         return any(
             not job.done and (media or not self._is_media(job.row.kind))
+            for job in self._pending.get(stream, ())
+        )
+
+    def broken(self, stream: str, *, media: bool) -> bool:
+        """Whether one of those will not be done before the agent's next start."""
+        return any(
+            job.broken and (media or not self._is_media(job.row.kind))
             for job in self._pending.get(stream, ())
         )
 

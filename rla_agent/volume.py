@@ -156,7 +156,9 @@ class Volume(threading.Thread):
     def _serve(self) -> None:
         self._desk = adopting.Desk(self._adjust, self._database, self.files)
         self._widener = Widener(self._rewriters, self._database)
-        self._jobs = JobDesk(self._pool, self._places, KINDS, lambda: self._queue.put(JobsDone()))
+        self._jobs = JobDesk(
+            self._pool, self._places, KINDS, lambda: self._queue.put(JobsDone()), self._broken_job
+        )
         self._flushes = FlushDesk(self._database, self._jobs)
         self._committer = Committer(self._database, self.files, self._syncers)
         while not self._finished():
@@ -336,6 +338,11 @@ class Volume(threading.Thread):
         self.internal_errors += 1
         _log.error("internal error with stream %s", name, exc_info=error)
         return f"internal error, tried again at the agent's next start, its rows stay in the spool: {error!r}"
+
+    def _broken_job(self, name: str, kind: str, error: Exception) -> str:
+        why = f"job {kind!r} of stream {name} waits: {self._internal_error(name, error)}"
+        self.faults[f"{name}/{kind}"] = why
+        return why
 
     def _turn_of(self, stream: Stream, item: Data | None) -> bool:
         if item is not None:

@@ -251,7 +251,9 @@ def test_jobs_wait_for_the_root_too(tmp_path: Path) -> None:
     kinds = {"kind": JobKind(lambda fields, _context: done.append(fields), media=False)}
     with Side(LoneStream(tmp_path)) as side, ThreadPoolExecutor(1) as pool:
         stream = side.stream
-        desk = JobDesk(pool, Places(tmp_path / "state", tmp_path / "runtime"), kinds, lambda: None)
+        desk = JobDesk(
+            pool, Places(tmp_path / "state", tmp_path / "runtime"), kinds, lambda: None, lambda *_: ""
+        )
         stream.new_jobs = [JobRow(stream.name, Position(1, 1), "kind", pack({}))]
         desk.add_changes([stream], Changes())
         stream.root_away = True
@@ -277,7 +279,9 @@ def test_a_job_that_meets_no_root_has_its_stream_wait(tmp_path: Path) -> None:
     with Side(lone) as side, ThreadPoolExecutor(1) as pool:
         stream = side.stream
         side.commit()
-        desk = JobDesk(pool, Places(tmp_path / "state", tmp_path / "runtime"), kinds, lambda: None)
+        desk = JobDesk(
+            pool, Places(tmp_path / "state", tmp_path / "runtime"), kinds, lambda: None, lambda *_: ""
+        )
         stream.new_jobs = [job(stream, "kind", {})]
         desk.add_changes([stream], Changes())
         lone.root.rename(tmp_path / "away")

@@ -17,7 +17,7 @@ import rla_agent.volume as module
 from rla_agent import adopting
 from rla_agent.flush_desk import FlushDesk
 from rla_agent.ingest import Position
-from rla_agent.jobs import JobKind
+from rla_agent.jobs import JobContext, JobKind
 from rla_agent.stream import Stream
 from rla_agent.volume import QUEUE_MAX_ITEMS, Volume
 from rla_agent.volume_items import Adopt, Data, Flush, Stop
@@ -48,11 +48,11 @@ def volume(places: Places) -> Iterator[Volume]:
 class Asked:
     """A flush up to the present end of a stream."""
 
-    def __init__(self, volume: Volume, stream: LoneStream) -> None:
+    def __init__(self, volume: Volume, stream: LoneStream, *, media: bool = False) -> None:
         self.answers: list[bool] = []
         number = segment_numbers(stream.writer.folder)[-1]
         end = segment_path(stream.writer.folder, number).stat().st_size
-        volume.put(Flush(PEER, stream.writer.name, number, end, False, self.answers.append))
+        volume.put(Flush(PEER, stream.writer.name, number, end, media, self.answers.append))
 
 
 def test_a_commit_of_many_files_does_not_wait_for_jobs(
@@ -117,6 +117,64 @@ def test_a_waiting_stream_that_was_deleted_ends_and_no_other(
     wait_until(lambda: [stream.parked for stream in volume.streams.values() if stream.parked][1:])
     shutil.rmtree(one.writer.folder)
     wait_until(lambda: list(volume.streams) == [other.writer.name], what="its end")
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_fault_of_the_agent_in_a_job_keeps_the_job_and_stops_nothing_else(
+    places: Places,
+    tmp_path: Path,
+    wait_until: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    ends: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is counted and named, not tried again before the next start, and done then."""
+    one = lone(tmp_path / "one")
+    tried: list[bytes] = []
+
+    def fails(fields: dict[str, Any], context: JobContext) -> None:
+        tried.append((context.blobs / fields["blob"]).read_bytes())
+        raise TypeError("a fault of ours")
+
+    def works(fields: dict[str, Any], context: JobContext) -> None:
+        tried.append((context.blobs / fields["blob"]).read_bytes())
+
+    blobs = one.writer.folder / "blobs"
+    blobs.mkdir()
+    for number, kind in enumerate(("faulty", "faulty", "sound")):
+        (blobs / str(number)).write_bytes(str(number).encode())
+        one.writer.append(encode_frame(FrameKind.JOB, pack([kind, {"blob": str(number)}])), 0)
+    one.row({"x": 1})
+    sound: list[object] = []
+    kinds = {"faulty": JobKind(fails, media=True), "sound": JobKind(lambda *_: sound.append(1), media=True)}
+    monkeypatch.setattr(module, "KINDS", kinds)
+    first = Volume("first", places, AgentConfig(), lambda: None, lambda _stream: None)
+    first.start()
+    first.put(Adopt(one.writer.name, one.writer.folder))
+    wait_until(lambda: first.snapshot()["internal_errors"] == 2, what="both faults")
+    if ends:
+        one.writer.close()
+    for media in (False, True):
+        asked = Asked(first, one, media=media)
+        wait_until(lambda asked=asked: asked.answers)
+        assert asked.answers == [not media]
+    (why,) = first.snapshot()["faults"].values()
+    assert "job 'faulty'" in why
+    assert "internal error" in why
+    first.put(Stop(0.0))
+    first.join(60)
+    assert (tried, sound) == ([b"0", b"1"], [1])
+    assert sum(record.exc_info is not None for record in caplog.records) == 2
+    tried.clear()
+    monkeypatch.setattr(module, "KINDS", {"faulty": JobKind(works, media=True)})
+    one.writer.close()
+    second = Volume("second", places, AgentConfig(), lambda: None, lambda _stream: None)
+    second.start()
+    second.put(Adopt(one.writer.name, one.writer.folder))
+    wait_until(lambda: not one.writer.folder.exists(), what="its end")
+    second.put(Stop(0.0))
+    second.join(60)
+    assert tried == [b"0", b"1"]
 
 
 @pytest.mark.parametrize("messages", [0, 50])
