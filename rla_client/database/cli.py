@@ -61,7 +61,7 @@ def make_app(command: str | None = None) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-        epilog="RUN is an index, a unique part of it, or @last. "
+        epilog="RUN is an index, a unique part of it, or @last; -r RUN is every run that it fits. "
         "The database is --data-root, or RLA_DATA_ROOT, "
         "or the one found here, in data, or upwards beside rla_config.yaml.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,19 +10,16 @@ import typer
 
 from rla_client.database.cli_options import (
     DataRoot,
-    RunArgument,
-    RunArguments,
-    Since,
-    TableOption,
-    Where,
+    Selection,
     Yes,
     agree,
-    choose_records,
     open_database,
     say,
     say_aside,
     say_waiting,
+    takes_runs,
 )
+from rla_client.database.completion import complete_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,64 +49,105 @@ def register(app: typer.Typer) -> None:
     app.command()(migrate)
 
 
+@takes_runs(argument=False)
 def tag(
-    run: RunArgument,
-    tags: Annotated[list[str], typer.Argument(metavar="TAG", help="Tags, without blanks.")],
-    remove: Annotated[bool, typer.Option("--remove", "-r", help="Take them away instead.")] = False,
-    table: TableOption = None,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN TAG...",
+            help="A run and tags, without blanks; tags alone where --run or a filter says which runs.",
+            autocompletion=complete_run,
+        ),
+    ],
+    *,
+    chosen: Selection,
+    remove: Annotated[bool, typer.Option("--remove", help="Take them away instead.")] = False,
     data_root: DataRoot = None,
 ) -> None:
-    """Add tags to a run (or take them away)."""
+    """Add tags to runs (or take them away)."""
     from rla_client.database.changes import changing
     from rla_client.database.notes import change_note
     from rla_client.database.records import clock
-
-    database = open_database(data_root)
-    record = database.find(run, table).record
-    with changing(database.data_root, clock(), say_waiting):
-        content = change_note(
-            database.data_root, record, add=[] if remove else tags, remove=tags if remove else []
-        )
-    listed = content["tags"]
-    say(f"{record.date}: {' '.join(map(str, listed)) if isinstance(listed, list) and listed else 'no tags'}")
-
-
-def note(
-    run: RunArgument,
-    text: Annotated[
-        str | None, typer.Argument(help="The note; without, it is printed.", show_default=False)
-    ] = None,
-    table: TableOption = None,
-    data_root: DataRoot = None,
-) -> None:
-    """Print or set the note of a run."""
-    from rla_client.database.changes import changing
-    from rla_client.database.notes import change_note
-    from rla_client.database.records import clock
-
-    database = open_database(data_root)
-    record = database.find(run, table).record
-    if text is None:
-        say(record.note or f"{record.date} has no note")
-        return
-    with changing(database.data_root, clock(), say_waiting):
-        change_note(database.data_root, record, note=text)
-    say(f"{record.date}: noted")
-
-
-def _choose(
-    database: Database,
-    runs: list[str] | None,
-    filters: tuple[str | None, str | None, str | None],
-    small: float | None = None,
-) -> list[Record]:
     from rla_client.errors import ArgumentError
 
-    table, where, since = filters
-    if not runs and table is None and where is None and since is None and small is None:
-        message = "say which runs: RUN…, --table, --where, --since"
+    database = open_database(data_root)
+    records, tags = _run_first(database, chosen, words)
+    if not tags:
+        message = "no tag is given\nhint: rla tag RUN TAG..."
         raise ArgumentError(message)
-    found = choose_records(database, runs, table, where, since)
+    with changing(database.data_root, clock(), say_waiting):
+        for record in records:
+            content = change_note(
+                database.data_root, record, add=[] if remove else tags, remove=tags if remove else []
+            )
+            listed = content["tags"]
+            texts = map(str, listed) if isinstance(listed, list) else ()
+            say(f"{record.date}: {' '.join(texts) or 'no tags'}")
+
+
+@takes_runs(argument=False)
+def note(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RUN [TEXT]",
+            help="A run and its note, without which it is printed; the note alone with --run or a filter.",
+            autocompletion=complete_run,
+        ),
+    ] = None,
+    *,
+    chosen: Selection,
+    data_root: DataRoot = None,
+) -> None:
+    """Print or set the note of runs."""
+    from rla_client.database.changes import changing
+    from rla_client.database.notes import change_note
+    from rla_client.database.records import clock
+    from rla_client.errors import ArgumentError
+
+    database = open_database(data_root)
+    records, texts = _run_first(database, chosen, words or [])
+    if len(texts) > 1:
+        message = "a note is one text\nhint: put it in quotes"
+        raise ArgumentError(message)
+    if not texts:
+        for record in records:
+            say(
+                f"{record.date}: {record.note}"
+                if len(records) > 1 and record.note
+                else record.note or f"{record.date} has no note"
+            )
+        return
+    with changing(database.data_root, clock(), say_waiting):
+        for record in records:
+            change_note(database.data_root, record, note=texts[0])
+            say(f"{record.date}: noted")
+
+
+def _run_first(database: Database, chosen: Selection, words: list[str]) -> tuple[list[Record], list[str]]:
+    """The runs, and the words that are not among them: without options the first word is the run."""
+    from rla_client.errors import ArgumentError
+
+    several = bool(chosen.fitting or chosen.where or chosen.since)
+    if not several and not words:
+        message = "say which run: RUN, --run, --tag, --state, --where, --since"
+        raise ArgumentError(message)
+    if not several:
+        chosen, words = replace(chosen, named=(words[0],)), words[1:]
+    records = chosen.records(database, one_each=True)
+    if not records:
+        message = "no run fits"
+        raise ArgumentError(message)
+    return records, words
+
+
+def _choose(database: Database, chosen: Selection, small: float | None = None) -> list[Record]:
+    from rla_client.errors import ArgumentError
+
+    if not chosen.given and small is None:
+        message = "say which runs: RUN…, --run, --tag, --state, --where, --since, --table"
+        raise ArgumentError(message)
+    found = chosen.records(database, one_each=True)
     if small is not None:
         found = [record for record in found if record.time_step is None or record.time_step <= small]
     return found
@@ -146,13 +185,12 @@ def _list(records: Sequence[Record], items: Sequence[Item]) -> int:
     return total
 
 
+@takes_runs()
 def rm(
-    runs: RunArguments = None,
-    where: Where = None,
-    since: Since = None,
+    *,
+    chosen: Selection,
     small: Small = None,
     kinds: Kinds = None,
-    table: TableOption = None,
     yes: Yes = False,
     data_root: DataRoot = None,
     master: Annotated[
@@ -168,7 +206,7 @@ def rm(
     from rla_client.database.terminal import bytes_text
 
     database = open_database(data_root)
-    records = _choose(database, runs, (table, where, since), small)
+    records = _choose(database, chosen, small)
     items = _items(database, records, kinds)
     if not items:
         say("nothing to remove: no run fits")
@@ -209,12 +247,11 @@ def _say_about_master(data_root: Path, items: Sequence[Item], *, master: bool) -
         say("the master keeps its copy; --master removes it there too")
 
 
+@takes_runs()
 def archive(
-    runs: RunArguments = None,
-    where: Where = None,
-    since: Since = None,
+    *,
+    chosen: Selection,
     kinds: Kinds = None,
-    table: TableOption = None,
     yes: Yes = False,
     data_root: DataRoot = None,
 ) -> None:
@@ -222,19 +259,18 @@ def archive(
     from rla_client.layout import ARCHIVED_TABLE
 
     database = open_database(data_root)
-    records = _choose(database, runs, (table, where, since))
+    records = _choose(database, chosen)
     _copy(
         database, records, _items(database, records, kinds), (ARCHIVED_TABLE + "/{kind}/{table}", "arc/", yes)
     )
 
 
+@takes_runs()
 def migrate(
     target: Annotated[str, typer.Argument(metavar="TO_TABLE", help="The table that gets the copies.")],
-    runs: RunArguments = None,
-    where: Where = None,
-    since: Since = None,
+    *,
+    chosen: Selection,
     kinds: Kinds = None,
-    table: TableOption = None,
     yes: Yes = False,
     data_root: DataRoot = None,
 ) -> None:
@@ -243,7 +279,7 @@ def migrate(
 
     database = open_database(data_root)
     escaped = check_table_name(target).replace("{", "{{").replace("}", "}}")
-    records = _choose(database, runs, (table, where, since))
+    records = _choose(database, chosen)
     _copy(database, records, _items(database, records, kinds), ("{kind}/" + escaped, f"table {target}", yes))
 
 

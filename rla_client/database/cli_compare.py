@@ -13,20 +13,22 @@ from rla_client.database.cli_options import (
     Metrics,
     OtherRun,
     RunArgument,
-    RunArguments,
-    Since,
+    Selection,
     TableOption,
-    Where,
-    choose_records,
     open_database,
     print_rows,
     say,
     say_aside,
+    takes_runs,
 )
+from rla_client.errors import ArgumentError
 from rla_client.layout import CODE
 
 if TYPE_CHECKING:
     from rla_client.database.runs import Run
+
+
+MAX_COMPARED = 100  # runs that references fit; --where may leave more
 
 
 def register(app: typer.Typer) -> None:
@@ -90,12 +92,11 @@ def _print_code(lines: str, lacking: list[Run]) -> None:
             say(f"  {run.record.date} has a launcher's archive, which `rla restore-code` unpacks")
 
 
+@takes_runs()
 def compare(
-    runs: RunArguments = None,
-    where: Where = None,
-    since: Since = None,
+    *,
+    chosen: Selection,
     metric: Metrics = None,
-    table: TableOption = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
@@ -104,7 +105,12 @@ def compare(
     from rla_client.database.compare import differing_keys
 
     database = open_database(data_root)
-    records = choose_records(database, runs, table, where, since)
+    records = chosen.records(database)
+    if (chosen.named or chosen.fitting) and len(records) > MAX_COMPARED:
+        message = (
+            f"{len(records)} runs fit, {MAX_COMPARED} at most are compared\nhint: --where, --tag, --since"
+        )
+        raise ArgumentError(message)
     keys, flats = differing_keys(records)
     names = ["run", *keys, *(metric or [])]
     rows = [

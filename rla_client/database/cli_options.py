@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rla_client.database.completion import complete_metric, complete_run, complete_table
+from rla_client.database.completion import (
+    complete_metric,
+    complete_run,
+    complete_state,
+    complete_table,
+    complete_tag,
+)
 from rla_client.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -20,6 +30,7 @@ if TYPE_CHECKING:
 CONFIG_NAME = "rla_config.yaml"
 DATA_FOLDER = "data"  # that of rla_client.starting, whose import takes too long for `rla`
 MANY = 300  # runs to read from which on a terminal is told how far it is
+KEYWORD_ONLY = Parameter.KEYWORD_ONLY
 _SEARCH_DEPTH = 2  # folders below the one with rla_config.yaml
 
 DataRoot = Annotated[
@@ -62,6 +73,32 @@ _RUN_HELP = "Index, a unique part of it (quote one with &), or @last."
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP, autocompletion=complete_run)]
 RunArguments = Annotated[
     list[str] | None, typer.Argument(metavar="RUN", help=_RUN_HELP, autocompletion=complete_run)
+]
+_Fitting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--run",
+        "-r",
+        metavar="RUN",
+        help="Every run that this fits, e.g. 'lr=0.1&seed=3' (repeatable).",
+        show_default=False,
+        autocompletion=complete_run,
+    ),
+]
+_WithTag = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tag", help="Only runs with this tag (repeatable).", show_default=False, autocompletion=complete_tag
+    ),
+]
+_WithState = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        help="Only runs in this state, e.g. failed,killed.",
+        show_default=False,
+        autocompletion=complete_state,
+    ),
 ]
 OtherRun = Annotated[
     str, typer.Argument(metavar="OTHER_RUN", help="The run to compare with.", autocompletion=complete_run)
@@ -192,22 +229,145 @@ def _roots_below(folder: Path, depth: int) -> list[Path]:
     return found
 
 
-def choose_records(
-    database: Database,
-    references: Sequence[str] | None,
-    table: str | None,
-    where: str | None,
-    since: str | None = None,
-) -> list[Record]:
-    """The runs that references name, else those that the filters leave.
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The runs that a command was asked for.
+
+    Attributes:
+        named: as RUN arguments.
+        fitting: with `--run`: each stands for every run that it fits.
+        table: only of this task table.
+        where: only those that pass, with the filters of `--tag` and `--state` in it.
+        since: only those begun since.
+        tags: that all of them have.
+    """
+
+    named: tuple[str, ...] = ()
+    fitting: tuple[str, ...] = ()
+    table: str | None = None
+    where: str | None = None
+    since: str | None = None
+    tags: tuple[str, ...] = ()
+
+    @property
+    def given(self) -> bool:
+        """Whether anything was said about which runs are meant."""
+        return any((self.named, self.fitting, self.table, self.where, self.since))
+
+    def records(self, database: Database, *, one_each: bool = False, light: bool = False) -> list[Record]:
+        """The runs, oldest first; without a word about which, all.
+
+        Args:
+            database: where they are.
+            one_each: a RUN argument names one run, for commands that change runs; else it is as `--run`.
+            light: without hyper-parameters and metrics where nothing needs them.
+
+        Raises:
+            DatabaseError: a reference fits none, or several where one is meant. ArgumentError: a bad
+                filter, or a tag that no run has.
+        """
+        found: dict[tuple[str, str], Record] = {}
+        for reference in (*self.named, *self.fitting):
+            one = one_each and reference not in self.fitting
+            records = [self._one(database, reference)] if one else database.find_all(reference, self.table)
+            found.update({(record.table, record.index): record for record in records})
+        if found and self.where is None and self.since is None:
+            return sorted(found.values(), key=lambda record: (record.opened, record.index))
+        passed = database.records(self.table, self.where, self.since, light=light)
+        if not passed and self.tags:
+            self._check_tags(database)
+        return [one for one in passed if not found or (one.table, one.index) in found]
+
+    def _one(self, database: Database, reference: str) -> Record:
+        from rla_client.errors import AmbiguousRunError
+
+        try:
+            return database.find(reference, self.table).record
+        except AmbiguousRunError as error:
+            message = f"{error}\nhint: for all of them: -r {shlex.quote(reference)}"
+            raise AmbiguousRunError(message) from error
+
+    def _check_tags(self, database: Database) -> None:
+        from rla_client.errors import ArgumentError
+
+        known = {tag for record in database.records(self.table, light=True) for tag in record.tags}
+        for tag in self.tags:
+            if tag not in known:
+                hint = f"there are: {', '.join(sorted(known))}" if known else "rla tag RUN TAG adds one"
+                message = f"no run has the tag {tag!r}\nhint: {hint}"
+                raise ArgumentError(message)
+
+
+def _selection(values: Mapping[str, Any]) -> Selection:
+    """What the options of `takes_runs` say together.
 
     Raises:
-        DatabaseError: a reference fits none or several. ArgumentError: a bad filter.
+        ArgumentError: a bad filter, or a state that runs do not have.
     """
-    if references:
-        found = [database.find(reference, table).record for reference in references]
-        return list({(record.table, record.index): record for record in found}.values())
-    return database.records(table, where, since)
+    from rla_client.database.records import STATES
+    from rla_client.errors import ArgumentError
+
+    where, tags = values["where"], tuple(values["with_tag"] or ())
+    filters = []
+    if where is not None:
+        from rla_client.database.where import Where as Filter
+
+        Filter(where)  # by itself, so that its faults are shown as it was written
+        filters.append(f"({where})")
+    filters += [f"{tag!r} in tags".replace("`", "\\x60") for tag in tags]
+    states = [state.strip() for text in values["state"] or () for state in text.split(",")]
+    for state in states:
+        if state not in STATES:
+            message = f"runs have no state {state!r}\nhint: there are: {', '.join(STATES)}"
+            raise ArgumentError(message)
+    filters += [f"state in {states!r}"] if states else []
+    return Selection(
+        tuple(values.get("runs") or ()),
+        tuple(values["run"] or ()),
+        values["table"],
+        " and ".join(filters) or None,
+        values["since"],
+        tags,
+    )
+
+
+def takes_runs(*, argument: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that select runs; it gets what they say as its parameter `chosen`.
+
+    Args:
+        argument: the command takes RUN arguments, too.
+    """
+    options: dict[str, Any] = {
+        **({"runs": RunArguments} if argument else {}),
+        "run": _Fitting,
+        "with_tag": _WithTag,
+        "state": _WithState,
+        "where": Where,
+        "since": Since,
+        "table": TableOption,
+    }
+
+    def wrap(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def selecting(**values: Any) -> None:  # noqa: ANN401 - each of its own type
+            chosen = _selection(values)
+            command(chosen=chosen, **{name: values[name] for name in values if name not in options})
+
+        parameters: list[Parameter] = []
+        for name, own in signature(command, eval_str=True).parameters.items():
+            if name == "chosen":
+                new = [
+                    Parameter(key, KEYWORD_ONLY, default=None, annotation=kind)
+                    for key, kind in options.items()
+                ]
+                parameters += new
+            else:
+                parameters.append(own.replace(kind=KEYWORD_ONLY))
+        selecting.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        selecting.__annotations__ = {one.name: one.annotation for one in parameters}
+        return selecting
+
+    return wrap
 
 
 def say(text: str) -> None:

@@ -11,15 +11,12 @@ import typer
 from rla_client.database.cli_options import (
     DataRoot,
     Metrics,
-    RunArguments,
-    Since,
-    TableOption,
-    Where,
-    choose_records,
+    Selection,
     open_database,
     say,
     say_aside,
     say_waiting,
+    takes_runs,
 )
 from rla_client.database.completion import complete_metric
 from rla_client.errors import ArgumentError, DatabaseError
@@ -40,15 +37,15 @@ def register(app: typer.Typer) -> None:
     app.command("import")(import_)
 
 
+@takes_runs(argument=False)
 def plot(
     metrics: Annotated[
         list[str],
         typer.Argument(metavar="METRIC", help="Columns of progress.csv.", autocompletion=complete_metric),
     ],
+    *,
+    chosen: Selection,
     out: Annotated[Path, typer.Option("--out", "-o", help="PNG, PDF or SVG file.")] = Path("plot.png"),
-    run: Annotated[
-        list[str] | None, typer.Option("--run", "-r", help="Only this run (repeatable).", show_default=False)
-    ] = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -66,9 +63,6 @@ def plot(
     ylabel: Annotated[
         str | None, typer.Option(help="Instead of the metric's name.", show_default=False)
     ] = None,
-    where: Where = None,
-    since: Since = None,
-    table: TableOption = None,
     data_root: DataRoot = None,
 ) -> None:
     """Plot metrics, averaged over the runs of each group."""
@@ -82,11 +76,11 @@ def plot(
     except ImportError as error:  # pragma: no cover - matplotlib is an extra
         message = "plots need matplotlib: pip install matplotlib"
         raise DatabaseError(message) from error
-    records = choose_records(database, run, table, where, since)
+    records = chosen.records(database)
     if not records:
         message = "no run fits"
         raise ArgumentError(message)
-    frame = database.runs(table, where, since)
+    frame = database.runs(chosen.table, chosen.where, chosen.since)
     wanted = {(record.table, record.index) for record in records}
     frame = frame[[pair in wanted for pair in zip(frame["table"], frame["index"], strict=True)]]
     groups = [name.strip() for name in group.split(",")] if group else None
@@ -106,11 +100,13 @@ def plot(
     )
 
 
+@takes_runs()
 def export(
     out: Annotated[
         Path, typer.Argument(help="FILE.csv, FILE.jsonl, FILE.parquet, or a folder for --tensorboard.")
     ],
-    runs: RunArguments = None,
+    *,
+    chosen: Selection,
     metric: Metrics = None,
     form: Annotated[
         str | None,
@@ -119,26 +115,23 @@ def export(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Copy event files into a folder.")
     ] = False,
-    where: Where = None,
-    since: Since = None,
-    table: TableOption = None,
     data_root: DataRoot = None,
 ) -> None:
     """Write runs (one row each), or with --metric their curves, to a file."""
     from rla_client.database.export import make_logdir, tensorboard_folders, write_table
 
     database = open_database(data_root)
-    records = choose_records(database, runs, table, where, since)
+    records = chosen.records(database)
     if tensorboard:
         folders = tensorboard_folders(database.data_root, records)
         make_logdir(folders, out, copy=True)
         say(f"{out}: event files of {len(folders)} run(s)")
         return
     out.parent.mkdir(parents=True, exist_ok=True)
-    frame = database.curves(records, metric) if metric else _rows_of(database, records, table)
-    chosen = write_table(frame, out, form)
+    frame = database.curves(records, metric) if metric else _rows_of(database, records, chosen.table)
+    written = write_table(frame, out, form)
     note_written(database.data_root, out)
-    say(f"{out}: {len(frame)} rows of {len(records)} run(s), {chosen}")
+    say(f"{out}: {len(frame)} rows of {len(records)} run(s), {written}")
 
 
 def _rows_of(database: Database, records: list[Record], table: str | None):  # type: ignore[no-untyped-def]  # noqa: ANN202
@@ -148,16 +141,15 @@ def _rows_of(database: Database, records: list[Record], table: str | None):  # t
     return frame[keep].dropna(axis=1, how="all")
 
 
+@takes_runs()
 def tb(
-    runs: RunArguments = None,
-    where: Where = None,
-    since: Since = None,
+    *,
+    chosen: Selection,
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 6006,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     print_only: Annotated[
         bool, typer.Option("--print", help="Make the folder, print it, start nothing.")
     ] = False,
-    table: TableOption = None,
     data_root: DataRoot = None,
 ) -> None:
     """Start TensorBoard on a selection of runs."""
@@ -170,7 +162,7 @@ def tb(
     from rla_client.database.records import clock
 
     database = open_database(data_root)
-    records = choose_records(database, runs, table, where, since)
+    records = chosen.records(database)
     folders = tensorboard_folders(database.data_root, records)
     if not folders:
         message = "none of the chosen runs has TensorBoard events"

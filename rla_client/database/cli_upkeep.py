@@ -12,6 +12,7 @@ from rla_client.database.cli_options import (
     AsCsv,
     AsJson,
     DataRoot,
+    Selection,
     TableOption,
     Yes,
     agree,
@@ -20,6 +21,7 @@ from rla_client.database.cli_options import (
     say,
     say_aside,
     say_waiting,
+    takes_runs,
 )
 
 if TYPE_CHECKING:
@@ -115,20 +117,32 @@ def empty(yes: Yes = False, data_root: DataRoot = None) -> None:
     say(f"freed {bytes_text(freed)}")
 
 
-def du(data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
-    """Disk use by table and kind, with archive and trash; what was pruned is counted beside it."""
+@takes_runs()
+def du(
+    *, chosen: Selection, data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False
+) -> None:
+    """Disk use by table and kind, with archive and trash; what was pruned is counted beside it.
+
+    Of chosen runs alone where RUN or an option says which.
+    """
     from rla_client.database.sizes import disk_use
     from rla_client.database.terminal import bytes_text
 
-    rows = disk_use(open_database(data_root).data_root)
+    database = open_database(data_root)
+    runs = {(one.table, one.index) for one in chosen.records(database)} if chosen.given else None
+    rows = disk_use(database.data_root, runs)
     names = ["table", "kind", "items", "size", "on the master alone"]
     if not (as_json or as_csv):
+        empty = sum(not (row[3] or row[4]) for row in rows)
+        rows = [row for row in rows if row[3] or row[4]]
         total = ("total", "", "", sum(row[3] for row in rows), sum(row[4] for row in rows))
         shown = [
             [*row[:3], bytes_text(row[3]), bytes_text(row[4]) if row[4] else ""] for row in (*rows, total)
         ]
         shown = shown if total[4] else [row[:4] for row in shown]
         print_rows(names[: len(shown[0])], shown, as_json=False, as_csv=False)
+        if empty:
+            say_aside(f"({empty} more without a byte; --json has all)")
         return
     print_rows(names, rows, as_json=as_json, as_csv=as_csv)
 

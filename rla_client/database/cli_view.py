@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,13 +18,13 @@ from rla_client.database.cli_options import (
     Metrics,
     NoRunsYetError,
     RunArgument,
-    Since,
+    Selection,
     TableOption,
-    Where,
     open_database,
     print_rows,
     say,
     say_aside,
+    takes_runs,
 )
 from rla_client.layout import CHECKPOINT, LOG
 from rla_client.textformat import duration_text
@@ -47,13 +48,13 @@ def register(app: typer.Typer) -> None:
     app.command()(show)
 
 
+@takes_runs(argument=False)
 def ls(
     tables: Annotated[
         str | None, typer.Argument(metavar="TABLE", help="Only this task table.", show_default=False)
     ] = None,
-    table: TableOption = None,
-    where: Where = None,
-    since: Since = None,
+    *,
+    chosen: Selection,
     sort: Annotated[
         str, typer.Option("--sort", "-s", help="Column to sort by; -NAME for descending.")
     ] = "time",
@@ -70,7 +71,7 @@ def ls(
     """List runs, newest last, with state, time-step and tracked hyper-parameters."""
     from rla_client.database.records import clock
 
-    table = _one_table(tables, table)
+    chosen = replace(chosen, table=_one_table(tables, chosen.table))
     machine = as_json or as_csv
     try:
         database = open_database(data_root, archived=archived)
@@ -81,22 +82,26 @@ def ls(
         return
     if limit is None:
         limit = TERMINAL_LIMIT if sys.stdout.isatty() and not machine else 0
-    early = limit if limit and sort == "time" else None
+    filtered = bool(chosen.fitting or chosen.where)
+    early = limit if limit and sort == "time" and not filtered else None
     light = not machine and columns is None and sort.removeprefix("-") in LIGHT_COLUMNS
-    records = database.records(table, where, since, limit=early, light=light)
+    records = (
+        chosen.records(database, light=light)
+        if early is None
+        else database.records(chosen.table, None, chosen.since, limit=early, light=light)
+    )
     now = clock()
     _check_columns(records, columns, sort)
     records = _sorted(records, sort, now)
-    hidden = 0
-    if early is not None and len(records) == early:
-        hidden = max(database.count(table, since) - early, 0) if where is None else 0
-    elif limit and len(records) > limit:
-        hidden = len(records) - limit
-        records = records[-limit:]
+    every = len(records)
+    if early is not None and every == early:
+        every = database.count(chosen.table, chosen.since)
+    records = records[-limit:] if limit else records
+    hidden = max(every - len(records), 0)
     names, rows = _listing(records, columns, now, everything=machine)
     if not rows and not machine:
-        place = f"table {table}" if table else str(database.data_root)
-        say("no runs fit" if where or since else f"no runs yet in {place}")
+        place = f"table {chosen.table}" if chosen.table else str(database.data_root)
+        say("no runs fit" if filtered or chosen.since else f"no runs yet in {place}")
         return
     print_rows(names, rows, as_json=as_json, as_csv=as_csv)
     if hidden:

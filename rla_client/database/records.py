@@ -46,6 +46,7 @@ TOLD = (  # fields of run.json that a record has no place of its own for
     "reason", "exit_code", "signal", "closed", "last_row", "rows", "lost", "parent", "user", "pid", "run_id",
 )  # fmt: skip
 MOMENTS = frozenset({"time", "closed", "last_row"})  # fields that are Unix seconds
+STATES = (*sorted(LIVE_STATES), *sorted(CLOSED_STATES), "killed", "removed", UNKNOWN, SILENT, WAITING)
 DATE_LENGTH = len("2026/11/21/09-30-01-123456")
 
 

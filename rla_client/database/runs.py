@@ -172,6 +172,20 @@ class Database:
             record = catalogue.record(*found[0])
         return Run(self, with_live_states(self.data_root, [record], clock())[0])
 
+    def find_all(self, reference: str, table: str | None = None) -> list[Record]:
+        """Every run that a reference fits, oldest first; of a chain that it fits, the newest item.
+
+        Raises:
+            NoSuchRunError: none fits.
+        """
+        with Catalogue(self.data_root) as catalogue:
+            catalogue.refresh_names(int(clock() * 1e9))
+            names = catalogue.names(table)
+        found = set(match_runs(names, reference)) if reference != LAST else set()
+        if len(found) <= 1:
+            return [self.find(reference, table).record]
+        return [record for record in self.records(table) if (record.table, record.index) in found]
+
     def curves(
         self,
         runs: Any,  # noqa: ANN401 - a DataFrame of runs(), runs, records or references

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from rla_client.database.changes import HIDDEN, trash_entries
@@ -13,12 +14,17 @@ Row = tuple[str, str, int, int, int]
 PRUNABLE = (CHECKPOINT, OTHER_RESULTS, TMP_DATA)  # kinds that `rla-agent prune` takes files from
 
 
-def disk_use(data_root: Path) -> list[Row]:
+def disk_use(data_root: Path, runs: Collection[tuple[str, str]] | None = None) -> list[Row]:
     """Rows (table, kind, items, bytes, bytes on the master alone).
 
-    The archive comes as tables `arc:<table>`, the trash as one row.
+    Args:
+        data_root: the database.
+        runs: (table, index) of the only runs to count; None counts all, with the archive as tables
+            `arc:<table>` and the trash as one row.
     """
-    rows = _tables(data_root, "")
+    rows = _tables(data_root, "", runs)
+    if runs is not None:
+        return rows
     if archived_root(data_root).is_dir():
         rows += _tables(archived_root(data_root), "arc:")
     if (data_root / HIDDEN).is_dir():
@@ -30,11 +36,13 @@ def disk_use(data_root: Path) -> list[Row]:
     return rows
 
 
-def _tables(data_root: Path, prefix: str) -> list[Row]:
+def _tables(data_root: Path, prefix: str, runs: Collection[tuple[str, str]] | None = None) -> list[Row]:
     rows = []
     for table in find_tables(data_root):
         for kind in DEFAULT_LOG_TYPES:
             items: list[Item] = find_items(data_root, kind, table)
+            if runs is not None:
+                items = [item for item in items if (item.table, item.index) in runs]
             if items:
                 size = sum(item_bytes(item)[0] for item in items)
                 pruned = sum(pruned_below(item.paths[0])[0] for item in items) if kind in PRUNABLE else 0

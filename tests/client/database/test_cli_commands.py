@@ -400,3 +400,79 @@ def test_the_folder_of_tb_print_lies_in_the_cache_and_goes_with_time(
     second = Path(rla("tb", "--print", "-d", str(root)).stdout.strip())
     assert (first.exists(), second.exists()) == (False, True)
     assert (events / "events.out.tfevents.1.box").is_file()  # links go, not what they name
+
+
+SELECTING = ("ls", "compare", "plot", "export", "tb", "du", "tag", "note", "rm", "archive", "migrate")
+
+
+@pytest.mark.parametrize("command", SELECTING)
+def test_each_command_for_many_runs_selects_them_alike(rla: Rla, command: str) -> None:
+    text = rla(command, "--help", columns=200).stdout
+    for option in ("--run", "--tag", "--state", "--where", "--since", "--table"):
+        assert f" {option} " in text, option
+
+
+def test_selectors_choose_the_same_runs_everywhere(
+    rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path
+) -> None:
+    for number in range(6):
+        lr = 0.001 if number < 4 else 0.01
+        state = "failed" if number == 3 else "finished"
+        make_run(
+            number=number, info=f"&lr={lr}&seed={number}", params={"lr": lr, "seed": number}, state=state
+        )
+    where = ("-d", str(root))
+
+    def seeds(*words: str) -> list[int]:
+        done = rla("ls", *words, "--columns", "seed", "--csv", *where)
+        assert done.returncode == 0, done.stderr
+        return [int(line) for line in done.stdout.splitlines()[1:]]
+
+    assert rla("tag", "-r", "seed=1", "-r", "lr=0.01", "go`od", *where).returncode == 0
+    assert seeds("--tag", "go`od") == [1, 4, 5]
+    assert seeds("--tag", "go`od", "-r", "lr=0.01") == [4, 5]
+    assert seeds("--tag", "go`od", "--where", "seed == 1 or seed == 2") == [1]
+    assert seeds("--state", "failed,killed") == [3]
+    assert seeds("-r", "lr=0.001", "--limit", "2") == [2, 3]
+    assert seeds("-r", "@last") == [5]
+    compared = rla("compare", "lr=0.001", "-m", "return", *where)
+    assert (compared.returncode, len(compared.stdout.splitlines())) == (0, 5), compared.stderr
+    out = str(tmp_path / "out.csv")
+    assert "3 run(s)" in rla("export", out, "lr=0.001", "--state", "finished", *where).stdout
+    assert "4 run(s)" in rla("plot", "return", "-r", "lr=0.001", "-o", f"{out}.png", *where).stdout
+    (line, *_) = rla("du", "seed=1", "--csv", *where).stdout.splitlines()[1:]
+    assert line.startswith("task,log,1,")
+    assert rla("note", "--tag", "go`od", "why not", *where).returncode == 0
+    assert rla("note", "seed=4", *where).stdout == "why not\n"
+    assert "3 run(s)" in rla("archive", "--tag", "go`od", "-y", *where).stdout
+
+
+def test_what_a_selector_cannot_mean_is_said(rla: Rla, root: Path, make_run: MakeRun) -> None:
+    for number in range(3):
+        make_run(number=number, info=f"&lr=0.1&seed={number}")
+    where = ("-d", str(root))
+    for words, text in (
+        (["ls", "--tag", "nope"], "no run has the tag 'nope'"),
+        (["ls", "--state", "crashed"], "hint: there are: running"),
+        (["ls", "--where", "lr == 1) or (seed == 1"], "is not understood"),
+        (["ls", "-r", "nope"], "no run fits 'nope'"),
+        (["rm", "lr=0.1", "-y"], "hint: for all of them: -r lr=0.1"),
+        (["tag", "lr=0.1", "x"], "hint: for all of them: -r lr=0.1"),
+        (["tag", "@last"], "no tag is given"),
+        (["tag", "--state", "killed", "x"], "no run fits"),
+        (["note"], "say which run"),
+        (["archive"], "say which runs"),
+    ):
+        done = rla(*words, *where)
+        assert (done.returncode, done.stdout) == (1, ""), words
+        assert text in done.stderr, words
+    assert rla("rm", "-r", "lr=0.1", "--where", "seed > 0", "-y", *where).returncode == 0
+
+
+def test_du_leaves_out_what_holds_nothing(rla: Rla, root: Path, make_run: MakeRun) -> None:
+    index = make_run()
+    (root / "tmp_data" / "task" / index / "x.bin").unlink()
+    done = rla("du", "-d", str(root))
+    assert "tmp_data" not in done.stdout
+    assert "1 more without a byte" in done.stderr
+    assert "tmp_data" in rla("du", "-d", str(root), "--json").stdout
