@@ -1,7 +1,8 @@
 """The agent process: wires the parts, serves until told to stop, shuts down in order.
 
 The main thread is the ingest thread: it receives messages, finds new streams in the spool, routes
-both to one `Volume` thread per file system, and answers commands. It never touches a data root.
+both to one `Volume` thread per file system, and answers commands, `status` by a thread of its own. It never
+touches a data root.
 
 Order of shutdown on SIGTERM or SIGINT: no new streams; each volume takes in what the spool holds,
 commits and ends (DRAIN_S at most); jobs that run may end within JOBS_S of that; sockets close. What
@@ -25,8 +26,11 @@ import signal
 import sqlite3
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -115,6 +119,8 @@ class Daemon:
         self._next_scan = 0.0
         self._spool_watch = SpoolWatch(places.spool)
         self._busy_at = time.monotonic()
+        self._askers: deque[bytes] = deque()  # who wait for `status`
+        self._teller = ThreadPoolExecutor(1, thread_name_prefix="status")
         self._signals = 0
         self._failed = False
 
@@ -259,7 +265,8 @@ class Daemon:
             self._wire.reply(peer, {"stopping": True})
             self._signals += 1
         elif kind == MessageKind.STATUS:
-            self._wire.reply(peer, self.status())
+            self._askers.append(peer)
+            self._teller.submit(self._tell_status, self._facts(), self._configs.problems())
 
     # -- status ---------------------------------------------------------------------------------
 
@@ -279,32 +286,47 @@ class Daemon:
         """Rows of each run that is taken in now."""
         return {run.run: run.rows for volume in self._volumes.values() for run in list(volume.runs.values())}
 
-    def status(self) -> dict[str, Any]:
-        """Plain data of `rla-agent status --json`."""
-        now, volumes = time.monotonic(), list(self._volumes.values())
-        rates = {run: self._rates.rate(run, now, rows) or 0.0 for run, rows in self._rows().items()}
-        facts = Facts(
+    def _facts(self) -> Facts:
+        """What `status` needs of this thread's."""
+        now = time.monotonic()
+        return Facts(
             pid=os.getpid(),
             places=self.places,
             started=self.started,
             now=time.time(),
             state="draining" if self._stopping else "serving",
             service=self._notifier.kind,
-            spool_bytes=spool_bytes(self.places.spool),
             spool_max_bytes=self.settings.spool_max_bytes,
             settings=self._in_force.to_plain(),
             settings_faults=self._in_force.faults,
-            lags={stream.name: stream.lag_bytes() for v in volumes for stream in list(v.streams.values())},
-            rates=rates,
+            rates={run: self._rates.rate(run, now, rows) or 0.0 for run, rows in self._rows().items()},
             ended=self._ended_runs(),
-            unreadable=self._unreadable,
+            unreadable=dict(self._unreadable),
             garbage=self._wire.garbage,
             newer=self._wire.newer,
         )
+
+    def _tell_status(self, facts: Facts, problems: list[dict[str, str]]) -> None:
+        """Answer all who asked till now; in a thread of its own: it walks through the spool."""
+        if not self._askers:
+            return  # an earlier turn did
+        peers = [self._askers.popleft() for _ in range(len(self._askers))]
+        try:
+            status = self._status(facts, problems)
+        except Exception:  # noqa: BLE001 - the top of a thread: no answer is worth the agent
+            _log.exception("status cannot be told")
+            return
+        for peer in peers:
+            self._wire.answer_later(peer, status, command=True)
+
+    def _status(self, facts: Facts, problems: list[dict[str, str]]) -> dict[str, Any]:
+        """Plain data of `rla-agent status --json`."""
+        volumes = list(self._volumes.values())
+        lags = {stream.name: stream.lag_bytes() for v in volumes for stream in list(v.streams.values())}
+        facts = replace(facts, spool_bytes=spool_bytes(self.places.spool), lags=lags)
         status = build_status(facts, [volume.snapshot() for volume in volumes])
         status["alerts"] = self._alerting.snapshot()
-        status["problems"] += status["alerts"].pop("problems") + self._configs.problems()
-        status["problems"] += self._sampler.problems()
+        status["problems"] += status["alerts"].pop("problems") + problems + self._sampler.problems()
         return status
 
     def _ended_runs(self) -> tuple[dict[str, Any], ...]:
@@ -322,6 +344,7 @@ class Daemon:
         self._sampler.stop()
         self._alerting.stop(max(LEAST_ALERT_S, min(ALERT_STOP_S, deadline - time.monotonic())))
         self._replication.stop(REPLICATOR_STOP_S)
+        self._teller.shutdown(wait=False, cancel_futures=True)
         self._wire.close()
 
     @property

@@ -484,7 +484,7 @@ class Volume(threading.Thread):
         return sorted({stream.opening.root for stream in list(self.streams.values())})[:MAX_NAMED]
 
     def snapshot(self) -> dict[str, Any]:
-        """Plain data for `status`; called from the ingest thread."""
+        """Plain data for `status`; called from any thread."""
         return {
             "name": self.name,
             "commit_s": round(self.commit_lag_s, 4),

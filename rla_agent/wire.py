@@ -44,6 +44,7 @@ class Wire:
         """
         self.garbage = 0
         self.newer = 0
+        self._closed = False
         self._older: dict[bytes, int] = {}  # peer → version, of those that do not speak ours
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         with suppress(zmq.ZMQError):  # a message that waits would keep the 8 KiB that it was read into
@@ -131,6 +132,8 @@ class Wire:
 
     def wake(self) -> None:
         """Make `receive` return; from any thread and from signal handlers."""
+        if self._closed:
+            return
         with suppress(BlockingIOError, OSError):
             os.write(self._wake_write, b"x")
 
@@ -143,6 +146,7 @@ class Wire:
     def close(self) -> None:
         """Send what waits and close."""
         self._send_answers()
+        self._closed = True
         self._data.close(linger=200)
         self._control.close(linger=200)
         self._context.term()

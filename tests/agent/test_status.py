@@ -1,20 +1,27 @@
-"""What `rla-agent status` says, from plain facts."""
+"""What `rla-agent status` says, from plain facts; and that nothing waits while it is gathered."""
 
 from __future__ import annotations
 
 import io
 import json
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from hung_folder import hung, needs_hung_folder
 from rich.console import Console
 
+from rla_agent.control import ask_status
 from rla_agent.runs import RunRecord, RunState
 from rla_agent.status import RATE_WINDOW_S, Facts, RateMeter, absent_status, build_status, problem
 from rla_agent.status_view import broken, show_status, size
+from rla_client.config import AgentConfig
+from rla_client.outbox import Outbox
 from rla_client.places import Places
-from rla_client.protocol import SEGMENT_MAX_BYTES
+from rla_client.protocol import SEGMENT_MAX_BYTES, FrameKind, pack
+from rla_client.run import make_opening
 from rla_client.textformat import duration_text
 
 PLACES = Places(Path("/state"), Path("/runtime"))
@@ -215,3 +222,24 @@ def test_units_for_people() -> None:
         "1m01s",
         "1d01h",
     ]
+
+
+@needs_hung_folder
+def test_a_spool_that_hangs_holds_up_status_alone(agent: Any, places: Places, tmp_path: Path) -> None:
+    """It is walked beside the thread that takes messages; all who asked meanwhile get an answer."""
+    root = tmp_path / "data"
+    root.mkdir()
+    opening = make_opening(root=root, folders={"log": "."}, sinks=("csv",), names={}, item={})
+    outbox = Outbox(places, opening, AgentConfig(autostart=False))
+    outbox.put(FrameKind.ROW, pack([1, 1.0, {"x": 1}]), time.time(), 1)
+    assert outbox.flush(60)
+    blobs = outbox.blobs_folder
+    assert blobs is not None
+    with hung(blobs) as folder, ThreadPoolExecutor(4) as pool:
+        asking = [pool.submit(ask_status, places, 120.0) for _ in range(4)]
+        outbox.put(FrameKind.ROW, pack([2, 2.0, {"x": 2}]), time.time(), 1)
+        assert outbox.flush(60)
+        assert not any(asked.done() for asked in asking)
+        folder.come_back()
+        assert {asked.result()["agent"]["pid"] for asked in asking} == {agent.pid}
+    outbox.close("finished", "")
