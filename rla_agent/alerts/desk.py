@@ -16,6 +16,7 @@ from __future__ import annotations
 import fnmatch
 import logging
 import math
+import os
 import queue
 import random
 import sqlite3
@@ -86,6 +87,7 @@ class Desk(threading.Thread):
         self._since = since
         self._host = _host()
         self._disks = Disks()
+        self._state_device = os.stat(places.state).st_dev
         self._replica = Replica(places.state)
         self._couriers: dict[tuple[str, str], threading.Thread] = {}
         self._outcomes: queue.SimpleQueue[tuple[tuple[str, str], list[_Outcome]]] = queue.SimpleQueue()
@@ -214,7 +216,8 @@ class Desk(threading.Thread):
     def _disk_rules(self, store: AlertStore, rules: list[Rule], now: float) -> None:
         live = self._live()
         state = str(self._places.state)
-        free = self._disks.look([state, *(opening.root for opening in live)], time.monotonic())
+        folders = {opening.root: opening.root_device for opening in live}
+        free = self._disks.look({state: self._state_device, **folders}, time.monotonic())
         for rule in rules:
             own = self._book.concerns_all(rule.config)
             for folder in {state, *(o.root for o in live if own or o.config == rule.config)} & free.keys():

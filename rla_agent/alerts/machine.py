@@ -1,16 +1,18 @@
 """What rules of the machine look at: free space, and whether replication has stopped.
 
-`statvfs` on a server that hangs does not return, so disks are looked at in a thread of their own; the
-desk takes what it last found. Replication is read from its ledger, a local SQLite file.
+`statvfs` on a server that hangs does not return, so disks are looked at in lanes (rla_agent/disks.py); the
+desk takes what they last found. Replication is read from its ledger, a local SQLite file.
 """
 
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterable
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+from rla_agent.disks import Disk, Lanes, disk_of
 from rla_agent.replicate.report import replication_status
 
 DISK_LOOK_S = 10.0
@@ -19,31 +21,35 @@ REARM = 1.1  # a disk is well again when it has so much more than the limit
 
 
 class Disks:
-    """Free bytes of folders."""
+    """Free bytes of folders; a file system that hangs leaves only its own unknown."""
 
     def __init__(self) -> None:
         self._free: dict[str, int] = {}
-        self._thread: threading.Thread | None = None
+        self._lanes = Lanes("alert-disks")
         self._next = 0.0
 
-    def look(self, folders: Iterable[str], now: float) -> dict[str, int]:
-        """Free bytes as last seen, by folder; looks again in the background when that is due."""
-        if now >= self._next and (self._thread is None or not self._thread.is_alive()):
+    def look(self, folders: Mapping[str, int], now: float) -> dict[str, int]:
+        """Free bytes as last seen, by folder; looks again in the background when that is due.
+
+        Args:
+            folders: folder → `st_dev` as it is known, which tells file systems apart.
+            now: monotonic.
+        """
+        if now >= self._next:
             self._next = now + DISK_LOOK_S
-            wanted = sorted(set(folders))
-            self._thread = threading.Thread(target=self._see, args=(wanted,), name="alert-disks", daemon=True)
-            self._thread.start()
+            self._free = {folder: free for folder, free in list(self._free.items()) if folder in folders}
+            by_disk: dict[Disk, list[str]] = {}
+            for folder in sorted(folders):
+                by_disk.setdefault(disk_of(folder, folders[folder]), []).append(folder)
+            idle = {disk: some for disk, some in by_disk.items() if self._lanes.hung_s(disk) is None}
+            self._lanes.run({disk: partial(self._see, some) for disk, some in idle.items()}, 0.0)
         return dict(self._free)
 
     def _see(self, folders: list[str]) -> None:
-        found: dict[str, int] = {}
         for folder in folders:
-            try:
+            with suppress(OSError):
                 disk = os.statvfs(folder)
-            except OSError:
-                continue
-            found[folder] = disk.f_bavail * disk.f_frsize
-        self._free = found
+                self._free[folder] = disk.f_bavail * disk.f_frsize
 
 
 class Replica:
