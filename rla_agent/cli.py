@@ -10,9 +10,10 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -27,6 +28,7 @@ from rla_client.config import AgentConfig, load_config
 from rla_client.errors import AgentNotRunningError, AgentRunningError, ConfigError, PlaceError, RlaError
 from rla_client.places import Places, find_places
 from rla_client.spool import spool_bytes
+from rla_client.textformat import fitted
 
 EXIT_FAILED, EXIT_USAGE, EXIT_STATE, EXIT_PLACE, EXIT_CONFIG, EXIT_NEWER = 1, 2, 3, 4, 5, 6
 
@@ -48,8 +50,13 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON; its fields
 
 def fail(error: object, code: int = EXIT_FAILED) -> NoReturn:
     """Say what is wrong on stderr and end."""
-    typer.echo(f"rla-agent: {error}", err=True)
+    typer.echo(fitted(f"error: {error}", terminal_width(sys.stderr)), err=True)
     raise typer.Exit(code)
+
+
+def terminal_width(stream: TextIO) -> int:
+    """Columns that lines may have: those of a terminal, any number in a pipe."""
+    return shutil.get_terminal_size((80, 24)).columns if stream.isatty() else sys.maxsize
 
 
 def fail_as(error: RlaError) -> NoReturn:
@@ -277,7 +284,7 @@ def doctor(
             json.dumps({"format": 1, "findings": [finding.to_plain() for finding in findings]}, indent=2)
         )
     else:
-        typer.echo(report(findings))
+        typer.echo(report(findings, terminal_width(sys.stdout)))
     if any(finding.level != "note" for finding in findings):
         raise typer.Exit(EXIT_FAILED)
 

@@ -22,6 +22,7 @@ from rla_client.autostart import Unit, agent_alive, installed_unit
 from rla_client.config import Config, load_config
 from rla_client.errors import ConfigError, RlaError
 from rla_client.places import Places, find_places
+from rla_client.textformat import indented
 
 LEVELS = ("fault", "warning", "note")
 CONFIG_NAME = "rla_config.yaml"
@@ -160,8 +161,12 @@ def examine(surroundings: Surroundings) -> list[Finding]:
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 
-def report(findings: list[Finding]) -> str:
-    """The findings for people."""
+def report(findings: list[Finding], width: int) -> str:
+    """The findings for people, in lines of `width` columns."""
     if not findings:
         return "everything is as it should be"
-    return "\n".join(f"{finding.level}: {finding.what}\n    {finding.mend}" for finding in findings)
+    return "\n".join(
+        indented(text, width, first, "    ")
+        for finding in findings
+        for first, text in ((f"{finding.level}: ", finding.what), ("    ", finding.mend))
+    )

@@ -137,7 +137,7 @@ def forget(
             typer.echo("no ended stream waits for a data root")
             return
         if yes and not roots and not every:
-            typer.echo("rla-agent: name the data roots to give up, or --all", err=True)
+            typer.echo("error: name the data roots to give up, or --all", err=True)
             raise typer.Exit(EXIT_USAGE)
         some = chosen(streams, roots or (), every=every or not roots)
         typer.echo("\n".join(listing(some)))
@@ -146,6 +146,6 @@ def forget(
             return
         give_up(places, some)
     except (RlaError, OSError) as error:
-        typer.echo(f"rla-agent: {error}", err=True)
+        typer.echo(f"error: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from None
     typer.echo(f"{len(some)} streams given up")

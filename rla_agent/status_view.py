@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -12,15 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.cells import cell_len, chop_cells
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
-from rich.padding import Padding
 from rich.text import Text
 
 from rla_agent.replicate.report import headline
 from rla_client.layout import RunIndex
-from rla_client.textformat import duration_text, printable
+from rla_client.textformat import duration_text, indented, printable
 
 WATCH_INTERVAL_S = 1.0
 GAP = "  "  # between columns
@@ -72,12 +70,24 @@ def watch_json(ask: Callable[[], dict[str, Any]]) -> None:
 
 def render_status(status: dict[str, Any]) -> RenderableType:
     """A status as something that rich can print."""
-    parts: list[RenderableType] = [Text(_head(status), overflow="fold")]
+    parts: list[RenderableType] = [_Head(_head(status))]
     parts.append(_Runs(status["runs"]) if status["runs"] else Text("no runs yet"))
     if status["problems"]:
         parts += [Text(), Text("needs attention", style="bold red")]
         parts += [_Problem(problem["what"], problem["mend"]) for problem in status["problems"]]
     return Group(*parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """Lines of a label and its text, which goes on below itself."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self.text.split("\n"):
+            label, _, rest = printable(line).partition(" ")
+            yield Text(indented(rest, options.max_width, f"{label:<7}", " " * 7))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,26 +99,7 @@ class _Problem:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for text, first, others in ((self.what, "- ", "  "), (self.mend, "  → ", "    ")):
-            shown = printable(" ".join(text.split()))
-            for number, line in enumerate(broken(shown, max(options.max_width - len(others), 2))):
-                yield Text((others if number else first) + line)
-
-
-def broken(text: str, width: int) -> list[str]:
-    """Text in lines of `width` cells at most: broken at spaces, else after a slash, else anywhere."""
-    lines: list[str] = []
-    line = ""
-    for word in text.split():
-        pieces = re.findall(r"/*[^/]+/*|/+", word) if cell_len(word) > width else [word]
-        for number, piece in enumerate(pieces):
-            gap = " " if line and not number else ""
-            if line and cell_len(line + gap + piece) > width:
-                lines.append(line)
-                line = gap = ""
-            line += gap + piece
-            *full, line = chop_cells(line, width)
-            lines += full
-    return [*lines, line]
+            yield Text(indented(printable(" ".join(text.split())), options.max_width, first, others))
 
 
 def _head(status: dict[str, Any]) -> str:
@@ -175,8 +166,8 @@ class _Runs:
         for run, cells in zip(runs, lines[1:], strict=True):
             yield _line(cells, widths, STYLES.get(run["state"], ""))
             if run["reason"] and run["state"] != "finished":
-                reason = Text(printable(" ".join(str(run["reason"]).split())), style="dim", overflow="fold")
-                yield Padding(reason, (0, 0, 0, 2))
+                reason = printable(" ".join(str(run["reason"]).split()))
+                yield Text(indented(reason, options.max_width, "  ", "  "), style="dim")
 
 
 def _cells(run: dict[str, Any], *, live: bool) -> list[str]:

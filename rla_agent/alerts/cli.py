@@ -40,10 +40,10 @@ def alerts_of(config: Path) -> Alerts:
     try:
         found = load_config(config).agent.alerts
     except ConfigError as error:
-        typer.echo(f"rla-agent: {error}", err=True)
+        typer.echo(f"error: {error}", err=True)
         raise typer.Exit(EXIT_CONFIG) from None
     if found is None or not found.channels:
-        typer.echo(f"rla-agent: {config} names no channel in AGENT.alerts", err=True)
+        typer.echo(f"error: {config} names no channel in AGENT.alerts", err=True)
         raise typer.Exit(EXIT_CONFIG)
     return found
 
@@ -58,7 +58,7 @@ def send_test(
     names = [known.name for known in found.channels]
     unknown = [name for name in channel or () if name not in names]
     if unknown:
-        typer.echo(f"rla-agent: no channel is called {unknown[0]!r}; there are: {', '.join(names)}", err=True)
+        typer.echo(f"error: no channel is called {unknown[0]!r}; there are: {', '.join(names)}", err=True)
         raise typer.Exit(EXIT_CONFIG)
     book, path = Book(None, ConfigReader()), os.path.abspath(config)
     failed = False
@@ -96,7 +96,7 @@ def show(
     except AgentNotRunningError:
         told = None
     except RlaError as error:
-        typer.echo(f"rla-agent: {error}", err=True)
+        typer.echo(f"error: {error}", err=True)
         raise typer.Exit(EXIT_STATE) from None
     if as_json:
         typer.echo(json.dumps(told, indent=2))

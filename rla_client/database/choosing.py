@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 
-from rla_client.database.records import Record
+from rla_client.database.records import Record, shown_name
 from rla_client.database.rows import ALIASES, FIELDS
 from rla_client.errors import AmbiguousRunError, ArgumentError, DatabaseError, NoSuchRunError
 
@@ -69,7 +69,7 @@ def not_one(found: list[tuple[str, str]], names: Sequence[tuple[str, str]], refe
         return NoSuchRunError("there is no run here yet")
     if not found:
         return NoSuchRunError(f"no run fits {reference!r}; `rla ls` lists them, @last is the newest")
-    shown = "\n".join(f"  {table}/{index}" for table, index in found[-MAX_CANDIDATES_SHOWN:])
+    shown = "\n".join(f"  {shown_name(table, index)}" for table, index in found[-MAX_CANDIDATES_SHOWN:])
     more = f" (the newest {MAX_CANDIDATES_SHOWN})" if len(found) > MAX_CANDIDATES_SHOWN else ""
     return AmbiguousRunError(
         f"{len(found)} runs fit {reference!r}, give a longer part, in quotes where it holds & "

@@ -114,14 +114,9 @@ def main() -> None:
 def _told(message: str) -> str:
     """A message in lines that fit the terminal, whole lines for scripts; names may come from others."""
     from rla_client.database.terminal import lines_text, width
+    from rla_client.textformat import fitted
 
-    lines = lines_text(message).splitlines()
-    if not sys.stderr.isatty():
-        return "\n".join(lines)
-    from textwrap import fill
-
-    room = width()
-    return "\n".join(fill(line, room, break_long_words=False, break_on_hyphens=False) for line in lines)
+    return fitted(lines_text(message), width() if sys.stderr.isatty() else sys.maxsize)
 
 
 def _close_quietly() -> None:

@@ -173,11 +173,12 @@ def _items(database: Database, records: Sequence[Record], kinds: str | None) -> 
 
 def _list(records: Sequence[Record], items: Sequence[Item]) -> int:
     """Show what a command will touch; returns its bytes."""
+    from rla_client.database.records import shown_name
     from rla_client.database.terminal import bytes_text, clean, cut, width
     from rla_client.database.tree import item_bytes
 
     for record in records[:SHOWN]:
-        say(cut(clean(f"  {record.table}/{record.index}"), width()))
+        say(cut(clean(f"  {shown_name(record.table, record.index)}"), width()))
     if len(records) > SHOWN:
         say(f"  … and {len(records) - SHOWN} more")
     total = sum(item_bytes(item)[0] for item in items)

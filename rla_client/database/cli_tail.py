@@ -40,6 +40,7 @@ def tail(
     data_root: DataRoot = None,
 ) -> None:
     """Print the end of a run's text log or table."""
+    from rla_client.database.records import shown_name
     from rla_client.errors import ArgumentError, DatabaseError
     from rla_client.layout import LOG
 
@@ -51,7 +52,8 @@ def tail(
     path = Path(found.folder(LOG), _TAIL_FILES[what])
     if not path.exists():
         there = [name for name, file in _TAIL_FILES.items() if Path(found.folder(LOG), file).exists()]
-        message = f"{found.index} has no {path.name}; it has: {', '.join(there) or 'no log'}"
+        name = shown_name(found.table, found.index)
+        message = f"{name} has no {path.name}; it has: {', '.join(there) or 'no log'}"
         raise DatabaseError(message)
     offset = _print_end(path, lines)
     if follow:

@@ -252,15 +252,15 @@ def _run_file(run: Run) -> dict[str, Any]:
 
 
 def _print_run(run: Run, metrics: list[str]) -> None:
-    from rla_client.database.records import clock
+    from rla_client.database.records import clock, shown_name
     from rla_client.database.run_history import changes_text, resumed_with
     from rla_client.database.small_chart import CLOCKS
     from rla_client.database.terminal import bytes_text, clean, cut, pairs_text, plain, width
     from rla_client.database.tree import item_bytes
 
     record = run.record
-    say(cut(clean(f"{run.table}/{run.index}"), max(width(), 60)))
-    say(pairs_text(_about(run, clock())))
+    say(cut(clean(shown_name(run.table, run.index)), max(width(), 60)))
+    say(pairs_text(_about(run, clock()), whole=True))
     for title, pairs in (
         ("hyper-parameters", record.hyper.flat()),
         ("resumed with other hyper-parameters", changes_text(resumed_with(run.folder(LOG)))),

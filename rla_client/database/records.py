@@ -133,6 +133,11 @@ def short_name(index: str) -> str:
     return index[:DATE_LENGTH]
 
 
+def shown_name(table: str, index: str) -> str:
+    """Table and index for people, without the bare `_&` that an index without tracked parameters ends in."""
+    return f"{table}/{index[:-2] if index.endswith(('_&', ' &')) else index}"
+
+
 def read_json(
     path: str | os.PathLike[str], max_bytes: int = MAX_SMALL_BYTES, max_values: int = MAX_VALUES
 ) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any
 
 from rla_client.csv_lines import rows_text
+from rla_client.textformat import indented
 
 MAX_CELL = 40  # characters; the rest of a long value is one `rla show` away
 MIN_CELL = 6
@@ -156,8 +157,10 @@ def _coloured(text: str) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if code else text
 
 
-def pairs_text(pairs: Mapping[str, object], room: int | None = None, indent: str = "  ") -> str:
-    """`name  value` lines."""
+def pairs_text(
+    pairs: Mapping[str, object], room: int | None = None, indent: str = "  ", *, whole: bool = False
+) -> str:
+    """`name  value` lines; a value that is too long is cut, or as a `whole` goes on below itself."""
     room = width() if room is None else room
     names = [clean(name) for name in pairs]
     wide = min(max((text_width(name) for name in names), default=0), max(room // 2 - 4, 8))
@@ -165,7 +168,16 @@ def pairs_text(pairs: Mapping[str, object], room: int | None = None, indent: str
     for name, value in zip(names, pairs.values(), strict=True):
         head = cut(name, wide)
         head += " " * (wide - text_width(head))
-        lines.append(indent + head + "  " + cut(clean(value), room - wide - len(indent) - 2))
+        before = indent + head + "  "
+        if whole:
+            parts = str(value).splitlines() if isinstance(value, str) else [value]
+            texts = [
+                indented(clean(part), room, " " * text_width(before), " " * text_width(before))
+                for part in parts
+            ]
+            lines.append(before + "\n".join(texts)[text_width(before) :])
+        else:
+            lines.append(before + cut(clean(value), room - wide - len(indent) - 2))
     return "\n".join(lines)
 
 

@@ -61,7 +61,7 @@ def client(tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[str]]]:
 
 def test_nothing_to_find(look: Callable[..., dict[str, Finding]]) -> None:
     assert look() == {}
-    assert report([]) == "everything is as it should be"
+    assert report([], 80) == "everything is as it should be"
 
 
 def test_config(look: Callable[..., dict[str, Finding]], tmp_path: Path) -> None:

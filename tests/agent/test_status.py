@@ -16,13 +16,13 @@ from rich.console import Console
 from rla_agent.control import ask_status
 from rla_agent.runs import RunRecord, RunState
 from rla_agent.status import RATE_WINDOW_S, Facts, RateMeter, absent_status, build_status, problem
-from rla_agent.status_view import broken, show_status, size
+from rla_agent.status_view import show_status, size
 from rla_client.config import AgentConfig
 from rla_client.outbox import Outbox
 from rla_client.places import Places
 from rla_client.protocol import SEGMENT_MAX_BYTES, FrameKind, pack
 from rla_client.run import make_opening
-from rla_client.textformat import duration_text
+from rla_client.textformat import broken, duration_text
 
 PLACES = Places(Path("/state"), Path("/runtime"))
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "status.md"
@@ -243,3 +243,15 @@ def test_a_spool_that_hangs_holds_up_status_alone(agent: Any, places: Places, tm
         folder.come_back()
         assert {asked.result()["agent"]["pid"] for asked in asking} == {agent.pid}
     outbox.close("finished", "")
+
+
+def test_no_line_of_the_head_breaks_inside_a_word() -> None:
+    place = "/var/lib/research-group/reinforcement-learning/machines/the-one-with-two-cards/state"
+    status = build_status(facts(places=Places(Path(place), Path("/runtime"))), [])
+    text = io.StringIO()
+    show_status(status, Console(file=text, width=60))
+    lines = text.getvalue().splitlines()
+    assert max(map(len, lines)) <= 60
+    for word in ("research-group", "reinforcement-learning", "the-one-with-two-cards"):
+        assert any(word in line for line in lines)
+    assert all(line[:7].strip() in {"agent", "state", "spool", "", "no runs"} for line in lines)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.textformat import format_table, text_width
+from rla_client.textformat import broken, fitted, format_table, indented, text_width
 
 
 def test_the_look() -> None:
@@ -85,3 +85,12 @@ def test_tables_of_the_original_come_out_the_same(legacy_source: Path) -> None:
             assert original in {format_table(row), format_table(padded)}
             checked += 1
     assert checked > 1000
+
+
+def test_lines_are_fitted_behind_their_own_indent() -> None:
+    assert (
+        fitted("short\n  - a fault of three words\nnext", 14) == "short\n  - a fault of\n  three words\nnext"
+    )
+    assert fitted("  two  blanks", 80) == "  two  blanks"
+    assert indented("a b", 3, "- ", "  ") == "- a\n  b"
+    assert broken("実験 実験", 5) == ["実験", "実験"]

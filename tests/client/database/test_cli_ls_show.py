@@ -281,3 +281,34 @@ def test_what_show_and_status_print_is_a_column_too(rla: Rla, root: Path, make_r
     assert [rows[0][name] for name in ("exit_code", "pid", "took", "user")] == [1, 7, 60.0, "ann"]
     assert [rows[1][name] for name in ("exit_code", "pid", "user")] == [None, None, None]
     assert "boom" in rla("ls", "-d", str(root), "-w", "exit_code == 1", "-c", "reason").stdout
+
+
+def test_a_note_is_shown_whole_at_any_width(rla: Rla, root: Path, make_run: MakeRun) -> None:
+    make_run()
+    note = (
+        "the seed that went wrong after the learning rate was raised, see the plot\nand 実験ノート of Tuesday"
+    )
+    assert rla("note", "@last", note, "-d", str(root)).returncode == 0
+    shown = rla("show", "-d", str(root), columns=40).stdout
+    about = shown[: shown.index("hyper-parameters")].splitlines()
+    first = next(number for number, line in enumerate(about) if line.lstrip().startswith("note "))
+    assert " ".join(" ".join(about[first:]).split()) == f"note {' '.join(note.split())}"
+    assert len({len(line) - len(line.lstrip()) for line in about[first + 1 :]}) == 1  # below the text's begin
+    assert max(map(len, about[first:])) <= 40
+    assert json.loads(rla("show", "--json", "-d", str(root)).stdout)["note"] == note
+    listed = rla("ls", "-c", "run,note", "-d", str(root), columns=60).stdout.splitlines()
+    assert listed[1].endswith("…")
+
+
+def test_a_run_without_tracked_parameters_has_a_plain_name(rla: Rla, root: Path, make_run: MakeRun) -> None:
+    for number, spaces in enumerate((False, True)):
+        index = make_run(number=number, info="&", spaces=spaces)
+        where = ("-d", str(root))
+        name = rla("show", *where, columns=200).stdout.splitlines()[0]
+        assert name == f"task/{index[:-2]}"
+        assert json.loads(rla("show", name, "--json", *where).stdout)["index"] == index
+        assert "&" not in rla("ls", *where).stdout
+    assert "&" not in rla("rm", "--table", "task", *where, columns=200).stdout
+    fitting = [line for line in rla("show", "task", *where).stderr.splitlines() if line.startswith("  task/")]
+    assert len(fitting) == 2
+    assert not any("&" in line for line in fitting)
