@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crash.loop_disk import loop_disk  # noqa: F401 - a fixture
 
 from rla_agent.doctor import Finding, Surroundings, examine
 from rla_client.places import Places

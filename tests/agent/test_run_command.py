@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crash.loop_disk import LoopDisk, needs_loop_disk
 
 from rla_agent.console import WAITING_BYTES, ConsoleKeeper, _Waiting
 from rla_agent.run_command import Ending, Launch, ended_record
@@ -198,6 +200,56 @@ def test_a_data_root_that_hangs_does_not_hold_up_the_command(
         process.stderr.close()
     wait_until(lambda: console.read_bytes().endswith(b"the last word\n"), 30)
     wait_until(lambda: json.loads((item(root) / "run.json").read_text())["exit_code"] == 5, 30)
+
+
+FROZEN = """
+import sys, time
+from pathlib import Path
+from rla_client import exp_manager, logger
+root, here = sys.argv[1], Path(sys.argv[2])
+exp_manager.configure("table", rla_config={"LOG_USED": ["csv"], "AGENT": {"exit_wait_s": 0}}, data_root=root)
+exp_manager.log_files_gen()
+here.with_suffix(".ready").touch()
+while not here.with_name("go").exists():
+    time.sleep(0.01)
+for number in range(2000):
+    logger.record_tabular("number", number)
+    logger.dump_tabular()
+here.with_suffix(".trained").touch()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.root
+@needs_loop_disk
+def test_a_data_root_that_is_frozen_and_thawed(
+    places: Places, tmp_path: Path, loop_disk: Callable[..., LoopDisk], wait_until: Callable[..., Any]
+) -> None:
+    """Training goes on, what lies on another disk is served, and all rows arrive after the thaw."""
+    disk = loop_disk("frozen")
+    roots = {"frozen": disk.folder / "data", "other": tmp_path / "other-data"}
+    for root in roots.values():
+        root.mkdir()
+    python = shlex.quote(sys.executable)
+    each = [f"{python} -c {shlex.quote(FROZEN)} {root} {tmp_path / name} &" for name, root in roots.items()]
+    process = subprocess.Popen(
+        command("--drain", "120", "--", "sh", "-c", " ".join([*each, "wait"])), stdout=subprocess.DEVNULL
+    )
+
+    def rows(name: str) -> int:
+        return (item(roots[name]) / "progress.csv").read_text().count("\n") - 1
+
+    try:
+        wait_until(lambda: all((tmp_path / f"{name}.ready").exists() for name in roots), 60)
+        disk.freeze(at_most_s=120)
+        (tmp_path / "go").touch()
+        wait_until(lambda: all((tmp_path / f"{name}.trained").exists() for name in roots), 60)
+        wait_until(lambda: rows("other") == 2000, 60, what="rows on the other disk")
+        assert process.poll() is None, "it waits for what can still be taken in"
+    finally:
+        disk.thaw()
+        code = process.wait(120)
+    assert (code, rows("frozen"), list(places.spool.iterdir())) == (0, 2000, [])
 
 
 def test_slurm_ends_the_whole_process_group(places: Places, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import sqlite3
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from crash.conftest import BareAgent
 from crash.oracle import Trainer, check_folder
 from waiting import wait_until
 
-from rla_agent.daemon import EXIT_NEWER
+from rla_agent.daemon import EXIT_FAILED, EXIT_NEWER
 from rla_agent.lock import read_holder
 from rla_agent.state import STEPS
 from rla_client.places import Places
@@ -260,4 +262,64 @@ def test_a_bind_mount_of_a_served_spool_is_refused(
     assert (done.returncode, f"pid {bare_agent.process.pid}" in done.stderr) == (3, True), done
     one.stop()
     bare_agent.drain(wait_until)
+    check_folder(one)
+
+
+REMOVALS: dict[str, Callable[[Places], object]] = {
+    "locks of streams": lambda places: [path.unlink() for path in places.spool.glob(f"*/{LOCK_NAME}")],
+    "agent.lock": lambda places: places.lock.unlink(missing_ok=True),
+    "sockets": lambda places: [
+        path.unlink(missing_ok=True) for path in (places.data_socket, places.control_socket)
+    ],
+    "agent.db": lambda places: places.database.unlink(missing_ok=True),
+    "WAL and shm": lambda places: [path.unlink(missing_ok=True) for path in places.state.glob("agent.db-*")],
+    "spool": lambda places: shutil.rmtree(places.spool),
+    "state": lambda places: shutil.rmtree(places.state),
+    "nothing": lambda _places: None,
+}
+
+
+def texts_of(one: Trainer) -> int:
+    """Lines of text that arrived, of both streams."""
+    return sum(path.read_bytes().count(b"end\n") for path in one.folder.glob("log*.txt"))
+
+
+def goes_on(agent: BareAgent, one: Trainer, least: int) -> bool:
+    """Whether so many texts arrived; an agent that ended is started anew, as a client would."""
+    assert agent.process is not None
+    if agent.process.poll() is not None:
+        assert agent.process.returncode in {EXIT_FAILED, -signal.SIGKILL}, agent.tail()
+        agent.spawn()
+    return texts_of(one) >= least
+
+
+@pytest.mark.slow
+def test_whatever_is_removed_in_whatever_order(
+    bare_agent: BareAgent, trainer: Callable[..., Trainer], chance: random.Random
+) -> None:
+    """Under an agent and a living writer, with restarts between: each row arrives, once."""
+    places = bare_agent.places
+    order: list[tuple[str, bool]] = []  # what is removed, and whether the agent is killed before
+    bare_agent.spawn()
+    wait_until(bare_agent.serves)
+    one = trainer("run", *PACE[:-2])
+    wait_until(lambda: len([*places.spool.glob("*/*.base")]) == 2)
+    target = one.told + 8000  # by then the writers know the bases
+    wait_until(lambda: one.told > target)
+    names = stream_names(places.spool)
+    for _ in range(12):
+        order.append((chance.choice(list(REMOVALS)), chance.random() < 0.3))
+        if order[-1][1]:
+            bare_agent.kill()
+        REMOVALS[order[-1][0]](places)
+        removed = not newest_segments(places, names)
+        if removed:
+            wait_until(lambda: newest_segments(places, names).keys() == set(names), what=f"anew: {order}")
+        least = texts_of(one) + 20
+        wait_until(partial(goes_on, bare_agent, one, least), what=lambda: f"{order}: {bare_agent.tail()}")
+    one.stop()
+    wait_until(
+        lambda: goes_on(bare_agent, one, 0) and not stream_names(places.spool),
+        what=lambda: f"the end after {order}: {bare_agent.tail()}",
+    )
     check_folder(one)

@@ -94,6 +94,40 @@ def test_a_mail_server_that_hangs_holds_up_nothing(scene: Scene) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("lost", ["nothing", "agent.db"])
+def test_a_mail_goes_out_once_though_the_agent_is_killed_and_replays(
+    scene: Scene, places: Places, lost: str
+) -> None:
+    """Rows that are taken in again fire their rules again; what was told is known in alerts.db."""
+    rounds = 3
+    with serving(SmtpServer()) as smtp:
+        channels = (
+            f"mail: {{kind: email, to: me@example.org, server: localhost, port: {smtp.port}, security: none}}"
+        )
+        rules = "- {when: nan, send: mail, interval_s: 0}\n- {when: killed, send: mail}"
+        agent = scene.new_agent().start()
+        training = scene.train(write_config(scene.project, rules, channels))
+        for number in range(rounds):
+            training.say("nan")
+            scene.wait_until(lambda count=number + 1: len(smtp.mails) == count)
+            scene.wait_until(lambda count=number + 1: sent(agent) == count, what="a note that it was sent")
+            agent.kill()
+            if lost == "agent.db":
+                places.database.unlink()
+            training.say(1.0)
+            agent.start()
+            training.say(1.0, "flush")
+        agent.kill()
+        training.kill()
+        agent.start()
+        scene.wait_until(lambda: len(smtp.mails) > rounds)
+        scene.wait_until(lambda: not agent.status()["alerts"]["waiting"])
+        subjects = [str(mail["Subject"]) for mail in smtp.mails]
+    assert len(subjects) == rounds + 1, subjects
+    assert sum("killed" in subject for subject in subjects) == 1, subjects
+
+
+@pytest.mark.slow
 def test_a_mass_of_alerts_is_one_message(scene: Scene) -> None:
     port = free_port()
     rules = "- {when: nan, send: chat, interval_s: 0}"
