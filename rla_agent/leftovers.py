@@ -1,4 +1,4 @@
-"""What a stream leaves behind when it was taken in to its end: shared memory, unused code contents.
+"""What a stream leaves behind when it was taken in to its end: shared memory, copies of a fork, unused code.
 
 Safe to repeat and safe to miss. A child of the training process may hold an arena's lock for a while
 after the stream's end, so shared memory is looked at again each MEMORY_SWEEP_INTERVAL_S; the code store
@@ -8,15 +8,21 @@ at the next end of a stream.
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 
+from rla_agent.opening import StreamOpening
 from rla_agent.sinks.files import sweep_objects
 from rla_agent.sinks.job_source import sweep_arenas
 from rla_agent.sinks.media import sweep_abandoned_slots, sweep_slots
+from rla_agent.stream_reading import read_opening
+from rla_client.errors import RlaError
 from rla_client.places import Places
 from rla_client.spool import stream_names
+from rla_client.storage import FORK_COPY_PREFIX, open_folder
 
 MEMORY_SWEEP_INTERVAL_S = 5.0  # listing /dev/shm and the spool: some 50 us
 STORE_SWEEP_INTERVAL_S = 3600.0  # a store of many runs has thousands of files
@@ -49,7 +55,37 @@ def sweep_store(root: str) -> None:
         _log.info("freed %d bytes of code that no run of %s uses", freed, root)
 
 
-def sweep_after(places: Places, stream: str, root: str) -> None:
+def sweep_fork_copies(places: Places, opening: StreamOpening) -> None:
+    """Remove what forks of a run copied and did not hand over, once no stream of the run is left.
+
+    A process that copies has a stream in the spool all the time, and so has a copy that was handed over,
+    until its files are in their places.
+    """
+    with suppress(OSError):
+        folder = open_folder(opening.root, opening.folders["log"])
+        try:
+            copies = [name for name in os.listdir(folder) if name.startswith(FORK_COPY_PREFIX)]
+            if copies and not _has_streams(places, opening.run):
+                for name in copies:
+                    shutil.rmtree(f"/proc/self/fd/{folder}/{name}")
+        finally:
+            os.close(folder)
+
+
+def _has_streams(places: Places, run: str) -> bool:
+    for name in stream_names(places.spool):
+        try:
+            if read_opening(places.spool / name)[0].run == run:
+                return True
+        except FileNotFoundError:
+            continue
+        except (OSError, RlaError):
+            return True  # it may be one
+    return False
+
+
+def sweep_after(places: Places, stream: str, opening: StreamOpening) -> None:
     """All of it, after the end of one stream."""
     sweep_memory(places, [stream])
-    sweep_store(root)
+    sweep_fork_copies(places, opening)
+    sweep_store(opening.root)

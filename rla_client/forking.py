@@ -26,7 +26,7 @@ from rla_client.layout import CHECKPOINT, HYPARAM_FILE_NAME, HYPARAMETER, LOG, O
 from rla_client.places import find_places
 from rla_client.pruned import FETCHED_MARK
 from rla_client.run import Run
-from rla_client.storage import TEMP_PREFIX, temp_path
+from rla_client.storage import FORK_COPY_PREFIX, TEMP_PREFIX, temp_path
 
 BEFORE_FORK = "before-fork"
 COPIED_AT_ONCE = (CHECKPOINT, OTHER_RESULTS, TMP_DATA, HYPARAMETER)
@@ -50,7 +50,7 @@ def put_under(source: Item, item: Item, run: Run) -> str:
         What went wrong; empty when nothing did.
     """
     aside = _free_name(source, item)
-    staged = Path(item.folder(LOG)) / f"{TEMP_PREFIX}fork-{os.urandom(8).hex()}"
+    staged = Path(item.folder(LOG)) / f"{FORK_COPY_PREFIX}{os.urandom(8).hex()}"
     try:
         staged.mkdir()
         _copy(Path(source.folder(LOG)), staged, aside)

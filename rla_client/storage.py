@@ -36,6 +36,7 @@ from rla_client.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES
 
 TEMP_PREFIX = ".rla-tmp-"  # sweepers and replication pass over names that begin so
 UNNAMED_TEMP = re.compile(re.escape(TEMP_PREFIX) + r"[0-9a-f]{16}\Z")  # as `temp_path` makes them
+FORK_COPY_PREFIX = f"{TEMP_PREFIX}fork-"  # folders in which a fork copies logs
 OLD_TEMP_S = 3600.0  # nobody writes one small file for so long
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_SMALL_BYTES = 4 << 20  # of a file that is read whole: 20,000 hyper-parameters of 200 bytes
