@@ -21,6 +21,7 @@ from typing import Annotated
 
 import typer
 
+from rla_client.database.completion import ASKED, answer
 from rla_client.database.quick_start import spare_pydantic
 from rla_client.errors import RlaError
 
@@ -84,6 +85,10 @@ def _group(
 
 def main() -> None:
     """Run one command; the entry point of `rla`."""
+    if os.environ.get(ASKED, "").startswith("complete_"):
+        found = answer(lambda: make_app()(standalone_mode=True))
+        sys.stdout.write(f"{found}\n" if found else "")
+        return
     gc.disable()  # a command is short; collecting while 10,000 rows are made costs a fifth of its time
     code = 0
     try:

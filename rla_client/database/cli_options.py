@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rla_client.database.completion import (
+    complete_columns,
     complete_metric,
     complete_run,
     complete_state,
@@ -67,7 +68,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Columns = Annotated[
-    str | None, typer.Option("--columns", "-c", help="Columns, separated by commas.", show_default=False)
+    str | None,
+    typer.Option(
+        "--columns",
+        "-c",
+        help="Columns, separated by commas.",
+        show_default=False,
+        autocompletion=complete_columns,
+    ),
 ]
 _RUN_HELP = "Index, a unique part of it (quote one with &), or @last."
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP, autocompletion=complete_run)]

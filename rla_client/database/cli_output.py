@@ -18,7 +18,7 @@ from rla_client.database.cli_options import (
     say_waiting,
     takes_runs,
 )
-from rla_client.database.completion import complete_metric
+from rla_client.database.completion import complete_metric, complete_parameters
 from rla_client.errors import ArgumentError, DatabaseError
 from rla_client.written_files import note_written
 
@@ -53,11 +53,14 @@ def plot(
             "-g",
             help="Hyper-parameters that make the curves, separated by commas.",
             show_default=False,
+            autocompletion=complete_parameters,
         ),
     ] = None,
     band: Annotated[str, typer.Option(help="ci, iqm, stderr, std, range, median or none.")] = "ci",
     smooth: Annotated[float, typer.Option(help="Moving average over so many points.")] = 0.0,
-    x: Annotated[str, typer.Option(help="Column of the x axis.")] = "time-step",
+    x: Annotated[
+        str, typer.Option(help="Column of the x axis.", autocompletion=complete_metric)
+    ] = "time-step",
     bound: Annotated[float | None, typer.Option(help="Largest x.", show_default=False)] = None,
     width: Annotated[float, typer.Option(help="Inches; 3.3 is a column of a paper.")] = 3.3,
     ylabel: Annotated[

@@ -26,6 +26,7 @@ from rla_client.database.cli_options import (
     say_aside,
     takes_runs,
 )
+from rla_client.database.completion import complete_sort, complete_table
 from rla_client.layout import CHECKPOINT, LOG
 from rla_client.textformat import duration_text
 
@@ -51,12 +52,18 @@ def register(app: typer.Typer) -> None:
 @takes_runs(argument=False)
 def ls(
     tables: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="Only this task table.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="TABLE", help="Only this task table.", show_default=False, autocompletion=complete_table
+        ),
     ] = None,
     *,
     chosen: Selection,
     sort: Annotated[
-        str, typer.Option("--sort", "-s", help="Column to sort by; -NAME for descending.")
+        str,
+        typer.Option(
+            "--sort", "-s", help="Column to sort by; -NAME for descending.", autocompletion=complete_sort
+        ),
     ] = "time",
     columns: Columns = None,
     limit: Annotated[
