@@ -60,7 +60,7 @@ from rla_agent.unreadable import Unreadable
 from rla_agent.volume import Volume
 from rla_agent.volume_items import Adopt, Data, Flush
 from rla_agent.wire import Wire
-from rla_client.autostart import OWNER_VARIABLE
+from rla_client.autostart import OWNER_VARIABLE, tight_limits
 from rla_client.errors import AgentRunningError, ConfigError, PlaceError
 from rla_client.places import Places, find_places
 from rla_client.protocol import MessageKind
@@ -304,6 +304,7 @@ class Daemon:
             unreadable=dict(self._unreadable),
             garbage=self._wire.garbage,
             newer=self._wire.newer,
+            limits=tuple(tight_limits()),
         )
 
     def _tell_status(self, facts: Facts, problems: list[dict[str, str]]) -> None:

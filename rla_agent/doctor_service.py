@@ -14,9 +14,10 @@ from pathlib import Path
 
 from rla_agent.control import manager_reachable, systemctl
 from rla_agent.doctor import Check, Finding, Surroundings
+from rla_agent.status import WITHOUT_LIMITS
 from rla_agent.unit_files import DROP_IN_NAME, TEMPLATE_NAME, config_in, template, user_unit
 from rla_client import __version__
-from rla_client.autostart import SYSTEM_UNIT_FOLDER, unit_file
+from rla_client.autostart import SYSTEM_UNIT_FOLDER, tight_limits, unit_file
 
 LEAST_FILES = 1024  # about 300 clients and their outputs
 LEAST_WATCHES = 8192
@@ -78,6 +79,9 @@ def check_limits(around: Surroundings) -> Iterator[Finding]:
             what,
             f"ulimit -Hn {LEAST_FILES} or more before it starts; LimitNOFILE= in a unit",
         )
+    for limit in tight_limits() if around.status is None else ():  # a running agent tells it itself
+        what = f"an agent that is started from here: {limit}"
+        yield Finding("limit-agent", "warning", what, WITHOUT_LIMITS)
     watches = _number(around.system / "proc/sys/fs/inotify/max_user_watches")
     if watches is not None and watches < LEAST_WATCHES:
         what = f"{watches} inotify watches: new files of users reach the master up to 60 s late"

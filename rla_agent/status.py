@@ -31,6 +31,7 @@ NOT_HERE = (
     "rla-agent restart. If it moved: rla-agent drain --data-root OLD=NEW; if it will not come back: "
     "rla-agent forget"
 )
+WITHOUT_LIMITS = "start it from a shell without that limit, or as a service: rla-agent restart"
 MENDS = (
     (
         ("internal error",),
@@ -40,6 +41,7 @@ MENDS = (
         ("no space", "quota", "is full", "mib free"),
         "free space on that disk; rows wait in the spool until then",
     ),
+    (("file too large",), WITHOUT_LIMITS),
     (("read-only",), "remount it writable, or name it: rla-agent install-service --system --data-root DIR"),
     (("permission", "not permitted"), "give this user the right to write there"),
     (("input/output error",), "check that disk (dmesg, smartctl); rows wait in the spool"),
@@ -75,6 +77,7 @@ class Facts:
         unreadable: stream → why it cannot be taken in.
         garbage: messages that were none of ours.
         newer: messages of a later protocol version.
+        limits: of the agent's process, which keep outputs from being written.
     """
 
     pid: int
@@ -93,6 +96,7 @@ class Facts:
     unreadable: Mapping[str, str] = field(default_factory=dict)
     garbage: int = 0
     newer: int = 0
+    limits: tuple[str, ...] = ()
 
 
 class RateMeter:
@@ -236,6 +240,7 @@ def _volume_problems(volume: dict[str, Any]) -> list[dict[str, str]]:
 
 def _own_problems(facts: Facts) -> list[dict[str, str]]:
     problems = [problem(f"{name}: {why}") for name, why in facts.unreadable.items()]
+    problems += [{"what": f"limits of the agent: {limit}", "mend": WITHOUT_LIMITS} for limit in facts.limits]
     for fault in facts.settings_faults:
         path = machine_config_path()
         what = f"{path}, {fault}: the file does not count"

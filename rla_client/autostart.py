@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import resource
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -27,6 +28,7 @@ OWNER_VARIABLE = "RLA_LAUNCH_OWNER"  # set by `rla-agent run`: an agent that its
 UNIT_NAME = "rla-agent.service"
 SYSTEM_UNIT_FOLDER = Path("/etc/systemd/system")
 START_TIMEOUT_S = 5.0
+LEAST_FILES = 64  # open ones, below which an agent writes no outputs
 _KEPT = (
     "PATH",
     "HOME",
@@ -78,6 +80,22 @@ def shared_memory_device() -> int | None:
         return os.stat("/dev/shm").st_dev
     except OSError:
         return None
+
+
+def tight_limits(pid: int = 0) -> list[str]:
+    """What keeps an agent with the hard limits of a process from writing all outputs; soft ones it raises.
+
+    Args:
+        pid: of the process; 0: this one.
+    """
+    found = []
+    files = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
+    if files != resource.RLIM_INFINITY and files < LEAST_FILES:
+        found.append(f"it may open {files} files (ulimit -n), and needs {LEAST_FILES}")
+    size = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
+    if size != resource.RLIM_INFINITY:
+        found.append(f"its files end at {size} bytes (ulimit -f); what goes beyond waits in the spool")
+    return found
 
 
 def load_imports() -> None:

@@ -20,6 +20,7 @@ from rla_client.errors import ArgumentError, NotConfiguredError, UnknownParamete
 from rla_client.item import local_address
 from rla_client.layout import LOG_NAME_FORMAT_VERSION, RunIndex, check_table_name, make_info
 from rla_client.recording import Row
+from rla_client.run import check_path
 from rla_client.storage import read_small
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ class ExperimentSetup:
         if not isinstance(source, (str, os.PathLike, Mapping)):
             message = f"rla_config must be {_EXPECTED['rla_config']}, not {source!r:.100}"
             raise ArgumentError(message)
+        if isinstance(root, (str, os.PathLike)):
+            check_path(root)
         table = check_table_name(given["task_table_name"])
         config = load_config(source)
         if isinstance(source, Mapping) and code_root is None and names_code(source):

@@ -1,6 +1,6 @@
 """Where things lie in a database: kinds, index names, item folders, and which names are safe.
 
-Pure: no I/O, no clock. A database is `<data_root>/<kind>/<task_table_name>/<index>`, and an
+No I/O, no clock. A database is `<data_root>/<kind>/<task_table_name>/<index>`, and an
 index is `YYYY/MM/DD/<HH-MM-SS-ffffff>_<ip>_<info>` (formats of polixir/RLAssistant). Databases
 written before its index format `v1` separate the three parts by spaces; `RunIndex.parse` reads
 both, `RunIndex.name` writes the new one.
@@ -9,6 +9,7 @@ both, `RunIndex.name` writes the new one.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -49,6 +50,9 @@ OUTPUT_NAMES = {
 ALWAYS_OUTPUTS = ("warn", "backup")  # that every stream has, asked for or not
 TAKEN_NAMES = ("tb", "run.json", "system.csv")  # of a log folder, by what is no output of a chosen name
 RECORD_DATE_FORMAT = "%Y/%m/%d/%H-%M-%S-%f"
+
+_ENCODING = sys.getfilesystemencoding()  # all but UTF-8 has to be asked for
+FILE_NAMES = f"this Python writes file names as {_ENCODING}"
 
 _TIME = r"\d{2}-\d{2}-\d{2}-\d{6}"
 _INDEX = re.compile(
@@ -125,12 +129,13 @@ def make_info(tracked: Iterable[tuple[str, object]]) -> str:
     """Join tracked hyper-parameters to the info part: `&key=value&key=value`.
 
     Order is kept and repeats stay, as in RLA; `[ ]` become `{ }` and `/` becomes `_`.
-    Control characters, which RLA let through, become `_`, so that a name is one line.
+    Control characters, which RLA let through, become `_`, so that a name is one line. What this Python
+    cannot write in a file name (the locale C with PYTHONUTF8=0) becomes an escape.
     """
     parts = (f"{key}={_info_value(value)}" for key, value in tracked)
     info = "&" + "&".join(parts)
     info = info.translate(_INFO_TRANSLATION)
-    return _CONTROL.sub("_", info).encode("utf-8", "backslashreplace").decode()
+    return _CONTROL.sub("_", info).encode(_ENCODING, "backslashreplace").decode(_ENCODING)
 
 
 def _info_value(value: object) -> str:
@@ -188,11 +193,11 @@ def component_problem(part: str) -> str | None:
         return "it holds a slash or a control character"
     try:
         raw = part.encode()
-    except UnicodeEncodeError:
-        return "it is not valid Unicode text"
-    if len(raw) > MAX_COMPONENT_BYTES:
-        return f"it is longer than {MAX_COMPONENT_BYTES} bytes"
-    return None
+        part.encode(_ENCODING)
+    except UnicodeEncodeError as error:
+        utf8 = error.encoding == "utf-8"
+        return "it is not valid Unicode text" if utf8 else f"{FILE_NAMES}; start it with PYTHONUTF8=1"
+    return f"it is longer than {MAX_COMPONENT_BYTES} bytes" if len(raw) > MAX_COMPONENT_BYTES else None
 
 
 def item_path(kind: str, table: str, index: str) -> str:

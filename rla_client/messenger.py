@@ -14,7 +14,13 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.autostart import agent_alive, load_imports, start_agent
+from rla_client.autostart import (
+    agent_alive,
+    installed_unit,
+    load_imports,
+    start_agent,
+    tight_limits,
+)
 from rla_client.errors import RemoteProtocolError
 from rla_client.places import Places
 from rla_client.protocol import PROTOCOL_VERSION, MessageKind, decode_message, encode_message
@@ -128,6 +134,7 @@ class Messenger:
         if now - self._started < START_INTERVAL_S:
             return not self._start_refused and now - self._started < START_WAIT_S
         self._started, self._start_refused = now, False
+        self._warn_of_limits()
         thread = threading.Thread(target=self._start_agent, name="rla-start", daemon=True)
         try:
             thread.start()
@@ -140,6 +147,13 @@ class Messenger:
         if not start_agent(self._places, self._config_path):
             self._start_refused = True
             self._advise()
+
+    def _warn_of_limits(self) -> None:
+        if (limits := tight_limits()) and installed_unit() is None:
+            advice = (
+                "the agent that is started here has the limits of this process: %s. Start one without them"
+            )
+            warn_rarely(self._warned, "limits", advice + ": rla-agent start --detach", "; ".join(limits))
 
     def _advise(self) -> None:
         advice = "no agent runs; records wait in %s. Start one: rla-agent start --detach"

@@ -11,7 +11,7 @@ from rla_client.errors import ArgumentError
 from rla_client.layout import OUTPUT_NAMES
 from rla_client.nowhere import Nowhere
 from rla_client.recording import SINKS, Logger, Row
-from rla_client.run import Run, disabled, make_opening, open_run, rank
+from rla_client.run import Run, check_path, disabled, make_opening, open_run, rank
 
 
 def open_plain_run(
@@ -34,6 +34,7 @@ def open_plain_run(
         outputs = [name for name in sinks if name != "stdout" or rank() == 0]
         where = Nowhere("plain", "", "noip").log_dir
         return Run(Logger(where, outputs, callback=callback, comm=comm), None, settings)
+    check_path(folder)
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from rla_client.autostart import shares_our_life
 from rla_client.errors import ArgumentError
 from rla_client.last_words import REASON_CHARS, active_traceback, ending, traceback_text
-from rla_client.layout import ALWAYS_OUTPUTS, OUTPUT_NAMES, TAKEN_NAMES, check_relative
+from rla_client.layout import ALWAYS_OUTPUTS, FILE_NAMES, OUTPUT_NAMES, TAKEN_NAMES, check_relative
 from rla_client.outbox import Outbox
 from rla_client.places import find_places
 from rla_client.protocol import FrameKind, pack
@@ -61,6 +61,7 @@ class Run:
         self._pid = os.getpid()
         self._closed = False
         _install_hooks()
+        _end_with_worker()
         _open_runs.append(self)
 
     @property
@@ -170,11 +171,9 @@ def make_opening(
     """
     sinks = set(sinks) - {"stdout"}
     _check_names(sinks, names)
-    real = os.path.realpath(root)
-    for path in (real, "" if config_path is None else os.path.abspath(config_path)):
-        if path != readable(path):
-            message = f"the path {readable(path)} is not UTF-8: choose another folder, or rename it"
-            raise ArgumentError(message)
+    real = check_path(root)
+    if config_path is not None:
+        check_path(config_path)
     found = os.stat(real)
     opening = {
         "run": os.urandom(16).hex(),
@@ -193,6 +192,31 @@ def make_opening(
         **_writer_fields(primary=True, label=""),
     }
     return {key: readable(value) if isinstance(value, str) else value for key, value in opening.items()}
+
+
+def check_path(path: str | os.PathLike[str]) -> str:
+    """The real path of a data root, log folder or configuration, which the agent must be able to name.
+
+    Raises:
+        ArgumentError: it is not UTF-8, or relative to a working folder that is gone.
+    """
+    try:
+        real = os.path.realpath(path)
+    except FileNotFoundError as error:
+        message = f"the path {readable(os.fspath(path))} starts from the working folder, which is gone"
+        raise ArgumentError(message) from error
+    except UnicodeEncodeError as error:
+        message = f"the path {os.fspath(path)!a} cannot be used: {FILE_NAMES}; start it with PYTHONUTF8=1"
+        raise ArgumentError(message) from error
+    if real == readable(real):
+        return real
+    try:
+        text = os.fsencode(real).decode()
+    except UnicodeDecodeError:
+        message = f"the path {readable(real)} is not UTF-8: choose another folder, or rename it"
+    else:
+        message = f"the path {text!a} cannot be used: {FILE_NAMES}; start it with PYTHONUTF8=1"
+    raise ArgumentError(message)
 
 
 def readable(text: str) -> str:
@@ -349,6 +373,20 @@ def _install_hooks() -> None:
     sys.excepthook = note_failure
     atexit.register(_close_at_exit)
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _end_with_worker() -> None:
+    """Have runs closed at the end of a `multiprocessing` child, too: it knows no atexit and no excepthook."""
+    util, process = map(sys.modules.get, ("multiprocessing.util", "multiprocessing.process"))
+    if util is not None and process is not None and process.parent_process() is not None:
+        util.Finalize(None, _close_at_worker_end, exitpriority=-100)  # after all others
+
+
+def _close_at_worker_end() -> None:
+    error = sys.exc_info()[1]
+    if error is not None and not isinstance(error, SystemExit):
+        _failure.append((*ending(error), traceback_text(error)))
+    _close_at_exit()
 
 
 def _close_at_exit() -> None:

@@ -159,10 +159,14 @@ def _source(
     rla_config: str | os.PathLike[str] | Mapping[str, Any] | None, code_root: object
 ) -> tuple[str | os.PathLike[str] | Mapping[str, Any], Path]:
     """The configuration, and the folder beside which the database lies by default."""
-    here = Path.cwd() if code_root is None else Path(str(code_root)).absolute()
-    if isinstance(rla_config, Mapping):
-        return rla_config, here
-    if rla_config is not None:
-        return rla_config, Path(rla_config).absolute().parent
-    found = find_config(Path.cwd())
+    try:
+        here = Path.cwd() if code_root is None else Path(str(code_root)).absolute()
+        if isinstance(rla_config, Mapping):
+            return rla_config, here
+        if rla_config is not None:
+            return rla_config, Path(rla_config).absolute().parent
+        found = find_config(Path.cwd())
+    except FileNotFoundError as error:
+        message = "a path starts from the working folder, which is gone: change to another folder"
+        raise ArgumentError(message) from error
     return ({}, here) if found is None else (found, found.parent)

@@ -70,6 +70,31 @@ def test_versions_of_libraries(
     shutil.rmtree(old)
 
 
+def test_limits_that_an_agent_would_inherit(look: Callable[..., dict[str, Finding]], places: Places) -> None:
+    command = [
+        "prlimit",
+        "--fsize=1000000",
+        "--nofile=50",
+        sys.executable,
+        "-m",
+        "rla_agent",
+        "doctor",
+        "--json",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    told = [finding for finding in json.loads(done.stdout)["findings"] if finding["name"] == "limit-agent"]
+    assert "50 files" in told[0]["what"]
+    assert "1000000 bytes" in told[1]["what"]
+    assert "limit-agent" not in look()
+
+
+def test_limits_of_the_agent_that_runs(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
+    resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
+    (told,) = agent.status()["problems"]
+    assert "ulimit -f" in told["what"]
+    assert look()["agent-problem"].what == told["what"]
+
+
 def test_file_limit(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
     before = resource.prlimit(agent.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (500, 500))
