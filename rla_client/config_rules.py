@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rla_client.bounds import check_yaml
 from rla_client.errors import BrokenFileError, ConfigError
 from rla_client.layout import DEFAULT_LOG_TYPES
+from rla_client.spelling import near as nearest
 from rla_client.storage import read_small
 
 if TYPE_CHECKING:
@@ -261,11 +262,8 @@ def quote(node: yaml.Node) -> str:
 
 def near(node: yaml.Node, words: tuple[str, ...]) -> str:
     """`; did you mean 'x'?` where one of `words` is close to the node's text."""
-    import difflib  # noqa: PLC0415 - not at import of the package
-
-    by_fold = {word.casefold(): word for word in words}
-    close = difflib.get_close_matches(str(node.value).casefold(), list(by_fold), n=1, cutoff=0.6)
-    return f"; did you mean {by_fold[close[0]]!r}?" if close else ""
+    close = nearest(str(node.value), words, count=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _either(words: tuple[str, ...]) -> str:

@@ -16,6 +16,10 @@ class ArgumentError(RlaError, ValueError):
     """A call got an argument that cannot be meant. Nothing was done."""
 
 
+class UnknownNameError(ArgumentError):
+    """Nothing has this name, or several things end in it; the message has a line `hint: …`."""
+
+
 class UnknownParameterError(ArgumentError, KeyError):
     """A hyper-parameter is not set under this name."""
 

@@ -21,6 +21,7 @@ from rla_client.item import local_address
 from rla_client.layout import LOG_NAME_FORMAT_VERSION, RunIndex, check_table_name, make_info
 from rla_client.recording import Row
 from rla_client.run import check_path
+from rla_client.spelling import near
 from rla_client.storage import read_small
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from rla_client.secret_values import Secrets
 
 RUN_ID_VARIABLE, RESUME_VARIABLE = "RLA_RUN_ID", "RLA_RESUME"
-NEAR = 0.5  # of a name's letters may be wrong for it to be offered
 MOST_LISTED = 30  # names in one message
 RESUME_MODES = ("never", "allow", "must")
 _EXPECTED = {
@@ -361,11 +361,8 @@ def _raw_config(source: object) -> dict[str, Any]:
 
 
 def _unknown(key: object, hyper_param: Mapping[str, Any]) -> str:
-    import difflib  # noqa: PLC0415 - for the message only
-
     names = sorted(map(str, hyper_param))
-    near = difflib.get_close_matches(str(key), names, cutoff=NEAR)
-    meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    meant = f"did you mean {' or '.join(map(repr, close))}? " if (close := near(key, names)) else ""
     listed = ", ".join(names[:MOST_LISTED]) + (", …" if len(names) > MOST_LISTED else "")
     return (
         f"add_record_param: hyper-parameter {key!r} is not set; {meant}"

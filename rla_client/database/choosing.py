@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 
-from rla_client.database.records import Record, shown_name
+from rla_client.database.records import Record, short_name, shown_name, tracked_texts
 from rla_client.database.rows import ALIASES, FIELDS
 from rla_client.errors import AmbiguousRunError, ArgumentError, DatabaseError, NoSuchRunError
+from rla_client.spelling import ends_in, full_name, listed, near, unknown
 
 LAST = "@last"
 Since = str | float | datetime | None
 MAX_CANDIDATES_SHOWN = 8
+_DAY_LENGTH = len("2026/11/21/")
 _MICROSECONDS = re.compile(r"(\d{4}/\d{2}/\d{2}/\d{2}-\d{2}-\d{2})-\d{6}(?=[_ ])")
 
 
@@ -68,7 +71,7 @@ def not_one(found: list[tuple[str, str]], names: Sequence[tuple[str, str]], refe
     if not names:
         return NoSuchRunError("there is no run here yet")
     if not found:
-        return NoSuchRunError(f"no run fits {reference!r}; `rla ls` lists them, @last is the newest")
+        return _no_run(names, reference)
     shown = "\n".join(f"  {shown_name(table, index)}" for table, index in found[-MAX_CANDIDATES_SHOWN:])
     more = f" (the newest {MAX_CANDIDATES_SHOWN})" if len(found) > MAX_CANDIDATES_SHOWN else ""
     return AmbiguousRunError(
@@ -77,30 +80,92 @@ def not_one(found: list[tuple[str, str]], names: Sequence[tuple[str, str]], refe
     )
 
 
-def check_names(names: AbstractSet[str], records: Sequence[Record]) -> None:
-    """Complain about a name that no run has, or the user waits for rows in vain.
+def _no_run(names: Sequence[tuple[str, str]], reference: str) -> NoSuchRunError:
+    """The error for a reference that means no run: of `key=value` parts it says which one fails."""
+    problem = f"no run fits {reference!r}"
+    tracked: dict[str, list[str]] = {}
+    for _, index in reversed(names):
+        for key, value in tracked_texts(index).items():
+            tracked.setdefault(key, []).append(value)
+    for part in reference.strip().strip("&").split("&"):
+        key, sign, value = part.partition("=")
+        if sign and key not in tracked:
+            close = (ends_in(key, tracked) or near(key, tracked))[:1]
+            advice = f"did you mean {close[0]}={value}?" if close else _by_parameter(key, value, tracked)
+            return NoSuchRunError(f"{problem}: no run tracks a parameter {key!r}\nhint: {advice}")
+        if sign and value not in tracked[key]:
+            values = listed(sorted(set(tracked[key]), key=_by_number))
+            return NoSuchRunError(f"{problem}: none has {key}={value}\nhint: {key} is {values}")
+    words = {word for _, index in names for word in (short_name(index), short_name(index)[_DAY_LENGTH:])}
+    tables = {table for table, _ in names}
+    close = near(reference, ["@last", *sorted(tables), *sorted(words, reverse=True)])
+    meant = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+    return NoSuchRunError(f"{problem}\nhint: {meant}`rla ls` lists the runs, @last is the newest")
+
+
+def _by_parameter(key: str, value: str, tracked: Mapping[str, object]) -> str:
+    """How to find runs by a parameter that stands in no name."""
+    there = f"tracked are {listed(tracked)}; " if tracked else ""
+    return f"{there}others are found by `rla ls --where {shlex.quote(f'{key} == {value}')}`"
+
+
+def _by_number(text: str) -> tuple[int, float, str]:
+    try:
+        return (0, float(text), "")
+    except ValueError:
+        return (1, 0.0, text)
+
+
+def full_names(
+    names: AbstractSet[str], records: Sequence[Record], *, lenient: bool = False
+) -> dict[str, str]:
+    """Each name as the runs spell it; the last parts of a dotted or nested one are enough.
+
+    What any run has under the very name is that. Else a hyper-parameter is looked for, then a metric.
+
+    Args:
+        names: of fields, hyper-parameters or metrics.
+        records: of the runs that are asked for them; without any, names stay as they are.
+        lenient: a name that no run has stays as it is.
 
     Raises:
-        ArgumentError: no run has one of them; the message lists those that there are.
+        UnknownNameError: no run has one of them, or it is cut so short that it fits several.
     """
+    found = {name: name for name in names}
     missing = names - set(FIELDS) - ALIASES.keys()
+    missing = {name for name in missing if records and not _any_has(records, name)}
+    if not missing:
+        return found
+    hyper = dict.fromkeys(key for record in reversed(records) for key in record.hyper.flat())
+    metrics = dict.fromkeys(key for record in reversed(records) for key in record.metrics)
     for name in sorted(missing):
-        quoted = _quoted(name)  # ten thousand records are looked at, most of them in vain: text first
-        for record in reversed(records):
-            spelled = any(part in record.hyper_json or part in record.metrics_json for part in quoted)
-            if spelled and _has(record, name):
-                missing = missing - {name}
-                break
-    if not records or not missing:
-        return
-    known: set[str] = {*FIELDS, *ALIASES}
-    for record in records:
-        known.update(record.hyper.flat(), record.metrics)
-    lacking = sorted(name for name in missing - known if not any(key.startswith(f"{name}.") for key in known))
-    if lacking:
-        listing = ", ".join(sorted(known)[:60])
-        message = f"no run has {', '.join(map(repr, lacking))}; known names: {listing}"
-        raise ArgumentError(message)
+        pool = hyper if ends_in(name, hyper) else metrics
+        if ends_in(name, pool):
+            found[name] = full_name(name, pool, "")
+        elif not lenient:
+            raise unknown(name, [*hyper, *metrics, *FIELDS, *ALIASES], f"no run has {name!r}")
+    return found
+
+
+def full_metrics(names: Sequence[str], records: Sequence[Record]) -> list[str]:
+    """As `full_names`, for last values of metrics alone.
+
+    Raises:
+        UnknownNameError: no run has one of them, or it is cut so short that it fits several.
+    """
+    if not records or all(any(name in record.metrics for record in records) for name in names):
+        return list(names)
+    known = list(dict.fromkeys(key for record in reversed(records) for key in record.metrics))
+    return [full_name(name, known, f"no run has a metric {name!r}") for name in names]
+
+
+def _any_has(records: Sequence[Record], name: str) -> bool:
+    quoted = _quoted(name)  # ten thousand records are looked at, most of them in vain: text first
+    return any(
+        any(part in record.hyper_json or part in record.metrics_json for part in quoted)
+        and _has(record, name)
+        for record in reversed(records)
+    )
 
 
 def _quoted(name: str) -> set[str]:

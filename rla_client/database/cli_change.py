@@ -155,14 +155,12 @@ def _choose(database: Database, chosen: Selection, small: float | None = None) -
 
 def _items(database: Database, records: Sequence[Record], kinds: str | None) -> list[Item]:
     from rla_client.database.tree import run_items
-    from rla_client.errors import ArgumentError
     from rla_client.layout import DEFAULT_LOG_TYPES
+    from rla_client.spelling import unknown
 
     wanted = set(DEFAULT_LOG_TYPES) if kinds is None else {kind.strip() for kind in kinds.split(",")}
-    if wanted - set(DEFAULT_LOG_TYPES):
-        unknown = ", ".join(sorted(wanted - set(DEFAULT_LOG_TYPES)))
-        message = f"no kind {unknown}; kinds: {', '.join(DEFAULT_LOG_TYPES)}"
-        raise ArgumentError(message)
+    for kind in sorted(wanted - set(DEFAULT_LOG_TYPES)):
+        raise unknown(kind, DEFAULT_LOG_TYPES, f"there is no kind {kind!r}")
     return [
         item
         for record in records

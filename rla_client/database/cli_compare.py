@@ -102,6 +102,7 @@ def compare(
     as_csv: AsCsv = False,
 ) -> None:
     """Table of the hyper-parameters in which runs differ, with last values of the metrics of --metric."""
+    from rla_client.database.choosing import full_metrics
     from rla_client.database.compare import differing_keys
 
     database = open_database(data_root)
@@ -111,10 +112,11 @@ def compare(
             f"{len(records)} runs fit, {MAX_COMPARED} at most are compared\nhint: --where, --tag, --since"
         )
         raise ArgumentError(message)
+    metric = full_metrics(metric or [], records)
     keys, flats = differing_keys(records)
-    names = ["run", *keys, *(metric or [])]
+    names = ["run", *keys, *metric]
     rows = [
-        [record.date, *(flat.get(key) for key in keys), *(record.metrics.get(name) for name in metric or [])]
+        [record.date, *(flat.get(key) for key in keys), *(record.metrics.get(name) for name in metric)]
         for record, flat in zip(records, flats, strict=True)
     ]
     print_rows(names, rows, as_json=as_json, as_csv=as_csv)

@@ -41,12 +41,12 @@ def tail(
 ) -> None:
     """Print the end of a run's text log or table."""
     from rla_client.database.records import shown_name
-    from rla_client.errors import ArgumentError, DatabaseError
+    from rla_client.errors import DatabaseError
     from rla_client.layout import LOG
+    from rla_client.spelling import unknown
 
     if what not in _TAIL_FILES:
-        message = f"--file is one of {', '.join(_TAIL_FILES)}, not {what!r}"
-        raise ArgumentError(message)
+        raise unknown(what, _TAIL_FILES, f"there is no --file {what!r}")
     database = open_database(data_root)
     found = database.find(run, table)
     path = Path(found.folder(LOG), _TAIL_FILES[what])

@@ -98,14 +98,14 @@ def ls(
         else database.records(chosen.table, None, chosen.since, limit=early, light=light)
     )
     now = clock()
-    _check_columns(records, columns, sort)
+    wanted, sort = _full_columns(records, _split(columns), sort)
     records = _sorted(records, sort, now)
     every = len(records)
     if early is not None and every == early:
         every = database.count(chosen.table, chosen.since)
     records = records[-limit:] if limit else records
     hidden = max(every - len(records), 0)
-    names, rows = _listing(records, columns, now, everything=machine)
+    names, rows = _listing(records, wanted, now, everything=machine)
     if not rows and not machine:
         place = f"table {chosen.table}" if chosen.table else str(database.data_root)
         say("no runs fit" if filtered or chosen.since else f"no runs yet in {place}")
@@ -130,12 +130,19 @@ def _one_table(argument: str | None, option: str | None) -> str | None:
     return argument if argument is not None else option
 
 
-def _check_columns(records: list[Record], columns: str | None, sort: str) -> None:
-    """Complain about a name that no run has, or the user looks at empty columns."""
-    from rla_client.database.choosing import check_names
+def _full_columns(
+    records: list[Record], columns: list[str] | None, sort: str
+) -> tuple[list[str] | None, str]:
+    """`columns` and `sort` as the runs spell them; a name that no run has would be an empty column."""
+    from rla_client.database.choosing import full_names
 
-    asked = {name.strip() for name in (columns or "").split(",")} | {sort.removeprefix("-")}
-    check_names({name for name in asked if name}, records)
+    full = full_names({*(columns or ()), sort.removeprefix("-")}, records)
+    signed = "-" * sort.startswith("-") + full[sort.removeprefix("-")]
+    return None if columns is None else [full[name] for name in columns], signed
+
+
+def _split(names: str | None) -> list[str] | None:
+    return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
 
 
 def _sorted(records: list[Record], sort: str, now: float) -> list[Record]:
@@ -155,14 +162,13 @@ def _sorted(records: list[Record], sort: str, now: float) -> list[Record]:
 
 
 def _listing(
-    records: list[Record], columns: str | None, now: float, *, everything: bool
+    records: list[Record], asked: list[str] | None, now: float, *, everything: bool
 ) -> tuple[list[str], list[list[object]]]:
     """Column names and rows of `ls`."""
     from rla_client.database.rows import RowView
     from rla_client.database.terminal import plain
 
-    if columns is not None:
-        asked = [name.strip() for name in columns.split(",") if name.strip()]
+    if asked is not None:
         views = [RowView(record, now) for record in records]
         if everything:
             return asked, [[view.get(name) for name in asked] for view in views]
@@ -209,13 +215,13 @@ def show(
 ) -> None:
     """Show everything about one run, with a small chart of the metrics of --metric (or a likely one)."""
     found = open_database(data_root, archived=archived).find(run, table)
-    _check_metrics(found, metric or [])
+    metric = _full_metrics(found, metric or [])
     if as_json:
         from rla_client.database.terminal import json_text
 
         say(json_text(_facts(found)))
         return
-    _print_run(found, metric or [])
+    _print_run(found, metric)
 
 
 def _facts(run: Run) -> dict[str, Any]:
@@ -344,20 +350,17 @@ def _metric_names(run: Run) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _check_metrics(run: Run, metrics: list[str]) -> None:
-    """Complain before the page, which would hide it.
+def _full_metrics(run: Run, metrics: list[str]) -> list[str]:
+    """Metrics as the run spells them; looked up before the page, which would hide the error.
 
     Raises:
-        ArgumentError: the run has no such metric.
+        UnknownNameError: the run has no such metric.
     """
-    from rla_client.errors import ArgumentError
+    from rla_client.spelling import full_name
 
     names = _metric_names(run) if metrics else []
-    lacking = ", ".join(repr(name) for name in metrics if name not in names)
-    if lacking:
-        there = f"there are: {', '.join(names)}" if names else "it has no rows yet"
-        message = f"{run.record.date} has no metric {lacking}\nhint: {there}"
-        raise ArgumentError(message)
+    lacking = f"{run.record.date} has no " + ("metric {!r}" if names else "rows yet, so no metric {!r}")
+    return [full_name(name, names, lacking.format(name)) for name in metrics]
 
 
 def _print_charts(run: Run, metrics: list[str]) -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rla_client.database.chains import chain_columns, chain_of
+from rla_client.database.chains import chain_columns, chain_names, chain_of
 from rla_client.database.csv_table import TIME_STEP
 from rla_client.database.records import PROGRESS_FILE, clock
 from rla_client.errors import DatabaseError
 from rla_client.layout import LOG
+from rla_client.spelling import full_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from rla_client.database.runs import Database
 
+FULL_NAMES = "full_names"  # of a long frame's attrs: metric or x as asked for -> the column's name
 READERS = 2  # threads; parsing a CSV lets go of the interpreter lock, more wait for the disk
 
 
@@ -30,7 +33,13 @@ def long_frame(
     import numpy as np
     import pandas as pd
 
-    pieces = _pieces(database, pairs, metrics, x, bound)
+    tables, full = _tables(database, pairs, [x, *metrics])
+    pieces = [
+        _Piece(run, name, *_finite(table[full[x]], table[full[name]], bound))
+        for run, table in zip(pairs, tables, strict=True)
+        for name in metrics
+        if full[x] in table and full[name] in table
+    ]
     lengths = [len(piece.xs) for piece in pieces]
 
     def codes(places: Sequence[int]) -> Any:  # noqa: ANN401 - one place a row
@@ -50,6 +59,7 @@ def long_frame(
             "value": np.concatenate([piece.ys for piece in pieces] or empty),
         }
     )
+    frame.attrs[FULL_NAMES] = full
     return frame
 
 
@@ -62,21 +72,44 @@ class _Piece(NamedTuple):
     ys: Any
 
 
-def _pieces(
-    database: Database,
-    pairs: Sequence[tuple[str, str]],
-    metrics: Sequence[str],
-    x: str,
-    bound: float | tuple[float, float] | None,
-) -> list[_Piece]:
+def _tables(
+    database: Database, pairs: Sequence[tuple[str, str]], names: Sequence[str]
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Columns of each run, and which column each name means.
+
+    Raises:
+        UnknownNameError: none of the runs has a column, though they have others.
+    """
+    names = list(dict.fromkeys(names))
+    tables = _read(database, pairs, names)
+    full = {name: name for name in names}
+    if all(any(name in table for table in tables) for name in names):
+        return tables, full
+    known = _known_columns(database, pairs)
+    if known:
+        full = {name: full_name(name, known, f"none of these runs has the metric {name!r}") for name in names}
+        tables = _read(database, pairs, list(dict.fromkeys(full.values())))
+    return tables, full
+
+
+def _known_columns(database: Database, pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """All columns of some runs, the newest run's first."""
+    known: dict[str, None] = {}
+    for table, index in reversed(pairs):
+        with suppress(DatabaseError, OSError):
+            chain = chain_of(database.data_root, table, index)
+            known |= dict.fromkeys(chain_names(chain, f"{database.data_root}/{LOG}/{table}"))
+    return list(known)
+
+
+def _read(database: Database, pairs: Sequence[tuple[str, str]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """The columns that each run has of `names`; none, with a warning, where its file is broken."""
     from concurrent.futures import ThreadPoolExecutor
 
     from rla_client.database.runs import warn_broken
 
     cache = database.curve_cache()
     now_ns = int(clock() * 1e9)
-    names = list(dict.fromkeys([x, *metrics]))
-
     continued = database.links()
 
     def columns(table: str, index: str, wanted: Sequence[str]) -> dict[str, Any]:
@@ -96,19 +129,14 @@ def _pieces(
             return error
 
     with ThreadPoolExecutor(READERS) as pool:
-        tables = list(pool.map(read, pairs))
+        found = list(pool.map(read, pairs))
     cache.trim()
-    pieces: list[_Piece] = []
-    for run, table in zip(pairs, tables, strict=True):
+    tables: list[dict[str, Any]] = []
+    for table in found:
         if isinstance(table, Exception):
             warn_broken(table)
-            continue
-        pieces += [
-            _Piece(run, name, *_finite(table[x], table[name], bound))
-            for name in metrics
-            if x in table and name in table
-        ]
-    return pieces
+        tables.append({} if isinstance(table, Exception) else table)
+    return tables
 
 
 def _finite(xs: Any, ys: Any, bound: float | tuple[float, float] | None) -> tuple[Any, Any]:  # noqa: ANN401

@@ -37,6 +37,7 @@ from rla_client.database.records import LIVE_STATES, MAX_TIME, RUN_FILE, UNKNOWN
 from rla_client.errors import ArgumentError, BrokenFileError
 from rla_client.layout import HYPARAM_FILE_NAME, HYPARAMETER, LOG, RunIndex, check_table_name, make_info
 from rla_client.secret_values import Secrets
+from rla_client.spelling import unknown
 from rla_client.storage import open_plain, written_bytes
 
 STEP_COLUMNS = (
@@ -101,8 +102,7 @@ def import_logs(
     """
     check_table_name(table)
     if kind not in _FINDERS:
-        message = f"cannot import {kind!r}; kinds: {', '.join(_FINDERS)}"
-        raise ArgumentError(message)
+        raise unknown(kind, _FINDERS, f"cannot import {kind!r}")
     made: list[str] = []
     there: list[str] = []
     problems: list[str] = []

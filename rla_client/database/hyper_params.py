@@ -19,6 +19,7 @@ from typing import Any
 from rla_client.bounds import MAX_DIGITS, check_yaml, parse_json
 from rla_client.errors import BrokenFileError, DatabaseError
 from rla_client.layout import ARCHIVE_TESTER, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RunIndex
+from rla_client.spelling import hint
 from rla_client.storage import open_plain, read_small
 
 MAX_BACKUP_BYTES = 1 << 20  # print_args writes its lines first
@@ -40,7 +41,7 @@ class HyperParams(dict[str, Any]):
         try:
             return self[name]
         except KeyError:
-            message = f"no hyper-parameter {name!r}; there are: {', '.join(sorted(self))[:500]}"
+            message = f"no hyper-parameter {name!r}; {hint(name, sorted(self)) or 'there are none'}"
             raise AttributeError(message) from None
 
     def dotted(self, path: str) -> Any:  # noqa: ANN401

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.database.catalogue import Catalogue, state_folder
-from rla_client.database.choosing import LAST, Since, check_names, match_runs, not_one, parse_since
+from rla_client.database.choosing import LAST, Since, full_names, match_runs, not_one, parse_since
 from rla_client.database.csv_table import TIME_STEP
 from rla_client.database.hyper_params import wrap
 from rla_client.database.live import with_live_states
@@ -103,9 +103,10 @@ class Database:
         if test is None:
             return found
         now = clock()
+        test.full = full_names(test.names, found, lenient=True)
         chosen = [record for record in found if test(RowView(record, now))]
         if not chosen:
-            check_names(test.names, found)
+            full_names(test.names, found)
         return chosen[-limit:] if limit is not None else chosen
 
     def count(self, table: str | None = None, since: Since = None) -> int:
@@ -157,7 +158,10 @@ class Database:
 
         Raises:
             NoSuchRunError: none fits; AmbiguousRunError: several do, the message lists them.
+            NoSuchTableError: unknown table.
         """
+        if table is not None:
+            check_table(self.data_root, table)
         now_ns = int(clock() * 1e9)
         with Catalogue(self.data_root) as catalogue:
             if reference == LAST:
@@ -197,13 +201,17 @@ class Database:
 
         Args:
             runs: what `runs()` gave (or a part of it), or `Run`s, records, references, (table, index).
-            metrics: columns of progress.csv.
+            metrics: columns of progress.csv; the last parts of a name are enough where it fits one only.
             x: the column that is x.
             bound: keep x up to this, or inside (low, high).
 
         Returns:
             Columns table, index, metric, x, value, one row per finite point; runs without a
             metric have no rows for it. A run whose CSV is broken is warned about and left out.
+            `metric` is as given; `attrs["full_names"]` maps it to the column's name.
+
+        Raises:
+            UnknownNameError: a column that none of the runs has; the message names the nearest.
         """
         from rla_client.database.curves import long_frame
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from rla_client.errors import DatabaseError, NoSuchTableError
 from rla_client.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, RunIndex
+from rla_client.spelling import hint
 
 ARCHIVE_SUFFIXES = (".json", ".pt", ".pkl")
 MAX_TABLE_DEPTH = 6  # components of a table name; a table may be `group/task`
@@ -180,13 +181,12 @@ def check_table(data_root: Path, table: str) -> None:
     """Be sure that a task table is there in some kind.
 
     Raises:
-        NoSuchTableError: it is not; the message lists those that are.
+        NoSuchTableError: it is not; the message names the nearest of those that are.
     """
     if any((data_root / kind / table).is_dir() for kind in DEFAULT_LOG_TYPES):
         return
-    tables = find_tables(data_root)
-    listing = ", ".join(tables[:20]) if tables else "none"
-    message = f"{data_root} has no task table {table!r}; it has: {listing}"
+    advice = hint(table, find_tables(data_root)) or "it has none yet"
+    message = f"{data_root} has no task table {table!r}\nhint: {advice}"
     raise NoSuchTableError(message)
 
 

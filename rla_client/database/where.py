@@ -39,7 +39,7 @@ MAX_LENGTH = 10_000
 
 
 class Where:
-    """A compiled filter. `names` are those it asks for."""
+    """A compiled filter. `names` are those it asks for; `full` says how rows spell them, where otherwise."""
 
     def __init__(self, text: str) -> None:
         """Compile.
@@ -49,6 +49,7 @@ class Where:
         """
         self.text = text
         self.names: set[str] = set()
+        self.full: dict[str, str] = {}
         self._quoted: dict[str, str] = {}
         if len(text) > MAX_LENGTH:
             raise _fault(text[:40] + "…", f"it is longer than {MAX_LENGTH} characters")
@@ -118,7 +119,7 @@ class Where:
 
     def _lookup(self, name: str) -> Test:
         self.names.add(name)
-        return lambda row: row.get(name)
+        return lambda row: row.get(self.full.get(name, name))
 
     def _compile_compare(self, node: ast.Compare) -> Test:
         nodes = [node.left, *node.comparators]

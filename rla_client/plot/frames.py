@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rla_client.database.curves import FULL_NAMES
 from rla_client.errors import ArgumentError
 from rla_client.plot.align import align
 from rla_client.plot.statistics import curve_band
 from rla_client.plot.style import BAND_ALPHA, COLUMN_INCHES, look, paper_style, shorten_steps
+from rla_client.spelling import full_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +47,7 @@ class Gathered:
         metrics: names, one panel each.
         x: column that is x.
         points: what `Database.curves` gives.
+        full_names: metric and x as asked for → name of the column.
         groups: label → its runs, in the order of the labels.
         by: columns that the groups are made by; empty for one group.
         states: run → state, of the runs in groups.
@@ -53,6 +56,7 @@ class Gathered:
     metrics: list[str]
     x: str
     points: pd.DataFrame
+    full_names: dict[str, str]
     groups: dict[str, set[RunName]]
     by: list[str]
     states: dict[RunName, str | None]
@@ -77,7 +81,8 @@ def curves(  # noqa: PLR0913 - a plot has many knobs, all but two by name
 
     Args:
         df: rows of `database.runs(...)`; its columns can be grouped by.
-        metric: one or several; each gets its own panel, below each other.
+        metric: one or several; each gets its own panel, below each other. The last parts of a name will do
+            where they fit one metric only; so for `group` and `x`.
         database: the database of these runs; None: the one that made `df`.
         group: column(s) whose values make the groups; without, one for each table that has the metric.
         x: column of progress.csv.
@@ -111,23 +116,22 @@ def gather(
 ) -> Gathered:
     """Read the curves of some runs and put them into groups; see `curves` for arguments and errors."""
     database = database or _database_of(df)
-    metrics = [metric] if isinstance(metric, str) else list(metric)
+    metrics = [metric] if isinstance(metric, str) else list(dict.fromkeys(metric))
     by = [] if group is None else [group] if isinstance(group, str) else list(group)
-    missing = [name for name in by if name not in df.columns]
-    if missing:
-        message = f"no column {', '.join(missing)}; there are: {', '.join(map(str, df.columns))}"
-        raise ArgumentError(message)
+    by = [full_name(name, map(str, df.columns), f"no column {name!r} to group by") for name in by]
     points = database.curves(df, metrics, x=x, bound=bound)
     having = set(points[["table", "index"]].drop_duplicates().itertuples(index=False, name=None))
     if not having:
-        message = "none of these runs has this metric with numbers; `rla show RUN` lists a run's metrics"
+        message = (
+            "none of these runs has this metric with numbers\nhint: `rla show RUN` lists a run's metrics"
+        )
         raise ArgumentError(message)
     if not by and len({table for table, _ in having}) > 1:
         by = ["table"]
     kept = df[[pair in having for pair in zip(df["table"], df["index"], strict=True)]]
     names = list(zip(kept["table"], kept["index"], strict=True))
     states = dict(zip(names, kept["state"], strict=True)) if "state" in kept.columns else {}
-    return Gathered(metrics, x, points, _groups(kept, names, by), by, states)
+    return Gathered(metrics, x, points, points.attrs[FULL_NAMES], _groups(kept, names, by), by, states)
 
 
 def draw(  # noqa: PLR0913 - a plot has many knobs, all but one by name
@@ -152,11 +156,11 @@ def draw(  # noqa: PLR0913 - a plot has many knobs, all but one by name
         handles: dict[str, Any] = {}
         for axes, name in zip(panels, metrics, strict=True):
             _panel(axes, found, name, (band, resample, smooth))
-            axes.set_ylabel(ylabel or name)
+            axes.set_ylabel(ylabel or found.full_names[name])
             shorten_steps(axes)
             lines, labels = axes.get_legend_handles_labels()
             handles |= dict(zip(labels, lines, strict=True))  # a group may have one of the metrics alone
-        panels[-1].set_xlabel(found.x)
+        panels[-1].set_xlabel(found.full_names[found.x])
         if rows:
             figure.align_ylabels()
             shown = [label for label in groups if label in handles]
@@ -254,7 +258,9 @@ def _panel(
         for run, part in rows.groupby(["table", "index"], observed=True)
     }
     if not parts:
-        message = f"none of these runs has {metric!r} with numbers; `rla show RUN` lists a run's metrics"
+        message = (
+            f"none of these runs has {metric!r} with numbers\nhint: `rla show RUN` lists a run's metrics"
+        )
         raise ArgumentError(message)
     for place, (label, runs) in enumerate(gathered.groups.items()):
         found = [curve for run, curve in parts.items() if run in runs]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rla_client.errors import ArgumentError
+from rla_client.spelling import unknown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -239,8 +240,7 @@ def curve_band(
 
     makers = {"std": _spread, "stderr": _spread, "none": _spread, "range": _range, "median": _quartiles}
     if band not in {*makers, "ci", "iqm"}:
-        message = f"band {band!r} is unknown; choose std, stderr, range, ci, iqm, median or none"
-        raise ArgumentError(message)
+        raise unknown(band, [*makers, "ci", "iqm"], f"band {band!r} is unknown")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # columns without any value give NaN, as they should
         if band in makers:

@@ -184,11 +184,10 @@ def test_lists_are_shown_as_words_and_parameters_are_no_code(rla: Rla, root: Pat
 
 def test_a_column_that_no_run_has_is_named(rla: Rla, root: Path, make_run: MakeRun) -> None:
     make_run(params={"net": {"size": 3}})
-    for words in (("-c", "run,nope"), ("-s", "-nope"), ("-w", "nope > 3")):
+    for words in (("-c", "run,zzz"), ("-s", "-zzz"), ("-w", "zzz > 3")):
         done = rla("ls", *words, "-d", str(root))
         assert done.returncode == 1
-        assert "no run has 'nope'; known names: began, closed, duration" in done.stderr
-        assert "net.size" in done.stderr
+        assert done.stderr.startswith("error: no run has 'zzz'\nhint: there are: net.size, return")
     assert "{'size': 3}" in rla("ls", "-c", "net", "-s", "net.size", "-d", str(root)).stdout
     assert rla("ls", "-n", "-3", "-d", str(root)).returncode == 2
 
@@ -312,3 +311,56 @@ def test_a_run_without_tracked_parameters_has_a_plain_name(rla: Rla, root: Path,
     fitting = [line for line in rla("show", "task", *where).stderr.splitlines() if line.startswith("  task/")]
     assert len(fitting) == 2
     assert not any("&" in line for line in fitting)
+
+
+def test_mistyped_names_are_answered_with_the_nearest(rla: Rla, root: Path, make_run: MakeRun) -> None:
+    make_run(number=1, info="&lr=0.1&seed=3", params={"agent": {"lr": 0.1}, "seed": 3})
+    make_run(number=2, info="&lr=0.2&seed=4", params={"agent": {"lr": 0.2}, "seed": 4})
+    for words, problem, hint in (
+        (["ls", "-c", "run,sede"], "no run has 'sede'", "did you mean 'seed'?"),
+        (["ls", "-s", "-sede"], "no run has 'sede'", "did you mean 'seed'?"),
+        (["ls", "-w", "sede == 3"], "no run has 'sede'", "did you mean 'seed'?"),
+        (["ls", "tsak"], f"{root} has no task table 'tsak'", "did you mean 'task'?"),
+        (["show", "-t", "tsak"], f"{root} has no task table 'tsak'", "did you mean 'task'?"),
+        (
+            ["show", "-m", "retrun"],
+            "2026/11/21/09-30-02-123456 has no metric 'retrun'",
+            "did you mean 'return'?",
+        ),
+        (["compare", "-m", "retrun"], "no run has a metric 'retrun'", "did you mean 'return'?"),
+        (["tail", "--file", "progres"], "there is no --file 'progres'", "did you mean 'progress'?"),
+        (["rm", "seed=3", "--kinds", "logs"], "there is no kind 'logs'", "did you mean 'log'?"),
+        (
+            ["show", "sede=3"],
+            "no run fits 'sede=3': no run tracks a parameter 'sede'",
+            "did you mean seed=3?",
+        ),
+        (["show", "seed=5"], "no run fits 'seed=5': none has seed=5", "seed is 3, 4"),
+        (
+            ["show", "batch=5"],
+            "no run fits 'batch=5': no run tracks a parameter 'batch'",
+            "tracked are lr, seed; others are found by `rla ls --where 'batch == 5'`",
+        ),
+        (
+            ["show", "@lats"],
+            "no run fits '@lats'",
+            "did you mean '@last'? `rla ls` lists the runs, @last is the newest",
+        ),
+    ):
+        done = rla(*words, "-d", str(root))
+        assert (done.returncode, done.stdout) == (1, ""), words
+        assert done.stderr.splitlines() == [f"error: {problem}", f"hint: {hint}"]
+    for words, meant in ((["shwo"], "'show'"), (["ls", "--wher", "x"], "--where")):
+        done = rla(*words)
+        assert done.returncode == 2
+        assert meant in done.stderr
+
+
+def test_the_last_part_of_a_nested_name_will_do(rla: Rla, root: Path, make_run: MakeRun) -> None:
+    make_run(number=1, info="", params={"agent": {"lr": 0.1}, "net": {"size": 3}, "critic": {"size": 4}})
+    make_run(number=2, info="", params={"agent": {"lr": 0.2}, "net": {"size": 3}})
+    found = rla("ls", "-w", "lr > 0.1", "-s", "lr", "-c", "lr", "--json", "-d", str(root))
+    assert json.loads(found.stdout) == [{"agent.lr": 0.2}]
+    done = rla("ls", "-w", "size == 3", "-d", str(root))
+    assert done.returncode == 1
+    assert done.stderr == "error: 'size' fits 2 names\nhint: give more of one: net.size, critic.size\n"

@@ -78,7 +78,7 @@ def test_bad_questions_are_answered_clearly(root: Path, make_run: Callable[..., 
     make_run(number=2)
     with pytest.raises(NotImplementedError, match="code"):
         experiment_data_query(str(root), "task", "*", CODE)
-    with pytest.raises(NoSuchTableError, match=r"'nope'.*task"):
+    with pytest.raises(NoSuchTableError, match=r"'nope'\nhint: there are: task"):
         experiment_data_query(str(root), "nope", "*", LOG)
     with pytest.raises(AssertionError, match="2 match"):
         single_experiment_query(str(root), "task", "2026/11/21/09-30", LOG)

@@ -15,6 +15,7 @@ from rla_client.errors import (
     DatabaseError,
     NoSuchRunError,
     NoSuchTableError,
+    UnknownNameError,
 )
 
 MakeRun = Callable[..., str]
@@ -91,13 +92,32 @@ def test_curves_in_long_form(root: Path, make_run: MakeRun) -> None:
     path = root / "log" / "task" / index / "progress.csv"
     path.write_text("return,extra,time-step\n1,,0\n,5,1\n2,6,2\n")
     database = open_database(root)
-    frame = database.curves(database.runs(), ["return", "extra", "nope"], bound=5)
+    frame = database.curves(database.runs(), ["return", "extra"], bound=5)
     mine = frame[frame["index"] == index]
     assert mine[mine["metric"] == "return"][["x", "value"]].to_numpy().tolist() == [[0, 1], [2, 2]]
     assert mine[mine["metric"] == "extra"][["x", "value"]].to_numpy().tolist() == [[1, 5], [2, 6]]
     assert len(frame[frame["index"] != index]) == 6
     assert len(database.curves("@last", "return", bound=(1, 2))) == 1
     assert len(database.curves([], "return")) == 0
+    with pytest.raises(UnknownNameError, match=r"the metric 'extar'\nhint: did you mean 'extra'\?"):
+        database.curves(database.runs(), ["return", "extar"])
+
+
+def test_the_last_parts_of_a_metrics_name_will_do(root: Path, make_run: MakeRun) -> None:
+    index = make_run(number=1)
+    path = root / "log" / "task" / index / "progress.csv"
+    path.write_text("eval/return,train/return,charts/episodic_return,time-step\n1,2,3,0\n")
+    make_run(number=2, rows=0)
+    database = open_database(root)
+    frame = database.curves(database.runs(), ["episodic_return", "train/return"])
+    assert frame["value"].tolist() == [3, 2]
+    assert frame["metric"].tolist() == ["episodic_return", "train/return"]
+    assert frame.attrs["full_names"]["episodic_return"] == "charts/episodic_return"
+    path.write_text("eval/return,train/return,time-step\n1,2,0\n")
+    with pytest.raises(UnknownNameError, match=r"'return' fits 2 names\nhint: .*eval/return, train/return"):
+        database.curves("09-30-01", "return")
+    (root / "log" / "task" / index / "progress.csv").write_text("return,time-step\n1,0\n")
+    assert database.curves("09-30-01", "return")["value"].tolist() == [1]
 
 
 def test_curves_come_from_the_cache_only_while_it_is_right(
@@ -106,8 +126,8 @@ def test_curves_come_from_the_cache_only_while_it_is_right(
     index = make_run(rows=5)
     database = open_database(root)
     monkeypatch.setattr("rla_client.database.curves.clock", lambda: time.time() + 10)
-    first = database.curves("@last", ["return", "nope"])
-    again = database.curves("@last", ["return", "nope"])
+    first = database.curves("@last", ["return", "time-step"])
+    again = database.curves("@last", ["return", "time-step"])
     assert first.equals(again)
     assert len(list(database.curve_cache()._folder.rglob("*"))) > 3
     with (root / "log" / "task" / index / "progress.csv").open("a") as file:

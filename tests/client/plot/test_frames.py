@@ -37,10 +37,10 @@ def test_every_band(seeds: Path, band: str) -> None:
 def test_wrong_wishes_are_refused_in_words(seeds: Path) -> None:
     database = open_database(seeds)
     frame = database.runs()
-    with pytest.raises(ArgumentError, match="no column nope"):
-        curves(frame, "return", database=database, group="nope")
-    with pytest.raises(ArgumentError, match="none of these runs"):
-        curves(frame, "nope", database=database)
+    with pytest.raises(ArgumentError, match=r"no column 'sede' to group by\nhint: did you mean 'seed'"):
+        curves(frame, "return", database=database, group="sede")
+    with pytest.raises(ArgumentError, match=r"the metric 'retrun'\nhint: did you mean 'return'"):
+        curves(frame, "retrun", database=database)
     frame.attrs.clear()
     with pytest.raises(ArgumentError, match="database="):
         curves(frame, "return")

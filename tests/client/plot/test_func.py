@@ -123,8 +123,8 @@ def test_every_style_draws_and_saves(seeds: Path, style: dict[str, object]) -> N
 
 
 def test_wrong_wishes_are_refused_in_words(seeds: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"nothing to plot: 6 run"):
-        plot_func(str(seeds), "task", BOTH, ["lr"], ["nope"])
+    with pytest.raises(ArgumentError, match=r"the metric 'retrun'\nhint: did you mean 'return'"):
+        plot_func(str(seeds), "task", BOTH, ["lr"], ["retrun"])
     with pytest.raises(ArgumentError, match="style options"):
         plot_func(str(seeds), "task", BOTH, ["lr"], ["return"], colour="red")
     with pytest.raises(ArgumentError, match="resample"):
