@@ -22,7 +22,7 @@ from rla_client.database.completion import (
     complete_table,
     complete_tag,
 )
-from rla_client.errors import DatabaseError
+from rla_client.errors import DatabaseError, UnknownNameError
 
 if TYPE_CHECKING:
     from rla_client.database.records import Record
@@ -296,14 +296,14 @@ class Selection:
             raise AmbiguousRunError(message) from error
 
     def _check_tags(self, database: Database) -> None:
-        from rla_client.errors import ArgumentError
+        from rla_client.spelling import hint
 
         known = {tag for record in database.records(self.table, light=True) for tag in record.tags}
         for tag in self.tags:
             if tag not in known:
-                hint = f"there are: {', '.join(sorted(known))}" if known else "rla tag RUN TAG adds one"
-                message = f"no run has the tag {tag!r}\nhint: {hint}"
-                raise ArgumentError(message)
+                advice = hint(tag, sorted(known)) or "rla tag RUN TAG adds one"
+                message = f"no run has the tag {tag!r}\nhint: {advice}"
+                raise UnknownNameError(message)
 
 
 def _selection(values: Mapping[str, Any]) -> Selection:
@@ -313,7 +313,7 @@ def _selection(values: Mapping[str, Any]) -> Selection:
         ArgumentError: a bad filter, or a state that runs do not have.
     """
     from rla_client.database.records import STATES
-    from rla_client.errors import ArgumentError
+    from rla_client.spelling import unknown
 
     where, tags = values["where"], tuple(values["with_tag"] or ())
     filters = []
@@ -326,8 +326,7 @@ def _selection(values: Mapping[str, Any]) -> Selection:
     states = [state.strip() for text in values["state"] or () for state in text.split(",")]
     for state in states:
         if state not in STATES:
-            message = f"runs have no state {state!r}\nhint: there are: {', '.join(STATES)}"
-            raise ArgumentError(message)
+            raise unknown(state, STATES, f"runs have no state {state!r}")
     filters += [f"state in {states!r}"] if states else []
     return Selection(
         tuple(values.get("runs") or ()),

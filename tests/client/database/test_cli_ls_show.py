@@ -316,6 +316,7 @@ def test_a_run_without_tracked_parameters_has_a_plain_name(rla: Rla, root: Path,
 def test_mistyped_names_are_answered_with_the_nearest(rla: Rla, root: Path, make_run: MakeRun) -> None:
     make_run(number=1, info="&lr=0.1&seed=3", params={"agent": {"lr": 0.1}, "seed": 3})
     make_run(number=2, info="&lr=0.2&seed=4", params={"agent": {"lr": 0.2}, "seed": 4})
+    none = "none of these runs has the metric 'retrun'"
     for words, problem, hint in (
         (["ls", "-c", "run,sede"], "no run has 'sede'", "did you mean 'seed'?"),
         (["ls", "-s", "-sede"], "no run has 'sede'", "did you mean 'seed'?"),
@@ -335,6 +336,19 @@ def test_mistyped_names_are_answered_with_the_nearest(rla: Rla, root: Path, make
             "no run fits 'sede=3': no run tracks a parameter 'sede'",
             "did you mean seed=3?",
         ),
+        (["ls", "--state", "faild"], "runs have no state 'faild'", "did you mean 'failed'?"),
+        (
+            ["plot", "return", "-r", "sede=3"],
+            "no run fits 'sede=3': no run tracks a parameter 'sede'",
+            "did you mean seed=3?",
+        ),
+        (["plot", "retrun"], none, "did you mean 'return'?"),
+        (
+            ["export", "x.csv", "-m", "retrun"],
+            none,
+            "did you mean 'return'?",
+        ),
+        (["plot", "return", "--group", "sede"], "no column 'sede' to group by", "did you mean 'seed'?"),
         (["show", "seed=5"], "no run fits 'seed=5': none has seed=5", "seed is 3, 4"),
         (
             ["show", "batch=5"],

@@ -217,7 +217,7 @@ def test_hparams_and_every_value_of_torchs_writer(root: Path, tmp_path: Path) ->
 def test_nothing_to_import_is_said(root: Path, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="no garage logs"):
         run_import(root, "garage", tmp_path)
-    with pytest.raises(ArgumentError, match="kinds"):
+    with pytest.raises(ArgumentError, match="there are: tensorboard"):
         run_import(root, "wandb", tmp_path)
 
 
