@@ -290,10 +290,11 @@ class ExperimentSetup:
         return "&".join(self.hyper_param_record)
 
     def print_args(self) -> None:
-        """Write all hyper-parameters to backup.txt, sorted by name."""
+        """Write all hyper-parameters to backup.txt and log.txt, sorted by name, and print them as a table."""
         shown = self._secrets().parameters(self.hyper_param)
         for key, value in sorted(shown.items(), key=lambda pair: str(pair[0])):
-            logger.backup(f"key: {key}, value: {value}")
+            logger.backup(f"key: {key}, value: {value}", echo=False)
+        logger.get_current().print_table({str(key): value for key, value in shown.items()}, logger.BACKUP)
 
     def _secrets(self) -> Secrets:
         """What is hidden where something is written about this run; see AGENT.hide_secrets."""

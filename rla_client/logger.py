@@ -204,9 +204,9 @@ def warn(*args: object) -> None:
     _current.log(*_prefixed("WARN", args), level=WARN)
 
 
-def backup(*args: object) -> None:
-    """`log` at level BACKUP, after `[BACKUP] <time-step> : `."""
-    _current.log(*_prefixed("BACKUP", args), level=BACKUP)
+def backup(*args: object, echo: bool = True) -> None:
+    """`log` at level BACKUP, after `[BACKUP] <time-step> : `; `echo=False` leaves stdout out."""
+    _current.log(*_prefixed("BACKUP", args), level=BACKUP, echo=echo)
 
 
 def error(*args: object) -> None:

@@ -366,6 +366,12 @@ class Logger:
         """A text with the run's secrets hidden."""
         return text if self.secrets is None else self.secrets.verbatim(text)
 
+    def print_table(self, row: Mapping[str, object], level: int) -> None:
+        """Print a table where text of this level is printed, with the run's secrets hidden."""
+        if level >= self.level and "stdout" in self.sinks:
+            with self.lock:
+                self.print_text(self.shown(format_table(row)))
+
     def print_text(self, text: str) -> None:
         """Write to stdout; a closed pipe or a narrow encoding is no error."""
         try:

@@ -148,11 +148,21 @@ def test_a_long_name_does_not_stop_the_run(tmp_path: Path) -> None:
     assert yaml.safe_load(Path(folder, "parameter.yaml").read_text())["text"] == "x" * 1000
 
 
-def test_print_args_goes_through_backup_sorted(tmp_path: Path, places: Places) -> None:
-    configure(tmp_path)
+def test_print_args_goes_through_backup_sorted(
+    tmp_path: Path, places: Places, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(tmp_path, rla_config={**CONFIG, "LOG_USED": ["stdout", "log", "csv"]})
     exp_manager.set_hyper_param(b=2, a=[1])
     exp_manager.log_files_gen()
+    capsys.readouterr()
     exp_manager.print_args()
+    printed = capsys.readouterr().out
+    assert "BACKUP" not in printed  # reads like a fault
+    assert [line.split() for line in printed.splitlines()[1:3]] == [
+        ["|", "a", "|", "[1]", "|"],
+        ["|", "b", "|", "2", "|"],
+    ]
+    assert "[BACKUP] 0 : key: a, value: [1]\n" in text_of(places, TextTarget.LOG)
     assert (
         text_of(places, TextTarget.BACKUP)
         == "[BACKUP] 0 : key: a, value: [1]\n[BACKUP] 0 : key: b, value: 2\n"
