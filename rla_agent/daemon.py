@@ -275,6 +275,7 @@ class Daemon:
         if now >= self._next_sweep:
             self._next_sweep = now + MEMORY_SWEEP_INTERVAL_S
             sweep_memory(self.places)
+        self._wire.bind_again()
         self._unreadable.forget_gone()
         self._configs.retry()
         self._rates.sample(now, self._rows())

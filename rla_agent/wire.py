@@ -7,6 +7,7 @@ over through `answer_later`, which wakes the poller.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from contextlib import suppress
@@ -15,8 +16,8 @@ from typing import Any
 
 import zmq
 
-from rla_client.errors import RemoteProtocolError, UnknownVersionError
-from rla_client.places import NOWHERE, Places
+from rla_client.errors import PlaceError, RemoteProtocolError, UnknownVersionError
+from rla_client.places import NOWHERE, Places, make_private
 from rla_client.protocol import (
     MAX_MESSAGE_BYTES,
     PROTOCOL_VERSION,
@@ -32,6 +33,8 @@ ZERO_COPY_RECV = 10  # of zmq.h; pyzmq has no name for it
 MAX_OLDER_PEERS = 10_000  # whose version is remembered; a peer beyond asks again and is remembered then
 ANSWERS_MAX = 100_000  # a flush is asked again, so an answer may be dropped
 
+_log = logging.getLogger("rla_agent.wire")
+
 
 class Wire:
     """Both sockets and their poller."""
@@ -45,6 +48,7 @@ class Wire:
         self.garbage = 0
         self.newer = 0
         self._closed = False
+        self._bound: list[tuple[zmq.Socket[bytes], Path]] = []
         self._older: dict[bytes, int] = {}  # peer → version, of those that do not speak ours
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         with suppress(zmq.ZMQError):  # a message that waits would keep the 8 KiB that it was read into
@@ -66,9 +70,27 @@ class Wire:
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         if path.parent != NOWHERE:
             path.unlink(missing_ok=True)
-            socket.bind(f"ipc://{path}")
-            path.chmod(0o600)
+            self._bind(socket, path)
+            self._bound.append((socket, path))
         return socket
+
+    def bind_again(self) -> None:
+        """Bind anew where the file of a socket is gone: a cleaner took it, or a logout its folder.
+
+        Those who are connected stay so. The former binding is kept: to end it would delete the new file.
+        """
+        for socket, path in self._bound:
+            if os.path.lexists(path):
+                continue
+            with suppress(zmq.ZMQError, OSError, PlaceError):
+                make_private(path.parent)
+                self._bind(socket, path)
+                _log.warning("the socket %s was deleted, and is there again", path)
+
+    @staticmethod
+    def _bind(socket: zmq.Socket[bytes], path: Path) -> None:
+        socket.bind(f"ipc://{path}")
+        path.chmod(0o600)
 
     def receive(self, timeout_s: float, most: int) -> list[tuple[bytes, int, dict[str, Any], bytes, bool]]:
         """Wait, then take what is there.

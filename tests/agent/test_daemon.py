@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,6 +27,7 @@ from rla_client.checkpoint_job import ARENA_FOLDER
 from rla_client.config import AgentConfig
 from rla_client.outbox import Outbox
 from rla_client.places import Places
+from rla_client.protocol import FrameKind, pack
 from rla_client.run import make_opening
 
 PAGE = 4096
@@ -67,6 +70,30 @@ def test_a_database_of_a_later_release_ends_the_agent_once(places: Places) -> No
     assert (done.returncode, places.database.read_bytes()) == (EXIT_NEWER, before)
     assert "upgrade rla-agent" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("gone", ["files", "folder"])
+def test_sockets_that_were_deleted_come_back(
+    agent: Any, places: Places, tmp_path: Path, wait_until: Callable[..., Any], gone: str
+) -> None:
+    """A cleaner took them, or a logout their folder: new clients and commands find the agent again."""
+    for count in range(2):
+        if gone == "folder":
+            shutil.rmtree(places.runtime)
+        else:
+            places.data_socket.unlink()
+            places.control_socket.unlink()
+        wait_until(lambda: places.data_socket.exists() and places.control_socket.exists(), what="the sockets")
+        assert agent.status()["agent"]["pid"] == agent.pid
+        assert stat.S_IMODE(places.control_socket.stat().st_mode) == 0o600
+        root = tmp_path / f"run{count}"
+        root.mkdir()
+        opening = make_opening(root=root, folders={"log": "."}, sinks=("csv",), names={}, item={})
+        outbox = Outbox(places, opening, AgentConfig(autostart=False))
+        outbox.put(FrameKind.ROW, pack([1, 1.0, {"x": 1}]), 1.0, 1)
+        assert outbox.flush(60)
+        outbox.close("finished", "")
+    assert agent.stop() == 0
 
 
 @pytest.mark.parametrize("unit", ["rla-agent.service", TEMPLATE_NAME])
