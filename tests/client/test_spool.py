@@ -367,6 +367,71 @@ def test_a_writer_whose_descriptors_were_closed_lives_until_its_program_ends(pla
     process.communicate("\n")
 
 
+WRITER = """
+import os, sys, time
+from pathlib import Path
+from rla_client.spool import SegmentWriter
+writer = SegmentWriter(Path(sys.argv[1]), lambda number, rows: b"x")
+lock = writer.folder / "lock"
+"""
+LOST = {
+    "nothing": "",
+    "its lock": "lock.read_bytes()\n",  # closing a descriptor lets go of it
+    "its lock's file": "lock.unlink()\n",
+    "its lock to a copy": "data = lock.read_bytes(); lock.unlink(); lock.write_bytes(data)\n",
+}
+
+
+def alive_until_killed(code: str, places: Places, *command: str) -> None:
+    """Start a writer, see that it counts as alive while it lives, and as dead soon after."""
+    process = subprocess.Popen(
+        [*command, sys.executable, "-c", WRITER + code, str(places.spool)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        assert folder.is_dir()
+        for _ in range(3):
+            assert writer_alive(folder)
+    finally:
+        process.kill()
+        process.communicate()
+    wait_until(lambda: writer_alive(folder) is False)
+
+
+@pytest.mark.parametrize("lost", LOST)
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="a pid namespace needs root")
+def test_a_writer_in_another_pid_namespace(places: Places, lost: str) -> None:
+    """As in a container that shares the state folder: its process number means nothing here."""
+    code = LOST[lost] + "assert os.getpid() < 10; print(writer.folder, flush=True); time.sleep(600)\n"
+    alive_until_killed(code, places, "unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+
+
+@pytest.mark.parametrize("lost", LOST)
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_writer_that_execs(places: Places, lost: str, kept: bool) -> None:
+    """A program that inherits the segment may still write; one that does not is another program."""
+    inherit = "os.set_inheritable(writer._descriptor, True); os.set_inheritable(writer._lock, True)\n"
+    code = (
+        f"{LOST[lost]}{inherit if kept else ''}"
+        "os.execv('/bin/sh', ['sh', '-c', f'echo {writer.folder}; exec sleep 600'])\n"
+    )
+    if kept:
+        alive_until_killed(code, places)
+        return
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER + code, str(places.spool)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        wait_until(lambda: writer_alive(folder) is False)
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_a_killed_writer_without_lock_is_dead_also_as_a_zombie(places: Places) -> None:
     code = (
         "import sys; from pathlib import Path; from rla_client.spool import SegmentWriter\n"
