@@ -16,7 +16,7 @@ from pathlib import Path
 
 import typer
 
-from rla_client.database.cli_options import CONFIG_NAME, find_data_root, say
+from rla_client.database.cli_options import CONFIG_NAME, find_data_root, open_database, say
 from rla_client.errors import DatabaseError
 
 INTERRUPTED_S = 1.0  # enough to end by the terminal's Ctrl-C
@@ -49,7 +49,8 @@ def transfer(name: str, arguments: list[str]) -> int:
         arguments: as given by the user.
 
     Raises:
-        DatabaseError: no rla_config.yaml, or no database, can be found from here.
+        DatabaseError: no rla_config.yaml, or no database, can be found from here; for push and verify:
+            the folder that was given is none.
     """
     command = [sys.executable, "-m", "rla_agent", "transfer", name]
     words = ["--data-root" if word == "-d" else word for word in arguments]
@@ -59,6 +60,8 @@ def transfer(name: str, arguments: list[str]) -> int:
     if root is None:
         root = os.environ.get("RLA_DATA_ROOT") or str(find_data_root(Path.cwd()))
         words += ["--data-root", root]
+    if name != "pull":
+        open_database(Path(root))
     if _value(words, "--config") is None:
         words += ["--config", str(find_config(Path.cwd(), Path(root).absolute()))]
     command += words

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rla_client.database.fsck import Fault
+    from rla_client.database.runs import Database
 
 PIPE_WIDTH = 1000  # columns of a list that nobody looks at in a terminal: nothing is left out
 
@@ -129,8 +130,7 @@ def du(
     from rla_client.database.terminal import bytes_text
 
     database = open_database(data_root)
-    runs = {(one.table, one.index) for one in chosen.records(database)} if chosen.given else None
-    rows = disk_use(database.data_root, runs)
+    rows = disk_use(database.data_root, _with_chains(database, chosen) if chosen.given else None)
     names = ["table", "kind", "items", "size", "on the master alone"]
     if not (as_json or as_csv):
         empty = sum(not (row[3] or row[4]) for row in rows)
@@ -145,6 +145,16 @@ def du(
             say_aside(f"({empty} more without a byte; --json has all)")
         return
     print_rows(names, rows, as_json=as_json, as_csv=as_csv)
+
+
+def _with_chains(database: Database, chosen: Selection) -> set[tuple[str, str]]:
+    """The chosen runs, each with those that it goes on with."""
+    runs = {(one.table, one.index) for one in chosen.records(database)}
+    links = database.links()
+    earlier = runs
+    while earlier := {(run[0], links[run]) for run in earlier if run in links} - runs:
+        runs |= earlier
+    return runs
 
 
 def fsck(

@@ -476,3 +476,14 @@ def test_du_leaves_out_what_holds_nothing(rla: Rla, root: Path, make_run: MakeRu
     assert "tmp_data" not in done.stdout
     assert "1 more without a byte" in done.stderr
     assert "tmp_data" in rla("du", "-d", str(root), "--json").stdout
+
+
+def test_du_of_a_continued_run_counts_all_its_items(rla: Rla, root: Path, make_run: MakeRun) -> None:
+    first = make_run(number=1, kinds=("log",))
+    second = make_run(number=2, kinds=("log",))
+    make_run(number=3, kinds=("log",))
+    path = root / "log" / "task" / second / "run.json"
+    parent = {"run": first, "table": "task", "time_step": 3, "rows": 4, "chain": True}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "parent": parent}))
+    (row,) = json.loads(rla("du", second, "--json", "-d", str(root)).stdout)
+    assert (row["kind"], row["items"]) == ("log", 2)

@@ -238,7 +238,7 @@ def test_a_folder_that_is_no_database_is_an_error_for_each_command(
     commands = (
         ["ls"], ["ls", "--json"], ["show"], ["du"], ["fsck"], ["trash"], ["trash", "empty"], ["tail"],
         ["tb", "--print"], ["compare"], ["export", str(tmp_path / "out.csv")], ["plot", "return"],
-        ["note", "@last"],
+        ["note", "@last"], ["push"], ["verify"],
     )  # fmt: skip
     for command in commands:
         done = rla(*command, "-d", str(bare))
