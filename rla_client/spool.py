@@ -544,6 +544,8 @@ class SegmentWriter:
         finally:
             if copy != self._descriptor:
                 close_own(copy, copied)
+                if kept is not None:
+                    kept.close()
 
     def _regain(self) -> None:
         """See that the descriptor leads to the end of the current segment."""
