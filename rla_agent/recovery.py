@@ -4,7 +4,7 @@ One path for a new stream, a restart and a lost agent.db:
 
 * agent.db knows the outputs: complete a pending rename, cut each file to its durable size;
 * it does not, or only knows segments that are gone, but the spool has base files: cut to the
-  sizes in the newest, and replay the segments from there on;
+  sizes in the newest, and replay the segments from there on; without base files agent.db counts;
 * the run went on elsewhere: files of its own beside it (gone_on.py);
 * the data root was away under a live stream: what is not durable in the outputs is replayed, all else stays;
 * neither: a new stream. Files of an earlier run in a plain folder are put aside, and the base of
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import time
 from contextlib import suppress
@@ -37,6 +38,8 @@ from rla_agent.temp_files import sweep_temp_files
 from rla_client.spool import base_path, read_at, segment_numbers, segment_path
 from rla_client.storage import fsync_file, fsync_folder, open_folder, write_atomic
 
+_log = logging.getLogger("rla_agent.recovery")
+
 
 def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
     """Align the outputs of a stream and open them.
@@ -56,7 +59,7 @@ def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
             _go_back(stream, rows)
         elif aside:
             _beside(stream, rows)
-        elif CONTROL in rows and min(row.position.number for row in rows.values()) >= stream.first_segment:
+        elif CONTROL in rows and _rows_count(stream, rows):
             _from_rows(stream, rows)
         else:
             _from_base(stream)
@@ -108,6 +111,21 @@ def _from_rows(stream: Stream, rows: dict[str, OutputRow]) -> None:
             _restore(output, row)
         elif base is not None:  # it could not be stored since agent.db was lost
             _restore_base(output, base, number)
+
+
+def _rows_count(stream: Stream, rows: dict[str, OutputRow]) -> bool:
+    """Whether agent.db says where to go on: its segments are there, or nothing else knows better.
+
+    A writer whose spool was deleted wrote only its open segment anew; what came before that and no agent had
+    taken in is lost, and the files go on behind it.
+    """
+    known = min(row.position.number for row in rows.values())
+    if known >= stream.first_segment:
+        return True
+    if _newest_base(stream)[1] is not None:
+        return False
+    _log.warning("segments %d to %d of stream %s are gone", known, stream.first_segment - 1, stream.name)
+    return True
 
 
 def _restore(output: Output, row: OutputRow) -> None:

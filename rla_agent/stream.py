@@ -290,7 +290,9 @@ class Stream:
         try:
             if segment_size(self.folder, number + 1) is not None:
                 return False
-            return (segment_size(self.folder, number) or 0) <= offset
+            if (size := segment_size(self.folder, number)) is not None:
+                return bool(size <= offset)
+            return max(segment_numbers(self.folder), default=0) <= number  # it was deleted; were others, too?
         except OSError:
             return False  # what cannot be looked at may hold rows
 

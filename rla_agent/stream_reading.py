@@ -75,7 +75,7 @@ class SegmentReader:
         except FileNotFoundError:
             if segment_size(self._folder, number) is not None:  # the spool was renamed, and is back
                 raise
-            return None, sealed
+            return None, max(segment_numbers(self._folder), default=0) > number  # others may be gone, too
         if batch.end == batch.start:
             return None, False
         return batch, True

@@ -51,6 +51,41 @@ def test_killed_between_base_and_unlinks_and_agent_db_lost(lone: LoneStream, unl
     finish(lone)
 
 
+@pytest.mark.parametrize("restart", [True, False])
+@pytest.mark.parametrize("lost", [0, 5])
+def test_earlier_segments_and_bases_are_gone_and_agent_db_is_not(
+    lone: LoneStream, lost: int, restart: bool
+) -> None:
+    """The spool was deleted, and its writer wrote the open segment anew: the files go on."""
+    for _ in range(40):
+        lone.row({"v": 1})
+    side = Side(lone)
+    side.read_all()
+    side.commit()
+    for _ in range(lost):
+        lone.row({"v": "x" * 600})  # one segment each, that no agent takes in
+    folder, last = lone.writer.folder, segment_numbers(lone.writer.folder)[-1]
+    while segment_numbers(folder)[-1] == last:
+        lone.row({"v": "x" * 600})
+    kept = segment_numbers(folder)[-1]
+    for path in folder.glob("*.*"):
+        if path.name != segment_path(folder, kept).name:
+            path.unlink()
+    lone.row({"v": 2})
+    if restart:
+        side.drop()
+        side = Side(lone)
+    with side:
+        side.read_all()
+        side.commit()
+    found = seqs(lone)
+    assert found == sorted(set(found)), "none comes twice"
+    assert found[:40] == list(range(40))
+    assert found[-1] == lone.rows - 1
+    assert len(found) >= lone.rows - lost - 2
+    assert not [name for name in os.listdir(lone.root) if ".old-" in name]
+
+
 def test_killed_after_commit_before_the_base_and_then_agent_db_lost(
     lone: LoneStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
