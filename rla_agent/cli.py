@@ -28,7 +28,7 @@ from rla_client.config import AgentConfig, load_config
 from rla_client.errors import AgentNotRunningError, AgentRunningError, ConfigError, PlaceError, RlaError
 from rla_client.places import Places, find_places
 from rla_client.spool import spool_bytes
-from rla_client.textformat import fitted
+from rla_client.textformat import escape_unprintable, fitted
 
 EXIT_FAILED, EXIT_USAGE, EXIT_STATE, EXIT_PLACE, EXIT_CONFIG, EXIT_NEWER = 1, 2, 3, 4, 5, 6
 
@@ -377,6 +377,7 @@ def install_service(
 
 def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - typer's
     """Entry point of `rla-agent`."""
+    escape_unprintable(sys.stdout, sys.stderr)
     words = sys.argv[1:] if arguments is None else arguments
     if (
         not words

@@ -121,7 +121,9 @@ def parameter_file(hyper_param: Mapping[str, Any]) -> tuple[str, bytes]:
         Dumper.add_representer(
             str,
             lambda dumper, text: dumper.represent_scalar(
-                "tag:yaml.org,2002:str", text, style="'" if _LIKE_A_NUMBER.match(text) else None
+                "tag:yaml.org,2002:str",
+                text.encode("utf-8", "backslashreplace").decode(),  # readers refuse lone surrogates
+                style="'" if _LIKE_A_NUMBER.match(text) else None,
             ),
         )
         text = yaml.dump(

@@ -17,6 +17,7 @@ and how long something took.
 
 from __future__ import annotations
 
+import io
 import re
 import unicodedata
 from functools import lru_cache
@@ -31,6 +32,13 @@ CUT_CELL_CHARS = 40
 DASHES_BEYOND_CELLS = 40  # as in the original: its dashes go on to the right of the table
 _NUMBERS = frozenset((float, int, bool))  # their cells are ASCII and printable
 MAX_CACHED_KEYS = 1024  # a row with more keys is laid out each time, so that the cache stays small
+
+
+def escape_unprintable(*streams: object) -> None:
+    """Have text streams write what their encoding does not have as escapes: names come from anywhere."""
+    for stream in streams:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def format_table(row: Mapping[str, object]) -> str:

@@ -24,6 +24,7 @@ import typer
 from rla_client.database.completion import ASKED, answer
 from rla_client.database.quick_start import spare_pydantic
 from rla_client.errors import RlaError
+from rla_client.textformat import escape_unprintable
 
 COMMAND_MODULES = {
     "rla_client.database.cli_view": ("ls", "show"),
@@ -89,6 +90,7 @@ def main() -> None:
         found = answer(lambda: make_app()(standalone_mode=True))
         sys.stdout.write(f"{found}\n" if found else "")
         return
+    escape_unprintable(sys.stdout, sys.stderr)
     gc.disable()  # a command is short; collecting while 10,000 rows are made costs a fifth of its time
     code = 0
     try:

@@ -66,6 +66,15 @@ def list_names(folder: str | os.PathLike[str]) -> list[str]:
         return []
 
 
+def _is_text(name: str) -> bool:
+    """Whether a name is UTF-8, as all names of ours are; what is not is no run of ours."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def find_tables(data_root: Path, kinds: Iterable[str] = DEFAULT_LOG_TYPES) -> list[str]:
     """Names of all task tables, sorted."""
     found: set[str] = set()
@@ -77,7 +86,7 @@ def find_tables(data_root: Path, kinds: Iterable[str] = DEFAULT_LOG_TYPES) -> li
 def _tables_below(folder: Path, table: str, depth: int) -> Iterator[str]:
     for name in list_names(folder):
         child = folder / name
-        if not child.is_dir():
+        if not _is_text(name) or not child.is_dir():
             continue
         if table and _YEAR.fullmatch(name) and any(map(_TWO_DIGITS.fullmatch, list_names(child))):
             yield table
@@ -103,7 +112,7 @@ def day_items(data_root: Path, kind: str, table: str, day: str) -> list[Item]:
     groups: dict[str, list[str]] = {}
     for name in list_names(folder):
         stem = archive_stem(name) if kind == ARCHIVE_TESTER else name
-        if stem is not None and RunIndex.parse(f"{day}/{stem}") is not None:
+        if stem is not None and _is_text(name) and RunIndex.parse(f"{day}/{stem}") is not None:
             groups.setdefault(stem, []).append(f"{folder}/{name}")
     return [Item(kind, table, f"{day}/{stem}", tuple(paths)) for stem, paths in groups.items()]
 

@@ -425,3 +425,56 @@ def test_a_root_that_no_agent_can_name_is_refused_in_words(start: str, root: str
     assert done.returncode == 0, done.stderr
     assert ("is not UTF-8" if isinstance(root, bytes) else "working folder, which is gone") in done.stdout
     assert not list(lab.code.iterdir())
+
+
+ODD = """
+import os, sys
+from rla_client import exp_manager, logger
+config = {"LOG_USED": ["csv", "log"], "BACKUP_CONFIG": {"backup_code_dir": ["."]}}
+open(b"code/odd-\\xff.py", "w").close()
+exp_manager.set_hyper_param(a="b\\udcff", n="ä")
+exp_manager.add_record_param(["a", "n"])
+exp_manager.configure("tab", config, "data", code_root="code")
+exp_manager.log_files_gen()
+logger.record_tabular("x\\udcff", 1)
+logger.record_tabular("text", "\\udcff")
+logger.dump_tabular()
+for kind in ("log", "checkpoint", "results", "tmp_data"):
+    place = os.fsencode(os.path.abspath(exp_manager.log_dir)).replace(b"/log/", f"/{kind}/".encode(), 1)
+    open(place + b"/odd-\\xff.txt", "w").close()
+    os.mkdir(place + b"/odd-\\xfe")
+    os.symlink(b"target-\\xff", place + b"/link-\\xff")
+open(place.replace(b"/tmp_data/", b"/checkpoint/", 1) + b"/checkpoint-\\xff_7.pt", "w").close()
+os.makedirs(b"data/log/tab-\\xff/2026/01/01/00-00-00-000000_1.2.3.4_&a=\\xff")
+os.makedirs(b"data/log/tab/2026/01/01/00-00-00-000000_1.2.3.4_&a=\\xff")
+assert exp_manager.flush(60)
+"""
+COMMANDS = (
+    "ls", "ls --json", "show", "show --json", "du", "du --json", "fsck", "fsck --json", "tail", "compare",
+    "export e.csv", "export e.jsonl", "note @last ä", "tag @last ä", "archive @last --yes", "rm @last --yes",
+    "trash",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_names_that_are_not_utf8_below_a_data_root(encoding: str, agent: Any, lab: Lab) -> None:
+    """Whatever lies there, each command ends without an error of encodings, and so does the run's own way."""
+    assert agent.alive
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+
+    def run(*command: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            list(map(str, command)), cwd=lab.tmp, env=environment, capture_output=True, text=True, check=False
+        )
+
+    done = run(sys.executable, "-c", ODD)
+    assert done.returncode == 0, done.stderr
+    for words in COMMANDS:
+        done = run(sys.executable, "-m", "rla_client.database.cli", *words.split(), "-d", "data")
+        assert "Traceback" not in done.stderr, (words, done.stderr)
+        assert done.returncode == 0 or words.startswith("fsck"), (words, done.stderr)
+        assert "torn-params" not in done.stdout, "what was written can be read"
+    for words in ("status", "doctor"):
+        done = run(sys.executable, "-m", "rla_agent", words)
+        assert "Traceback" not in done.stderr, (words, done.stderr)
