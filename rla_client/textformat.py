@@ -17,7 +17,6 @@ and how long something took.
 
 from __future__ import annotations
 
-import io
 import re
 import unicodedata
 from functools import lru_cache
@@ -37,8 +36,9 @@ MAX_CACHED_KEYS = 1024  # a row with more keys is laid out each time, so that th
 def escape_unprintable(*streams: object) -> None:
     """Have text streams write what their encoding does not have as escapes: names come from anywhere."""
     for stream in streams:
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+        reconfigure = getattr(stream, "reconfigure", None)  # what tests or an embedder put there has none
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
 
 
 def format_table(row: Mapping[str, object]) -> str:
