@@ -61,10 +61,15 @@ def streams_of(places: Places, item: Item, content: dict[str, Any]) -> list[Earl
         opening = stream.opening
         if stream.folder.name in named or (own and opening.get("run") == own):
             return True
-        where = opening.get("root"), opening.get("table"), opening.get("index")
+        where = root_of(stream), opening.get("table"), opening.get("index")
         return where == (root, item.table, item.index.path)
 
     return [stream for stream in all_streams(places) if is_of_run(stream)]
+
+
+def root_of(stream: EarlierStream) -> str:
+    """The data root that a stream writes into; links may lead to where it was moved since."""
+    return os.path.realpath(str(stream.opening.get("root") or os.sep))
 
 
 def all_streams(places: Places) -> list[EarlierStream]:
@@ -108,9 +113,14 @@ def await_taken_in(
         StillWritingError: a writer lives.
     """
     waiting = [stream.folder for stream in streams]
-    for folder in waiting:
-        if _is_open_here(folder / LOCK_NAME) or writer_alive(folder):
-            message = "the run is still being written by a living process; end that one first"
+    for stream in streams:
+        if _is_open_here(stream.folder / LOCK_NAME):
+            raise StillWritingError(
+                "this process itself still writes the run; close it first: exp_manager.close()"
+            )
+        if writer_alive(stream.folder):
+            who = f"process {stream.opening.get('pid')} on {stream.opening.get('host')}"
+            message = f"the run is still being written by a living process ({who}); end that one first"
             raise StillWritingError(message)
     if not any(map(os.path.isdir, waiting)):
         return ""

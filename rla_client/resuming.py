@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import time
+import zipfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,8 @@ from typing import Any
 from rla_client import run_ids
 from rla_client.bounds import parse_json
 from rla_client.checkpoint_files import find_checkpoint, list_checkpoints
-from rla_client.earlier_streams import all_streams, await_taken_in, newest_epoch, streams_of
-from rla_client.errors import NoCheckpointError, RlaError
+from rla_client.earlier_streams import all_streams, await_taken_in, newest_epoch, root_of, streams_of
+from rla_client.errors import RlaError
 from rla_client.found_run import find_item, read_run_file
 from rla_client.item import Item
 from rla_client.layout import CHECKPOINT, LOG, OTHER_RESULTS
@@ -92,7 +93,7 @@ def find_here(root: str, table: str, run_id: str, *, autostart: bool) -> tuple[I
     waiting = [
         stream
         for stream in all_streams(places)
-        if tuple(stream.opening.get(name) for name in ("root", "table", "run_key")) == where
+        if (root_of(stream), stream.opening.get("table"), stream.opening.get("run_key")) == where
     ]
     late = await_taken_in(places, waiting, autostart=autostart)
     return (None, late) if late or not waiting else (find_unfinished(root, table, run_id), "")
@@ -133,12 +134,7 @@ def prepare(
         )
         raise RlaError(message)
     folder = Path(item.folder(CHECKPOINT))
-    try:
-        step: int | None = find_checkpoint(folder, name, at)[0]
-    except NoCheckpointError:
-        if at is not None:
-            raise
-        step = None
+    step = _newest_whole(folder, name) if at is None else find_checkpoint(folder, name, at)[0]
     marks = read_marks(folder, name, step)
     abandoned = next_abandoned(item)
     events = marks.get("outputs", {}).get("tensorboard", [0, 0, 0, None])
@@ -154,6 +150,21 @@ def prepare(
     state = {} if step is None else read_resume_state(folder, name, step) or {}
     epoch = max(time.time_ns(), newest_epoch(content, streams) + 1)  # also where the clock was set back
     return ResumePoint(item, content["run_id"], epoch, step, name, state, continues)
+
+
+def _newest_whole(folder: Path, name: str) -> int | None:
+    """The time-step of the newest checkpoint that is a whole file; None without one.
+
+    A file without its end (the disk was full, a copy was cut off) is passed over, with a warning.
+    """
+    from rla_client import logger  # noqa: PLC0415 - imports us
+
+    for step, path in reversed(list_checkpoints(folder, name, pruned=True)):
+        found = find_checkpoint(folder, name, step)[1]
+        if zipfile.is_zipfile(found):
+            return step
+        logger.warn(f"{path} is damaged; the run goes on from the newest checkpoint before it")
+    return None
 
 
 def earlier_times(content: dict[str, Any]) -> dict[str, Any]:

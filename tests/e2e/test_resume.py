@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from spooled import stop_autostart
 
 from rla_client.places import Places
 from rla_client.spool import stream_names
@@ -357,3 +358,64 @@ def test_must_resume_without_a_run_says_so(places: Places, tmp_path: Path) -> No
     )
     assert "no unfinished run 'none'" in done.stderr
     assert not list(tmp_path.glob("log/t/*/*/*/*"))
+
+
+GOING_ON = """
+    import os, signal
+    last, ending = int(sys.argv[2]), sys.argv[3]
+    open_run(run_id='one', resume='allow')
+    exp_manager.log_files_gen()
+    exp_manager.new_saver()
+    start = exp_manager.load_checkpoint()[0] if exp_manager.resumed_from else -1
+    for i in range(start + 1, last):
+        step(i)
+        if i % 10 == 9:
+            exp_manager.save_checkpoint({'w': np.zeros(3)})
+    print('from', start, flush=True)
+    if ending == 'kill':
+        os.kill(os.getpid(), signal.SIGKILL)
+    if ending == 'exec':
+        sys.argv[2:] = ['60', '']
+        os.execv(sys.executable, [*sys.orig_argv[:3], *sys.argv[1:]])
+    exp_manager.close()
+"""
+
+
+def test_a_program_that_executes_itself_anew_goes_on(
+    agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    assert agent.alive
+    done = run_code(GOING_ON, tmp_path, 35, "exec")
+    assert done.stdout.count("from ") == 2, done.stdout
+    assert "from 29" in done.stdout
+    wait_until(lambda: state_of(item(tmp_path)) == "finished")
+    assert list(rows(item(tmp_path) / "progress.csv")["time-step"]) == [*range(60)]
+
+
+def test_a_damaged_checkpoint_is_passed_over(
+    agent: Any, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    assert agent.alive
+    run_code(GOING_ON, tmp_path, 35, "kill", check=False)
+    wait_until(lambda: state_of(item(tmp_path)) == "killed")
+    wait_until((item(tmp_path, "checkpoint") / "checkpoint_29.pt").exists)
+    os.truncate(item(tmp_path, "checkpoint") / "checkpoint_29.pt", 100)
+    done = run_code(GOING_ON, tmp_path, 60, "")
+    assert "checkpoint_29.pt is damaged" in done.stdout
+    assert "from 19" in done.stdout
+    wait_until(lambda: state_of(item(tmp_path)) == "finished")
+    assert list(rows(item(tmp_path) / "progress.csv")["time-step"]) == [*range(60)]
+
+
+def test_a_run_that_waits_in_the_spool_is_found_where_its_database_was_moved(
+    new_agent: Callable[..., Any], places: Places, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    stop_autostart(places)
+    run_code(GOING_ON, tmp_path / "data", 35, "kill", check=False)
+    os.rename(tmp_path / "data", tmp_path / "moved")
+    os.symlink(tmp_path / "moved", tmp_path / "data")
+    new_agent().start()
+    done = run_code(GOING_ON, tmp_path / "data", 60, "")
+    assert "from 29" in done.stdout
+    wait_until(lambda: state_of(item(tmp_path / "moved")) == "finished")
+    assert list(rows(item(tmp_path / "moved") / "progress.csv")["time-step"]) == [*range(60)]
