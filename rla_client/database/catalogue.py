@@ -38,13 +38,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Progress = Callable[[int, int], None]
-VERSION = 6
+VERSION = 7
 RACY_NS = 2_000_000_000  # FAT's clock has 2 s; the finest tick of Linux is 4 ms
 BUSY_S = 60.0
 COMMIT_EVERY = 500  # runs; a first build that is interrupted goes on from there
 _COLUMNS = (
     "table_name", "idx", "kinds", "opened", "host", "state", "updated", "time_step", "duration_s",
     "hyper", "metrics", "tags", "note", "problems", "parent", "tracked", "told",
+    "likely", "likely_text",
 )  # fmt: skip
 _HEAVY = ("hyper", "metrics", "told")
 _EMPTY = (None, "[]")
@@ -60,7 +61,8 @@ CREATE TABLE IF NOT EXISTS days (kind TEXT, table_name TEXT, day TEXT, mtime_ns 
 CREATE TABLE IF NOT EXISTS runs (table_name TEXT, idx TEXT, signature TEXT, kinds TEXT, opened REAL,
     host TEXT, state TEXT, updated REAL, time_step REAL, duration_s REAL, hyper TEXT,
     metrics TEXT, tags TEXT, note TEXT,
-    problems TEXT, parent TEXT, tracked TEXT, told TEXT, PRIMARY KEY (table_name, idx)) WITHOUT ROWID;
+    problems TEXT, parent TEXT, tracked TEXT, told TEXT,
+    likely TEXT, likely_text TEXT, PRIMARY KEY (table_name, idx)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_age ON runs (opened, idx);
 CREATE INDEX IF NOT EXISTS by_parent ON runs (table_name, parent) WHERE parent <> '';
 """
@@ -207,7 +209,8 @@ class Catalogue:
         return (
             table, index, kinds, record.opened, record.host, record.state, record.updated, record.time_step,
             record.duration_s, record.hyper_json, record.metrics_json, to_json(record.tags), record.note,
-            to_json(record.problems), record.parent, record.tracked_json, record.told_json, signature,
+            to_json(record.problems), record.parent, record.tracked_json, record.told_json,
+            record.likely, record.likely_text, signature,
         )  # fmt: skip
 
     def records(
@@ -343,6 +346,8 @@ def _record(row: tuple[Any, ...]) -> Record:
         parent,
         tracked,
         told,
+        likely,
+        likely_text,
     ) = row
     return Record(
         table=table,
@@ -362,6 +367,8 @@ def _record(row: tuple[Any, ...]) -> Record:
         parent=parent or "",
         tracked_json=tracked or "",
         told_json=told or "{}",
+        likely=likely or "",
+        likely_text=likely_text or "",
     )
 
 

@@ -27,7 +27,7 @@ from rla_client.errors import RlaError
 from rla_client.textformat import escape_unprintable
 
 COMMAND_MODULES = {
-    "rla_client.database.cli_view": ("ls", "show"),
+    "rla_client.database.cli_view": ("ls", "show", "metrics"),
     "rla_client.database.cli_compare": ("diff", "compare"),
     "rla_client.database.cli_tail": ("tail",),
     "rla_client.database.cli_change": ("tag", "note", "rm", "archive", "migrate"),

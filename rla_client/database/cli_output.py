@@ -40,9 +40,13 @@ def register(app: typer.Typer) -> None:
 @takes_runs(argument=False)
 def plot(
     metrics: Annotated[
-        list[str],
-        typer.Argument(metavar="METRIC", help="Columns of progress.csv.", autocompletion=complete_metric),
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="METRIC",
+            help="Columns of progress.csv (rla metrics); by default the likely one: return, reward, score, …",
+            autocompletion=complete_metric,
+        ),
+    ] = None,
     *,
     chosen: Selection,
     out: Annotated[Path, typer.Option("--out", "-o", help="PNG, PDF or SVG file.")] = Path("plot.png"),
@@ -83,6 +87,7 @@ def plot(
     if not records:
         message = "no run fits"
         raise ArgumentError(message)
+    metrics = metrics or _likely(records)
     frame = database.runs(chosen.table, chosen.where, chosen.since)
     wanted = {(record.table, record.index) for record in records}
     frame = frame[[pair in wanted for pair in zip(frame["table"], frame["index"], strict=True)]]
@@ -101,6 +106,22 @@ def plot(
             [f"{out}: {drawn} run(s)" + (f" in {len(found.groups)} curve(s)" if found.by else ""), *told]
         )
     )
+
+
+def _likely(records: list[Record]) -> list[str]:
+    """The metric to plot where none was named, and a line that says so.
+
+    Raises:
+        DatabaseError: the runs have none.
+    """
+    from rla_client.database.metrics import likely_of
+
+    found = likely_of(records)
+    if found is None:
+        message = "none of these runs has a metric with numbers yet"
+        raise DatabaseError(message)
+    say_aside(f"{found}: the likely metric; others: rla plot METRIC (rla metrics lists them)")
+    return [found]
 
 
 @takes_runs()

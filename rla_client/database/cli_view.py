@@ -26,11 +26,14 @@ from rla_client.database.cli_options import (
     say_aside,
     takes_runs,
 )
-from rla_client.database.completion import complete_sort, complete_table
+from rla_client.database.completion import complete_parameters, complete_sort, complete_table
 from rla_client.layout import CHECKPOINT, LOG
 from rla_client.textformat import duration_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rla_client.database.metrics import Group
     from rla_client.database.records import Record
     from rla_client.database.runs import Run
 
@@ -47,6 +50,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("ls")(ls)
     app.command()(show)
+    app.command()(metrics)
 
 
 @takes_runs(argument=False)
@@ -66,6 +70,17 @@ def ls(
         ),
     ] = "time",
     columns: Columns = None,
+    metric: Metrics = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            help="A line for each value of these parameters: runs, states, mean of the metric ± 95 %.",
+            show_default=False,
+            autocompletion=complete_parameters,
+        ),
+    ] = None,
     limit: Annotated[
         int | None,
         typer.Option("--limit", "-n", min=0, help="Newest so many; 0 for all.", show_default=False),
@@ -75,7 +90,8 @@ def ls(
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """List runs, newest last, with state, time-step and tracked hyper-parameters."""
+    """List runs, newest last: state, time-step, last value of the likely metric, tracked hyper-parameters."""
+    from rla_client.database.choosing import full_metrics
     from rla_client.database.records import clock
 
     chosen = replace(chosen, table=_one_table(tables, chosen.table))
@@ -87,11 +103,17 @@ def ls(
         if machine:
             print_rows(["run"], [], as_json=as_json, as_csv=as_csv)
         return
+    if group is not None:
+        _check_group(columns, sort)
+        _print_groups(
+            chosen.records(database)[-(limit or 0) :], _split(group) or [], metric or [], (as_json, as_csv)
+        )
+        return
     if limit is None:
         limit = TERMINAL_LIMIT if sys.stdout.isatty() and not machine else 0
     filtered = bool(chosen.fitting or chosen.where)
     early = limit if limit and sort == "time" and not filtered else None
-    light = not machine and columns is None and sort.removeprefix("-") in LIGHT_COLUMNS
+    light = not (machine or columns or metric) and sort.removeprefix("-") in LIGHT_COLUMNS
     records = (
         chosen.records(database, light=light)
         if early is None
@@ -99,13 +121,14 @@ def ls(
     )
     now = clock()
     wanted, sort = _full_columns(records, _split(columns), sort)
+    metric = full_metrics(metric or [], records)
     records = _sorted(records, sort, now)
     every = len(records)
     if early is not None and every == early:
         every = database.count(chosen.table, chosen.since)
     records = records[-limit:] if limit else records
     hidden = max(every - len(records), 0)
-    names, rows = _listing(records, wanted, now, everything=machine)
+    names, rows = _listing(records, wanted, metric, now, everything=machine)
     if not rows and not machine:
         place = f"table {chosen.table}" if chosen.table else str(database.data_root)
         say("no runs fit" if filtered or chosen.since else f"no runs yet in {place}")
@@ -161,14 +184,60 @@ def _sorted(records: list[Record], sort: str, now: float) -> list[Record]:
     return sorted(records, key=key, reverse=sort.startswith("-"))
 
 
+def _check_group(columns: str | None, sort: str) -> None:
+    from rla_client.errors import ArgumentError
+
+    if columns is not None or sort != "time":
+        message = "--group has columns and an order of its own\nhint: leave out --columns and --sort"
+        raise ArgumentError(message)
+
+
+def _print_groups(records: list[Record], by: list[str], asked: list[str], form: tuple[bool, bool]) -> None:
+    """One line a group of runs; `form` is (as JSON, as CSV)."""
+    from rla_client.database.choosing import full_metrics, full_names
+    from rla_client.database.metrics import group_runs, likely_of, mean_and_interval
+    from rla_client.database.records import clock
+
+    full = full_names(set(by), records)
+    by = [full[name] for name in by]
+    likely = likely_of(records)
+    chosen = full_metrics(asked, records) or ([likely] if likely else [])
+    metrics: list[str | None] = [*chosen] or [None]  # without any, only runs and states
+    groups = [group_runs(records, by, name, clock()) for name in metrics]
+    rows = []
+    for same in zip(*groups, strict=True):
+        states = ", ".join(f"{count} {state}" for state, count in sorted(same[0].states.items()))
+        row = [*same[0].values, same[0].states.total(), states]
+        for group in same if chosen else ():
+            mean, interval = mean_and_interval(group.numbers)
+            row += [mean, interval, len(group.numbers)] if any(form) else [_mean_text(mean, interval, group)]
+        rows.append(row)
+    heads = [[name, f"{name}:ci95", f"{name}:runs"] if any(form) else [name] for name in chosen]
+    names = [*by, "runs", "states", *(head for part in heads for head in part)]
+    print_rows(names, rows, as_json=form[0], as_csv=form[1])
+    if not any(form) and chosen:
+        say_aside("(mean of the last values over runs ± 95 % interval; another metric: -m METRIC)")
+
+
+def _mean_text(mean: float | None, interval: float | None, group: Group) -> str | None:
+    from rla_client.database.terminal import clean
+
+    if mean is None:
+        return None
+    text = clean(mean) if interval is None else f"{clean(mean)} ± {interval:.2g}"
+    lacking = group.states.total() - len(group.numbers)
+    return text + (f" ({len(group.numbers)} run(s))" if lacking else "")
+
+
 def _listing(
-    records: list[Record], asked: list[str] | None, now: float, *, everything: bool
+    records: list[Record], asked: list[str] | None, metrics: list[str], now: float, *, everything: bool
 ) -> tuple[list[str], list[list[object]]]:
     """Column names and rows of `ls`."""
     from rla_client.database.rows import RowView
     from rla_client.database.terminal import plain
 
     if asked is not None:
+        asked += metrics
         views = [RowView(record, now) for record in records]
         if everything:
             return asked, [[view.get(name) for name in asked] for view in views]
@@ -176,19 +245,47 @@ def _listing(
     texts = [record.tracked for record in records]
     keys = list(dict.fromkeys(key for text in texts for key in text))
     several = everything or len({record.table for record in records}) > 1
-    names = ["run", *(["table"] if several else []), "state", "step", "took", *keys]
+    heads, values_of = _metric_columns(records, metrics, everything=everything)
+    names = ["run", *(["table"] if several else []), "state", "step", "took", *heads, *keys]
     rows = []
     for record, text in zip(records, texts, strict=True):
         took: object = record.duration_s if everything else duration_text(record.duration_s)
         head = [record.index if everything else record.date, *([record.table] if several else [])]
         known = RowView(record, now) if everything else text
         values = [known.get(key) for key in keys]
-        rows.append([*head, record.shown_state(now), plain(record.time_step), took, *values])
+        rows.append(
+            [*head, record.shown_state(now), plain(record.time_step), took, *values_of(record), *values]
+        )
     if everything or any(record.tags for record in records):
         names.append("tags")
         for row, record in zip(rows, records, strict=True):
             row.append(" ".join(record.tags) or None)
     return names, rows
+
+
+def _metric_columns(
+    records: list[Record], metrics: list[str], *, everything: bool
+) -> tuple[list[str], Callable[[Record], list[object]]]:
+    """Names of the metrics' columns, and what a run has in them: the last values.
+
+    Where none was asked for it is the likely one, whose name is the column's if all runs have the same.
+    """
+    if metrics:
+        return metrics, lambda record: [record.metrics.get(name) for name in metrics]
+    if everything:
+        return ["metric", "value"], lambda record: [record.likely or None, record.likely_value]
+    likely = sorted({record.likely for record in records} - {""})
+    if len(likely) > 1:
+        return ["metric"], lambda record: [
+            f"{record.likely}={_number_text(record.likely_value)}" if record.likely else None
+        ]
+    return likely, lambda record: [record.likely_value] if likely else []
+
+
+def _number_text(value: object) -> str:
+    from rla_client.database.terminal import clean
+
+    return clean(value)
 
 
 def _shown(value: Any, field: str | None) -> object:  # noqa: ANN401
@@ -222,6 +319,39 @@ def show(
         say(json_text(_facts(found)))
         return
     _print_run(found, metric)
+
+
+@takes_runs()
+def metrics(
+    *,
+    chosen: Selection,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """Names of the metrics of runs, by default of the newest: rows with a number, last value, range."""
+    from rla_client.database.metrics import summaries
+    from rla_client.database.records import shown_name
+    from rla_client.errors import ArgumentError
+
+    database = open_database(data_root)
+    records = chosen.records(database) if chosen.given else [database.find("@last").record]
+    if not records:
+        message = "no run fits"
+        raise ArgumentError(message)
+    found = summaries(database, records)
+    machine = as_json or as_csv
+    who = shown_name(records[0].table, records[0].index) if len(records) == 1 else f"{len(records)} runs"
+    if not machine:
+        say_aside(f"{who}:" if found else f"{who}: no metric yet")
+    several = machine or len(records) > 1
+    names = ["metric", *(["runs"] if several else []), "rows", "last", "min", "max"]
+    rows = [
+        [name, *([one.runs] if several else []), one.rows, one.last, one.low, one.high]
+        for name, one in found.items()
+    ]
+    if rows or machine:
+        print_rows(names, rows, as_json=as_json, as_csv=as_csv)
 
 
 def _facts(run: Run) -> dict[str, Any]:
@@ -265,9 +395,9 @@ def _run_file(run: Run) -> dict[str, Any]:
 
 
 def _print_run(run: Run, metrics: list[str]) -> None:
+    from rla_client.database.metrics import CLOCKS
     from rla_client.database.records import clock, shown_name
     from rla_client.database.run_history import changes_text, resumed_with
-    from rla_client.database.small_chart import CLOCKS
     from rla_client.database.terminal import bytes_text, clean, cut, pairs_text, plain, width
     from rla_client.database.tree import item_bytes
 
@@ -364,12 +494,14 @@ def _full_metrics(run: Run, metrics: list[str]) -> list[str]:
 
 
 def _print_charts(run: Run, metrics: list[str]) -> None:
-    from rla_client.database.small_chart import chart_points, chart_text, likely_metric
+    from rla_client.database.metrics import likely_metric
+    from rla_client.database.small_chart import chart_points, chart_text
     from rla_client.errors import DatabaseError
 
     place = (run.database.data_root, run.table, run.index)
     try:
-        chosen = metrics or likely_metric(_metric_names(run))
+        likely = run.record.likely or likely_metric(_metric_names(run))
+        chosen = metrics or ([likely] if likely else [])
         if not chosen:
             return
         points, sampled = chart_points(*place, chosen)

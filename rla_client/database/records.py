@@ -26,6 +26,7 @@ from rla_client.bounds import MAX_VALUES, parse_json
 from rla_client.database.chains import chain_of, link_of
 from rla_client.database.csv_table import TIME_STEP, TIMESTAMP, read_tail
 from rla_client.database.hyper_params import HyperParams, read_hyper_params
+from rla_client.database.metrics import likely_metric, numeric
 from rla_client.errors import BrokenFileError, DatabaseError
 from rla_client.layout import LOG, RunIndex, make_info
 from rla_client.storage import MAX_SMALL_BYTES, read_small
@@ -72,6 +73,8 @@ class Record:
         parent: index of the run that this one goes on with (see `chains`), empty without one.
         tracked_json: `tracked_texts` of its index as JSON text, only where a value holds an `&`.
         told_json: what else run.json says, see `told`.
+        likely: the metric that people most likely want to see (see `metrics`), empty without one.
+        likely_text: its last value, as `repr` of a float.
     """
 
     table: str
@@ -91,6 +94,8 @@ class Record:
     parent: str = ""
     tracked_json: str = ""
     told_json: str = "{}"
+    likely: str = ""
+    likely_text: str = ""
 
     @property
     def tracked(self) -> Mapping[str, str]:
@@ -111,6 +116,11 @@ class Record:
     def told(self) -> Mapping[str, Any]:
         """What else run.json says, under the names of `TOLD`; not to be changed."""
         return _parse(self.told_json)
+
+    @property
+    def likely_value(self) -> float | None:
+        """Last value of the likely metric."""
+        return float(self.likely_text) if self.likely_text else None
 
     @property
     def date(self) -> str:
@@ -174,6 +184,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
         pass
     except (DatabaseError, OSError) as error:
         problems.append(str(error))
+    likely = likely_metric(numeric(metrics))
     parsed = RunIndex.parse(index)
     opened = _moment(run.get("opened"))
     if opened is None:
@@ -202,7 +213,16 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
         parent=parent,
         tracked_json=_unlike_split(index, hyper),
         told_json=to_json(_told(run)),
+        likely=likely or "",
+        likely_text=_float_text(metrics[likely]) if likely else "",
     )
+
+
+def _float_text(value: Any) -> str:  # noqa: ANN401 - an int or a float
+    try:
+        return repr(float(value))
+    except OverflowError:
+        return "inf" if value > 0 else "-inf"
 
 
 def _told(run: Mapping[str, Any]) -> dict[str, Any]:

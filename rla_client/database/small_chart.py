@@ -18,8 +18,6 @@ from rla_client.database.terminal import clean, cut, width
 from rla_client.layout import LOG
 
 CHART_ROWS = 8
-CLOCKS = frozenset({"time-step", "timestamp"})  # columns of each row that say when, not what
-LIKELY_METRICS = ("return", "reward", "rew", "score", "success", "loss")
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _LINE = "─"
 
@@ -88,16 +86,6 @@ def _counting(sample: Sample, link: Link) -> list[int]:
     if link.time_step is not None and steps is not None:
         return [row for row in rows if (step := steps[row]) is not None and step <= link.time_step]
     return rows
-
-
-def likely_metric(names: Sequence[str]) -> list[str]:
-    """The one metric that people most likely want to see, none where there is none."""
-    candidates = [name for name in names if name not in CLOCKS and not name.startswith("time")]
-    for word in LIKELY_METRICS:
-        for name in candidates:
-            if word in name.lower():
-                return [name]
-    return candidates[:1]
 
 
 def chart_text(title: str, points: Points, room: int | None = None, *, sampled: bool = False) -> str:
