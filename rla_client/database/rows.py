@@ -9,7 +9,7 @@ from rla_client.database.records import TOLD, Record
 
 FIELDS = (
     "index", "run", "table", "time", "host", "state", "time_step", "duration", "tags", "note", "kinds",
-    "problems",
+    "problems", "likely", "likely_value",
 )  # fmt: skip
 
 ALIASES = {  # what `ls`, its JSON, `show --json` and `Database.runs` call a field, where no run has it itself
@@ -21,6 +21,8 @@ ALIASES = {  # what `ls`, its JSON, `show --json` and `Database.runs` call a fie
     "opened": "time",
     "last": "last_row",
     "items": "kinds",
+    "metric": "likely",
+    "value": "likely_value",
     **{name: name for name in TOLD},
 }
 
@@ -77,5 +79,7 @@ _FIELD_OF: dict[str, Callable[[Record, float], Any]] = {
     "tags": lambda record, _: list(record.tags),
     "note": lambda record, _: record.note,
     "kinds": lambda record, _: list(record.kinds),
+    "likely": lambda record, _: record.likely or None,
+    "likely_value": lambda record, _: record.likely_value,
     "problems": lambda record, _: list(record.problems),
 }

@@ -24,6 +24,7 @@ from rla_client.database.records import PROGRESS_FILE, Record, clock
 from rla_client.database.rows import RowView
 from rla_client.database.tree import Item, archived_root, check_data_root, check_table, find_tables, run_items
 from rla_client.layout import ARCHIVE_TESTER, CHECKPOINT, LOG, OTHER_RESULTS
+from rla_client.spelling import full_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -286,7 +287,10 @@ class Run:
     def scalars(self, metrics: Sequence[str] | None = None) -> pd.DataFrame:
         """progress.csv as a DataFrame, all columns or some; of a chain the rows of all its items.
 
+        The last parts of a metric's name will do where they fit one only; its column is called as given.
+
         Raises:
+            UnknownNameError: no such metric; the message names the nearest.
             BrokenFileError: it is no table. OSError: it cannot be opened.
         """
         import pandas as pd
@@ -298,14 +302,18 @@ class Run:
         chain = [Link(self.index)]
         if self.record.parent:
             chain = chain_of(self.database.data_root, self.table, self.index)
-        names = list(metrics) if metrics is not None else chain_names(chain, table)
+        known = chain_names(chain, table)
+        asked = known if metrics is None else metrics
+        full = {name: full_name(name, known, f"{self!r} has no metric {name!r}") for name in asked}
         columns = chain_columns(
             chain,
             lambda index, wanted: read_columns(f"{table}/{index}/{PROGRESS_FILE}", wanted),
-            names,
+            list(full.values()),
             TIME_STEP,
         )
-        frame: pd.DataFrame = pd.DataFrame(columns)
+        frame: pd.DataFrame = pd.DataFrame(
+            {name: columns[full[name]] for name in full if full[name] in columns}
+        )
         return frame
 
     @property

@@ -78,6 +78,8 @@ def test_ls_shows_the_likely_metric(rla: Rla, root: Path, make_run: MakeRun) -> 
     ]
     listed = json.loads(rla("ls", "--json", "-n", "1", *where).stdout)[0]
     assert listed["metric"] == "perf/return"
+    named = rla("ls", "-c", "metric,value", "-w", "value > 2", "-s", "value", *where).stdout
+    assert [line.split() for line in named.splitlines()[1:]] == [["perf/return", "2.5"]]
     write_rows(root, second, "note,score,time-step", "good,3,1")
     lines = rla("ls", *where).stdout.splitlines()
     assert lines[0].split()[4] == "metric"

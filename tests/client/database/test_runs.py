@@ -113,6 +113,10 @@ def test_the_last_parts_of_a_metrics_name_will_do(root: Path, make_run: MakeRun)
     assert frame["value"].tolist() == [3, 2]
     assert frame["metric"].tolist() == ["episodic_return", "train/return"]
     assert frame.attrs["full_names"]["episodic_return"] == "charts/episodic_return"
+    scalars = database.find("09-30-01").scalars(["episodic_return", "train/return"])
+    assert scalars.to_dict("list") == {"episodic_return": [3], "train/return": [2]}
+    with pytest.raises(UnknownNameError, match="did you mean 'charts/episodic_return'"):
+        database.find("09-30-01").scalars(["episodic_retrun"])
     path.write_text("eval/return,train/return,time-step\n1,2,0\n")
     with pytest.raises(UnknownNameError, match=r"'return' fits 2 names\nhint: .*eval/return, train/return"):
         database.curves("09-30-01", "return")
