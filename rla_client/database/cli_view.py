@@ -279,7 +279,9 @@ def _metric_columns(
         return ["metric"], lambda record: [
             f"{record.likely}={_number_text(record.likely_value)}" if record.likely else None
         ]
-    return likely, lambda record: [record.likely_value] if likely else []
+    if not likely:
+        return [], lambda _: []
+    return likely, lambda record: [float(record.likely_text)] if record.likely_text else [None]
 
 
 def _number_text(value: object) -> str:

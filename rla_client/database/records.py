@@ -26,7 +26,6 @@ from rla_client.bounds import MAX_VALUES, parse_json
 from rla_client.database.chains import chain_of, link_of
 from rla_client.database.csv_table import TIME_STEP, TIMESTAMP, read_tail
 from rla_client.database.hyper_params import HyperParams, read_hyper_params
-from rla_client.database.metrics import likely_metric, numeric
 from rla_client.errors import BrokenFileError, DatabaseError
 from rla_client.layout import LOG, RunIndex, make_info
 from rla_client.storage import MAX_SMALL_BYTES, read_small
@@ -171,6 +170,8 @@ def read_json(
 
 def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...]) -> Record:
     """Read everything that a row shows of one run; see the module's text on problems."""
+    from rla_client.database.metrics import likely_metric, numeric
+
     folder = f"{data_root}/{LOG}/{table}/{index}"
     problems: list[str] = []
     run = _guarded(f"{folder}/{RUN_FILE}", problems)

@@ -348,6 +348,7 @@ def test_a_value_with_an_ampersand_makes_no_column(rla: Rla, root: Path, make_ru
         "state",
         "step",
         "took",
+        "return",
         "name",
         "seed",
     ]
