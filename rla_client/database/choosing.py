@@ -106,7 +106,8 @@ def _no_run(names: Sequence[tuple[str, str]], reference: str) -> NoSuchRunError:
 def _by_parameter(key: str, value: str, tracked: Mapping[str, object]) -> str:
     """How to find runs by a parameter that stands in no name."""
     there = f"tracked are {listed(tracked)}; " if tracked else ""
-    return f"{there}others are found by `rla ls --where {shlex.quote(f'{key} == {value}')}`"
+    literal = json.dumps(value, ensure_ascii=False) if _by_number(value)[0] else value
+    return f"{there}others are found by `rla ls --where {shlex.quote(f'{key} == {literal}')}`"
 
 
 def _by_number(text: str) -> tuple[int, float, str]:

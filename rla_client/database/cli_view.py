@@ -198,6 +198,9 @@ def _print_groups(records: list[Record], by: list[str], asked: list[str], form: 
     from rla_client.database.metrics import group_runs, likely_of, mean_and_interval
     from rla_client.database.records import clock
 
+    if not records and not any(form):
+        say("no runs fit")
+        return
     full = full_names(set(by), records)
     by = [full[name] for name in by]
     likely = likely_of(records)

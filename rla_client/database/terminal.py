@@ -53,6 +53,8 @@ def clean(value: object) -> str:
         return "-"
     if type(value) is int:
         return repr(value)
+    if type(value) is float:
+        return f"{value:.6g}"
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
     if text.isprintable():  # surrogates are not
         return text
@@ -142,8 +144,10 @@ def _fitting(widths: list[int], room: int) -> int:
 
 
 def _all_numbers(column: Sequence[object]) -> bool:
-    values = [value for value in column if value is not None]
-    return bool(values) and all(map(_looks_like_number, values))
+    kinds = set(map(type, column)) - {type(None)}
+    if kinds <= {int, float}:
+        return bool(kinds)
+    return all(_looks_like_number(value) for value in column if value is not None)
 
 
 def _looks_like_number(value: object) -> bool:

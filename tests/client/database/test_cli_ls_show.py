@@ -356,6 +356,11 @@ def test_mistyped_names_are_answered_with_the_nearest(rla: Rla, root: Path, make
             "tracked are lr, seed; others are found by `rla ls --where 'batch == 5'`",
         ),
         (
+            ["show", "env=ant"],
+            "no run fits 'env=ant': no run tracks a parameter 'env'",
+            """tracked are lr, seed; others are found by `rla ls --where 'env == "ant"'`""",
+        ),
+        (
             ["show", "@lats"],
             "no run fits '@lats'",
             "did you mean '@last'? `rla ls` lists the runs, @last is the newest",

@@ -113,6 +113,8 @@ def test_ls_groups_runs(rla: Rla, root: Path, make_run: MakeRun) -> None:
         assert (done.returncode, done.stdout) == (1, "")
         assert text in done.stderr
     assert "task" in rla("ls", "-g", "table,state", *where).stdout
+    assert rla("ls", "-g", "lr", "-w", "lr > 9", *where).stdout == "no runs fit\n"
+    assert json.loads(rla("ls", "-g", "lr", "-w", "lr > 9", "--json", *where).stdout) == []
 
 
 def test_metrics_lists_names_rows_and_ranges(rla: Rla, root: Path, make_run: MakeRun) -> None:
