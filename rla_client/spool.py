@@ -524,7 +524,9 @@ class SegmentWriter:
             while True:
                 self.verify()
                 while size < self.size and number == self.number:
-                    size += os.write(copy, os.pread(self._descriptor, self.size - size, size))
+                    if not (part := os.pread(self._descriptor, self.size - size, size)):
+                        raise OSError(errno.ENODATA, "the deleted segment was cut, too")
+                    size += os.write(copy, part)
                 if hidden.exists():
                     os.rename(hidden, path)
                 # No calls from here on: a signal handler cannot come between.
@@ -543,6 +545,8 @@ class SegmentWriter:
                     break
         finally:
             if copy != self._descriptor:
+                with suppress(OSError):  # it has its own name already, or went with the folder
+                    os.unlink(hidden)
                 close_own(copy, copied)
                 if kept is not None:
                     kept.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -248,6 +249,36 @@ def test_a_segment_that_was_deleted_is_written_anew_also_while_a_handler_logs(
     assert base.read_bytes() == b"{}"
     assert not [name for name in os.listdir(writer.folder.parent) if name != writer.name]
     assert sorted(os.listdir(writer.folder)) == ["000001.base", "000001.seg", "lock"]
+
+
+@pytest.mark.parametrize("gone", ["folder", "segment"])
+def test_a_deleted_segment_that_cannot_be_written_anew_leaves_no_copies_behind(
+    writer: SegmentWriter, gone: str
+) -> None:
+    """Each try on a full disk takes back what it wrote; the first that succeeds has all."""
+    for seq in range(9):
+        writer.append(row(seq), 1)
+    shutil.rmtree(writer.folder) if gone == "folder" else segment_path(writer.folder, 1).unlink()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        for _ in range(3):
+            with pytest.raises(SpoolError):
+                writer.write_anew()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in writer.folder.parent.rglob("*.*") if path.name.startswith(".")] == []
+    writer.write_anew()
+    assert rows_in(writer.folder) == payloads(*range(9))
+
+
+def test_a_deleted_segment_that_was_cut_does_not_hold_the_writer_up(writer: SegmentWriter) -> None:
+    writer.append(row(0), 1)
+    path = segment_path(writer.folder, 1)
+    os.truncate(path, 5)
+    path.unlink()
+    with pytest.raises(SpoolError, match="cut"):
+        writer.write_anew()
 
 
 def test_append_only_after_a_number_of_frames(writer: SegmentWriter) -> None:
