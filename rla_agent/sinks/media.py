@@ -82,7 +82,7 @@ def parse_array(fields: dict[Any, Any]) -> RawArray:
         RemoteProtocolError: they are not what a client writes.
     """
     match fields.get("shape"):
-        case [int() as count, int() as height, int() as width, (1 | 3 | 4) as channels]:
+        case [int() as count, int() as height, int() as width, int() as channels] if channels in (1, 3, 4):
             shape = (count, height, width, channels)
         case _:
             raise RemoteProtocolError("no shape of a picture or video")

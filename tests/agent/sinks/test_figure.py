@@ -308,6 +308,7 @@ def test_hostile_names_are_refused(name: str) -> None:
         ("video", {"shape": [1000000, 16000, 16000, 4], "format": "mp4"}),
         ("image", {"dtype": "object"}),
         ("image", {"dtype": ["uint8"]}),
+        ("video", {"format": "mp4", "fps": 1, "shape": [1, 2, 2, 3.0]}),
         ("video", {"format": "mp4", "fps": 0}),
         ("video", {"format": "mp4", "fps": float("nan")}),
         ("video", {"format": "mp4", "fps": "30"}),
