@@ -156,13 +156,18 @@ def _newest_whole(folder: Path, name: str) -> int | None:
     """The time-step of the newest checkpoint that is a whole file; None without one.
 
     A file without its end (the disk was full, a copy was cut off) is passed over, with a warning.
+
+    Raises:
+        OSError: one cannot be opened: that says nothing of what it holds.
     """
     from rla_client import logger  # noqa: PLC0415 - imports us
 
     for step, path in reversed(list_checkpoints(folder, name, pruned=True)):
         found = find_checkpoint(folder, name, step)[1]
-        if zipfile.is_zipfile(found):
-            return step
+        with open(found, "rb") as file:
+            begins = file.read(2)
+            if zipfile.is_zipfile(file) or begins[:1] == b"\x80":  # torch's format before 1.6: a bare pickle
+                return step
         logger.warn(f"{path} is damaged; the run goes on from the newest checkpoint before it")
     return None
 
