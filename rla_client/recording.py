@@ -10,12 +10,15 @@ Behaviour follows polixir/RLAssistant's logger (itself openai/baselines'), its f
 
 from __future__ import annotations
 
+import io
 import math
+import os
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgpack
@@ -373,13 +376,13 @@ class Logger:
                 self.print_text(self.shown(format_table(row)))
 
     def print_text(self, text: str) -> None:
-        """Write to stdout; a closed pipe or a narrow encoding is no error."""
+        """Write to stdout; a full disk, a closed pipe or a narrow encoding is no error."""
         try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            _write_text(sys.stdout, text)
         except UnicodeEncodeError:
             encoding = sys.stdout.encoding or "ascii"
-            sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            with suppress(OSError, ValueError):
+                _write_text(sys.stdout, text.encode(encoding, "backslashreplace").decode(encoding))
         except (OSError, ValueError, AttributeError):
             return  # a closed pipe, a closed file, no stdout at all: printing never ends training
 
@@ -454,3 +457,19 @@ def _text(value: object) -> str:
         return str(value)
     except Exception as error:  # noqa: BLE001 - the user's __str__; logging never ends training
         return f"<{type(value).__name__}: str() failed: {error!r}>"
+
+
+def _write_text(stream: Any, text: str) -> None:  # noqa: ANN401 - whatever the program calls its stdout
+    """Write to a text stream, behind what the program wrote; what cannot be written stays in no buffer.
+
+    Python tries a buffer's rest again when the process ends, and exits with 120 where that fails.
+    """
+    buffer = stream.buffer if type(stream) is io.TextIOWrapper else None
+    if type(buffer) is not io.BufferedWriter or type(buffer.raw) is not io.FileIO:
+        stream.write(text)
+        stream.flush()
+        return
+    data = text.encode(stream.encoding, stream.errors or "strict")
+    stream.flush()
+    while data:
+        data = data[os.write(buffer.fileno(), data) :]
