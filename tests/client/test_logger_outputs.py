@@ -68,10 +68,8 @@ def test_a_closed_pipe_or_no_stdout_never_raises(monkeypatch: pytest.MonkeyPatch
         logger.dump_tabular()
         monkeypatch.setattr(sys, "stdout", None)
         logger.log("nowhere")
-        with pytest.raises(BrokenPipeError):
-            pipe.flush()
+        pipe.flush()  # nothing of ours is left in its buffer
         monkeypatch.undo()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), writing)
     assert values(places) == [{"a": 1}]
 
 
