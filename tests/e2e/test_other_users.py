@@ -264,8 +264,9 @@ def test_a_stream_of_somebody_else_in_the_spool(victim: User, other: User, canar
     (lock,) = victim.home.rglob("agent.lock")
     spool = lock.parent / "spool"
     if how == "moved":
-        shutil.copytree(stream, spool / stream.name, copy_function=shutil.copy2)
-        subprocess.run(["chown", "-R", f"{OTHER}:{OTHER}", spool / stream.name], check=True)
+        shutil.copytree(stream, lock.parent / stream.name, copy_function=shutil.copy2)
+        subprocess.run(["chown", "-R", f"{OTHER}:{OTHER}", lock.parent / stream.name], check=True)
+        os.rename(lock.parent / stream.name, spool / stream.name)  # until now it was root's, whom we trust
     else:
         (spool / stream.name).symlink_to(stream)
     word = f"belongs to uid {OTHER}" if how == "moved" else "is a link"
