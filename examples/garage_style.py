@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from rla_client.experiment import ExperimentContext, LocalRunner, set_seed, tabular, wrap_experiment
+from rla_client.launcher import ExperimentContext, LocalRunner, set_seed, tabular, wrap_experiment
 
 
 class LinearPolicy:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rla_client.experiment import (
+from rla_client.launcher import (
     ExperimentContext,
     LocalRunner,
     LocalSampler,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rla_agent.cli import main
+from rla_agent.command.app import main
 
 if __name__ == "__main__":
     main()

@@ -11,7 +11,7 @@ at a time. A second signal ends the process at once; nothing is lost by that. An
 want of work looks at the spool once more after it let go of the lock: a client that came meanwhile had
 seen the lock and started none.
 
-An agent whose lock, spool or agent.db is gone, or another one by now, ends at once (rla_agent/lock.py).
+An agent whose lock, spool or agent.db is gone, or another one by now, ends at once (rla_agent/store/lock.py).
 
 An agent that systemd starts takes over from one that a client started: it lets that one drain.
 """
@@ -35,36 +35,36 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rla_agent.alerts import Alerting
-from rla_agent.config_reader import ConfigReader, InForce, settings_in_force
-from rla_agent.disks import Disk, disk_of
-from rla_agent.leftovers import MEMORY_SWEEP_INTERVAL_S, sweep_memory
-from rla_agent.lock import AgentLock, take_lock
-from rla_agent.opening import StreamOpening
-from rla_agent.replication import Replication
-from rla_agent.run_registry import RunRegistry
-from rla_agent.sampling import Sampler
-from rla_agent.service import Notifier
-from rla_agent.spool_watch import SpoolWatch
-from rla_agent.sqlite_file import NewerFormatError, database_files, open_or_replace
-from rla_agent.start_up import (
+from rla_agent.model.opening import StreamOpening
+from rla_agent.model.process import (
     end_process,
     raise_limits,
     set_up_logging,
     spare_collections,
     sweep_half_made,
 )
-from rla_agent.state import AgentDatabase
-from rla_agent.status import ENDED_SHOWN, Facts, RateMeter, build_status
-from rla_agent.stopping import stop_volumes
-from rla_agent.unreadable import Unreadable
-from rla_agent.volume import Volume
-from rla_agent.volume_items import Adopt, Data, Flush
-from rla_agent.wire import Wire
-from rla_client.autostart import OWNER_VARIABLE, tight_limits
-from rla_client.errors import AgentRunningError, ConfigError, PlaceError
-from rla_client.places import Places, find_places
-from rla_client.protocol import MessageKind
-from rla_client.spool import process_lives, spool_bytes, stream_names
+from rla_agent.model.status import ENDED_SHOWN, Facts, RateMeter, build_status
+from rla_agent.pipeline.commands import Adopt, Data, Flush
+from rla_agent.pipeline.disks import Disk, disk_of
+from rla_agent.pipeline.gc import MEMORY_SWEEP_INTERVAL_S, sweep_memory
+from rla_agent.pipeline.quarantine import Unreadable
+from rla_agent.pipeline.runs import RunRegistry
+from rla_agent.pipeline.spool_watch import SpoolWatch
+from rla_agent.pipeline.stopping import stop_volumes
+from rla_agent.pipeline.volume import Volume
+from rla_agent.replicate.agent_side import Replication
+from rla_agent.sampling import Sampler
+from rla_agent.service.notify import Notifier
+from rla_agent.sockets import Wire
+from rla_agent.store.config_reader import ConfigReader, InForce, settings_in_force
+from rla_agent.store.lock import AgentLock, take_lock
+from rla_agent.store.sqlite import NewerFormatError, database_files, open_or_replace
+from rla_agent.store.state import AgentDatabase
+from rla_client.contract.agent_process import OWNER_VARIABLE, tight_limits
+from rla_client.contract.errors import AgentRunningError, ConfigError, PlaceError
+from rla_client.contract.paths import Places, find_places
+from rla_client.contract.protocol import MessageKind
+from rla_client.contract.segments import process_lives, spool_bytes, stream_names
 
 SCAN_S = 0.25  # how often the spool is looked at for new streams
 SAMPLE_S = 1.0  # of the runs' row counts, for rows/s
@@ -365,7 +365,7 @@ def run_agent(config_path: Path | None, *, idle_exit: bool, to_console: bool) ->
     """
     places = find_places()
     notifier = Notifier(os.environ)
-    os.umask(0)  # a run's folder says how open is what is made in it (`rla_client.storage`)
+    os.umask(0)  # a run's folder says how open is what is made in it (`rla_client.contract.files`)
     try:
         places.create()
         places, elsewhere = places.serving()

@@ -24,11 +24,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rla_agent.disks import Disk, Lanes, disk_of
-from rla_agent.ingest import Record, Row
-from rla_agent.opening import StreamOpening
-from rla_agent.sinks.tensorboard import EventEncoder, whole_records
-from rla_client.storage import open_folder, open_within
+from rla_agent.model.ingest import Record, Row
+from rla_agent.model.opening import StreamOpening
+from rla_agent.outputs.tensorboard import EventEncoder, whole_records
+from rla_agent.pipeline.disks import Disk, Lanes, disk_of
+from rla_client.contract.files import open_folder, open_within
 
 CSV_NAME = "system.csv"
 EVENTS_FOLDER = "tb/system"

@@ -11,8 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from rla_client.clock import time_step_holder
-from rla_client.layout import (
+from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     ARCHIVED_TABLE,
     CHECKPOINT,
@@ -24,27 +23,28 @@ from rla_client.layout import (
     OTHER_RESULTS,
     TMP_DATA,
 )
+from rla_client.stream.clock import time_step_holder
 
 __version__ = "0.1.0"
 default_log_types = list(DEFAULT_LOG_TYPES)
 
 _LAZY = {
     "exp_manager": ("rla_client.manager", "exp_manager"),
-    "init": ("rla_client.starting", "init"),
-    "log": ("rla_client.starting", "log"),
+    "init": ("rla_client.run.init", "init"),
+    "log": ("rla_client.run.init", "log"),
     "logger": ("rla_client.logger", None),
-    "time_tracker": ("rla_client.trackers", "time_tracker"),
+    "time_tracker": ("rla_client.run.trackers", "time_tracker"),
     "plot_func": ("rla_client.plot", "plot_func"),
     "plot_saved_images": ("rla_client.plot", "plot_saved_images"),
-    "MatplotlibRecorder": ("rla_client.recorders", "MatplotlibRecorder"),
-    "ImgRecorder": ("rla_client.recorders", "ImgRecorder"),
-    "VideoRecorder": ("rla_client.recorders", "VideoRecorder"),
-    "simple_plot": ("rla_client.simple_plots", "simple_plot"),
-    "simple_hist": ("rla_client.simple_plots", "simple_hist"),
-    "simple_scatter": ("rla_client.simple_plots", "simple_scatter"),
-    "ExperimentLoader": ("rla_client.loader", "ExperimentLoader"),
-    "fork_log_file_fn": ("rla_client.loader", "fork_log_file_fn"),
-    "update_hyper_parameters_fn": ("rla_client.loader", "update_hyper_parameters_fn"),
+    "MatplotlibRecorder": ("rla_client.media.recorders", "MatplotlibRecorder"),
+    "ImgRecorder": ("rla_client.media.recorders", "ImgRecorder"),
+    "VideoRecorder": ("rla_client.media.recorders", "VideoRecorder"),
+    "simple_plot": ("rla_client.media.simple_plots", "simple_plot"),
+    "simple_hist": ("rla_client.media.simple_plots", "simple_hist"),
+    "simple_scatter": ("rla_client.media.simple_plots", "simple_scatter"),
+    "ExperimentLoader": ("rla_client.resume.loader", "ExperimentLoader"),
+    "fork_log_file_fn": ("rla_client.resume.loader", "fork_log_file_fn"),
+    "update_hyper_parameters_fn": ("rla_client.resume.loader", "update_hyper_parameters_fn"),
     "experiment_data_query": ("rla_client.database", "experiment_data_query"),
     "single_experiment_query": ("rla_client.database", "single_experiment_query"),
     "DeleteLogTool": ("rla_client.database", "DeleteLogTool"),
@@ -53,15 +53,15 @@ _LAZY = {
     "ViewLogTool": ("rla_client.database", "ViewLogTool"),
     "PrettyPlotterTool": ("rla_client.database", "PrettyPlotterTool"),
     "Filter": ("rla_client.database", "Filter"),
-    "wrap_experiment": ("rla_client.experiment", "wrap_experiment"),
-    "DEFAULT_X_NAME": ("rla_client.compat_members", "DEFAULT_X_NAME"),
-    "DEFAULT_TIMESTAMP": ("rla_client.compat_members", "DEFAULT_TIMESTAMP"),
-    "FRAMEWORK": ("rla_client.compat_members", "FRAMEWORK"),
-    "FTP_PROTOCOL_NAME": ("rla_client.compat_members", "FTP_PROTOCOL_NAME"),
-    "LOG_NAME_FORMAT_VERSION": ("rla_client.compat_members", "LOG_NAME_FORMAT_VERSION"),
-    "PLATFORM_TYPE": ("rla_client.compat_members", "PLATFORM_TYPE"),
-    "LoadTesterMode": ("rla_client.compat_members", "LoadTesterMode"),
-    "LogDataType": ("rla_client.compat_members", "LogDataType"),
+    "wrap_experiment": ("rla_client.launcher", "wrap_experiment"),
+    "DEFAULT_X_NAME": ("rla_client.compat.members", "DEFAULT_X_NAME"),
+    "DEFAULT_TIMESTAMP": ("rla_client.compat.members", "DEFAULT_TIMESTAMP"),
+    "FRAMEWORK": ("rla_client.compat.members", "FRAMEWORK"),
+    "FTP_PROTOCOL_NAME": ("rla_client.compat.members", "FTP_PROTOCOL_NAME"),
+    "LOG_NAME_FORMAT_VERSION": ("rla_client.compat.members", "LOG_NAME_FORMAT_VERSION"),
+    "PLATFORM_TYPE": ("rla_client.compat.members", "PLATFORM_TYPE"),
+    "LoadTesterMode": ("rla_client.compat.members", "LoadTesterMode"),
+    "LogDataType": ("rla_client.compat.members", "LogDataType"),
 }
 
 if TYPE_CHECKING:

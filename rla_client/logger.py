@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rla_client.clock import time_step_holder
-from rla_client.last_words import ending
-from rla_client.plain_run import check_sinks, default_folder, open_plain_run
-from rla_client.recording import (
+from rla_client.run.failure import ending
+from rla_client.run.plain import check_sinks, default_folder, open_plain_run
+from rla_client.run.recording import (
     BACKUP,
     DEBUG,
     DISABLED,
@@ -32,21 +31,22 @@ from rla_client.recording import (
     Logger,
     Row,
 )
-from rla_client.run import Run, joined_logger
-from rla_client.trackers import (
+from rla_client.run.run import Run, joined_logger
+from rla_client.run.trackers import (
     ProfileKV as _ProfileKV,
 )
-from rla_client.trackers import (
+from rla_client.run.trackers import (
     log_time_tracker as _log_time_tracker,
 )
-from rla_client.trackers import (
+from rla_client.run.trackers import (
     open_time_tracker,
 )
+from rla_client.stream.clock import time_step_holder
 
 if TYPE_CHECKING:
     import tensorboardX
 
-    from rla_client.readers import read_csv, read_json, read_tb
+    from rla_client.database.readers import read_csv, read_json, read_tb
 
 # fmt: off
 __all__ = [
@@ -59,7 +59,9 @@ __all__ = [
 ]
 # fmt: on
 
-_READERS = frozenset({"read_csv", "read_json", "read_tb"})  # of rla_client.readers, loaded at first use
+_READERS = frozenset(
+    {"read_csv", "read_json", "read_tb"}
+)  # of rla_client.database.readers, loaded at first use
 
 _DEFAULT = Logger(None, ("stdout",))
 _DEFAULT.reminder = (
@@ -361,7 +363,7 @@ class ProfileKV(_ProfileKV):
 
 def profile(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator: `ProfileKV(name)` around each call."""
-    from rla_client.trackers import profile_with  # noqa: PLC0415
+    from rla_client.run.trackers import profile_with  # noqa: PLC0415
 
     return profile_with(lambda: ProfileKV(name))
 
@@ -381,7 +383,7 @@ def get_tbx_writer() -> tensorboardX.SummaryWriter:
     Raises:
         ArgumentError: `tensorboard` is not among the outputs (LOG_USED, format_strs).
     """
-    from rla_client.tensorboard_out import tbx_writer  # noqa: PLC0415 - tensorboardX is slow to import
+    from rla_client.media.tensorboard import tbx_writer  # noqa: PLC0415 - tensorboardX is slow to import
 
     return tbx_writer(_current)
 
@@ -392,7 +394,7 @@ def log_from_tf_summary(summary: Any) -> None:  # noqa: ANN401 - a tensorflow ob
     Raises:
         ArgumentError: not a Summary.
     """
-    from rla_client.tensorboard_out import send_tf_summary  # noqa: PLC0415
+    from rla_client.media.tensorboard import send_tf_summary  # noqa: PLC0415
 
     send_tf_summary(_current, summary)
 
@@ -401,9 +403,9 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a function of rla_client.readers
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a function of rla_client.database.readers
     if name in _READERS:
-        from rla_client import readers  # noqa: PLC0415
+        from rla_client.database import readers  # noqa: PLC0415
 
         return getattr(readers, name)
     message = f"module 'rla_client.logger' has no attribute {name!r}"

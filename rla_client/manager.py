@@ -17,11 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
-from rla_client.clock import time_step_holder
-from rla_client.errors import ArgumentError, RlaError
-from rla_client.item import Item, create_item, parameter_file, write_parameters
-from rla_client.item_data import CHECKPOINT_NAME
-from rla_client.layout import (
+from rla_client.contract.errors import ArgumentError, RlaError
+from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     CHECKPOINT,
     CODE,
@@ -32,21 +29,24 @@ from rla_client.layout import (
     TMP_DATA,
     make_info,
 )
-from rla_client.measuring import Measuring
-from rla_client.nowhere_run import NowhereRuns
-from rla_client.places import find_places
-from rla_client.ranks import publish
-from rla_client.run import MODE_VARIABLE, Run, disabled, make_opening, open_run, rank
-from rla_client.trackers import clear_time
-from rla_client.values import plain_hyper_param
+from rla_client.contract.paths import find_places
+from rla_client.resume.disabled import NowhereRuns
+from rla_client.run.data import CHECKPOINT_NAME
+from rla_client.run.item import Item, create_item, parameter_file, write_parameters
+from rla_client.run.profiling import Measuring
+from rla_client.run.ranks import publish
+from rla_client.run.run import MODE_VARIABLE, Run, disabled, make_opening, open_run, rank
+from rla_client.run.trackers import clear_time
+from rla_client.stream.clock import time_step_holder
+from rla_client.stream.values import plain_hyper_param
 
 if TYPE_CHECKING:
     import tensorboardX
 
-    from rla_client.config import Config
-    from rla_client.elsewhere import Chained
-    from rla_client.recording import Logger
-    from rla_client.resuming import ResumePoint
+    from rla_client.config.schema import Config
+    from rla_client.resume.remote import Chained
+    from rla_client.resume.resume import ResumePoint
+    from rla_client.run.recording import Logger
 
 
 class ExpManager(Measuring, NowhereRuns):
@@ -108,7 +108,7 @@ class ExpManager(Measuring, NowhereRuns):
         """
         if self.resume_mode == "never" or self.run_id is None:
             return None
-        from rla_client.resuming import find_here  # noqa: PLC0415
+        from rla_client.resume.resume import find_here  # noqa: PLC0415
 
         found, late = find_here(root, table, self.run_id, autostart=config.agent.autostart)
         if late:
@@ -131,9 +131,9 @@ class ExpManager(Measuring, NowhereRuns):
             StillWritingError: a living process writes it.
             RlaError: `resume='must'`, and the run cannot be gone on with in place.
         """
-        from rla_client.earlier_streams import StillWritingError  # noqa: PLC0415
-        from rla_client.elsewhere import chain_here  # noqa: PLC0415
-        from rla_client.resuming import prepare  # noqa: PLC0415
+        from rla_client.resume.earlier_streams import StillWritingError  # noqa: PLC0415
+        from rla_client.resume.remote import chain_here  # noqa: PLC0415
+        from rla_client.resume.resume import prepare  # noqa: PLC0415
 
         try:
             point = prepare(root, table, item, None, CHECKPOINT_NAME, autostart=config.agent.autostart)
@@ -155,7 +155,7 @@ class ExpManager(Measuring, NowhereRuns):
         """
         if self.resume_mode == "never" or self.run_id is None:
             return None
-        from rla_client.elsewhere import find_elsewhere  # noqa: PLC0415 - rarely needed
+        from rla_client.resume.remote import find_elsewhere  # noqa: PLC0415 - rarely needed
 
         must = self.resume_mode == "must" and here is None
         found = None
@@ -177,7 +177,7 @@ class ExpManager(Measuring, NowhereRuns):
         """
         if chained is None:
             return None
-        from rla_client.elsewhere import take_checkpoint  # noqa: PLC0415
+        from rla_client.resume.remote import take_checkpoint  # noqa: PLC0415
 
         try:
             take_checkpoint(chained, item)
@@ -263,7 +263,7 @@ class ExpManager(Measuring, NowhereRuns):
             Whether it was asked for, or with `wait` whether all of the run is there. False where
             runs are not replicated: `is_master_node=True`, no `SEND_LOG_FILE`, or `RLA_MODE=offline`.
         """
-        from rla_client.replication import replicate_now  # noqa: PLC0415 - not at import of the package
+        from rla_client.run.replication import replicate_now  # noqa: PLC0415 - not at import of the package
 
         del skip_error
         sends = self.config is not None and self.config.send_log_file
@@ -285,7 +285,7 @@ class ExpManager(Measuring, NowhereRuns):
         self._end_run(status, reason)
 
     def _bind_recorders(self, item: Item) -> None:
-        from rla_client.media_jobs import RecordingTarget, bind  # noqa: PLC0415 - not at import of the package
+        from rla_client.media.jobs import RecordingTarget, bind  # noqa: PLC0415 - not at import of the package
 
         run = self._run
         outbox = None if run is None else run.outbox
@@ -293,9 +293,9 @@ class ExpManager(Measuring, NowhereRuns):
 
     def _capture_code(self, item: Item, config: Config) -> None:
         """Capture code and environment; whatever goes wrong is a warning."""
-        from rla_client.code_backup import back_up_code  # noqa: PLC0415 - not at import of the package
-        from rla_client.code_files import BackupPlan  # noqa: PLC0415
-        from rla_client.environment import EnvironmentCapture  # noqa: PLC0415
+        from rla_client.code.backup import back_up_code  # noqa: PLC0415 - not at import of the package
+        from rla_client.code.environment import EnvironmentCapture  # noqa: PLC0415
+        from rla_client.code.select import BackupPlan  # noqa: PLC0415
 
         run = self._run
         if run is None or self.project_root is None:
@@ -339,7 +339,7 @@ class ExpManager(Measuring, NowhereRuns):
     @staticmethod
     def dict_to_table_text_summary(input_dict: Mapping[Any, Any], name: str) -> bytes:
         """A Summary, serialised, that shows a dict as a table of text `name`; see `add_summary_to_logger`."""
-        from rla_client.summary_writer import table_summary  # noqa: PLC0415 - tensorboardX is slow to import
+        from rla_client.media.summary_writer import table_summary  # noqa: PLC0415 - tensorboardX is slow to import
 
         return table_summary(input_dict, name)
 
@@ -350,7 +350,7 @@ class ExpManager(Measuring, NowhereRuns):
         Raises:
             ArgumentError: `tensorboard` is not among the outputs.
         """
-        from rla_client.tensorboard_out import send_graph  # noqa: PLC0415 - tensorboardX is slow to import
+        from rla_client.media.tensorboard import send_graph  # noqa: PLC0415 - tensorboardX is slow to import
 
         send_graph(logger.get_current(), sess, *args, **kwargs)
 
@@ -378,7 +378,7 @@ class ExpManager(Measuring, NowhereRuns):
         """See `logger.get_tbx_writer`; None where no run is open or it has no TensorBoard."""
         if self._run is None or "tensorboard" not in self._run.logger.sinks:
             return None
-        from rla_client.tensorboard_out import tbx_writer  # noqa: PLC0415 - tensorboardX is slow to import
+        from rla_client.media.tensorboard import tbx_writer  # noqa: PLC0415 - tensorboardX is slow to import
 
         return tbx_writer(self._run.logger)
 

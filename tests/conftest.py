@@ -20,7 +20,7 @@ import psutil
 import pytest
 from waiting import DEADLINE_S, TIME_FACTOR, wait_until
 
-from rla_client.places import RUNTIME_VARIABLE, STATE_VARIABLE, Places
+from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 
 pytest_plugins = ["progress"]
 

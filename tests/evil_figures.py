@@ -62,7 +62,7 @@ def blob(figure: Any, **others: Any) -> bytes:
 
 
 def _window_free(value: Any) -> Any:
-    from rla_client.figure_pickle import _FigurePickler
+    from rla_client.media.figure_pickle import _FigurePickler
 
     if type(value) in pickle._Pickler.dispatch:
         return NotImplemented
@@ -106,7 +106,7 @@ def layout() -> Any:
 
 SYSTEM = Global("os", "system")
 FIGURE = Global("matplotlib.figure", "Figure")
-RULES = "rla_client.figure_reader"
+RULES = "rla_client.media.figure_reader"
 EVIL: dict[str, Callable[[Path], bytes]] = {
     "os": lambda p: blob(call("os", "system", touch(p))),
     "posix": lambda p: blob(call("posix", "system", touch(p))),

@@ -179,7 +179,7 @@ class Node:
                 *under,
                 sys.executable,
                 "-m",
-                "rla_agent.replicate.worker",
+                "rla_agent.replicate.worker.main",
                 "--state",
                 str(self.state),
                 "--host",

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rla_agent.ingest import Content, Event, ItemFile, Mark, Opening, Row, Text, parse
-from rla_client.config import AgentConfig
-from rla_client.outbox import Outbox
-from rla_client.places import Places
-from rla_client.protocol import TextTarget
-from rla_client.spool import segment_numbers, segment_path, stream_names
+from rla_agent.model.ingest import Content, Event, ItemFile, Mark, Opening, Row, Text, parse
+from rla_client.config.schema import AgentConfig
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import TextTarget
+from rla_client.contract.segments import segment_numbers, segment_path, stream_names
+from rla_client.stream.outbox import Outbox
 
 
 def stop_autostart(places: Places) -> None:

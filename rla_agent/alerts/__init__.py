@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from rla_agent.alerts.book import Book
+from rla_agent.alerts.rules import Book
 from rla_agent.alerts.watch import Watch
-from rla_agent.config_reader import ConfigReader
-from rla_agent.opening import StreamOpening
-from rla_agent.state import Changes, FiringRow
-from rla_agent.stream import Stream
-from rla_client.places import Places
+from rla_agent.model.opening import StreamOpening
+from rla_agent.pipeline.stream import Stream
+from rla_agent.store.config_reader import ConfigReader
+from rla_agent.store.state import Changes, FiringRow
+from rla_client.contract.paths import Places
 
 __all__ = ["Alerting"]
 
@@ -73,7 +73,7 @@ class Alerting:
     def _open_desk(self) -> None:
         with self._lock:
             if self._desk is None and self._sends and not self._stopped:
-                from rla_agent.alerts.desk import Desk  # noqa: PLC0415 - smtplib and urllib
+                from rla_agent.alerts.dispatcher import Desk  # noqa: PLC0415 - smtplib and urllib
 
                 self._desk = Desk(self._places, self._book, self._live, self._since)
                 self._desk.start()

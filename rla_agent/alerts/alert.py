@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rla_client.config_alerts import AlertRule
-from rla_client.layout import RunIndex
-from rla_client.textformat import printable
+from rla_client.config.alerts import AlertRule
+from rla_client.contract.layout import RunIndex
+from rla_client.contract.textformat import printable
 
 ALERT_FORMAT = 1
 MAX_TITLE_CHARS = 200

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_agent.alerts.alert import Alert
-from rla_agent.sqlite_file import Step, connect, migrate, transaction
+from rla_agent.store.sqlite import Step, connect, migrate, transaction
 
 KEPT_S = 7 * 86400.0  # of events, for `alerts show` and against telling them twice
 KEPT_RUNS_S = 60 * 86400.0

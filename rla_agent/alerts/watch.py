@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rla_agent.ingest import Batch, Row
-from rla_client.config_alerts import AlertRule
+from rla_agent.model.ingest import Batch, Row
+from rla_client.config.alerts import AlertRule
 
 MAX_NAMED = 5  # columns that one firing names
 MAX_KNOWN_KEYS = 1 << 17  # column names whose match with a glob is remembered; then begun anew

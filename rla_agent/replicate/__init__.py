@@ -8,9 +8,9 @@ verifies; it needs no daemon.
 
 from __future__ import annotations
 
-from rla_agent.replicate.hints import Announcer
 from rla_agent.replicate.registry import register
 from rla_agent.replicate.report import replication_status
 from rla_agent.replicate.supervise import ReplicatorProcess
+from rla_agent.replicate.worker.notify import Announcer
 
 __all__ = ["Announcer", "ReplicatorProcess", "register", "replication_status"]

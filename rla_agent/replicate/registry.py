@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from rla_client.errors import ArgumentError
-from rla_client.places import make_private
-from rla_client.storage import write_atomic
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.files import write_atomic
+from rla_client.contract.paths import make_private
 
 MAX_DATABASES: Final = 10_000
 MAX_OFF: Final = 10_000  # runs of one database with is_master_node=True

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from rla_agent.replicate import registry
-from rla_agent.replicate.ledger import STEPS, ledger_path
-from rla_agent.sqlite_file import NewerFormatError, check_version
-from rla_client.textformat import printable
+from rla_agent.replicate.ledger.ledger import STEPS, ledger_path
+from rla_agent.store.sqlite import NewerFormatError, check_version
+from rla_client.contract.textformat import printable
 
 LIVE_NAME: Final = "live"
 STALE_S: Final = 30.0  # an older snapshot is a dead worker's

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from rla_agent.replicate.connect import resolve_login
-from rla_agent.replicate.folder import FolderSession
-from rla_agent.replicate.scan import Scope
-from rla_agent.replicate.sftp import open_sftp
-from rla_agent.replicate.target import BlockedError, Session
-from rla_client.config import Config
+from rla_agent.replicate.backend.connect import resolve_login
+from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.backend.sftp import open_sftp
+from rla_agent.replicate.backend.target import BlockedError, Session
+from rla_agent.replicate.worker.scan import Scope
+from rla_client.config.schema import Config
 
 if TYPE_CHECKING:
     from rla_agent.replicate.registry import Entry
@@ -85,7 +85,7 @@ def target(config: Config, private: Path) -> Target:
         if protocol == "folder":
             return FolderSession(root)
         if protocol == "ftp":
-            from rla_agent.replicate.ftp import open_ftp  # noqa: PLC0415 - only when asked for
+            from rla_agent.replicate.backend.ftp import open_ftp  # noqa: PLC0415 - only when asked for
 
             return open_ftp(remote)
         return open_sftp(resolve_login(remote, private, config.path), root)

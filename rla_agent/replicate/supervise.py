@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from rla_client.storage import fsync_folder
+from rla_client.contract.files import fsync_folder
 
 FIRST_BACKOFF_S: Final = 1.0
 MAX_BACKOFF_S: Final = 60.0
@@ -49,7 +49,7 @@ class ReplicatorProcess:
         command = [
             sys.executable,
             "-m",
-            "rla_agent.replicate.worker",
+            "rla_agent.replicate.worker.main",
             "--state",
             str(self._state),
             "--parent",

@@ -29,10 +29,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla_client.contract.errors import DatabaseError
+from rla_client.contract.layout import DEFAULT_LOG_TYPES, LOG
 from rla_client.database.records import PROGRESS_FILE, Record, read_record, to_json
 from rla_client.database.tree import day_items, find_days, find_tables
-from rla_client.errors import DatabaseError
-from rla_client.layout import DEFAULT_LOG_TYPES, LOG
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -70,7 +70,7 @@ CREATE INDEX IF NOT EXISTS by_parent ON runs (table_name, parent) WHERE parent <
 
 def state_folder(data_root: Path) -> Path:
     """Folder of what is remembered about one database on this machine."""
-    from rla_client.places import find_places
+    from rla_client.contract.paths import find_places
 
     digest = hashlib.sha256(os.fsencode(os.path.realpath(data_root))).hexdigest()[:16]
     return find_places().state / "catalogue" / digest

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.bounds import parse_json
-from rla_client.layout import LOG, RunIndex
-from rla_client.storage import read_small
+from rla_client.contract.bounded_text import parse_json
+from rla_client.contract.files import read_small
+from rla_client.contract.layout import LOG, RunIndex
 
 if TYPE_CHECKING:
     import numpy as np

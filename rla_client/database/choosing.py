@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 
+from rla_client.contract.errors import AmbiguousRunError, ArgumentError, DatabaseError, NoSuchRunError
+from rla_client.contract.spelling import ends_in, full_name, listed, near, unknown
 from rla_client.database.records import Record, short_name, shown_name, tracked_texts
 from rla_client.database.rows import ALIASES, FIELDS
-from rla_client.errors import AmbiguousRunError, ArgumentError, DatabaseError, NoSuchRunError
-from rla_client.spelling import ends_in, full_name, listed, near, unknown
 
 LAST = "@last"
 Since = str | float | datetime | None

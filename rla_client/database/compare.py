@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla_client.contract.errors import BrokenFileError
+from rla_client.contract.files import open_plain
+from rla_client.contract.layout import CODE, HYPARAM_FILE_NAME
 from rla_client.database.query import files_below
-from rla_client.errors import BrokenFileError
-from rla_client.layout import CODE, HYPARAM_FILE_NAME
-from rla_client.storage import open_plain
 
 if TYPE_CHECKING:
     from rla_client.database.records import Record
@@ -90,7 +90,7 @@ def code_differences(first: Run, second: Run) -> tuple[str, list[Run]]:
         return code_diff(*folders), []
     if not all(map(has_archive, folders)):
         return "", lacking
-    from rla_client.experiment.launch_archive import restore
+    from rla_client.launcher.launch_archive import restore
 
     with tempfile.TemporaryDirectory(prefix="rla-diff-") as temporary:
         trees = [Path(temporary, name) for name in ("first", "second")]

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rla_client.contract.files import TEMP_PREFIX, discard, fsync_file, fsync_folder, held_folder
 from rla_client.database.changes import (
     ENTRY,
     HIDDEN,
@@ -22,7 +23,6 @@ from rla_client.database.changes import (
     write_entry,
 )
 from rla_client.database.tree import Item
-from rla_client.storage import TEMP_PREFIX, discard, fsync_file, fsync_folder, held_folder
 
 
 def copy_items(

@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rla_client.contract.files import write_atomic
 from rla_client.database.catalogue import RACY_NS
 from rla_client.database.csv_table import read_columns
-from rla_client.storage import write_atomic
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rla_client.contract.errors import DatabaseError
+from rla_client.contract.layout import LOG
+from rla_client.contract.spelling import full_name
 from rla_client.database.chains import chain_columns, chain_names, chain_of
 from rla_client.database.csv_table import TIME_STEP
 from rla_client.database.records import PROGRESS_FILE, clock
-from rla_client.errors import DatabaseError
-from rla_client.layout import LOG
-from rla_client.spelling import full_name
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla_client.storage import open_plain
+from rla_client.contract.files import open_plain
 
 MAX_RECORD_BYTES = 256 << 20
 _HEAD = struct.Struct("<QI")

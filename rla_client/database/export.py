@@ -13,10 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.csv_lines import LINE_END, NewlineEnds
-from rla_client.errors import ArgumentError, DatabaseError
-from rla_client.layout import LOG
-from rla_client.storage import temp_path
+from rla_client.contract.csv_lines import LINE_END, NewlineEnds
+from rla_client.contract.errors import ArgumentError, DatabaseError
+from rla_client.contract.files import temp_path
+from rla_client.contract.layout import LOG
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -29,16 +29,23 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rla_client.csv_lines import split_rows, write_rows
+from rla_client.code.secret_values import Secrets
+from rla_client.contract.csv_lines import split_rows, write_rows
+from rla_client.contract.errors import ArgumentError, BrokenFileError
+from rla_client.contract.files import open_plain, written_bytes
+from rla_client.contract.layout import (
+    HYPARAM_FILE_NAME,
+    HYPARAMETER,
+    LOG,
+    RunIndex,
+    check_table_name,
+    make_info,
+)
+from rla_client.contract.spelling import unknown
 from rla_client.database.copies import publish
 from rla_client.database.csv_table import TIME_STEP, TIMESTAMP
 from rla_client.database.events import event_files, read_points
 from rla_client.database.records import LIVE_STATES, MAX_TIME, RUN_FILE, UNKNOWN, read_json
-from rla_client.errors import ArgumentError, BrokenFileError
-from rla_client.layout import HYPARAM_FILE_NAME, HYPARAMETER, LOG, RunIndex, check_table_name, make_info
-from rla_client.secret_values import Secrets
-from rla_client.spelling import unknown
-from rla_client.storage import open_plain, written_bytes
 
 STEP_COLUMNS = (
     TIME_STEP, "TotalEnvSteps", "time/total_timesteps", "total_timesteps", "timesteps", "global_step", "step",

@@ -26,6 +26,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rla_client.contract.errors import BrokenFileError, DatabaseError
+from rla_client.contract.files import TEMP_PREFIX, open_plain
+from rla_client.contract.layout import ARCHIVE_TESTER, DEFAULT_LOG_TYPES, HYPARAM_FILE_NAME, HYPARAMETER, LOG
 from rla_client.database.changes import live_runs
 from rla_client.database.csv_table import TIME_STEP, parse_header, read_tail
 from rla_client.database.hyper_params import printed_args, read_archive, read_parameter_file, tracked
@@ -39,9 +42,6 @@ from rla_client.database.tree import (
     list_names,
     run_items,
 )
-from rla_client.errors import BrokenFileError, DatabaseError
-from rla_client.layout import ARCHIVE_TESTER, DEFAULT_LOG_TYPES, HYPARAM_FILE_NAME, HYPARAMETER, LOG
-from rla_client.storage import TEMP_PREFIX, open_plain
 
 OLD_S = 86400.0  # a temp file or a live state older than this has nobody who will finish it
 MAX_CHECKED_BYTES = 1 << 30  # of one CSV, for short rows
@@ -239,7 +239,7 @@ def whole_rows(path: Path) -> tuple[int, list[list[str]]]:
     """
     import csv
 
-    from rla_client.csv_lines import split_rows
+    from rla_client.contract.csv_lines import split_rows
 
     with open_plain(path) as file:
         header = file.readline()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from rla_client.contract.textformat import duration_text
 from rla_client.database.records import clock
-from rla_client.database.terminal import clean, plain
-from rla_client.textformat import duration_text
+from rla_client.database.text import clean, plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rla_client.bounds import MAX_DIGITS, check_yaml, parse_json
-from rla_client.errors import BrokenFileError, DatabaseError
-from rla_client.layout import ARCHIVE_TESTER, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RunIndex
-from rla_client.spelling import hint
-from rla_client.storage import open_plain, read_small
+from rla_client.contract.bounded_text import MAX_DIGITS, check_yaml, parse_json
+from rla_client.contract.errors import BrokenFileError, DatabaseError
+from rla_client.contract.files import open_plain, read_small
+from rla_client.contract.layout import ARCHIVE_TESTER, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RunIndex
+from rla_client.contract.spelling import hint
 
 MAX_BACKUP_BYTES = 1 << 20  # print_args writes its lines first
 _BACKUP_LINE = re.compile(r"key: (.*?), value: (.*)")

@@ -23,6 +23,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla_client.contract.errors import BrokenFileError, RemoteProtocolError
+from rla_client.contract.layout import LOG
 from rla_client.database.records import (
     LIVE_STATES,
     RUN_FILE,
@@ -32,11 +34,9 @@ from rla_client.database.records import (
     Record,
     read_json,
 )
-from rla_client.errors import BrokenFileError, RemoteProtocolError
-from rla_client.layout import LOG
 
 if TYPE_CHECKING:
-    from rla_client.places import Places
+    from rla_client.contract.paths import Places
 
 ASK_TIMEOUT_MS = 500  # an agent answers within milliseconds; a busy one is not waited for
 TAKE_IN_S = 3.0  # a run that has just ended is in its files after one
@@ -88,8 +88,8 @@ def written_unserved(data_root: Path, runs: Sequence[tuple[str, str]]) -> set[tu
 
 def waiting_in_spool(data_root: Path, runs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     """Those (table, index) of which this machine's spool may hold rows, after TAKE_IN_S for an agent."""
-    from rla_client.autostart import agent_alive
-    from rla_client.places import find_places
+    from rla_client.contract.agent_process import agent_alive
+    from rla_client.contract.paths import find_places
 
     places = find_places()
     asked, until = set(runs), time.monotonic() + TAKE_IN_S
@@ -102,27 +102,27 @@ def waiting_in_spool(data_root: Path, runs: Iterable[tuple[str, str]]) -> set[tu
 
 
 def _alive(stream: Path) -> bool:
-    from rla_client.spool import writer_alive
+    from rla_client.contract.segments import writer_alive
 
     return bool(writer_alive(stream))
 
 
 def _unserved_streams(data_root: Path) -> dict[str, list[Path]]:
     """`<table>/<index>` → its streams in this machine's spool; empty while an agent serves."""
-    from rla_client.places import find_places
+    from rla_client.contract.paths import find_places
 
     places = find_places()
     if not places.spool.is_dir():
         return {}
-    from rla_client.autostart import agent_alive
+    from rla_client.contract.agent_process import agent_alive
 
     return {} if agent_alive(places) else _streams(places, data_root, MAX_STREAMS)
 
 
 def _streams(places: Places, data_root: Path, most: int = 0) -> dict[str, list[Path]]:
     """`<table>/<index>` → its streams in this machine's spool, of the newest `most` (0: of all)."""
+    from rla_client.contract.segments import stream_names
     from rla_client.database.spooled import log_folder
-    from rla_client.spool import stream_names
 
     base = os.path.realpath(data_root / LOG) + os.sep
     found: dict[str, list[Path]] = {}
@@ -135,7 +135,7 @@ def _streams(places: Places, data_root: Path, most: int = 0) -> dict[str, list[P
 
 def known_states(data_root: Path, silent: Sequence[Record]) -> dict[tuple[str, str], str]:
     """(table, index) → state, for those of some runs that the agent or the spool of this machine knows."""
-    from rla_client.places import find_places
+    from rla_client.contract.paths import find_places
 
     places = find_places()
     told = _ask_agent(places) if places.lock.exists() else None
@@ -153,8 +153,8 @@ def _ask_agent(places: Any) -> dict[str, str] | None:  # noqa: ANN401 - Places, 
     """Log folder → state of the runs that the agent knows; None when none answers."""
     import zmq
 
-    from rla_client.autostart import agent_alive
-    from rla_client.protocol import MessageKind, decode_message, encode_message
+    from rla_client.contract.agent_process import agent_alive
+    from rla_client.contract.protocol import MessageKind, decode_message, encode_message
 
     if not agent_alive(places):
         return None
@@ -175,7 +175,7 @@ def _ask_agent(places: Any) -> dict[str, str] | None:  # noqa: ANN401 - Places, 
 
 
 def _writer_lives(folder: str, spool: Path) -> bool:
-    from rla_client.spool import writer_alive
+    from rla_client.contract.segments import writer_alive
 
     with suppress(BrokenFileError):
         streams = (read_json(f"{folder}/{RUN_FILE}") or {}).get("streams")

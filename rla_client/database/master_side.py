@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rla_client.database.cli_project import find_config
+from rla_client.cli.project import find_config
+from rla_client.contract.errors import DatabaseError
+from rla_client.contract.paths import find_places
 from rla_client.database.tree import Item
-from rla_client.errors import DatabaseError
-from rla_client.places import find_places
 
 
 def lacking(data_root: Path, items: Sequence[Item]) -> dict[str, Any] | None:

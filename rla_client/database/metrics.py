@@ -154,8 +154,8 @@ def summaries(database: Database, records: Sequence[Record]) -> dict[str, Summar
 
 
 def _tables(database: Database, records: Sequence[Record]) -> Iterator[tuple[Record, dict[str, list[float]]]]:
+    from rla_client.contract.errors import DatabaseError
     from rla_client.database.runs import Run, warn_broken
-    from rla_client.errors import DatabaseError
 
     for record in records:
         try:

@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseError
+from rla_client.contract.files import held_folder, write_atomic
+from rla_client.contract.layout import LOG
 from rla_client.database.records import NOTE_FILE, Record, read_json
-from rla_client.errors import ArgumentError, BrokenFileError, DatabaseError
-from rla_client.layout import LOG
-from rla_client.storage import held_folder, write_atomic
 
 MAX_TAG_CHARACTERS = 80
 FORMAT = 1

@@ -15,11 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.database.hyper_params import HyperParams, read_archive, read_parameter_file, wrap
-from rla_client.database.records import PROGRESS_FILE
-from rla_client.database.tree import Item, check_data_root, check_table, find_items
-from rla_client.errors import BrokenFileError, DatabaseError, QueryCountError
-from rla_client.layout import (
+from rla_client.contract.errors import BrokenFileError, DatabaseError, QueryCountError
+from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     CHECKPOINT,
     HYPARAMETER,
@@ -28,6 +25,9 @@ from rla_client.layout import (
     TMP_DATA,
     RunIndex,
 )
+from rla_client.database.hyper_params import HyperParams, read_archive, read_parameter_file, wrap
+from rla_client.database.records import PROGRESS_FILE
+from rla_client.database.tree import Item, check_data_root, check_table, find_items
 
 if TYPE_CHECKING:
     from rla_client.manager import ExpManager
@@ -210,9 +210,9 @@ def archived_manager(item: Item) -> ExpManager:
         BrokenFileError: the entry is broken, or no archived manager.
         OSError: it cannot be opened.
     """
-    from rla_client.found_run import read_run
-    from rla_client.item import Item as Place
     from rla_client.manager import ExpManager
+    from rla_client.resume.find import read_run
+    from rla_client.run.item import Item as Place
 
     content, index = read_archive(item.paths), RunIndex.parse(item.index)
     if content is None or index is None:

@@ -22,13 +22,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rla_client.bounds import MAX_VALUES, parse_json
+from rla_client.contract.bounded_text import MAX_VALUES, parse_json
+from rla_client.contract.errors import BrokenFileError, DatabaseError
+from rla_client.contract.files import MAX_SMALL_BYTES, read_small
+from rla_client.contract.layout import LOG, RunIndex, make_info
 from rla_client.database.chains import chain_of, link_of
 from rla_client.database.csv_table import TIME_STEP, TIMESTAMP, read_tail
 from rla_client.database.hyper_params import HyperParams, read_hyper_params
-from rla_client.errors import BrokenFileError, DatabaseError
-from rla_client.layout import LOG, RunIndex, make_info
-from rla_client.storage import MAX_SMALL_BYTES, read_small
 
 LIVE_S = 180.0
 MAX_TIME = 1e11  # Unix seconds: the year 5138

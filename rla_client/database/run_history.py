@@ -1,7 +1,7 @@
 """What happened to a run, beside its rows: other hyper-parameters when it was resumed, and how it failed.
 
 A resumed run keeps the hyper-parameters that it began with; each change is a file of its own
-(`rla_client.resumed_parameters`). The traceback of what ended a run is the last one of its warnings.
+(`rla_client.resume.parameters`). The traceback of what ended a run is the last one of its warnings.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rla_client.bounds import parse_json
+from rla_client.contract.bounded_text import parse_json
+from rla_client.contract.errors import BrokenFileError
+from rla_client.contract.files import open_plain, read_small
+from rla_client.contract.layout import OUTPUT_NAMES
 from rla_client.database.records import RUN_FILE, read_json
-from rla_client.errors import BrokenFileError
-from rla_client.last_words import TRACEBACK_HEAD
-from rla_client.layout import OUTPUT_NAMES
-from rla_client.storage import open_plain, read_small
+from rla_client.run.failure import TRACEBACK_HEAD
 
 FAILED = "failed"
 MAX_TRACEBACK_LINES = 15  # the end says what and where; `rla tail --file warn` has all
@@ -24,7 +24,7 @@ END_BYTES = 80 << 10  # of the warnings: the longest traceback that is kept, and
 
 def resumed_with(log_folder: str) -> list[dict[str, Any]]:
     """What each `parameter.resumed-N.json` says, in order: `file`, `time_step`, `time`, `changed`."""
-    from rla_client.resumed_parameters import change_files
+    from rla_client.resume.parameters import change_files
 
     found = []
     for path in change_files(Path(log_folder)):
@@ -40,7 +40,7 @@ def resumed_with(log_folder: str) -> list[dict[str, Any]]:
 
 def changes_text(resumes: list[dict[str, Any]]) -> dict[str, str]:
     """Lines of name and value for people: the name of a file, and `lr 0.1 → 0.2, …`."""
-    from rla_client.database.terminal import plain
+    from rla_client.database.text import plain
 
     lines = {}
     for one in resumes:

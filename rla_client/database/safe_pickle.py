@@ -20,8 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rla_client.errors import BrokenFileError
-from rla_client.storage import open_plain
+from rla_client.contract.errors import BrokenFileError
+from rla_client.contract.files import open_plain
 
 MAX_PICKLE_BYTES = 256 << 20  # the original puts custom data (arrays, deques) into this file
 MAX_OPCODES = 20_000_000  # at about 1 µs each

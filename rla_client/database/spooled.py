@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from rla_client.spool import stream_opening
+from rla_client.contract.segments import stream_opening
 
 
 def log_folder(stream: Path) -> str | None:

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rla_client.contract.errors import AmbiguousRunError, DatabaseError
+from rla_client.contract.layout import ARCHIVE_TESTER
 from rla_client.database.changes import Move, TrashEntry, restore_trash, trash_entries
 from rla_client.database.choosing import MAX_CANDIDATES_SHOWN, match_runs
 from rla_client.database.records import short_name
 from rla_client.database.tree import archive_stem
-from rla_client.errors import AmbiguousRunError, DatabaseError
-from rla_client.layout import ARCHIVE_TESTER
 
 _ITEM = re.compile(r"(?P<kind>[^/]+)/(?P<table>.+?)/(?P<day>\d{4}/\d{2}/\d{2})/(?P<name>[^/]+)(?P<rest>/.+)?")
 RunName = tuple[str, str]  # (table, index)

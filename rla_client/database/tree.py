@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from rla_client.errors import DatabaseError, NoSuchTableError
-from rla_client.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, RunIndex
-from rla_client.spelling import hint
+from rla_client.contract.errors import DatabaseError, NoSuchTableError
+from rla_client.contract.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, RunIndex
+from rla_client.contract.spelling import hint
 
 ARCHIVE_SUFFIXES = (".json", ".pt", ".pkl")
 MAX_TABLE_DEPTH = 6  # components of a table name; a table may be `group/task`

@@ -21,8 +21,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rla_client.errors import ArgumentError
-from rla_client.layout import RunIndex
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.layout import RunIndex
 
 Row = Mapping[str, Any]
 Test = Callable[[Row], Any]

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.spelling import full_name
 from rla_client.database.curves import FULL_NAMES
-from rla_client.errors import ArgumentError
 from rla_client.plot.align import align
 from rla_client.plot.statistics import curve_band
 from rla_client.plot.style import BAND_ALPHA, COLUMN_INCHES, look, paper_style, shorten_steps
-from rla_client.spelling import full_name
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.layout import LOG, OTHER_RESULTS, check_relative
 from rla_client.database.csv_table import TIME_STEP
 from rla_client.database.runs import Database
 from rla_client.database.tree import check_table
-from rla_client.errors import ArgumentError
-from rla_client.layout import LOG, OTHER_RESULTS, check_relative
 from rla_client.plot.selection import Selected, curve_order, default_key_to_legend, select, split_values
 from rla_client.plot.style import paper_style, show
 
@@ -184,8 +184,8 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
         )
         raise ArgumentError(message)
     labels = [ylabel] if isinstance(ylabel, str) else list(ylabel or metrics)
+    from rla_client.media.pyplot import leave
     from rla_client.plot.panels import draw
-    from rla_client.plotting import leave
 
     with paper_style():
         figure, legend, bands, scores = draw(panels, options, xlabel, labels)

@@ -7,10 +7,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.layout import OTHER_RESULTS
 from rla_client.database.query import files_below
 from rla_client.database.tree import check_data_root, check_table
-from rla_client.errors import ArgumentError
-from rla_client.layout import OTHER_RESULTS
 from rla_client.plot.selection import Selected, select
 from rla_client.plot.style import paper_style, show
 

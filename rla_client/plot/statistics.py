@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rla_client.errors import ArgumentError
-from rla_client.spelling import unknown
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.spelling import unknown
 
 if TYPE_CHECKING:
     import numpy as np

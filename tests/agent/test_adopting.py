@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 from crash.lone import LoneStream, Side
 
-import rla_agent.adopting as module
-from rla_agent.ingest import Position
-from rla_agent.sinks.csv_table import CsvEncoder
-from rla_agent.state import AgentDatabase, Changes, JobRow
-from rla_agent.stopping import stop_volumes
-from rla_agent.volume import Volume
-from rla_agent.volume_items import Adopt, Flush, Stop
-from rla_client.config import AgentConfig
-from rla_client.places import Places
-from rla_client.protocol import FrameKind, encode_frame, pack
-from rla_client.spool import base_path, segment_path
+import rla_agent.pipeline.stream_open as module
+from rla_agent.model.ingest import Position
+from rla_agent.outputs.csv_table import CsvEncoder
+from rla_agent.pipeline.commands import Adopt, Flush, Stop
+from rla_agent.pipeline.stopping import stop_volumes
+from rla_agent.pipeline.volume import Volume
+from rla_agent.store.state import AgentDatabase, Changes, JobRow
+from rla_client.config.schema import AgentConfig
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import FrameKind, encode_frame, pack
+from rla_client.contract.segments import base_path, segment_path
 
 
 class Kept(Volume):

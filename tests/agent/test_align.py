@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent import align
-from rla_agent.align import end_of_records, read_chunks, read_header, whole_part
-from rla_agent.ingest import Record, Row
-from rla_agent.sinks.csv_table import CsvEncoder, offset_of_row, to_csv
-from rla_agent.sinks.encoder import Encoder
-from rla_agent.sinks.jsonl import JsonEncoder
-from rla_agent.sinks.tensorboard import EventEncoder
+from rla_agent.model.ingest import Record, Row
+from rla_agent.outputs import repair
+from rla_agent.outputs.csv_table import CsvEncoder, offset_of_row, to_csv
+from rla_agent.outputs.encoder import Encoder
+from rla_agent.outputs.jsonl import JsonEncoder
+from rla_agent.outputs.repair import end_of_records, read_chunks, read_header, whole_part
+from rla_agent.outputs.tensorboard import EventEncoder
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_where_records_end_does_not_depend_on_the_blocks_that_are_read(
         path.write_bytes(content[:size])
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            monkeypatch.setattr(align, "CHUNK_BYTES", 1 << 20)
+            monkeypatch.setattr(repair, "CHUNK_BYTES", 1 << 20)
             whole, end = whole_part(descriptor, new()), end_of_records(descriptor, size, events=is_events)
             row_ends = [offset_of_row(read_chunks(descriptor, size), rows) for rows in range(4)]
             for block in range(1, min(size, 70) + 1):
-                monkeypatch.setattr(align, "CHUNK_BYTES", block)
+                monkeypatch.setattr(repair, "CHUNK_BYTES", block)
                 assert whole_part(descriptor, new()) == whole
                 assert end_of_records(descriptor, size, events=is_events) == end
                 assert [offset_of_row(read_chunks(descriptor, size), rows) for rows in range(4)] == row_ends
@@ -80,7 +80,7 @@ def test_damaged_events_are_not_read_to_their_end(tmp_path: Path, monkeypatch: p
         bad = bytes(byte ^ (255 if at == flipped else 0) for at, byte in enumerate(row))
         (tmp_path / "file").write_bytes(good + bad + row * 50)
         for block in (1, 7, len(row), 1 << 20):
-            monkeypatch.setattr(align, "CHUNK_BYTES", block)
+            monkeypatch.setattr(repair, "CHUNK_BYTES", block)
             descriptor = os.open(tmp_path / "file", os.O_RDONLY)
             try:
                 assert whole_part(descriptor, events()).size == len(good)

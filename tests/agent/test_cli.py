@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from rla_agent.control import stop_agent
-from rla_agent.logs import follow_log, last_lines
+from rla_agent.command.logs import follow_log, last_lines
+from rla_agent.service.control import stop_agent
 from rla_client import __version__
-from rla_client.autostart import agent_alive
-from rla_client.places import Places
+from rla_client.contract.agent_process import agent_alive
+from rla_client.contract.paths import Places
 
 FAULTY = "AGENT:\n  commit_interval_s: soon\n  colour: red\nLOG_USED: [paper]\n"
 

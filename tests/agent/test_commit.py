@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from crash.lone import LoneStream, Side
 
-from rla_agent.output import Output
-from rla_agent.state import Changes
+from rla_agent.outputs.output import Output
+from rla_agent.store.state import Changes
 
 
 def csv_of(side: Side) -> Output:
@@ -142,7 +142,7 @@ def test_many_outputs_are_synced_with_few_descriptors(tmp_path: Path) -> None:
 
 
 def test_an_item_file_that_is_not_kept_holds_the_position_back(lone: LoneStream) -> None:
-    from rla_client.protocol import FrameKind, encode_frame, pack
+    from rla_client.contract.protocol import FrameKind, encode_frame, pack
 
     with Side(lone) as side:
         lone.writer.append(encode_frame(FrameKind.FILE, pack(["log", "parameter.json", b"{}"])), 0)

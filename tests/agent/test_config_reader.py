@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from hung_folder import HungFolder, hung, needs_hung_folder
 
-from rla_agent import config_reader
-from rla_agent.config_reader import ConfigReader, agent_settings, settings_in_force
-from rla_client.config import AgentConfig
-from rla_client.errors import ConfigError
+from rla_agent.store import config_reader
+from rla_agent.store.config_reader import ConfigReader, agent_settings, settings_in_force
+from rla_client.config.schema import AgentConfig
+from rla_client.contract.errors import ConfigError
 
 UNTIL_READ_S = 3600.0  # returns as soon as a file is read; who waits for one that hangs, hangs with it
 

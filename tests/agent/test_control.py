@@ -16,12 +16,13 @@ import psutil
 import pytest
 from waiting import wait_until
 
-from rla_agent import control, lock
-from rla_agent.control import ask_status, start_detached, stop_agent
-from rla_agent.lock import read_holder
-from rla_client.autostart import Unit, agent_alive, installed_unit, start_agent
-from rla_client.errors import AgentNotRunningError, AgentRunningError, RlaError
-from rla_client.places import Places
+from rla_agent.service import control
+from rla_agent.service.control import ask_status, start_detached, stop_agent
+from rla_agent.store import lock
+from rla_agent.store.lock import read_holder
+from rla_client.contract.agent_process import Unit, agent_alive, installed_unit, start_agent
+from rla_client.contract.errors import AgentNotRunningError, AgentRunningError, RlaError
+from rla_client.contract.paths import Places
 
 CLIENT = """
 import sys

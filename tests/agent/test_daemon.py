@@ -19,16 +19,16 @@ import pytest
 from spooled import stop_autostart
 
 from rla_agent.daemon import EXIT_CONFIG, EXIT_FAILED, EXIT_NEWER, EXIT_PLACE, EXIT_RUNNING
-from rla_agent.leftovers import sweep_memory
-from rla_agent.unit_files import TEMPLATE_NAME, template
-from rla_client.arena import create_arena
-from rla_client.autostart import agent_alive
-from rla_client.checkpoint_job import ARENA_FOLDER
-from rla_client.config import AgentConfig
-from rla_client.outbox import Outbox
-from rla_client.places import Places
-from rla_client.protocol import FrameKind, pack
-from rla_client.run import make_opening
+from rla_agent.pipeline.gc import sweep_memory
+from rla_agent.service.unit_files import TEMPLATE_NAME, template
+from rla_client.checkpoint.arena import create_arena
+from rla_client.config.schema import AgentConfig
+from rla_client.contract.agent_process import agent_alive
+from rla_client.contract.checkpoint_job import ARENA_FOLDER
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import FrameKind, pack
+from rla_client.run.run import make_opening
+from rla_client.stream.outbox import Outbox
 
 PAGE = 4096
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from hung_folder import HungFolder, needs_hung_folder
 
-from rla_agent import disks
-from rla_agent.disks import Lanes, disk_of
-from rla_client.config import AgentConfig
-from rla_client.outbox import Outbox
-from rla_client.places import Places
-from rla_client.protocol import FrameKind, pack
-from rla_client.run import make_opening
+from rla_agent.pipeline import disks
+from rla_agent.pipeline.disks import Lanes, disk_of
+from rla_client.config.schema import AgentConfig
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import FrameKind, pack
+from rla_client.run.run import make_opening
+from rla_client.stream.outbox import Outbox
 
 LOG = "log/table/run"
 MOUNTS = """\

@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 from waiting import TIME_FACTOR
 
-from rla_agent.doctor import Finding, report
-from rla_agent.state import AgentDatabase
-from rla_client.errors import PlaceError
-from rla_client.places import Places, machine_key, network_file_system
+from rla_agent.service.doctor.doctor import Finding, report
+from rla_agent.store.state import AgentDatabase
+from rla_client.contract.errors import PlaceError
+from rla_client.contract.paths import Places, machine_key, network_file_system
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TRAINING = """
@@ -227,7 +227,7 @@ def test_state_in_memory_and_full(places: Places, tmp_path: Path) -> None:
 def test_network_file_system(
     look: Callable[..., dict[str, Finding]], monkeypatch: pytest.MonkeyPatch, places: Places
 ) -> None:
-    from rla_client import places as module
+    from rla_client.contract import paths as module
 
     here = module.file_system_type(places.state)
     monkeypatch.setitem(module.NETWORK_FILE_SYSTEMS, here, "NFS")  # the table alone says what is a network
@@ -361,8 +361,8 @@ def test_data_root(
 )
 def test_data_root_full_or_read_only(tmp_path: Path, options: str, names: set[str]) -> None:
     script = (
-        "import sys\nfrom rla_agent.doctor_places import check_roots, Surroundings\n"
-        "from rla_client.places import find_places\n"
+        "import sys\nfrom rla_agent.service.doctor.places import check_roots, Surroundings\n"
+        "from rla_client.contract.paths import find_places\n"
         "around = Surroundings(find_places(), status={'runs': [{'root': sys.argv[1], 'live': True}]})\n"
         "print(*(finding.name for finding in check_roots(around)))"
     )

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from rla_agent.doctor import Finding, Surroundings
-from rla_agent.unit_files import install_user_unit
-from rla_client.places import Places
+from rla_agent.service.doctor.doctor import Finding, Surroundings
+from rla_agent.service.unit_files import install_user_unit
+from rla_client.contract.paths import Places
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "doctor.md"
 
@@ -184,7 +184,7 @@ def test_unit_state(
     answer: str,
     name: str | None,
 ) -> None:
-    from rla_client.autostart import Unit
+    from rla_client.contract.agent_process import Unit
 
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/systemctl").write_text(f"#!/bin/sh\necho {answer}\n")
@@ -194,7 +194,7 @@ def test_unit_state(
 
 
 def test_unit_that_does_not_serve(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
-    from rla_client.autostart import Unit
+    from rla_client.contract.agent_process import Unit
 
     unit = Unit("rla-agent.service", system=False)
     assert look(unit=unit)["unit-not-serving"].mend == "rla-agent restart"

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from evil_figures import EVIL
 
-from rla_agent.control import left_behind
-from rla_agent.drain import DRAIN_HOLDER, RootMap
-from rla_agent.drain_command import parse_roots
-from rla_agent.lock import AgentLock
-from rla_client.errors import ArgumentError
-from rla_client.places import Places, machine_key
+from rla_agent.command.drain import parse_roots
+from rla_agent.service.control import left_behind
+from rla_agent.service.drain import DRAIN_HOLDER, RootMap
+from rla_agent.store.lock import AgentLock
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.paths import Places, machine_key
 
 ROWS = 300
 NO_ID = "-e3b0c442"  # the hash of nothing

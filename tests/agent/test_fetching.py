@@ -7,10 +7,10 @@ from typing import Any
 import psutil
 import pytest
 
-from rla_agent.config_reader import ConfigReader
-from rla_agent.fetching import MAX_FETCHES, FetchDesk
-from rla_agent.replication import Replication
-from rla_client.places import Places
+from rla_agent.replicate.agent_side import Replication
+from rla_agent.replicate.pull.fetch_queue import MAX_FETCHES, FetchDesk
+from rla_agent.store.config_reader import ConfigReader
+from rla_client.contract.paths import Places
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from crash.lone import LoneStream, Side
 
-from rla_agent.following import follow, new_run_record
-from rla_agent.runs import RunState
+from rla_agent.model.run_states import RunState
+from rla_agent.pipeline.following import follow, new_run_record
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from spooled import stop_autostart
 
-from rla_client.places import Places
-from rla_client.spool import stream_names
+from rla_client.contract.paths import Places
+from rla_client.contract.segments import stream_names
 
 TRAINING = """
 import sys

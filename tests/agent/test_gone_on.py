@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from rla_agent.commit import write_run_file
-from rla_agent.gone_on import newer_than, read_run_file
-from rla_agent.runs import RunRecord
-from rla_client.places import Places
+from rla_agent.model.run_states import RunRecord
+from rla_agent.pipeline.commit import write_run_file
+from rla_agent.pipeline.fencing import newer_than, read_run_file
+from rla_client.contract.paths import Places
 
 TRAINING = """
 import sys

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rla_agent.ingest import Row, decode, parse
-from rla_agent.sinks.csv_table import CsvEncoder, new_columns, row_keys
-from rla_agent.sinks.jsonl import JsonEncoder
-from rla_agent.sinks.tensorboard import EventEncoder
-from rla_agent.sinks.text import TextEncoder
-from rla_client.protocol import FrameKind, TextTarget, encode_frame, pack
+from rla_agent.model.ingest import Row, decode, parse
+from rla_agent.outputs.csv_table import CsvEncoder, new_columns, row_keys
+from rla_agent.outputs.jsonl import JsonEncoder
+from rla_agent.outputs.tensorboard import EventEncoder
+from rla_agent.outputs.text import TextEncoder
+from rla_client.contract.protocol import FrameKind, TextTarget, encode_frame, pack
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.binary(max_size=20),

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from crash.lone import LoneStream, Side
 
-from rla_agent import item_files
-from rla_agent.ingest import ItemFile
-from rla_agent.opening import StreamOpening
-from rla_agent.run_registry import RunRegistry
-from rla_agent.state import Changes
-from rla_client.protocol import FrameKind, encode_frame, pack
-from rla_client.snapshot_job import encode_footer
+from rla_agent.model.ingest import ItemFile
+from rla_agent.model.opening import StreamOpening
+from rla_agent.pipeline import item_files
+from rla_agent.pipeline.runs import RunRegistry
+from rla_agent.store.state import Changes
+from rla_client.contract.protocol import FrameKind, encode_frame, pack
+from rla_client.contract.snapshot_job import encode_footer
 
 
 @pytest.fixture

@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from rla_agent.lock import AgentLock, describe_holder, read_holder
-from rla_client.errors import AgentRunningError
-from rla_client.places import Places
+from rla_agent.store.lock import AgentLock, describe_holder, read_holder
+from rla_client.contract.errors import AgentRunningError
+from rla_client.contract.paths import Places
 
 HOLD = """
 import sys
-from rla_agent.lock import AgentLock
-from rla_client.places import find_places
+from rla_agent.store.lock import AgentLock
+from rla_client.contract.paths import find_places
 lock = AgentLock(find_places())
 print("held", flush=True)
 sys.stdin.read()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from crash.lone import LoneStream
 
-from rla_agent.opening import check_opening
-from rla_client.errors import RemoteProtocolError
+from rla_agent.model.opening import check_opening
+from rla_client.contract.errors import RemoteProtocolError
 
 INF, NAN = float("inf"), float("nan")
 

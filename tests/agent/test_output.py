@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent.ingest import Batch, Position, Record, Row
-from rla_agent.open_files import OpenFiles
-from rla_agent.opening import ItemGoneError
-from rla_agent.output import Output
-from rla_agent.sinks.csv_table import CsvEncoder
-from rla_agent.sinks.text import TextEncoder
-from rla_client.protocol import TextTarget
+from rla_agent.model.ingest import Batch, Position, Record, Row
+from rla_agent.model.opening import ItemGoneError
+from rla_agent.outputs.csv_table import CsvEncoder
+from rla_agent.outputs.open_files import OpenFiles
+from rla_agent.outputs.output import Output
+from rla_agent.outputs.text import TextEncoder
+from rla_client.contract.protocol import TextTarget
 
 
 def csv_output(root: Path) -> Output:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from crash.lone import LoneStream, Side
 
-import rla_client.spool as spool_module
-from rla_agent.stream import Stream
-from rla_client.spool import base_path, segment_numbers, segment_path
+import rla_client.contract.segments as spool_module
+from rla_agent.pipeline.stream import Stream
+from rla_client.contract.segments import base_path, segment_numbers, segment_path
 
 
 @pytest.fixture

@@ -12,19 +12,19 @@ import pytest
 from crash.lone import LoneStream, Side
 from crash.oracle import event_records
 
-import rla_client.spool as spool_module
-from rla_agent.align import Whole, whole_part
-from rla_agent.output import Output
-from rla_agent.recovery import renew_base
-from rla_agent.sinks.csv_table import CsvEncoder
-from rla_agent.sinks.encoder import Encoder
-from rla_agent.sinks.jsonl import JsonEncoder
-from rla_agent.sinks.tensorboard import EventEncoder
-from rla_agent.sinks.text import TextEncoder
-from rla_agent.stream import Stream
-from rla_client.errors import RemoteProtocolError
-from rla_client.protocol import TextTarget
-from rla_client.spool import base_path, segment_numbers
+import rla_client.contract.segments as spool_module
+from rla_agent.outputs.csv_table import CsvEncoder
+from rla_agent.outputs.encoder import Encoder
+from rla_agent.outputs.jsonl import JsonEncoder
+from rla_agent.outputs.output import Output
+from rla_agent.outputs.repair import Whole, whole_part
+from rla_agent.outputs.tensorboard import EventEncoder
+from rla_agent.outputs.text import TextEncoder
+from rla_agent.pipeline.recovery import renew_base
+from rla_agent.pipeline.stream import Stream
+from rla_client.contract.errors import RemoteProtocolError
+from rla_client.contract.protocol import TextTarget
+from rla_client.contract.segments import base_path, segment_numbers
 
 INF = float("inf")
 LONG = b"x" * 200_000  # more than the csv module takes in a cell
@@ -274,7 +274,7 @@ def test_while_the_base_cannot_be_told_nothing_is_stored(
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as context:
-            context.setattr("rla_agent.commit.renew_base", full)
+            context.setattr("rla_agent.pipeline.commit.renew_base", full)
             side.commit()
         assert side.database.outputs_of(side.stream.name)["csv"] == before
         assert csv_of(side).blocked

@@ -19,23 +19,23 @@ import pytest
 from crash.lone import LoneStream, Side
 from crash.oracle import event_records
 
-from rla_agent.following import follow, new_run_record
-from rla_agent.ingest import Position
-from rla_agent.jobs import JobContext, JobDesk, JobKind, RetryLaterError, run_job
-from rla_agent.opening import root_is_away, same_root
-from rla_agent.root_away import waits_for_root
-from rla_agent.runners import KINDS
-from rla_agent.state import Changes, JobRow
-from rla_agent.stream import Stream
-from rla_agent.stream_reading import CHECKPOINT_JOB
-from rla_client.checkpoint_job import BlobSource, CheckpointJob, Retention, Stamp
-from rla_client.config import AgentConfig
-from rla_client.errors import RlaError
-from rla_client.outbox import Outbox
-from rla_client.places import Places
-from rla_client.protocol import FrameKind, pack
-from rla_client.run import make_opening
-from rla_client.spool import BLOBS_NAME
+from rla_agent.jobs.queue import JobContext, JobDesk, JobKind, RetryLaterError, run_job
+from rla_agent.jobs.runners import KINDS
+from rla_agent.model.ingest import Position
+from rla_agent.model.opening import root_is_away, same_root
+from rla_agent.pipeline.following import follow, new_run_record
+from rla_agent.pipeline.mounts import waits_for_root
+from rla_agent.pipeline.reader import CHECKPOINT_JOB
+from rla_agent.pipeline.stream import Stream
+from rla_agent.store.state import Changes, JobRow
+from rla_client.config.schema import AgentConfig
+from rla_client.contract.checkpoint_job import BlobSource, CheckpointJob, Retention, Stamp
+from rla_client.contract.errors import RlaError
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import FrameKind, pack
+from rla_client.contract.segments import BLOBS_NAME
+from rla_client.run.run import make_opening
+from rla_client.stream.outbox import Outbox
 
 LOG = "log/table/run"
 OpenRun: TypeAlias = Callable[..., Outbox]

@@ -14,9 +14,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rla_agent.opening import StreamOpening, check_opening
+from rla_agent.model.opening import StreamOpening, check_opening
+from rla_agent.outputs.tensorboard import whole_records
 from rla_agent.sampling import COLUMNS, Gpu, GpuReading, Sampler, open_nvml, read_gpus
-from rla_agent.sinks.tensorboard import whole_records
 
 
 def opening(root: Path, pid: int) -> StreamOpening:

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from rla_agent.service import Notifier
-from rla_agent.unit_files import (
+from rla_agent.service.notify import Notifier
+from rla_agent.service.unit_files import (
     config_in,
     drop_in,
     install_system_unit,
@@ -25,8 +25,8 @@ from rla_agent.unit_files import (
     quote,
     user_unit,
 )
-from rla_client.errors import ArgumentError
-from rla_client.places import Places
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.paths import Places
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ import pytest
 
 from rla_agent.alerts.store import STEPS as ALERT_STEPS
 from rla_agent.alerts.store import AlertStore
-from rla_agent.ingest import Position
+from rla_agent.model.ingest import Position
 from rla_agent.replicate import replication_status
-from rla_agent.replicate.ledger import Ledger, ledger_path
-from rla_agent.replicate.ledger_rows import Key
-from rla_agent.replicate.plan import Local, Record
-from rla_agent.sqlite_file import NewerFormatError, migrate
-from rla_agent.state import AgentDatabase
+from rla_agent.replicate.ledger.ledger import Ledger, ledger_path
+from rla_agent.replicate.ledger.rows import Key
+from rla_agent.replicate.worker.plan import Local, Record
+from rla_agent.store.sqlite import NewerFormatError, migrate
+from rla_agent.store.state import AgentDatabase
 
 DATA = Path(__file__).parent / "data"
 RELEASES = ["without_modes", "with_modes"]

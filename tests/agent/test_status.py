@@ -13,16 +13,16 @@ from typing import Any
 from hung_folder import hung, needs_hung_folder
 from rich.console import Console
 
-from rla_agent.control import ask_status
-from rla_agent.runs import RunRecord, RunState
-from rla_agent.status import RATE_WINDOW_S, Facts, RateMeter, absent_status, build_status, problem
-from rla_agent.status_view import show_status, size
-from rla_client.config import AgentConfig
-from rla_client.outbox import Outbox
-from rla_client.places import Places
-from rla_client.protocol import SEGMENT_MAX_BYTES, FrameKind, pack
-from rla_client.run import make_opening
-from rla_client.textformat import broken, duration_text
+from rla_agent.command.status_view import show_status, size
+from rla_agent.model.run_states import RunRecord, RunState
+from rla_agent.model.status import RATE_WINDOW_S, Facts, RateMeter, absent_status, build_status, problem
+from rla_agent.service.control import ask_status
+from rla_client.config.schema import AgentConfig
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import SEGMENT_MAX_BYTES, FrameKind, pack
+from rla_client.contract.textformat import broken, duration_text
+from rla_client.run.run import make_opening
+from rla_client.stream.outbox import Outbox
 
 PLACES = Places(Path("/state"), Path("/runtime"))
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "status.md"

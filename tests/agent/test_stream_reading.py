@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from crash.lone import LoneStream, Side
 
-from rla_agent.stream_reading import read_opening
-from rla_client.errors import SpoolError
-from rla_client.protocol import FrameKind, encode_frame, pack
-from rla_client.spool import segment_path
+from rla_agent.pipeline.reader import read_opening
+from rla_client.contract.errors import SpoolError
+from rla_client.contract.protocol import FrameKind, encode_frame, pack
+from rla_client.contract.segments import segment_path
 
 
 @pytest.fixture

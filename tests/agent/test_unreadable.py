@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from crash.lone import LoneStream
 
-import rla_client.spool as spool_module
-from rla_agent.unreadable import RETRY_S, Unreadable
-from rla_client.spool import segment_path
+import rla_client.contract.segments as spool_module
+from rla_agent.pipeline.quarantine import RETRY_S, Unreadable
+from rla_client.contract.segments import segment_path
 
 AT = 40  # inside of the opening frame's payload
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from rla_agent.opening import why_late
-from rla_agent.start_up import sweep_half_made
-from rla_agent.stream_removal import GONE_PREFIX, remove_stream
-from rla_agent.volume import ASLEEP_S, LOCK_LOOK_S
-from rla_client.plain_run import open_plain_run
-from rla_client.protocol import FrameKind, encode_frame, pack
-from rla_client.spool import stream_names
+from rla_agent.model.opening import why_late
+from rla_agent.model.process import sweep_half_made
+from rla_agent.pipeline.remove import GONE_PREFIX, remove_stream
+from rla_agent.pipeline.volume import ASLEEP_S, LOCK_LOOK_S
+from rla_client.contract.protocol import FrameKind, encode_frame, pack
+from rla_client.contract.segments import stream_names
+from rla_client.run.plain import open_plain_run
 
 NAME = "0000000000000001-1-0123abcd"
 

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from crash.lone import LoneStream
 
-import rla_agent.volume as module
-from rla_agent import adopting
-from rla_agent.flush_desk import FlushDesk
-from rla_agent.ingest import Position
-from rla_agent.jobs import JobContext, JobKind
-from rla_agent.stream import Stream
-from rla_agent.volume import QUEUE_MAX_ITEMS, Volume
-from rla_agent.volume_items import Adopt, Data, Flush, Stop
-from rla_client.config import AgentConfig
-from rla_client.places import Places
-from rla_client.protocol import FRAME_HEADER, FRAME_MAGIC, FrameKind, encode_frame, pack
-from rla_client.spool import read_at, segment_numbers, segment_path
+import rla_agent.pipeline.volume as module
+from rla_agent.jobs.queue import JobContext, JobKind
+from rla_agent.model.ingest import Position
+from rla_agent.pipeline import stream_open
+from rla_agent.pipeline.commands import Adopt, Data, Flush, Stop
+from rla_agent.pipeline.flush import FlushDesk
+from rla_agent.pipeline.stream import Stream
+from rla_agent.pipeline.volume import QUEUE_MAX_ITEMS, Volume
+from rla_client.config.schema import AgentConfig
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import FRAME_HEADER, FRAME_MAGIC, FrameKind, encode_frame, pack
+from rla_client.contract.segments import read_at, segment_numbers, segment_path
 
 PEER = b"client"
 
@@ -185,7 +185,7 @@ def test_streams_that_are_far_behind_leave_time_for_commits(
     monkeypatch: pytest.MonkeyPatch,
     messages: int,
 ) -> None:
-    monkeypatch.setattr("rla_agent.stream_reading.READ_BYTES", 4096)
+    monkeypatch.setattr("rla_agent.pipeline.reader.READ_BYTES", 4096)
     monkeypatch.setattr(module, "TURN_S", 0.0)
     streams = [lone(tmp_path / str(number)) for number in range(4)]
     for stream in streams:
@@ -254,7 +254,7 @@ def test_one_client_that_asks_again_and_again_waits_once(
         volume.put(Flush(PEER, stream.writer.name, 9, 10, False, lambda _done: None))
     volume.put(Flush(b"another", stream.writer.name, 9, 10, False, lambda _done: None))
     wait_until(lambda: len(volume._flushes._waiting) == 2)
-    monkeypatch.setattr("rla_agent.flush_desk.GONE_S", 0.01)
+    monkeypatch.setattr("rla_agent.pipeline.flush.GONE_S", 0.01)
     wait_until(lambda: not volume._flushes, what="forgetting clients that ask no more")
 
 
@@ -310,13 +310,13 @@ def test_a_resumed_run_waits_for_its_earlier_stream(tmp_path: Path) -> None:
     again = second.new_writer()
     before = Stream(first.writer.name, first.writer.folder)
     after = Stream(again.name, again.folder)
-    assert adopting.waits_behind(before, [after], []) is None
-    assert adopting.waits_behind(after, [], []) is None
-    assert adopting.waits_behind(after, [before], []) == ""
+    assert stream_open.waits_behind(before, [after], []) is None
+    assert stream_open.waits_behind(after, [], []) is None
+    assert stream_open.waits_behind(after, [before], []) == ""
     before.parked = "of a later release"
-    assert "of a later release" in str(adopting.waits_behind(after, [before], []))
-    assert first.writer.name in str(adopting.waits_behind(after, [], [first.writer.name]))
-    assert adopting.waits_behind(after, [], [after.name]) is None
+    assert "of a later release" in str(stream_open.waits_behind(after, [before], []))
+    assert first.writer.name in str(stream_open.waits_behind(after, [], [first.writer.name]))
+    assert stream_open.waits_behind(after, [], [after.name]) is None
     again.close()
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from crash.lone import LoneStream, Side
 
-import rla_agent.intents as intents_module
-from rla_agent.temp_files import sweep_temp_files, temp_name
-from rla_agent.widening import LONGEST_REST_S, REST_FACTOR, SHORTEST_REST_S, rest_after
-from rla_client.storage import OLD_TEMP_S
+import rla_agent.pipeline.intents as intents_module
+from rla_agent.outputs.temp_files import sweep_temp_files, temp_name
+from rla_agent.pipeline.widening import LONGEST_REST_S, REST_FACTOR, SHORTEST_REST_S, rest_after
+from rla_client.contract.files import OLD_TEMP_S
 
 
 @pytest.fixture

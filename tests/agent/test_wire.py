@@ -9,9 +9,9 @@ import psutil
 import zmq
 from waiting import wait_until
 
-from rla_agent.wire import RECEIVE_QUEUE, Wire
-from rla_client.places import Places
-from rla_client.protocol import MessageKind, encode_message
+from rla_agent.sockets import RECEIVE_QUEUE, Wire
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import MessageKind, encode_message
 
 CLIENTS, ROUNDS = 200, 64
 LARGE = 1 << 16  # so that the kernel holds few of them

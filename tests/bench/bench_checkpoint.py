@@ -24,15 +24,15 @@ from typing import Any
 
 import torch
 
-from rla_agent.sinks.checkpoint import run_checkpoint
-from rla_agent.sinks.job_source import release
-from rla_client.checkpoint import CheckpointSaver
-from rla_client.checkpoint_job import CheckpointJob
-from rla_client.config import AgentConfig
-from rla_client.outbox import Outbox
-from rla_client.places import Places
-from rla_client.protocol import FrameKind, iter_frames, unpack
-from rla_client.spool import segment_numbers, segment_path
+from rla_agent.jobs.checkpoint import run_checkpoint
+from rla_agent.jobs.source import release
+from rla_client.checkpoint.saver import CheckpointSaver
+from rla_client.config.schema import AgentConfig
+from rla_client.contract.checkpoint_job import CheckpointJob
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import FrameKind, iter_frames, unpack
+from rla_client.contract.segments import segment_numbers, segment_path
+from rla_client.stream.outbox import Outbox
 
 
 class Bench:

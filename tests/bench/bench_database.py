@@ -71,7 +71,7 @@ def rla(root: Path, state: Path, *words: str) -> tuple[Took, str]:
     command = [
         sys.executable,
         "-m",
-        "rla_client.database.cli",
+        "rla_client.cli.app",
         words[0],
         "--data-root",
         str(root),

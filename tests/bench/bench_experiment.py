@@ -46,7 +46,7 @@ class Nothing:
 
     def train(self, runner: Any) -> None:
         """Note when each epoch begins."""
-        from rla_client.experiment import tabular
+        from rla_client.launcher import tabular
 
         for epoch in runner.step_epochs():
             self.seconds.append(time.perf_counter())
@@ -102,7 +102,7 @@ def show(what: str, found: list[float], floor: float, goal: str = "") -> None:
 
 def epochs(folder: Path, mode: str) -> None:
     """Overhead of an epoch."""
-    from rla_client.experiment import LocalRunner, wrap_experiment
+    from rla_client.launcher import LocalRunner, wrap_experiment
 
     algo = Nothing()
 
@@ -128,8 +128,8 @@ def snapshots(folder: Path, total: int, counts: list[int], repeats: int) -> None
     """Stall of a snapshot inside an experiment."""
     import torch
 
-    from rla_client.experiment import Snapshotter, wrap_experiment
-    from rla_client.experiment.outputs import current_outputs
+    from rla_client.launcher import Snapshotter, wrap_experiment
+    from rla_client.launcher.outputs import current_outputs
 
     @wrap_experiment(log_dir=str(folder / "snapshots"), snapshot_mode="last", archive_launch_repo=False)
     def experiment(ctxt: Any, count: int) -> None:
@@ -161,7 +161,7 @@ def snapshots(folder: Path, total: int, counts: list[int], repeats: int) -> None
 
 def sampling(repeats: int) -> None:
     """Steps per second of both samplers, by turns."""
-    from rla_client.experiment import LocalSampler, MultiprocessingSampler
+    from rla_client.launcher import LocalSampler, MultiprocessingSampler
 
     local = LocalSampler(push_left, Busy(), seed=1)
     multi = MultiprocessingSampler(push_left, Busy(), seed=1, n_workers=2)

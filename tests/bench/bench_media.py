@@ -16,15 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
-from rla_agent.sinks.media import free_slot, parse_slot, sweep_slots
-from rla_client import media_jobs
-from rla_client.code_backup import BackupPlan, back_up_code
-from rla_client.config import AgentConfig
-from rla_client.environment import EnvironmentCapture
-from rla_client.outbox import Outbox
-from rla_client.places import Places
-from rla_client.protocol import FrameKind, iter_frames, unpack
-from rla_client.recorders import ImgRecorder, MatplotlibRecorder, RecordingTarget, VideoRecorder, bind
+from rla_agent.jobs.media import free_slot, parse_slot, sweep_slots
+from rla_client.code.backup import BackupPlan, back_up_code
+from rla_client.code.environment import EnvironmentCapture
+from rla_client.config.schema import AgentConfig
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import FrameKind, iter_frames, unpack
+from rla_client.media import jobs
+from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder, RecordingTarget, VideoRecorder, bind
+from rla_client.stream.outbox import Outbox
 
 FIGURE_BUDGET_MS = 5.0
 VIDEO_SHAPE = (300, 256, 256, 3)
@@ -59,7 +59,7 @@ class Run:
         self.results = folder / "results"
         self.results.mkdir()
         self.outbox = Outbox(places, {"pid": os.getpid()}, AgentConfig(autostart=False))
-        media_jobs.AGENT_START_S = float("inf")  # as with an agent
+        jobs.AGENT_START_S = float("inf")  # as with an agent
         bind(RecordingTarget(self.results, self.outbox, print))
 
     def forget(self) -> None:
@@ -125,7 +125,7 @@ def bench_figure(run: Run) -> None:
 def wait_slots(count: int, size: int = 0) -> None:
     """Wait for `count` slots of at least `size` bytes, which are made in the background."""
     deadline = time.monotonic() + DEADLINE_S
-    slots = media_jobs._state.slots
+    slots = jobs._state.slots
     while slots is not None and sum(slot.size >= size for slot in slots._slots) < count:
         if time.monotonic() > deadline:
             raise TimeoutError("no slot was made")

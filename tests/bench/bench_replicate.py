@@ -27,11 +27,11 @@ from replication_lab import ITEM, Node, Sshd
 from waiting import wait_until
 
 from rla_agent.replicate import Announcer, register, registry, settings
-from rla_agent.replicate.ledger import Ledger, ledger_path
-from rla_agent.replicate.pushing import push
-from rla_agent.replicate.transfer import Selection
-from rla_agent.replicate.worker import Worker
-from rla_client.config import load_config
+from rla_agent.replicate.ledger.ledger import Ledger, ledger_path
+from rla_agent.replicate.pull.push import push
+from rla_agent.replicate.pull.transfer import Selection
+from rla_agent.replicate.worker.main import Worker
+from rla_client.config.schema import load_config
 
 ROUNDS = 3
 

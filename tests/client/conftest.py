@@ -16,21 +16,22 @@ import pytest
 from legacy_database import named_database, write_look_alike
 from spooled import stop_autostart
 
-from rla_agent.sinks.figure import FigureResult, parse_figure, run_figure
-from rla_agent.sinks.media import sweep_slots
-from rla_client import logger, media_jobs
-from rla_client.checkpoint_job import ARENA_FOLDER, spool_key
-from rla_client.clock import time_step_holder
-from rla_client.config import AgentConfig
-from rla_client.outbox import Outbox
-from rla_client.places import Places
-from rla_client.protocol import FrameKind, iter_frames, unpack
-from rla_client.recorders import RecordingTarget, bind
-from rla_client.recording import SINKS
-from rla_client.render import FigureUnpickler, decorate
+from rla_agent.jobs.figure import FigureResult, parse_figure, run_figure
+from rla_agent.jobs.media import sweep_slots
+from rla_client import logger
+from rla_client.config.schema import AgentConfig
+from rla_client.contract.checkpoint_job import ARENA_FOLDER, spool_key
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import FrameKind, iter_frames, unpack
+from rla_client.media import jobs as media_jobs
+from rla_client.media.recorders import RecordingTarget, bind
+from rla_client.media.render import FigureUnpickler, decorate
+from rla_client.run.recording import SINKS
+from rla_client.stream.clock import time_step_holder
+from rla_client.stream.outbox import Outbox
 
 if TYPE_CHECKING:
-    from rla_client.checkpoint import CheckpointSaver
+    from rla_client.checkpoint.saver import CheckpointSaver
 
 
 @dataclass
@@ -138,8 +139,8 @@ def saver(
     outbox: Outbox, places: Places, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[CheckpointSaver]:
     """With an arena of two slots of 9 MiB, a moment after new_saver."""
-    from rla_client import arena
-    from rla_client.checkpoint import CheckpointSaver
+    from rla_client.checkpoint import arena
+    from rla_client.checkpoint.saver import CheckpointSaver
 
     monkeypatch.setattr(arena, "SMALL_ARENA_BYTES", 0)
     made = CheckpointSaver(outbox, folder, max_to_keep=2, run="own")

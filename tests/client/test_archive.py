@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rla_client import custom_values
-from rla_client.archive import encode_archive, load_custom_data, write_archive
-from rla_client.custom_values import join_arrays, register_custom_type, split_arrays
-from rla_client.errors import ArgumentError
+from rla_client.contract.errors import ArgumentError
+from rla_client.run import custom_values
+from rla_client.run.archive import encode_archive, load_custom_data, write_archive
+from rla_client.run.custom_values import join_arrays, register_custom_type, split_arrays
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from waiting import wait_until
 
-from rla_agent.sinks.job_source import sweep_arenas
-from rla_client import arena as arena_module
-from rla_client.arena import ArenaPool, create_arena, memory_room
-from rla_client.checkpoint_job import (
+from rla_agent.jobs.source import sweep_arenas
+from rla_client.checkpoint import arena as arena_module
+from rla_client.checkpoint.arena import ArenaPool, create_arena, memory_room
+from rla_client.contract.checkpoint_job import (
     ARENA_DATA_OFFSET,
     ARENA_FOLDER,
     ARENA_HEADER,
@@ -177,7 +177,7 @@ def test_an_exception_at_any_line_of_a_pool_never_touches_unmapped_memory(stream
     code = f"""
 import sys
 from pathlib import Path
-import rla_client.arena as a
+import rla_client.checkpoint.arena as a
 
 stream = Path({str(stream)!r})
 line = 0
@@ -278,8 +278,8 @@ def test_copies_interrupted_by_signals_leave_no_writer_behind() -> None:
     """Exceptions from a signal handler at any moment: afterwards nobody writes to the target."""
     code = """
 import ctypes, mmap, random, signal, sys
-from rla_client.storage_copy import PARALLEL_MIN_BYTES, copy_storages, wait_for_copies
-import rla_client.storage_copy as module
+from rla_client.checkpoint.copy import PARALLEL_MIN_BYTES, copy_storages, wait_for_copies
+import rla_client.checkpoint.copy as module
 module.os.sched_getaffinity = lambda pid: range(4)
 size = 2 * PARALLEL_MIN_BYTES
 source = ctypes.create_string_buffer(b"s" * 1024, size)

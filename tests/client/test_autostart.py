@@ -12,14 +12,14 @@ from typing import Any
 import psutil
 import pytest
 
-from rla_client.autostart import (
+from rla_client.contract.agent_process import (
     agent_alive,
     clean_environment,
     detached_command,
     password_variables,
     start_agent,
 )
-from rla_client.places import Places
+from rla_client.contract.paths import Places
 
 SCRIPT = """
 from rla_client import exp_manager, logger

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rla_client.pruned import FETCHED_MARK
+from rla_client.contract.pruned import FETCHED_MARK
 
 torch = pytest.importorskip("torch")
 
@@ -30,15 +30,15 @@ from client.checkpoint_lab import (  # noqa: E402
 )
 from spooled import fill_spool  # noqa: E402
 
-from rla_agent.sinks.job_source import Outcome  # noqa: E402
-from rla_client import arena as arena_module  # noqa: E402
-from rla_client import checkpoint as checkpoint_module  # noqa: E402
-from rla_client import checkpoint_fallback as fallback_module  # noqa: E402
-from rla_client.checkpoint import CheckpointSaver  # noqa: E402
-from rla_client.checkpoint_files import find_checkpoint, list_checkpoints, load_file  # noqa: E402
-from rla_client.errors import ArgumentError, NoCheckpointError, UntrustedCheckpointError  # noqa: E402
-from rla_client.outbox import Outbox  # noqa: E402
-from rla_client.places import Places  # noqa: E402
+from rla_agent.jobs.source import Outcome  # noqa: E402
+from rla_client.checkpoint import arena as arena_module  # noqa: E402
+from rla_client.checkpoint import fallback as fallback_module  # noqa: E402
+from rla_client.checkpoint import saver as checkpoint_module  # noqa: E402
+from rla_client.checkpoint.files import find_checkpoint, list_checkpoints, load_file  # noqa: E402
+from rla_client.checkpoint.saver import CheckpointSaver  # noqa: E402
+from rla_client.contract.errors import ArgumentError, NoCheckpointError, UntrustedCheckpointError  # noqa: E402
+from rla_client.contract.paths import Places  # noqa: E402
+from rla_client.stream.outbox import Outbox  # noqa: E402
 
 
 def test_save_returns_before_the_file_is_there_and_load_sees_it_at_once(

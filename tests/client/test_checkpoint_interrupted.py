@@ -28,19 +28,19 @@ from client.checkpoint_lab import (  # noqa: E402
     work,
 )
 
-from rla_agent.sinks.job_source import Outcome, release  # noqa: E402
-from rla_client.checkpoint import CheckpointSaver  # noqa: E402
-from rla_client.checkpoint_files import list_checkpoints, load_file  # noqa: E402
-from rla_client.places import Places  # noqa: E402
-from rla_client.spool import stream_names  # noqa: E402
+from rla_agent.jobs.source import Outcome, release  # noqa: E402
+from rla_client.checkpoint.files import list_checkpoints, load_file  # noqa: E402
+from rla_client.checkpoint.saver import CheckpointSaver  # noqa: E402
+from rla_client.contract.paths import Places  # noqa: E402
+from rla_client.contract.segments import stream_names  # noqa: E402
 
 TRAINER = """
     import os, sys, torch
     from pathlib import Path
-    from rla_client.checkpoint import CheckpointSaver
-    from rla_client.config import AgentConfig
-    from rla_client.outbox import Outbox
-    from rla_client.places import find_places
+    from rla_client.checkpoint.saver import CheckpointSaver
+    from rla_client.config.schema import AgentConfig
+    from rla_client.stream.outbox import Outbox
+    from rla_client.contract.paths import find_places
 
     def content(step):
         generator = torch.Generator().manual_seed(step)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rla_client.clock import TimeStepHolder
-from rla_client.errors import ArgumentError
+from rla_client.contract.errors import ArgumentError
+from rla_client.stream.clock import TimeStepHolder
 
 
 def test_set_get_inc_add() -> None:

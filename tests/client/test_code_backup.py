@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from spooled import fill_spool
 
-from rla_agent.sinks.files import Outcome, parse_code, run_code
-from rla_client.code_backup import BackupPlan, BackupReport, back_up_code
-from rla_client.code_files import select_files
-from rla_client.config import AgentConfig, load_config
-from rla_client.outbox import Outbox
-from rla_client.places import Places
-from rla_client.protocol import FrameKind, iter_frames, unpack
+from rla_agent.jobs.code import Outcome, parse_code, run_code
+from rla_client.code.backup import BackupPlan, BackupReport, back_up_code
+from rla_client.code.select import select_files
+from rla_client.config.schema import AgentConfig, load_config
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import FrameKind, iter_frames, unpack
+from rla_client.stream.outbox import Outbox
 
 
 def put(root: Path, *names: str) -> None:

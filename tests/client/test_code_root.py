@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from spooled import stop_autostart
 
-from rla_client.code_root import is_broad
-from rla_client.places import Places
+from rla_client.code.root import is_broad
+from rla_client.contract.paths import Places
 
 SCRIPT = """
 import rla_client, sys

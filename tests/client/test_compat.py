@@ -15,7 +15,7 @@ import pytest
 import rla_client
 from rla_client import logger
 from rla_client.compat import _NAMES
-from rla_client.recording import Logger
+from rla_client.run.recording import Logger
 
 OLD_SCRIPT = """
 import argparse

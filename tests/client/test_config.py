@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from rla_client.config import Config, load_config, template_text
-from rla_client.config_rules import MAX_CONFIG_BYTES
-from rla_client.errors import ConfigError
-from rla_client.layout import DEFAULT_LOG_TYPES
+from rla_client.config.rules import MAX_CONFIG_BYTES
+from rla_client.config.schema import Config, load_config, template_text
+from rla_client.contract.errors import ConfigError
+from rla_client.contract.layout import DEFAULT_LOG_TYPES
 
 
 def write(folder: Path, text: str) -> Path:
@@ -230,7 +230,7 @@ def test_single_texts_stand_for_lists_and_repeats_count_once(tmp_path: Path) -> 
 
 
 def test_importing_the_module_does_not_import_yaml() -> None:
-    code = "import sys, rla_client.config; sys.exit('yaml' in sys.modules)"
+    code = "import sys, rla_client.config.schema; sys.exit('yaml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.config import load_config
-from rla_client.config_alerts import CHANNEL_KEYS, EVENTS, RULE_KEYS, AlertRule, Channel
-from rla_client.errors import ConfigError
+from rla_client.config.alerts import CHANNEL_KEYS, EVENTS, RULE_KEYS, AlertRule, Channel
+from rla_client.config.schema import load_config
+from rla_client.contract.errors import ConfigError
 
 GOOD = """
 AGENT:

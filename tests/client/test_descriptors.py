@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from spooled import rows, stop_autostart
 
-from rla_client.descriptors import FLOOR, OwnFile, close_own, identity, leads_to, lift
-from rla_client.places import Places
-from rla_client.spool import segment_numbers, stream_names, writer_alive
+from rla_client.contract.descriptors import FLOOR, OwnFile, close_own, identity, leads_to, lift
+from rla_client.contract.paths import Places
+from rla_client.contract.segments import segment_numbers, stream_names, writer_alive
 
 TRAINING = """
 import os, sys

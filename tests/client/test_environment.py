@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 from waiting import TIME_FACTOR, wait_until
 
-from rla_client.environment import (
+from rla_client.code.environment import (
     EnvironmentCapture,
     git_state,
     hide_in_diff,
     package_versions,
     shown_variables,
 )
-from rla_client.secret_values import HIDDEN, hide_in_command, hide_in_url
+from rla_client.code.secret_values import HIDDEN, hide_in_command, hide_in_url
 
 
 def git(folder: Path, *arguments: str) -> str:

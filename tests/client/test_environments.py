@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from waiting import TIME_FACTOR
 
-from rla_client.places import Places
+from rla_client.contract.paths import Places
 
 ROWS = 200
 TRAINING = """
@@ -413,7 +413,7 @@ def test_a_root_that_no_agent_can_name_is_refused_in_words(start: str, root: str
     }
     code = (
         "import os, sys, rla_client\n"
-        "from rla_client.errors import ArgumentError\n"
+        "from rla_client.contract.errors import ArgumentError\n"
         "root = sys.argv[1]\n"
         "if root == 'gone': os.mkdir(root); os.chdir(root); os.rmdir(os.getcwd())\n"
         f"try: {calls[start]}\n"
@@ -471,7 +471,7 @@ def test_names_that_are_not_utf8_below_a_data_root(encoding: str, agent: Any, la
     done = run(sys.executable, "-c", ODD)
     assert done.returncode == 0, done.stderr
     for words in COMMANDS:
-        done = run(sys.executable, "-m", "rla_client.database.cli", *words.split(), "-d", "data")
+        done = run(sys.executable, "-m", "rla_client.cli.app", *words.split(), "-d", "data")
         assert "Traceback" not in done.stderr, (words, done.stderr)
         assert done.returncode == 0 or words.startswith("fsck"), (words, done.stderr)
         assert "torn-params" not in done.stdout, "what was written can be read"

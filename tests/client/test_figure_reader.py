@@ -16,9 +16,9 @@ from evil_figures import EVIL, blob, drawn
 from honest_figures import HONEST, OWN
 from PIL import Image
 
-from rla_client import figure_pickle, render
-from rla_client.figure_pickle import NotPortableError, dump_figure
-from rla_client.figure_reader import FigureUnpickler, RefusedError
+from rla_client.media import figure_pickle, render
+from rla_client.media.figure_pickle import NotPortableError, dump_figure
+from rla_client.media.figure_reader import FigureUnpickler, RefusedError
 
 mpl.use("agg")
 from matplotlib import pyplot as plt

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from forked import in_forked_child
 
-from rla_client import forks
 from rla_client import logger as logger_module
-from rla_client.experiment.folder_lock import FolderLock
-from rla_client.experiment.one_thread import _owner, this_thread
-from rla_client.recording import Logger
-from rla_client.run import RUN_VARIABLE, joined_logger
-from rla_client.summary_writer import AgentSummaryWriter
-from rla_client.trackers import SingleTimeTracker
+from rla_client.launcher.folder_lock import FolderLock
+from rla_client.launcher.one_thread import _owner, this_thread
+from rla_client.media.summary_writer import AgentSummaryWriter
+from rla_client.run.recording import Logger
+from rla_client.run.run import RUN_VARIABLE, joined_logger
+from rla_client.run.trackers import SingleTimeTracker
+from rla_client.stream import forks
 
 CHILD_S = 20.0
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rla_client.errors import ArgumentError
-from rla_client.item import create_item, is_plain, local_address, parameter_file, write_parameters
-from rla_client.layout import FOLDER_KINDS
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.layout import FOLDER_KINDS
+from rla_client.run.item import create_item, is_plain, local_address, parameter_file, write_parameters
 
 
 def test_folders_are_made_and_never_shared(tmp_path: Path) -> None:

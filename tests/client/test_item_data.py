@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rla_client import logger, time_step_holder
-from rla_client.errors import ArgumentError, NotConfiguredError
+from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.manager import ExpManager
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")

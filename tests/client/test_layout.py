@@ -6,8 +6,8 @@ from datetime import datetime
 
 import pytest
 
-from rla_client.errors import ArgumentError, UnsafeNameError
-from rla_client.layout import (
+from rla_client.contract.errors import ArgumentError, UnsafeNameError
+from rla_client.contract.layout import (
     MAX_INDEX_NAME_BYTES,
     RunIndex,
     check_relative,

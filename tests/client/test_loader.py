@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.errors import ArgumentError, UntrustedCheckpointError
-from rla_client.found_run import RunNotFoundError, find_item, log_file_finder
-from rla_client.item import create_item, parameter_file, write_parameters
-from rla_client.loader import (
+from rla_client.contract.errors import ArgumentError, UntrustedCheckpointError
+from rla_client.manager import ExpManager, exp_manager
+from rla_client.resume.find import RunNotFoundError, find_item, log_file_finder
+from rla_client.resume.loader import (
     ExperimentLoader,
     _in_order,
     _last_clock,
@@ -21,7 +21,7 @@ from rla_client.loader import (
     exp_loader,
     fork_log_file_fn,
 )
-from rla_client.manager import ExpManager, exp_manager
+from rla_client.run.item import create_item, parameter_file, write_parameters
 
 DATE = "2022/11/24/18-46-30-917022"
 

@@ -11,10 +11,10 @@ import pytest
 from spooled import events, openings, text_of, values
 
 from rla_client import logger
-from rla_client.errors import ArgumentError, NotConfiguredError
-from rla_client.places import Places
-from rla_client.protocol import TextTarget
-from rla_client.recording import SINKS
+from rla_client.contract.errors import ArgumentError, NotConfiguredError
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import TextTarget
+from rla_client.run.recording import SINKS
 
 pytestmark = pytest.mark.usefixtures("plain_logger")
 

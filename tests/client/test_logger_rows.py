@@ -12,9 +12,9 @@ import pytest
 from spooled import rows, text_of, values
 
 from rla_client import logger, time_step_holder
-from rla_client.errors import ArgumentError
-from rla_client.places import Places
-from rla_client.protocol import TextTarget
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import TextTarget
 
 pytestmark = pytest.mark.usefixtures("plain_logger")
 
@@ -263,7 +263,7 @@ class Communicator:
 
 
 def test_values_are_averaged_over_ranks_by_their_counts(places: Places, tmp_path: Path) -> None:
-    from rla_client.recording import Logger
+    from rla_client.run.recording import Logger
 
     logger.configure(tmp_path, ("csv",))
     shared = Communicator()

@@ -23,11 +23,11 @@ import yaml
 from spooled import files, marks, openings, rows, stop_autostart, text_of, values
 
 from rla_client import exp_manager, logger, time_step_holder
-from rla_client.errors import ArgumentError, ConfigError, NotConfiguredError, UnknownParameterError
-from rla_client.layout import DEFAULT_LOG_TYPES
+from rla_client.contract.errors import ArgumentError, ConfigError, NotConfiguredError, UnknownParameterError
+from rla_client.contract.layout import DEFAULT_LOG_TYPES
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import TextTarget
 from rla_client.manager import ExpManager
-from rla_client.places import Places
-from rla_client.protocol import TextTarget
 
 pytestmark = pytest.mark.usefixtures("fresh_manager")
 CONFIG = {"LOG_USED": ["csv", "log"], "AGENT": {"autostart": False}}
@@ -262,7 +262,7 @@ def test_a_second_experiment_starts_afresh(tmp_path: Path, places: Places) -> No
 
 
 def test_four_runs_at_once_have_folders_of_their_own(tmp_path: Path) -> None:
-    from rla_client.item import create_item
+    from rla_client.run.item import create_item
 
     made: list[str] = []
     threads = [
@@ -375,7 +375,7 @@ def test_ranks_above_zero_make_no_item(
 
 def test_the_spool_is_never_backed_up_as_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Closing any descriptor of the spool's lock would tell the agent that the writer is gone."""
-    from rla_client.places import find_places
+    from rla_client.contract.paths import find_places
 
     monkeypatch.setenv("RLA_STATE_DIR", str(tmp_path / "code" / "state"))
     stop_autostart(find_places())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from forked import in_forked_child
 
-from rla_client.mapping import ALLOCATE_BYTES, create_mapped
+from rla_client.contract.mapping import ALLOCATE_BYTES, create_mapped
 
 
 def is_locked(path: Path) -> bool:

@@ -17,11 +17,13 @@ from forked import in_forked_child
 from PIL import Image
 from spooled import fill_spool
 
-from rla_agent.sinks.files import Outcome
-from rla_agent.sinks.media import sweep_abandoned_slots, sweep_slots
-from rla_client import media_jobs, media_slots, recorders
-from rla_client.places import Places
-from rla_client.recorders import VideoRecorder, bind
+from rla_agent.jobs.code import Outcome
+from rla_agent.jobs.media import sweep_abandoned_slots, sweep_slots
+from rla_client.contract.paths import Places
+from rla_client.media import jobs as media_jobs
+from rla_client.media import recorders
+from rla_client.media import slots as media_slots
+from rla_client.media.recorders import VideoRecorder, bind
 
 STREAM = f"test-{os.getpid()}"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from forked import in_forked_child
 
-from rla_client.errors import ArgumentError
-from rla_client.nowhere import Nowhere
+from rla_client.contract.errors import ArgumentError
+from rla_client.run.disabled_folders import Nowhere
 
 
 def test_a_forked_process_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

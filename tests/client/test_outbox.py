@@ -15,15 +15,15 @@ from forked import in_forked_child
 from spooled import marks, stop_autostart
 from spooled import rows as spooled_rows
 
-import rla_client.outbox as outbox_module
-import rla_client.quota as quota_module
-import rla_client.spool as spool_module
-from rla_agent.ingest import Close, Mark, Row, parse
-from rla_client.config import AgentConfig
-from rla_client.outbox import Outbox
-from rla_client.places import Places
-from rla_client.protocol import FrameKind, pack
-from rla_client.spool import segment_numbers, segment_path, spool_bytes, stream_names
+import rla_client.contract.segments as spool_module
+import rla_client.stream.outbox as outbox_module
+import rla_client.stream.quota as quota_module
+from rla_agent.model.ingest import Close, Mark, Row, parse
+from rla_client.config.schema import AgentConfig
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import FrameKind, pack
+from rla_client.contract.segments import segment_numbers, segment_path, spool_bytes, stream_names
+from rla_client.stream.outbox import Outbox
 
 
 class BoomError(Exception):

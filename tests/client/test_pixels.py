@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rla_agent.sinks.files import Outcome
-from rla_client.errors import ArgumentError
-from rla_client.recorders import ImgRecorder
+from rla_agent.jobs.code import Outcome
+from rla_client.contract.errors import ArgumentError
+from rla_client.media.recorders import ImgRecorder
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 

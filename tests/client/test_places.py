@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 from waiting import TIME_FACTOR
 
-from rla_client import places as places_module
-from rla_client.errors import PlaceError
-from rla_client.places import (
+from rla_client.contract import paths as places_module
+from rla_client.contract.errors import PlaceError
+from rla_client.contract.paths import (
     NOWHERE,
     Places,
     find_places,
@@ -128,7 +128,7 @@ def test_a_runtime_folder_that_takes_no_sockets(ground: Path, options: str) -> N
     """Read-only, or full: an inode is what a socket needs."""
     (ground / "run").mkdir()
     code = (
-        "from rla_client.places import *; from pathlib import Path\n"
+        "from rla_client.contract.paths import *; from pathlib import Path\n"
         f"places = Places(Path('{ground}/s'), Path('{ground}/run/a'))\n"
         "places.create(); print(places.serving()[0].runtime)"
     )
@@ -344,7 +344,9 @@ def test_a_private_group_with_an_acl(ground: Path) -> None:
 @pytest.mark.skipif(not shutil.which("unshare"), reason="needs unshare")
 def test_a_user_namespace_that_maps_only_us(ground: Path) -> None:
     """Root's folders look like nobody's there; the state is ours."""
-    code = f"from rla_client.places import *; from pathlib import Path; make_private(Path('{ground}/a/b'))"
+    code = (
+        f"from rla_client.contract.paths import *\nimport pathlib; make_private(pathlib.Path('{ground}/a/b'))"
+    )
     done = subprocess.run(
         ["unshare", "-U", "--map-current-user", sys.executable, "-c", code],
         capture_output=True, text=True, check=False,
@@ -436,7 +438,9 @@ def test_nobody_gets_between_the_check_and_the_use(ground: Path) -> None:
     assert not list(own.rglob("mark-*"))
 
 
-IN_ITS_OWN_UTS = "import socket, sys; socket.sethostname(sys.argv[1]); from rla_client.places import *; "
+IN_ITS_OWN_UTS = (
+    "import socket, sys; socket.sethostname(sys.argv[1]); from rla_client.contract.paths import find_places; "
+)
 SAY_STATE = IN_ITS_OWN_UTS + "places = find_places(); places.create(); print(places.state)"
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rla_client.protocol as p
-from rla_client.errors import FrameTooLargeError, RemoteProtocolError, UnknownVersionError
+import rla_client.contract.protocol as p
+from rla_client.contract.errors import FrameTooLargeError, RemoteProtocolError, UnknownVersionError
 
 
 def test_the_documented_header_is_the_one_that_is_written() -> None:

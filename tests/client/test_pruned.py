@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.checkpoint_files import find_checkpoint, list_checkpoints
-from rla_client.errors import ArgumentError, FetchError, NoCheckpointError
-from rla_client.fetching import fetch_timeout_s
-from rla_client.item import Item
-from rla_client.layout import RunIndex
-from rla_client.places import Places
-from rla_client.pruned import (
+from rla_client.checkpoint.files import find_checkpoint, list_checkpoints
+from rla_client.contract.errors import ArgumentError, FetchError, NoCheckpointError
+from rla_client.contract.layout import RunIndex
+from rla_client.contract.paths import Places
+from rla_client.contract.pruned import (
     PrunedFile,
     drop_note,
     note_path,
@@ -21,7 +19,9 @@ from rla_client.pruned import (
     read_note,
     write_note,
 )
-from rla_client.resuming import ResumePoint, abandon_later
+from rla_client.resume.resume import ResumePoint, abandon_later
+from rla_client.run.item import Item
+from rla_client.stream.fetch import fetch_timeout_s
 
 INDEX = "2026/11/21/09-30-01-000001_10.0.0.5_&"
 

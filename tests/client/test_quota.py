@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rla_client import quota as quota_module
-from rla_client.protocol import FrameKind, encode_frame, pack
-from rla_client.quota import SHARE_MEDIA, SHARE_ROWS, SHARE_TEXT, Quota
+from rla_client.contract.protocol import FrameKind, encode_frame, pack
+from rla_client.stream import quota as quota_module
+from rla_client.stream.quota import SHARE_MEDIA, SHARE_ROWS, SHARE_TEXT, Quota
 
 MIB = 1 << 20
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rla_client import ranks
+from rla_client.run import ranks
 
 
 @pytest.fixture(autouse=True)

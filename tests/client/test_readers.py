@@ -14,8 +14,8 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboardX.record_writer import RecordWriter
 
-from rla_client.errors import ArgumentError
-from rla_client.readers import read_csv, read_events, read_json, read_tb
+from rla_client.contract.errors import ArgumentError
+from rla_client.database.readers import read_csv, read_events, read_json, read_tb
 
 
 def write(folder: Path, content: bytes | str, name: str = "progress.csv") -> Path:
@@ -253,7 +253,8 @@ def test_tb_files_of_the_original(legacy_source: Path) -> None:
 
 def test_the_module_itself_imports_nothing_heavy() -> None:
     code = (
-        "import sys, rla_client.readers, rla_client.values, rla_client.textformat, rla_client.trackers\n"
+        "import sys, rla_client.database.readers, rla_client.stream.values\n"
+        "import rla_client.contract.textformat, rla_client.run.trackers\n"
         "print({'numpy', 'pandas', 'torch', 'tensorboardX', 'crc32c'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rla_agent.sinks.files import Outcome
-from rla_client import media_jobs
-from rla_client.errors import ArgumentError, NotConfiguredError
-from rla_client.figure_pickle import dump_figure
-from rla_client.recorders import ImgRecorder, MatplotlibRecorder, VideoRecorder, bind
-from rla_client.render import render_figure
-from rla_client.simple_plots import simple_hist, simple_plot, simple_scatter
+from rla_agent.jobs.code import Outcome
+from rla_client.contract.errors import ArgumentError, NotConfiguredError
+from rla_client.media import jobs as media_jobs
+from rla_client.media.figure_pickle import dump_figure
+from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder, VideoRecorder, bind
+from rla_client.media.render import render_figure
+from rla_client.media.simple_plots import simple_hist, simple_plot, simple_scatter
 
 mpl.use("agg")
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -248,12 +248,12 @@ def test_a_plot_function_that_fails_leaves_no_figure(run: Any) -> None:
 def test_no_backend_is_chosen_for_the_user() -> None:
     script = """
         import sys, tempfile
-        import rla_client.recorders
+        import rla_client.media.recorders
         assert not {"numpy", "matplotlib", "PIL", "torch"} & set(sys.modules), "imported too early"
         import matplotlib
         folder = tempfile.mkdtemp()
         import matplotlib.pyplot as plt
-        rla_client.recorders.MatplotlibRecorder.pretty_plot_wrapper(
+        rla_client.media.recorders.MatplotlibRecorder.pretty_plot_wrapper(
             "x", lambda: plt.plot([1, 2], label="a"), results_dir=folder, pretty_plot=True)
         assert matplotlib.rcParams._get_backend_or_none() is None
         assert open(folder + "/0-x.png", "rb").read(4) == b"\\x89PNG"

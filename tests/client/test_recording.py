@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rla_client.clock import time_step_holder
-from rla_client.errors import ArgumentError
-from rla_client.recording import Logger, mean_over_ranks, sink_names, without
+from rla_client.contract.errors import ArgumentError
+from rla_client.run.recording import Logger, mean_over_ranks, sink_names, without
+from rla_client.stream.clock import time_step_holder
 
 
 def test_sink_names_are_checked() -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rla_client.item import Item, create_item, parameter_file, write_parameters
-from rla_client.resumed_parameters import changed_parameters, keep_changes, last_parameters, tell_changes
-from rla_client.secret_values import Secrets
+from rla_client.code.secret_values import Secrets
+from rla_client.resume.parameters import changed_parameters, keep_changes, last_parameters, tell_changes
+from rla_client.run.item import Item, create_item, parameter_file, write_parameters
 
 SCRIPT = """
 import os, sys

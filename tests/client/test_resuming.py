@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from spooled import stop_autostart
 
-from rla_client import exp_manager, logger, run_ids
-from rla_client.errors import RlaError
-from rla_client.layout import LOG
-from rla_client.places import Places
-from rla_client.resuming import find_unfinished, prepare
-from rla_client.spool import SegmentWriter, stream_names
+from rla_client import exp_manager, logger
+from rla_client.contract.errors import RlaError
+from rla_client.contract.layout import LOG
+from rla_client.contract.paths import Places
+from rla_client.contract.segments import SegmentWriter, stream_names
+from rla_client.resume.resume import find_unfinished, prepare
+from rla_client.run import run_ids
 
 CONFIG = {"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}}
 TRAINING = """

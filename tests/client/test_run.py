@@ -17,9 +17,9 @@ from ports import free_port
 from spooled import stop_autostart, values
 
 from rla_client import logger
-from rla_client.errors import ArgumentError
-from rla_client.last_words import REASON_CHARS, TRACEBACK_BYTES
-from rla_client.places import Places
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.paths import Places
+from rla_client.run.failure import REASON_CHARS, TRACEBACK_BYTES
 
 HEAD = """
 import os, signal, sys, time

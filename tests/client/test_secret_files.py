@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.code_files import BackupPlan, BackupReport, secrets_among, select_files
-from rla_client.secret_files import is_secret_name
+from rla_client.code.secret_files import is_secret_name
+from rla_client.code.select import BackupPlan, BackupReport, secrets_among, select_files
 
 SECRETS = (
     ".ssh/id_ed25519", ".ssh/config", ".gnupg/x", ".aws/credentials", ".netrc", ".config/gh/hosts.yml",

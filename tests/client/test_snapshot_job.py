@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from rla_client.checkpoint_job import ArenaSource, BlobSource
-from rla_client.errors import RemoteProtocolError
-from rla_client.protocol import pack, unpack
-from rla_client.snapshot_job import SnapshotJob, encode_footer, read_footer, saved_order
+from rla_client.contract.checkpoint_job import ArenaSource, BlobSource
+from rla_client.contract.errors import RemoteProtocolError
+from rla_client.contract.protocol import pack, unpack
+from rla_client.contract.snapshot_job import SnapshotJob, encode_footer, read_footer, saved_order
 
 ARENA = "rla-arena-0-" + "a" * 12 + "-" + "b" * 16 + "-" + "c" * 8
 

@@ -14,11 +14,11 @@ import pytest
 from few_descriptors import run_with_few
 from waiting import wait_until
 
-import rla_client.spool as spool_module
-from rla_client.errors import SpoolError
-from rla_client.places import Places
-from rla_client.protocol import FrameKind, encode_frame, iter_frames, pack
-from rla_client.spool import (
+import rla_client.contract.segments as spool_module
+from rla_client.contract.errors import SpoolError
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import FrameKind, encode_frame, iter_frames, pack
+from rla_client.contract.segments import (
     SegmentWriter,
     read_at,
     segment_numbers,
@@ -290,7 +290,7 @@ def test_append_only_after_a_number_of_frames(writer: SegmentWriter) -> None:
 
 def test_lock_says_whether_the_writer_lives(tmp_path: Path) -> None:
     script = (
-        "import sys, pathlib\nfrom rla_client.spool import SegmentWriter\n"
+        "import sys, pathlib\nfrom rla_client.contract.segments import SegmentWriter\n"
         "w = SegmentWriter(pathlib.Path(sys.argv[1]), lambda n, r: b'x')\nprint(w.name, flush=True)\nsys.stdin.read()"  # noqa: E501
     )
     with subprocess.Popen(
@@ -348,7 +348,7 @@ def test_a_lost_lock_does_not_make_a_living_writer_dead(places: Places) -> None:
     """Anything in the process that opens and closes the lock file drops a POSIX lock."""
     code = (
         "import sys, shutil; from pathlib import Path\n"
-        "from rla_client.spool import SegmentWriter\n"
+        "from rla_client.contract.segments import SegmentWriter\n"
         "spool = Path(sys.argv[1])\n"
         "writer = SegmentWriter(spool, lambda number, rows: b'x')\n"
         "(writer.folder / 'lock').read_bytes()\n"
@@ -375,7 +375,7 @@ def test_a_lost_lock_does_not_make_a_living_writer_dead(places: Places) -> None:
 def test_a_writer_whose_descriptors_were_closed_lives_until_its_program_ends(places: Places) -> None:
     """The agent must not end a stream in which the next record goes on. `exec` ends the program."""
     code = (
-        "import os, sys; from pathlib import Path; from rla_client.spool import SegmentWriter\n"
+        "import os, sys; from pathlib import Path; from rla_client.contract.segments import SegmentWriter\n"
         "writer = SegmentWriter(Path(sys.argv[1]), lambda number, rows: b'x')\n"
         "os.closerange(3, 1 << 16)\n"
         "print(writer.folder, flush=True); sys.stdin.readline()\n"
@@ -401,7 +401,7 @@ def test_a_writer_whose_descriptors_were_closed_lives_until_its_program_ends(pla
 WRITER = """
 import os, sys, time
 from pathlib import Path
-from rla_client.spool import SegmentWriter
+from rla_client.contract.segments import SegmentWriter
 writer = SegmentWriter(Path(sys.argv[1]), lambda number, rows: b"x")
 lock = writer.folder / "lock"
 """
@@ -469,7 +469,7 @@ def test_a_writer_that_execs(places: Places, lost: str, kept: bool) -> None:
 
 def test_a_killed_writer_without_lock_is_dead_also_as_a_zombie(places: Places) -> None:
     code = (
-        "import sys; from pathlib import Path; from rla_client.spool import SegmentWriter\n"
+        "import sys; from pathlib import Path; from rla_client.contract.segments import SegmentWriter\n"
         "writer = SegmentWriter(Path(sys.argv[1]), lambda number, rows: b'x')\n"
         "(writer.folder / 'lock').read_bytes()\n"
         "print(writer.folder, flush=True); sys.stdin.readline()\n"
@@ -489,8 +489,8 @@ def test_a_killed_writer_without_lock_is_dead_also_as_a_zombie(places: Places) -
 
 WITHOUT_DESCRIPTORS = """
 from pathlib import Path
-from rla_client.errors import SpoolError
-from rla_client.spool import SegmentWriter
+from rla_client.contract.errors import SpoolError
+from rla_client.contract.segments import SegmentWriter
 take_all()
 for free in range(3):  # the lock, /proc/self/stat and the segment need one each
     try:

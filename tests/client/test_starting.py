@@ -15,9 +15,9 @@ import pytest
 
 import rla_client
 from rla_client import exp_manager
-from rla_client.config import Config, load_config, template_text
-from rla_client.database.cli_init import ignore, set_up
-from rla_client.errors import ArgumentError
+from rla_client.cli.init import ignore, set_up
+from rla_client.config.schema import Config, load_config, template_text
+from rla_client.contract.errors import ArgumentError
 
 
 def test_a_folder_becomes_a_project(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_lines_are_added_once(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     code = (
-        "import typer; from rla_client.database.cli_init import register; "
+        "import typer; from rla_client.cli.init import register; "
         "app = typer.Typer(); register(app); app.command('x')(lambda: None); app()"
     )
     done = subprocess.run(
@@ -104,7 +104,7 @@ def test_init_without_a_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.usefixtures("fresh_manager")
 def test_init_takes_every_kind_of_config(tmp_path: Path) -> None:
     omegaconf = pytest.importorskip("omegaconf")
-    from rla_client.starting import to_parameters
+    from rla_client.run.init import to_parameters
 
     assert to_parameters(None) == {}
     assert to_parameters(Namespace(a=1)) == {"a": 1}

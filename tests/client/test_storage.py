@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.errors import BrokenFileError, UnsafeNameError
-from rla_client.storage import (
+from rla_client.contract.errors import BrokenFileError, UnsafeNameError
+from rla_client.contract.files import (
     TEMP_PREFIX,
     atomic_file,
     discard,

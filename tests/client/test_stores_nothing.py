@@ -14,13 +14,13 @@ import pytest
 from spooled import openings
 
 from rla_client import exp_manager, logger, time_step_holder
-from rla_client.errors import ArgumentError, NoCheckpointError
+from rla_client.contract.errors import ArgumentError, NoCheckpointError
+from rla_client.contract.paths import Places
 from rla_client.manager import ExpManager
-from rla_client.places import Places
-from rla_client.recorders import ImgRecorder, MatplotlibRecorder
-from rla_client.simple_plots import simple_hist, simple_plot, simple_scatter
-from rla_client.trackers import print_large_memory_variable, time_tracker
-from rla_client.video import VideoRecorder
+from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder
+from rla_client.media.simple_plots import simple_hist, simple_plot, simple_scatter
+from rla_client.media.video import VideoRecorder
+from rla_client.run.trackers import print_large_memory_variable, time_tracker
 
 MODES = [("RLA_MODE", "disabled"), ("RANK", "1")]
 SINKS = ["stdout", "csv", "log", "json", "tensorboard"]
@@ -271,7 +271,7 @@ def test_wrong_arguments_are_wrong_here_too() -> None:
 @pytest.mark.usefixtures("opened")
 def test_what_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
-    monkeypatch.setattr("rla_client.nowhere_checkpoints.MAX_KEPT_BYTES", 10_000)
+    monkeypatch.setattr("rla_client.run.disabled_checkpoints.MAX_KEPT_BYTES", 10_000)
     exp_manager.save_checkpoint({"a": np.arange(10)})
     exp_manager.save_checkpoint({"a": np.arange(10_000)})
     with pytest.raises(NoCheckpointError, match="not kept"):

@@ -10,9 +10,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.util import tensor_util
 from tensorboardX.record_writer import RecordWriter
 
-from rla_client.errors import ArgumentError
+from rla_client.contract.errors import ArgumentError
 from rla_client.manager import ExpManager
-from rla_client.summary_writer import AgentSummaryWriter, event_of_summary, scalars_of_summary
+from rla_client.media.summary_writer import AgentSummaryWriter, event_of_summary, scalars_of_summary
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 

@@ -13,12 +13,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rla_client.checkpoint_files import restore  # noqa: E402
-from rla_client.errors import ArgumentError  # noqa: E402
-from rla_client.storage_copy import copy_storages  # noqa: E402
-from rla_client.tensor_emitter import Unusual, emit  # noqa: E402
-from rla_client.tensor_pickle import Captured, capture, capture_generally  # noqa: E402
-from rla_client.tensor_table import Table  # noqa: E402
+from rla_client.checkpoint.copy import copy_storages  # noqa: E402
+from rla_client.checkpoint.emitter import Unusual, emit  # noqa: E402
+from rla_client.checkpoint.files import restore  # noqa: E402
+from rla_client.checkpoint.pickling import Captured, capture, capture_generally  # noqa: E402
+from rla_client.checkpoint.tensors import Table  # noqa: E402
+from rla_client.contract.errors import ArgumentError  # noqa: E402
 
 
 class Named(torch.Tensor):

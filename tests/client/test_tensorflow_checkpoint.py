@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rla_client.errors import ArgumentError, NoCheckpointError
+from rla_client.checkpoint.tensorflow import load_tensorflow, save_tensorflow
+from rla_client.contract.errors import ArgumentError, NoCheckpointError
 from rla_client.manager import ExpManager
-from rla_client.tensorflow_checkpoint import load_tensorflow, save_tensorflow
 
 tf = pytest.importorskip("tensorflow")
 

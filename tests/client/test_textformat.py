@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.textformat import broken, fitted, format_table, indented, text_width
+from rla_client.contract.textformat import broken, fitted, format_table, indented, text_width
 
 
 def test_the_look() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rla_client import trackers
-from rla_client.errors import ArgumentError
-from rla_client.trackers import (
+from rla_client.contract.errors import ArgumentError
+from rla_client.run import trackers
+from rla_client.run.trackers import (
     ProfileKV,
     TimeTracker,
     large_variables,

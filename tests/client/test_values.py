@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.protocol import pack, unpack
-from rla_client.values import MAX_INT_BITS, plain_hyper_param, to_plain
+from rla_client.contract.protocol import pack, unpack
+from rla_client.stream.values import MAX_INT_BITS, plain_hyper_param, to_plain
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rla_agent.sinks.files import Outcome
-from rla_client import video as video_module
-from rla_client.clock import time_step_holder
-from rla_client.errors import ArgumentError
-from rla_client.recorders import VideoRecorder
-from rla_client.render import ffmpeg_path
+from rla_agent.jobs.code import Outcome
+from rla_client.contract.errors import ArgumentError
+from rla_client.media import video as video_module
+from rla_client.media.recorders import VideoRecorder
+from rla_client.media.render import ffmpeg_path
+from rla_client.stream.clock import time_step_holder
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 

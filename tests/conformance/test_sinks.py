@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rla_agent.ingest import Close, Event, Mark, Record, Row, Text, decode
-from rla_agent.sinks.csv_table import CsvEncoder, new_columns, widened
-from rla_agent.sinks.encoder import Encoder
-from rla_agent.sinks.jsonl import JsonEncoder
-from rla_agent.sinks.tensorboard import EventEncoder
-from rla_agent.sinks.text import TextEncoder
-from rla_client.protocol import FrameKind, TextTarget, pack
+from rla_agent.model.ingest import Close, Event, Mark, Record, Row, Text, decode
+from rla_agent.outputs.csv_table import CsvEncoder, new_columns, widened
+from rla_agent.outputs.encoder import Encoder
+from rla_agent.outputs.jsonl import JsonEncoder
+from rla_agent.outputs.tensorboard import EventEncoder
+from rla_agent.outputs.text import TextEncoder
+from rla_client.contract.protocol import FrameKind, TextTarget, pack
 
 MAKERS: dict[str, tuple[str, Callable[[], Encoder]]] = {
     "csv": ("csv", CsvEncoder),

@@ -1,4 +1,4 @@
-"""One suite over every replication target: the rules of rla_agent/replicate/target.py."""
+"""One suite over every replication target: the rules of rla_agent/replicate/backend/target.py."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from replication_lab import NO_EXTENSIONS, Sshd, random_bytes
 
-from rla_agent.replicate.connect import Login
-from rla_agent.replicate.folder import FolderSession
-from rla_agent.replicate.sftp import open_sftp
-from rla_agent.replicate.target import (
+from rla_agent.replicate.backend.connect import Login
+from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.backend.sftp import open_sftp
+from rla_agent.replicate.backend.target import (
     ConflictError,
     DeniedError,
     MissingError,
@@ -64,7 +64,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
     if request.param == "folder":
         session: Session = FolderSession(str(root))
     elif request.param == "ftp":
-        if importlib.util.find_spec("rla_agent.replicate.ftp") is None:
+        if importlib.util.find_spec("rla_agent.replicate.backend.ftp") is None:
             pytest.skip("no ftp target")
         session = request.getfixturevalue("open_ftp_target")(root)
     else:
@@ -78,7 +78,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
 def open_ftp_target() -> Iterator[Callable[[Path], Session]]:
     from ftp_server import FtpServer
 
-    from rla_agent.replicate.ftp import FtpSession
+    from rla_agent.replicate.backend.ftp import FtpSession
 
     servers = []
 

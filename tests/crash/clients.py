@@ -21,11 +21,11 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-from rla_client.config import AgentConfig
-from rla_client.outbox import Outbox
-from rla_client.places import find_places
-from rla_client.protocol import FrameKind, pack
-from rla_client.spool import new_stream_name
+from rla_client.config.schema import AgentConfig
+from rla_client.contract.paths import find_places
+from rla_client.contract.protocol import FrameKind, pack
+from rla_client.contract.segments import new_stream_name
+from rla_client.stream.outbox import Outbox
 
 FLOOR_EACH = 10
 

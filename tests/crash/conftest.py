@@ -21,10 +21,10 @@ from crash.oracle import Trainer
 from crash.zygote import Forked, Zygote
 from waiting import DEADLINE_S
 
-from rla_agent.control import ask_status
-from rla_client.errors import RlaError
-from rla_client.places import Places
-from rla_client.spool import stream_names
+from rla_agent.service.control import ask_status
+from rla_client.contract.errors import RlaError
+from rla_client.contract.paths import Places
+from rla_client.contract.segments import stream_names
 
 
 class BareAgent:

@@ -38,8 +38,9 @@ def evils(mark: str) -> list[Evil]:
 
 def main() -> None:
     """Keep them all."""
-    from rla_client import exp_manager, logger, media_jobs
-    from rla_client.layout import CHECKPOINT, OTHER_RESULTS
+    from rla_client import exp_manager, logger
+    from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
+    from rla_client.media import jobs
 
     root, config, mark = sys.argv[1:4]
     exp_manager.configure("table", config, root)
@@ -54,14 +55,14 @@ def main() -> None:
         data = pickle.dumps(evil)
         for protocol in (0, 2, 4):
             figure = pickle.dumps({"figure": evil, "options": {}, "rc": {}, "fonts": []}, protocol)
-            place = media_jobs.find_place(
+            place = jobs.find_place(
                 f"figure-{number}-{protocol}",
-                media_jobs.FIGURE_FORMATS,
+                jobs.FIGURE_FORMATS,
                 cover=True,
                 add_timestamp=False,
                 results_dir=None,
             )
-            assert media_jobs.send_blob(place, media_jobs.JOB_FIGURE, (figure,), {})
+            assert jobs.send_blob(place, jobs.JOB_FIGURE, (figure,), {})
         exp_manager.run.file(CHECKPOINT, f".resume/evil_{number}.state", data)
         exp_manager.run.file(OTHER_RESULTS, f"evil-{number}.pkl", data)
         logger.record_tabular("evil", str(data))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
-from rla_agent.ingest import Row, parse
-from rla_agent.sinks.csv_table import CsvEncoder, new_columns, row_keys, to_csv, widened
-from rla_agent.sinks.jsonl import JsonEncoder
-from rla_agent.sinks.tensorboard import EventEncoder
-from rla_agent.sinks.text import TextEncoder
-from rla_client.protocol import TextTarget
+from rla_agent.model.ingest import Row, parse
+from rla_agent.outputs.csv_table import CsvEncoder, new_columns, row_keys, to_csv, widened
+from rla_agent.outputs.jsonl import JsonEncoder
+from rla_agent.outputs.tensorboard import EventEncoder
+from rla_agent.outputs.text import TextEncoder
+from rla_client.contract.protocol import TextTarget
 
 
 def decoded(data: bytes) -> list[Any]:

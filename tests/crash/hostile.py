@@ -18,9 +18,9 @@ from typing import Any
 
 from crash.mutations import packed
 
-from rla_client.places import Places
-from rla_client.protocol import FrameKind, encode_frame
-from rla_client.spool import SegmentWriter, new_stream_name
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import FrameKind, encode_frame
+from rla_client.contract.segments import SegmentWriter, new_stream_name
 
 MARK = "rlaXhostile"
 MOST_NAMES = 640

@@ -33,7 +33,7 @@ def main() -> None:
 
 def attempt(call: Callable[[], Any]) -> Any:
     """Its result, or how it was refused."""
-    from rla_client.errors import RlaError
+    from rla_client.contract.errors import RlaError
 
     try:
         return call()
@@ -62,7 +62,7 @@ def use_names(root: str, names: list[str], told: dict[str, dict[str, Any]]) -> N
     import numpy as np
 
     from rla_client import exp_manager, logger
-    from rla_client.recorders import ImgRecorder, VideoRecorder
+    from rla_client.media.recorders import ImgRecorder, VideoRecorder
 
     picture, frames = np.zeros((4, 4, 3), np.uint8), np.zeros((2, 4, 4, 3), np.uint8)
     exp_manager.configure("names", CONFIG, root, code_root=".")

@@ -24,10 +24,11 @@ class HailError(Exception):
 
 def main() -> None:  # noqa: C901 - closures over one state
     """Log until enough exceptions came."""
-    from rla_client import logger, spool
+    from rla_client import logger
+    from rla_client.contract import segments
 
     folder, wanted, result = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-    spool.SEGMENT_MAX_BYTES = 64 << 10  # type: ignore[misc]
+    segments.SEGMENT_MAX_BYTES = 64 << 10  # type: ignore[misc]
     logger.configure(folder, ["csv", "tensorboard"])
     current = logger.get_current()
     returned: dict[str, list[int]] = {"main": [], "thread": [], "handler": []}

@@ -18,17 +18,17 @@ from types import TracebackType
 
 import pytest
 
-import rla_agent.stream_reading as reading_module
-import rla_client.spool as spool_module
-from rla_agent.adopting import root_is_back
-from rla_agent.commit import Committer
-from rla_agent.open_files import OpenFiles
-from rla_agent.recovery import recover
-from rla_agent.state import AgentDatabase, Changes
-from rla_agent.stream import Stream
-from rla_agent.widening import Widener
-from rla_client.protocol import FrameKind, encode_frame, pack
-from rla_client.spool import SegmentWriter
+import rla_agent.pipeline.reader as reading_module
+import rla_client.contract.segments as spool_module
+from rla_agent.outputs.open_files import OpenFiles
+from rla_agent.pipeline.commit import Committer
+from rla_agent.pipeline.recovery import recover
+from rla_agent.pipeline.stream import Stream
+from rla_agent.pipeline.stream_open import root_is_back
+from rla_agent.pipeline.widening import Widener
+from rla_agent.store.state import AgentDatabase, Changes
+from rla_client.contract.protocol import FrameKind, encode_frame, pack
+from rla_client.contract.segments import SegmentWriter
 
 
 def read_in_pieces(monkeypatch: pytest.MonkeyPatch, chance: random.Random) -> None:

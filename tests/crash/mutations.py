@@ -14,7 +14,7 @@ from typing import Any
 
 import msgpack
 
-from rla_client.protocol import FrameKind, encode_frame
+from rla_client.contract.protocol import FrameKind, encode_frame
 
 SHARE_BROKEN = 0.2  # of bytes flipped without a new checksum
 HOSTILE = (

@@ -39,8 +39,8 @@ from crash.workload import (
 from crash.zygote import Forked, Zygote
 from waiting import TIME_FACTOR
 
-from rla_client.places import Places
-from rla_client.spool import segment_numbers, segment_path, stream_names
+from rla_client.contract.paths import Places
+from rla_client.contract.segments import segment_numbers, segment_path, stream_names
 
 WORKLOAD = Path(__file__).with_name("workload.py")
 PIPE_BYTES = 1 << 20

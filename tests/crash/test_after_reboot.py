@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from crash.lone import LoneStream, Side
 
-from rla_agent.opening import StreamOpening, boot_time, check_opening, same_root
-from rla_client.spool import segment_path
+from rla_agent.model.opening import StreamOpening, boot_time, check_opening, same_root
+from rla_client.contract.segments import segment_path
 
 
 @pytest.fixture

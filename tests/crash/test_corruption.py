@@ -14,10 +14,10 @@ from crash.conftest import BareAgent
 from crash.oracle import Trainer
 from crash.workload import row_of
 
-from rla_agent.ingest import parse
-from rla_client.places import Places
-from rla_client.protocol import FrameKind, encode_frame, iter_frames, pack
-from rla_client.spool import segment_path, stream_names
+from rla_agent.model.ingest import parse
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import FrameKind, encode_frame, iter_frames, pack
+from rla_client.contract.segments import segment_path, stream_names
 
 ROWS = 200
 TAIL_BYTES = 3000

@@ -16,10 +16,16 @@ import pytest
 from crash.conftest import BareAgent
 from crash.workload import row_of
 
-import rla_client.spool as spool_module
-from rla_client.places import Places
-from rla_client.protocol import FrameKind, encode_frame, iter_frames, pack
-from rla_client.spool import SegmentWriter, new_stream_name, segment_numbers, segment_path, stream_names
+import rla_client.contract.segments as spool_module
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import FrameKind, encode_frame, iter_frames, pack
+from rla_client.contract.segments import (
+    SegmentWriter,
+    new_stream_name,
+    segment_numbers,
+    segment_path,
+    stream_names,
+)
 
 ROWS = 120
 SEGMENT_BYTES = 3000

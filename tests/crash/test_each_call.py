@@ -13,10 +13,10 @@ from crash.conftest import BareAgent
 from crash.oracle import Trainer, check_folder
 from crash.zygote import Zygote
 
-from rla_agent.output_set import make_outputs
-from rla_agent.stream_reading import read_opening
-from rla_client.places import Places
-from rla_client.spool import stream_names
+from rla_agent.outputs.output_set import make_outputs
+from rla_agent.pipeline.reader import read_opening
+from rla_client.contract.paths import Places
+from rla_client.contract.segments import stream_names
 
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 

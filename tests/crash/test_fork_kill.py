@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from rla_client.places import Places
-from rla_client.spool import stream_names
+from rla_client.contract.paths import Places
+from rla_client.contract.segments import stream_names
 
 pytest.importorskip("torch", reason="needs PyTorch")
 
@@ -24,7 +24,7 @@ TRAINING = """
 import os, signal, sys, time
 import numpy, torch
 from rla_client import ExperimentLoader, arena, checkpoint, exp_manager, forking, logger, time_step_holder
-from rla_client.recorders import ImgRecorder
+from rla_client.media.recorders import ImgRecorder
 root, code, date, most = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 forking.PLACED_S = 0.2
 arena.SMALL_ARENA_BYTES = checkpoint.FIRST_SLOT_BYTES = 4096  # killed children leave theirs behind

@@ -16,12 +16,12 @@ from crash.lone import LoneStream, Side
 from crash.mutations import frames
 from crash.oracle import check_folder, event_records
 
-from rla_agent.control import ask_status
-from rla_agent.ingest import parse
-from rla_client.errors import UnknownVersionError
-from rla_client.places import Places
-from rla_client.protocol import FrameKind, MessageKind, encode_frame, encode_message, pack
-from rla_client.spool import SegmentWriter, new_stream_name, stream_names
+from rla_agent.model.ingest import parse
+from rla_agent.service.control import ask_status
+from rla_client.contract.errors import UnknownVersionError
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import FrameKind, MessageKind, encode_frame, encode_message, pack
+from rla_client.contract.segments import SegmentWriter, new_stream_name, stream_names
 
 MOST_GROWTH = 64 << 20  # of the agent's RSS
 OTHERS_RATIO = 2.0

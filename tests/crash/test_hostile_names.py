@@ -22,16 +22,16 @@ from crash.lone import LoneStream, Side
 from replication_lab import Node, Sshd, tree
 from waiting import wait_until
 
-from rla_agent.item_files import keep_new_files
+from rla_agent.outputs.csv_table import TIME_STEP_KEY, TIMESTAMP_KEY
+from rla_agent.pipeline.item_files import keep_new_files
+from rla_agent.pipeline.reader import read_opening
 from rla_agent.replicate import register
-from rla_agent.sinks.csv_table import TIME_STEP_KEY, TIMESTAMP_KEY
-from rla_agent.stream_reading import read_opening
-from rla_client.errors import RlaError
-from rla_client.places import Places
-from rla_client.protocol import FrameKind, encode_frame, pack
-from rla_client.readers import read_csv
-from rla_client.spool import stream_names
-from rla_client.storage import TEMP_PREFIX
+from rla_client.contract.errors import RlaError
+from rla_client.contract.files import TEMP_PREFIX
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import FrameKind, encode_frame, pack
+from rla_client.contract.segments import stream_names
+from rla_client.database.readers import read_csv
 
 TRAINING = Path(__file__).with_name("hostile_training.py")
 QUICK = 30

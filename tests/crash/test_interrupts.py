@@ -14,7 +14,7 @@ import pytest
 from crash.conftest import BareAgent
 from crash.oracle import event_records
 
-from rla_client.places import Places
+from rla_client.contract.paths import Places
 
 SCRIPT = Path(__file__).with_name("interrupts.py")
 EXCEPTIONS = 20_000

@@ -18,7 +18,7 @@ import pytest
 from crash.conftest import BareAgent
 from crash.oracle import event_records
 
-from rla_client.places import Places
+from rla_client.contract.paths import Places
 
 SCRIPT = Path(__file__).with_name("clients.py")
 MOST_MEMORY = 400 << 20

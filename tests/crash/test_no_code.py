@@ -128,7 +128,7 @@ def test_evil_pickles_stay_bytes(
         bare_agent.signal(signal.SIGTERM)  # its replicator goes with it
         bare_agent.process.wait(60)  # type: ignore[union-attr]
     listed = subprocess.run(
-        [sys.executable, "-m", "rla_client.database.cli", "ls", "--data-root", str(master.root)],
+        [sys.executable, "-m", "rla_client.cli.app", "ls", "--data-root", str(master.root)],
         env=audit.environment, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert listed.returncode == 0, listed.stderr
@@ -143,7 +143,7 @@ def test_evil_pickles_stay_bytes(
 def check_events(audit: Audit) -> None:
     """All three were watched, loaded and executed nothing, and started only what they should."""
     started = " ".join(event[3] for event in audit.events("started"))
-    for one in ("rla_agent.daemon", "rla_agent.replicate.worker", "rla_client.database.cli"):
+    for one in ("rla_agent.daemon", "rla_agent.replicate.worker.main", "rla_client.cli.app"):
         assert one in started, started
     bad = audit.events(
         "pickle.find_class", "exec", "compile", "os.system", "os.exec", "os.posix_spawn", "marshal.loads"
@@ -153,7 +153,7 @@ def check_events(audit: Audit) -> None:
     assert sum(map(is_render, processes)) >= 18, "the evil figures were not even tried"
     others = [event[3] for event in processes if not is_render(event)]
     known = (
-        "rla_agent.replicate.worker",
+        "rla_agent.replicate.worker.main",
         "'ssh'",
         "ssh-keygen",
         "rla_client/database",

@@ -20,10 +20,10 @@ from crash.oracle import Trainer, check_folder
 from waiting import wait_until
 
 from rla_agent.daemon import EXIT_FAILED, EXIT_NEWER
-from rla_agent.lock import read_holder
-from rla_agent.state import STEPS
-from rla_client.places import Places
-from rla_client.spool import LOCK_NAME, stream_names
+from rla_agent.store.lock import read_holder
+from rla_agent.store.state import STEPS
+from rla_client.contract.paths import Places
+from rla_client.contract.segments import LOCK_NAME, stream_names
 
 PACE = ("--worker", "--burst", "40", "--pause", "0.02", "--segment-bytes", "131072")
 

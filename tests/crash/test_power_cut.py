@@ -15,10 +15,10 @@ from crash.oracle import Trainer, check_after_power_cut
 from crash.zygote import Forked, Zygote
 from waiting import DEADLINE_S
 
-from rla_agent.control import ask_status
-from rla_client.errors import RlaError
-from rla_client.places import STATE_VARIABLE, Places
-from rla_client.spool import segment_path, stream_names
+from rla_agent.service.control import ask_status
+from rla_client.contract.errors import RlaError
+from rla_client.contract.paths import STATE_VARIABLE, Places
+from rla_client.contract.segments import segment_path, stream_names
 
 pytestmark = [pytest.mark.root, needs_loop_disk]
 

@@ -17,10 +17,10 @@ from crash.loop_disk import LoopDisk, needs_loop_disk
 from crash.oracle import Trainer, check_folder
 from waiting import DEADLINE_S
 
-from rla_agent.control import ask_status
-from rla_agent.service import BEATS_PER_TIMEOUT
-from rla_client.errors import RlaError
-from rla_client.places import STATE_VARIABLE, Places
+from rla_agent.service.control import ask_status
+from rla_agent.service.notify import BEATS_PER_TIMEOUT
+from rla_client.contract.errors import RlaError
+from rla_client.contract.paths import STATE_VARIABLE, Places
 
 PACE = ("--burst", "20", "--pause", "0.02", "--floor")  # some hundred rows a second
 WATCHDOG_S = 10.0  # what the unit files say

@@ -22,19 +22,19 @@ import pytest
 from crash.make_golden import messages
 from waiting import DEADLINE_S
 
-from rla_agent.control import ask_status, stop_agent
-from rla_agent.ingest import Position
-from rla_agent.state import AgentDatabase, Changes, FiringRow
-from rla_client.errors import UnknownVersionError
-from rla_client.places import Places
-from rla_client.protocol import PROTOCOL_VERSION, decode_message, encode_message
-from rla_client.spool import segment_numbers, segment_path, stream_names
+from rla_agent.model.ingest import Position
+from rla_agent.service.control import ask_status, stop_agent
+from rla_agent.store.state import AgentDatabase, Changes, FiringRow
+from rla_client.contract.errors import UnknownVersionError
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import PROTOCOL_VERSION, decode_message, encode_message
+from rla_client.contract.segments import segment_numbers, segment_path, stream_names
 
 DATA = Path(__file__).with_name("data")
 NEWER = PROTOCOL_VERSION + 1
 AS_VERSION = """
 import sys
-import rla_client.protocol as protocol
+import rla_client.contract.protocol as protocol
 protocol.PROTOCOL_VERSION = @
 protocol._SEED = (@ - 1) << 16
 for module in list(sys.modules.values()):
@@ -42,7 +42,7 @@ for module in list(sys.modules.values()):
         module.PROTOCOL_VERSION = @
 """
 AGENT = "from rla_agent.daemon import main; sys.exit(main())"
-COMMAND = "from rla_agent.cli import main; main()"
+COMMAND = "from rla_agent.command.app import main; main()"
 TRAINING = """
 from rla_client import exp_manager, logger, time_step_holder
 time_step_holder.set_time(1)

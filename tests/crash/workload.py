@@ -71,9 +71,10 @@ def main() -> None:
     parser.add_argument("--jump-clock", action="store_true", help="the wall clock goes a day back and forth")
     options = parser.parse_args()
 
-    from rla_client import logger, spool
+    from rla_client import logger
+    from rla_client.contract import segments
 
-    spool.SEGMENT_MAX_BYTES = options.segment_bytes  # type: ignore[misc]
+    segments.SEGMENT_MAX_BYTES = options.segment_bytes  # type: ignore[misc]
     if options.jump_clock:
         jump_clock()
     signal.signal(signal.SIGUSR1, Stop())

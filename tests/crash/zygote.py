@@ -89,7 +89,8 @@ def main() -> None:
     from crash import workload
 
     import rla_agent.daemon
-    from rla_client import logger, spool  # noqa: F401 - imported for the children
+    from rla_client import logger  # noqa: F401 - imported for the children
+    from rla_client.contract import segments  # noqa: F401 - imported for the children
 
     programs = {"agent": rla_agent.daemon.main, "workload": workload.main}
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them here

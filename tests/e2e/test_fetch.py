@@ -18,7 +18,7 @@ import pytest
 import yaml
 from replication_lab import Sshd
 
-from rla_client.pruned import pruned_files
+from rla_client.contract.pruned import pruned_files
 
 NAMED_WITHIN_S = 120.0  # loading may take ten minutes where the master is slow, not where it is away
 
@@ -189,7 +189,7 @@ def test_other_content_on_the_master_is_refused(lab: Lab) -> None:
 
 
 def rla(*words: object) -> str:
-    code = "from rla_client.database.cli import main; main()"
+    code = "from rla_client.cli.app import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=False
     )

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from rla_client.places import Places
+from rla_client.contract.paths import Places
 
 SCRIPT = """
 import os, signal, sys

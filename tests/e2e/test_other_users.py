@@ -52,8 +52,8 @@ print("flushed", logger.flush(60), flush=True)
 EVIL_SPOOL = """
 import os, sys
 from pathlib import Path
-from rla_client.protocol import FrameKind, encode_frame, pack
-from rla_client.spool import SegmentWriter
+from rla_client.contract.protocol import FrameKind, encode_frame, pack
+from rla_client.contract.segments import SegmentWriter
 spool, root, python = sys.argv[1:]
 found = os.stat(root)
 opening = {
@@ -224,7 +224,7 @@ def far(victim: User, ground: Path) -> str:
     (library / "far.py").write_text(FAR_HOME)
     (library / "then.pth").write_text("import far")
     victim.environment["HOME"] = str(home)
-    said = victim.run("-c", "from rla_client.places import *; print(machine_key())")
+    said = victim.run("-c", "from rla_client.contract.paths import *; print(machine_key())")
     return said.strip()
 
 
@@ -344,7 +344,7 @@ def test_a_socket_of_somebody_else_gets_no_row(victim: User, other: User) -> Non
     _foreign(folder)
     listens = other.start("-c", f"""
 import zmq
-from rla_client.protocol import MessageKind, decode_message, encode_message
+from rla_client.contract.protocol import MessageKind, decode_message, encode_message
 socket = zmq.Context().socket(zmq.ROUTER)
 socket.bind("ipc://{folder}/data.sock")
 import os; os.chmod("{folder}/data.sock", 0o777)

@@ -219,7 +219,7 @@ def test_a_run_on_the_master_itself_stays_there(project: Project, agent: Any) ->
     assert len(registered["databases"][0]["off"]) == 1
 
 
-RLA = "from rla_client.database.cli import main; main()"
+RLA = "from rla_client.cli.app import main; main()"
 
 
 def rla(*words: object) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ import pytest
 from replicated_project import Project
 from replication_lab import Sshd, tree
 
-from rla_client.places import Places
+from rla_client.contract.paths import Places
 
 NOT_RUNNING = 3  # exit code of `rla-agent status`
 

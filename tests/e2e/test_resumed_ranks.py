@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from ports import free_port
 
-from rla_client.ranks import await_resumed
-from rla_client.run import MODE_VARIABLE, RANK_VARIABLES
+from rla_client.run.ranks import await_resumed
+from rla_client.run.run import MODE_VARIABLE, RANK_VARIABLES
 
 LONG_AGO_S = 10 * 86400.0  # before this process of the tests began, however long it has run
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "clusters.md"

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
-from rla_client.errors import LaunchError
-from rla_client.experiment import commands
-from rla_client.experiment.settle import settle
+from rla_client.contract.errors import LaunchError
+from rla_client.launcher import commands
+from rla_client.launcher.settle import settle
 
 pytest.importorskip("torch", reason="needs PyTorch")
 
@@ -64,7 +64,7 @@ exp_manager.flush(30)
 
 LAUNCHER = """
 import os, sys
-from rla_client.experiment import DefaultWorker, LocalRunner, wrap_experiment
+from rla_client.launcher import DefaultWorker, LocalRunner, wrap_experiment
 import gymnasium, numpy as np
 
 class Policy:

@@ -32,6 +32,6 @@ def test_wheel_has_template_units_and_types(tmp_path: Path) -> None:
     assert units
     assert units <= names
     assert {"rla_client/py.typed", "rla_agent/py.typed"} <= names
-    assert "rla-agent = rla_agent.cli:main" in scripts
-    assert "rla = rla_client.database.cli:main" in scripts
+    assert "rla-agent = rla_agent.command.app:main" in scripts
+    assert "rla = rla_client.cli.app:main" in scripts
     assert not [name for name in names if name.startswith("tests/")]

@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from spooled import stop_autostart
 
-from rla_agent.control import ask_status
-from rla_client.config import AgentConfig
-from rla_client.outbox import Outbox
-from rla_client.places import Places
-from rla_client.protocol import FrameKind, MessageKind, encode_frame, encode_message, pack
-from rla_client.run import make_opening
-from rla_client.spool import SegmentWriter
+from rla_agent.service.control import ask_status
+from rla_client.config.schema import AgentConfig
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import FrameKind, MessageKind, encode_frame, encode_message, pack
+from rla_client.contract.segments import SegmentWriter
+from rla_client.run.run import make_opening
+from rla_client.stream.outbox import Outbox
 
 EXAMPLES = int(os.environ.get("RLA_TEST_OPENINGS", "60"))
 

@@ -10,7 +10,7 @@ import pytest
 
 from rla_agent.alerts import bodies
 from rla_agent.alerts.alert import of_machine, of_metric, of_run, of_test
-from rla_client.config_alerts import AlertRule
+from rla_client.config.alerts import AlertRule
 
 RUN = {
     "run_id": "r", "table": "cartpole", "index": "2026/11/21/09-30-01-123456_10.0.0.5_&seed=1",

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent.alerts import book as book_module
-from rla_agent.alerts.book import LOOK_AGAIN_S, Book
-from rla_agent.config_reader import WAIT_S, ConfigReader
+from rla_agent.alerts import rules as book_module
+from rla_agent.alerts.rules import LOOK_AGAIN_S, Book
+from rla_agent.store.config_reader import WAIT_S, ConfigReader
 
 TEXT = """AGENT:
   alerts:

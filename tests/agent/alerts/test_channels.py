@@ -16,7 +16,7 @@ from ports import free_port
 
 from rla_agent.alerts.alert import of_test
 from rla_agent.alerts.channels import Route, SendError, send
-from rla_client.config_alerts import Channel
+from rla_client.config.alerts import Channel
 
 ALERTS = [of_test(1763717401.5, "box").to_plain()]
 PASSWORD = "hunter2-secret"

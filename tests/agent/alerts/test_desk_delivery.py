@@ -19,9 +19,9 @@ from alert_receivers import (
 )
 from ports import free_port
 
-from rla_agent.alerts.desk import GIVE_UP_S, RETRY_FIRST_S, RETRY_MOST_S, batches, retry_delay
+from rla_agent.alerts.dispatcher import GIVE_UP_S, RETRY_FIRST_S, RETRY_MOST_S, batches, retry_delay
 from rla_agent.alerts.store import Delivery
-from rla_client.places import Places
+from rla_client.contract.paths import Places
 
 # -- when something is in the way ---------------------------------------------------------------
 

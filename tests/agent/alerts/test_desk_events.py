@@ -25,7 +25,7 @@ from alert_receivers import (
     write_config,
 )
 
-from rla_client.places import Places
+from rla_client.contract.paths import Places
 
 PASSWORD = "hunter2-secret"
 

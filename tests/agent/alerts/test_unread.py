@@ -8,7 +8,7 @@ from hung_folder import hung, needs_hung_folder
 from spooled import stop_autostart
 
 from rla_agent.replicate.registry import entries
-from rla_client.places import Places
+from rla_client.contract.paths import Places
 
 
 def flushed(training: Training) -> bool:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rla_agent.alerts.watch import MAX_NAMED, Watch
-from rla_agent.ingest import Batch, Record, Row, Text
-from rla_client.config_alerts import AlertRule
+from rla_agent.model.ingest import Batch, Record, Row, Text
+from rla_client.config.alerts import AlertRule
 
 NAN, INF = math.nan, math.inf
 

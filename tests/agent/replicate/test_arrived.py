@@ -8,10 +8,10 @@ from typing import Any
 
 from hung_folder import hung, needs_hung_folder
 
-from rla_agent.config_reader import ConfigReader
 from rla_agent.replicate import register
-from rla_agent.replication import Replication
-from rla_client.places import Places
+from rla_agent.replicate.agent_side import Replication
+from rla_agent.store.config_reader import ConfigReader
+from rla_client.contract.paths import Places
 
 
 @needs_hung_folder

@@ -14,12 +14,12 @@ from replication_lab import ITEM, Node, Sshd, noted, random_bytes, same_trees, t
 from waiting import wait_until
 
 from rla_agent.replicate import Announcer, register, registry, replication_status
-from rla_agent.replicate.connect import Login, resolve_login
+from rla_agent.replicate.backend.connect import Login, resolve_login
+from rla_agent.replicate.backend.known_hosts import own_key, trust
+from rla_agent.replicate.backend.sftp import open_sftp
+from rla_agent.replicate.backend.target import BlockedError, HostKeyError
 from rla_agent.replicate.report import as_text
-from rla_agent.replicate.sftp import open_sftp
-from rla_agent.replicate.target import BlockedError, HostKeyError
-from rla_agent.replicate.trust import own_key, trust
-from rla_client.config import RemoteSetting, load_config
+from rla_client.config.schema import RemoteSetting, load_config
 
 MakeNode = Callable[..., Node]
 
@@ -232,7 +232,7 @@ def test_links_and_odd_names(node: Node, master: Sshd, tmp_path: Path) -> None:
 
 
 def test_a_folder_swapped_for_a_link_leads_nowhere(node: Node, tmp_path: Path) -> None:
-    from rla_agent.replicate.source import open_beneath
+    from rla_agent.replicate.worker.source import open_beneath
 
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -346,7 +346,7 @@ def test_one_worker_per_state_folder(node: Node) -> None:
     wait_until(lambda: replication_status(node.state)["running"], 20)
     import sys
 
-    command = [sys.executable, "-m", "rla_agent.replicate.worker", "--state", str(node.state)]
+    command = [sys.executable, "-m", "rla_agent.replicate.worker.main", "--state", str(node.state)]
     second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert second.returncode == 3
     assert "already serves" in second.stderr

@@ -29,7 +29,7 @@ from replication_lab import (
 from waiting import wait_until
 
 from rla_agent.replicate import Announcer, replication_status
-from rla_client.checkpoint_retention import note_dropped
+from rla_client.contract.retention import note_dropped
 
 MakeNode = Callable[..., Node]
 
@@ -214,18 +214,18 @@ def ledger_states(node: Node, name: str) -> list[int]:
 
 
 def test_each_machine_leaves_its_status_on_the_master(node: Node, master: Sshd) -> None:
-    from rla_agent.replicate import fleet
-    from rla_agent.replicate.folder import FolderSession
+    from rla_agent.replicate.backend.folder import FolderSession
+    from rla_agent.replicate.worker import heartbeat
 
     node.run()
     node.start()
     session = FolderSession(str(master.root))
-    (machine,) = wait_until(lambda: fleet.read(session), 20, "the status file")
+    (machine,) = wait_until(lambda: heartbeat.read(session), 20, "the status file")
     assert machine["host"] == node.host
     assert machine["age_s"] < 60
     (master.root / ".rla-fleet" / "evil.json").write_text('{"host": "\\u001b[2J", "runs": [3]}')
     (master.root / ".rla-fleet" / "broken.json").write_text("{")
-    text = fleet.as_text(fleet.read(session))
+    text = heartbeat.as_text(heartbeat.read(session))
     assert node.host in text
     assert "\x1b" not in text
 
@@ -309,8 +309,8 @@ def test_a_log_changed_in_the_middle_and_grown_is_sent_as_it_is(node: Node, mast
 
 def test_verify_compares_the_file_here_too(node: Node, master: Sshd) -> None:
     """A ledger whose sums are those of what was sent, and that was not what is here."""
-    from rla_agent.replicate.folder import FolderSession
-    from rla_agent.replicate.verifying import mend, verify_ledger
+    from rla_agent.replicate.backend.folder import FolderSession
+    from rla_agent.replicate.pull.verify import mend, verify_ledger
 
     log = node.run() / "log.txt"
     log.write_text("0123456789" * 1000 + "\n")

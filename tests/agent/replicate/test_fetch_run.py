@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from rla_agent.replicate.fetch_run import Question, _fetch
-from rla_agent.replicate.folder import FolderSession
-from rla_client.errors import FetchError, StillWrittenError
-from rla_client.pruned import FETCHED_MARK
+from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.pull.fetch_run import Question, _fetch
+from rla_client.contract.errors import FetchError, StillWrittenError
+from rla_client.contract.pruned import FETCHED_MARK
 
 TABLE = "deep/table"
 OLDER, NEWER = "2026/11/20/09-30-01-000001_10.0.0.5_&", "2026/11/21/09-30-01-000002_10.0.0.6_&lr=0.1"

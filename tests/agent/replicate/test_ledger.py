@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rla_agent.replicate import ledger as ledger_module
 from rla_agent.replicate import replication_status
-from rla_agent.replicate.ledger import Ledger, ledger_path
-from rla_client.errors import RlaError
+from rla_agent.replicate.ledger import ledger as ledger_module
+from rla_agent.replicate.ledger.ledger import Ledger, ledger_path
+from rla_client.contract.errors import RlaError
 
 
 def test_a_damaged_ledger_is_set_aside(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from replication_lab import NO_EXTENSIONS, Node, Sshd, tree
 
-from rla_agent.replicate.master_check import examine_master
-from rla_client.config import Config, load_config
+from rla_agent.service.doctor.master import examine_master
+from rla_client.config.schema import Config, load_config
 
 
 def look(tmp_path: Path, remote: dict[str, object]) -> dict[str, str]:

@@ -11,8 +11,8 @@ import pytest
 from replication_lab import ITEM, Node, Sshd, random_bytes, same_trees
 
 from rla_agent.replicate import register
-from rla_agent.replicate.plan import FIRST_BACKOFF_S, MAX_BACKOFF_S
-from rla_agent.replicate.worker import Worker
+from rla_agent.replicate.worker.main import Worker
+from rla_agent.replicate.worker.plan import FIRST_BACKOFF_S, MAX_BACKOFF_S
 
 FILES_PER_ITEM = 100
 MANY_HOURS = 72

@@ -13,13 +13,13 @@ import pytest
 from replication_lab import ITEM, Node, Sshd, random_bytes, sent_files, wait_same, written
 from waiting import wait_until
 
+from rla_agent.command.replicate import verify_database
 from rla_agent.replicate import registry, settings
-from rla_agent.replicate.cli import verify_database
-from rla_agent.replicate.folder import FolderSession
-from rla_agent.replicate.ledger import Ledger, ledger_path
-from rla_agent.replicate.pushing import push
-from rla_agent.replicate.transfer import Selection
-from rla_client.config import load_config
+from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.ledger.ledger import Ledger, ledger_path
+from rla_agent.replicate.pull.push import push
+from rla_agent.replicate.pull.transfer import Selection
+from rla_client.config.schema import load_config
 
 LOG = f"log/{ITEM}"
 
@@ -146,10 +146,10 @@ def test_rows_are_not_appended_to_a_copy_that_is_still_open(node: Node, there: P
 
 def _send_due(node: Node, session: FolderSession) -> None:
     """What the worker would do for progress.csv, in this process."""
-    from rla_agent.replicate.ledger_rows import Due
-    from rla_agent.replicate.plan import Append
-    from rla_agent.replicate.send import Job, Result, Sender, Sent
-    from rla_agent.replicate.source import local_state
+    from rla_agent.replicate.ledger.rows import Due
+    from rla_agent.replicate.worker.plan import Append
+    from rla_agent.replicate.worker.send import Job, Result, Sender, Sent
+    from rla_agent.replicate.worker.source import local_state
 
     name = ITEM.replace("000001", "000002")
     path = f"log/{name}/progress.csv".encode()

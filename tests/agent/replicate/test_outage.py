@@ -9,11 +9,11 @@ import pytest
 from replication_lab import Node, Sshd, same_trees
 from waiting import wait_until
 
-from rla_agent.doctor import Finding
 from rla_agent.replicate import replication_status
-from rla_agent.replicate.outage import QUIET_S, Outage
-from rla_agent.replicate.plan import Health
 from rla_agent.replicate.report import attention, headline, shown_target
+from rla_agent.replicate.worker.offline import QUIET_S, Outage
+from rla_agent.replicate.worker.plan import Health
+from rla_agent.service.doctor.doctor import Finding
 
 DOWN = Health(tries=1, reason="Connection refused", mend="is the master up?")
 

@@ -6,8 +6,8 @@ import struct
 import pytest
 from hypothesis import given, strategies
 
-from rla_agent.replicate import plan, records
-from rla_agent.replicate.plan import (
+from rla_agent.replicate.worker import plan, records
+from rla_agent.replicate.worker.plan import (
     MAX_BACKOFF_S,
     OVERDUE_S,
     REST_S,

@@ -19,17 +19,17 @@ from prune_lab import STEPS, fill, make_settled, prune, wait_clean
 from replication_lab import ITEM, Node, Sshd, tree, wait_same
 from waiting import wait_until
 
+from rla_agent.command.replicate import verify_database
 from rla_agent.replicate import replication_status
-from rla_agent.replicate.cli import verify_database
-from rla_agent.replicate.fetch_back import fetch_noted
-from rla_agent.replicate.folder import FolderSession
-from rla_agent.replicate.hints import Announcer
-from rla_agent.replicate.ledger import PRUNED
-from rla_agent.replicate.prune import PruneError, Pruner
-from rla_agent.replicate.prune_plan import Rules
-from rla_client.config import load_config
+from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.ledger.ledger import PRUNED
+from rla_agent.replicate.pull.fetch_back import fetch_noted
+from rla_agent.replicate.retain.prune import PruneError, Pruner
+from rla_agent.replicate.retain.prune_plan import Rules
+from rla_agent.replicate.worker.notify import Announcer
+from rla_client.config.schema import load_config
+from rla_client.contract.pruned import PRUNED_FOLDER, pruned_below, pruned_files, read_note
 from rla_client.database.fsck import find_faults
-from rla_client.pruned import PRUNED_FOLDER, pruned_below, pruned_files, read_note
 
 OLD = Rules(older_than_s=1.0)
 

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from rla_agent.replicate import prune_plan
-from rla_agent.replicate.ledger_rows import Key
-from rla_agent.replicate.plan import Local, Record
-from rla_agent.replicate.prune_plan import Candidate, Rules, choose, newest, unfit
-from rla_client.layout import DEFAULT_LOG_TYPES
+from rla_agent.replicate.ledger.rows import Key
+from rla_agent.replicate.retain import prune_plan
+from rla_agent.replicate.retain.prune_plan import Candidate, Rules, choose, newest, unfit
+from rla_agent.replicate.worker.plan import Local, Record
+from rla_client.contract.layout import DEFAULT_LOG_TYPES
 
 NOW = 1_000_000.0
 

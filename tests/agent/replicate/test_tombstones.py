@@ -18,14 +18,16 @@ import pytest
 from replication_lab import ITEM, Node, Sshd, finished_item, tree, wait_same
 from waiting import wait_until
 
-from rla_agent.replicate import master_trash, registry, replication_status, tombstones
-from rla_agent.replicate.cli import verify_database
-from rla_agent.replicate.folder import FolderSession
-from rla_agent.replicate.hints import Announcer
-from rla_client.config import load_config
+from rla_agent.command.replicate import verify_database
+from rla_agent.replicate import registry, replication_status
+from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.ledger import tombstones
+from rla_agent.replicate.retain import master_trash
+from rla_agent.replicate.worker.notify import Announcer
+from rla_client.config.schema import load_config
+from rla_client.contract.errors import ArgumentError, LiveRunError
+from rla_client.contract.layout import DEFAULT_LOG_TYPES, FOLDER_KINDS
 from rla_client.database.changes import changing, restore_trash, trash_entries
-from rla_client.errors import ArgumentError, LiveRunError
-from rla_client.layout import DEFAULT_LOG_TYPES, FOLDER_KINDS
 
 OTHER = "task/2026/11/21/09-30-01-000002_10.0.0.5_&lr=0.002"
 
@@ -42,7 +44,7 @@ remove_on_master(Path(root), run_items(Path(root), table, index), Path(config))
 
 
 def rla(node: Node, *words: str) -> subprocess.CompletedProcess[str]:
-    code = "from rla_client.database.cli import main; main()"
+    code = "from rla_client.cli.app import main; main()"
     return _run(node, [sys.executable, "-c", code, *words])
 
 

@@ -13,15 +13,23 @@ from faulty_link import Proxy
 from replication_lab import ITEM, Node, Sshd, items_only, random_bytes, same_trees, tree
 from waiting import wait_until
 
-from rla_agent.replicate import register, replication_status, settings, transfer
-from rla_agent.replicate.cli import verify_database
-from rla_agent.replicate.folder import FolderSession
-from rla_agent.replicate.pushing import push
-from rla_agent.replicate.sums import parse
-from rla_agent.replicate.target import DeniedError, FullError, LinkError, RemoteStat, TransientError, Upload
-from rla_agent.replicate.transfer import Selection, Tally, fetch, pull
-from rla_client.config import load_config
-from rla_client.errors import ArgumentError, RlaError, UnsafeNameError
+from rla_agent.command.replicate import verify_database
+from rla_agent.replicate import register, replication_status, settings
+from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.backend.target import (
+    DeniedError,
+    FullError,
+    LinkError,
+    RemoteStat,
+    TransientError,
+    Upload,
+)
+from rla_agent.replicate.ledger.checksums import parse
+from rla_agent.replicate.pull import transfer
+from rla_agent.replicate.pull.push import push
+from rla_agent.replicate.pull.transfer import Selection, Tally, fetch, pull
+from rla_client.config.schema import load_config
+from rla_client.contract.errors import ArgumentError, RlaError, UnsafeNameError
 
 OTHER = "other/2026/11/22/09-30-01-000002_10.0.0.5_&lr=0.01"
 

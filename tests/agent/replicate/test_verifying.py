@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from replication_lab import ITEM
 
-from rla_agent.replicate import verifying
-from rla_agent.replicate.folder import FolderSession
-from rla_agent.replicate.ledger import Ledger
-from rla_agent.replicate.ledger_rows import Key
-from rla_agent.replicate.plan import Local, Record
-from rla_agent.replicate.target import RemoteStat
-from rla_agent.replicate.verifying import verify_ledger
+from rla_agent.replicate.backend.folder import FolderSession
+from rla_agent.replicate.backend.target import RemoteStat
+from rla_agent.replicate.ledger.ledger import Ledger
+from rla_agent.replicate.ledger.rows import Key
+from rla_agent.replicate.pull import verify
+from rla_agent.replicate.pull.verify import verify_ledger
+from rla_agent.replicate.worker.plan import Local, Record
 
 FILES = 10
 
@@ -40,7 +40,7 @@ class Checkpointing(FolderSession):
 def test_the_ledgers_log_does_not_grow_while_it_is_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verifying, "VERIFY_ROWS", 3)
+    monkeypatch.setattr(verify, "VERIFY_ROWS", 3)
     master, path = tmp_path / "master", tmp_path / "ledger.db"
     ledger = Ledger(path)
     number = ledger.database(b"/data", "folder")

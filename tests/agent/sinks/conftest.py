@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from rla_agent.sinks.checkpoint import run_checkpoint
-from rla_client.arena import Arena, create_arena
-from rla_client.checkpoint_job import (
+from rla_agent.jobs.checkpoint import run_checkpoint
+from rla_client.checkpoint.arena import Arena, create_arena
+from rla_client.contract.checkpoint_job import (
     SLOT_BUSY,
     ArenaSource,
     CheckpointJob,
@@ -23,7 +23,7 @@ from rla_client.checkpoint_job import (
     Stamp,
     storage_offsets,
 )
-from rla_client.checkpoint_retention import DROPPED_NOTE
+from rla_client.contract.retention import DROPPED_NOTE
 
 
 class Desk:

@@ -16,10 +16,10 @@ from typing import Any
 import msgpack
 import pytest
 
-from rla_agent.sinks.checkpoint import retain
-from rla_agent.sinks.job_source import Outcome, release
-from rla_agent.sinks.torch_zip import TorchZip
-from rla_client.checkpoint_job import (
+from rla_agent.jobs.checkpoint import retain
+from rla_agent.jobs.source import Outcome, release
+from rla_agent.jobs.torch_zip import TorchZip
+from rla_client.contract.checkpoint_job import (
     ALIGNMENT,
     SLOT_BUSY,
     SLOT_FREE,
@@ -29,7 +29,7 @@ from rla_client.checkpoint_job import (
     Retention,
     Stamp,
 )
-from rla_client.checkpoint_retention import Saved, dropped, read_stamp, superseded
+from rla_client.contract.retention import Saved, dropped, read_stamp, superseded
 
 
 def test_the_file_is_a_stored_aligned_zip_and_the_same_each_time(desk: Any) -> None:
@@ -108,9 +108,9 @@ def test_an_older_save_never_takes_the_name_of_a_newer_one(desk: Any) -> None:
 WORKER = """
 import sys, msgpack
 from pathlib import Path
-from rla_agent.sinks.checkpoint import retain, run_checkpoint
-from rla_agent.sinks.job_source import release
-from rla_client.checkpoint_job import CheckpointJob
+from rla_agent.jobs.checkpoint import retain, run_checkpoint
+from rla_agent.jobs.source import release
+from rla_client.contract.checkpoint_job import CheckpointJob
 blobs, folder = map(Path, sys.argv[1:])
 jobs = [CheckpointJob.decode(fields) for fields in msgpack.unpackb(sys.stdin.buffer.read())]
 print("ready", flush=True)

@@ -15,9 +15,9 @@ from typing import Any
 import msgpack
 import pytest
 
-from rla_agent.sinks.job_source import Outcome
-from rla_client.arena import create_arena
-from rla_client.checkpoint_job import (
+from rla_agent.jobs.source import Outcome
+from rla_client.checkpoint.arena import create_arena
+from rla_client.contract.checkpoint_job import (
     ARENA_FOLDER,
     SLOT_BUSY,
     SLOT_FREE,
@@ -25,8 +25,8 @@ from rla_client.checkpoint_job import (
     BlobSource,
     CheckpointJob,
 )
-from rla_client.errors import RemoteProtocolError
-from rla_client.protocol import pack, unpack
+from rla_client.contract.errors import RemoteProtocolError
+from rla_client.contract.protocol import pack, unpack
 
 
 def test_bytes_that_are_gone_are_reported_and_nothing_is_written(desk: Any) -> None:
@@ -123,8 +123,8 @@ def test_evil_pickles_stay_bytes(desk: Any, tmp_path: Path) -> None:
     packed = msgpack.packb(replace(job, source=source).encode())
     code = (
         "import os, sys, msgpack; from pathlib import Path\n"
-        "from rla_agent.sinks.checkpoint import run_checkpoint\n"
-        "from rla_client.checkpoint_job import CheckpointJob\n"
+        "from rla_agent.jobs.checkpoint import run_checkpoint\n"
+        "from rla_client.contract.checkpoint_job import CheckpointJob\n"
         "sys.addaudithook(lambda event, _: os._exit(9) if event == 'pickle.find_class' else None)\n"
         "job = CheckpointJob.decode(msgpack.unpackb(sys.stdin.buffer.read()))\n"
         "print(run_checkpoint(job, Path(sys.argv[1]), Path(sys.argv[2], job.final_name)).outcome.value)\n"

@@ -19,12 +19,12 @@ from evil_figures import EVIL
 from matplotlib.figure import Figure
 from PIL import Image
 
-from rla_agent.sinks import figure as figure_sink
-from rla_agent.sinks.figure import FigureResult, parse_figure, run_figure
-from rla_agent.sinks.files import Outcome
-from rla_agent.sinks.media import SLOT_HEADER, SLOT_MAGIC, sweep_slots
-from rla_client.errors import RemoteProtocolError, UnsafeNameError
-from rla_client.figure_pickle import dump_figure
+from rla_agent.jobs import figure as figure_sink
+from rla_agent.jobs.code import Outcome
+from rla_agent.jobs.figure import FigureResult, parse_figure, run_figure
+from rla_agent.jobs.media import SLOT_HEADER, SLOT_MAGIC, sweep_slots
+from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
+from rla_client.media.figure_pickle import dump_figure
 
 Run = Callable[..., FigureResult]
 IMAGE = {"format": "png", "cover": False, "blob": "b", "shape": [1, 2, 3, 3], "dtype": "uint8"}
@@ -131,14 +131,14 @@ def test_the_agent_itself_loads_no_pickle(tmp_path: Path) -> None:
     script = f"""
         import sys
         from pathlib import Path
-        from rla_agent.sinks.figure import parse_figure, run_figure
+        from rla_agent.jobs.figure import parse_figure, run_figure
         found = []
         sys.addaudithook(lambda event, _: found.append(event) if event == "pickle.find_class" else None)
         job = parse_figure("figure", dict(name="x.png", format="png", cover=False, blob="b"))
         result = run_figure(job, Path({str(tmp_path)!r}), Path({str(tmp_path / "results")!r}), sys.executable)
         assert result.outcome.value == "failed", result
         assert found == [], found
-        assert not {{"matplotlib", "numpy", "rla_client.render"}} & set(sys.modules)
+        assert not {{"matplotlib", "numpy", "rla_client.media.render"}} & set(sys.modules)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
 

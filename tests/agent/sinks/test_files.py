@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rla_agent.sinks.files import (
+from rla_agent.jobs.code import (
     BLOB_MAGIC,
     CodeJob,
     CodeResult,
@@ -26,9 +26,9 @@ from rla_agent.sinks.files import (
     run_code,
     sweep_objects,
 )
-from rla_client.errors import RemoteProtocolError
-from rla_client.protocol import pack
-from rla_client.storage import OLD_TEMP_S, TEMP_PREFIX
+from rla_client.contract.errors import RemoteProtocolError
+from rla_client.contract.files import OLD_TEMP_S, TEMP_PREFIX
+from rla_client.contract.protocol import pack
 
 Run = Callable[..., CodeResult]
 

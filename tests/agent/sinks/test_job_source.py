@@ -6,8 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from rla_agent.sinks.job_source import fresh_temp
-from rla_client.spool import process_start
+from rla_agent.jobs.source import fresh_temp
+from rla_client.contract.segments import process_start
 
 TOKEN = "0123456789abcdef"
 STEM = f".rla-tmp-{TOKEN}"

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from rla_agent.sinks.figure import parse_figure, run_figure
-from rla_agent.sinks.files import BLOB_MAGIC, CodeJob, Outcome, run_code, sweep_objects
-from rla_client.protocol import pack
-from rla_client.storage import OLD_TEMP_S, TEMP_PREFIX
+from rla_agent.jobs.code import BLOB_MAGIC, CodeJob, Outcome, run_code, sweep_objects
+from rla_agent.jobs.figure import parse_figure, run_figure
+from rla_client.contract.files import OLD_TEMP_S, TEMP_PREFIX
+from rla_client.contract.protocol import pack
 
 KILLS = 8
 SHAPE = [1, 400, 400, 3]
@@ -66,7 +66,7 @@ def test_a_kill_while_a_file_is_made_leaves_none_or_the_whole(tmp_path: Path, bl
     script = f"""
         import sys
         from pathlib import Path
-        from rla_agent.sinks.figure import parse_figure, run_figure
+        from rla_agent.jobs.figure import parse_figure, run_figure
         print("begin", flush=True)
         job = parse_figure("image", {fields!r})
         run_figure(job, Path({str(blobs)!r}), Path({str(results)!r}), sys.executable)
@@ -99,7 +99,7 @@ def test_a_kill_while_code_is_stored_is_mended_by_doing_it_again(tmp_path: Path,
         item.mkdir()
         script = f"""
             from pathlib import Path
-            from rla_agent.sinks.files import CodeJob, run_code
+            from rla_agent.jobs.code import CodeJob, run_code
             print("begin", flush=True)
             run_code(CodeJob("b"), Path({str(blobs)!r}), Path({str(item)!r}), {str(tmp_path)!r})
         """

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from rla_agent.sinks.job_source import Outcome, release
-from rla_agent.sinks.snapshot import run_snapshot
-from rla_client.arena import Arena, create_arena
-from rla_client.checkpoint_job import SLOT_BUSY, SLOT_FREE, ArenaSource, BlobSource
-from rla_client.snapshot_job import SnapshotJob, encode_footer, saved_order
+from rla_agent.jobs.snapshot import run_snapshot
+from rla_agent.jobs.source import Outcome, release
+from rla_client.checkpoint.arena import Arena, create_arena
+from rla_client.contract.checkpoint_job import SLOT_BUSY, SLOT_FREE, ArenaSource, BlobSource
+from rla_client.contract.snapshot_job import SnapshotJob, encode_footer, saved_order
 
 
 class Desk:

@@ -117,7 +117,7 @@ def run_rla(
 ) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **({"COLUMNS": str(columns)} if columns else {})}
     environment.setdefault("PYTHONPATH", str(TESTS))
-    command = [sys.executable, "-m", "rla_client.database.cli", *words]
+    command = [sys.executable, "-m", "rla_client.cli.app", *words]
     return subprocess.run(
         command,
         capture_output=True,

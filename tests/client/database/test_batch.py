@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from legacy_database import LEGACY_TABLE, entries_of_all_kinds
 
+from rla_client.contract.errors import ArgumentError
 from rla_client.database import (
     ArchiveLogTool,
     DeleteLogTool,
@@ -15,7 +16,6 @@ from rla_client.database import (
     PrettyPlotterTool,
     ViewLogTool,
 )
-from rla_client.errors import ArgumentError
 
 
 def everything() -> Filter:

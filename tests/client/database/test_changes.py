@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from rla_client.contract.errors import DatabaseError, LiveRunError
+from rla_client.contract.layout import DEFAULT_LOG_TYPES
 from rla_client.database.changes import (
     TRASH_DAYS,
     changing,
@@ -24,8 +26,6 @@ from rla_client.database.changes import (
     write_entry,
 )
 from rla_client.database.tree import run_items
-from rla_client.errors import DatabaseError, LiveRunError
-from rla_client.layout import DEFAULT_LOG_TYPES
 
 KINDS = 7
 
@@ -132,7 +132,7 @@ def rla(root: Path, *words: str) -> subprocess.Popen[str]:
     command = [
         sys.executable,
         "-m",
-        "rla_client.database.cli",
+        "rla_client.cli.app",
         words[0],
         "--data-root",
         str(root),
@@ -196,7 +196,7 @@ def kill_at_renames(tmp_path: Path, command: str, calls: Iterable[int]) -> None:
             with changing(root, time.time()):
                 items = [item for index in indices for item in run_items(root, "task", index)]
                 words["restore"] = ["trash", "restore", move_to_trash(root, items, time.time())]
-        line = [sys.executable, "-m", "rla_client.database.cli", *words[command], "-d", str(root)]
+        line = [sys.executable, "-m", "rla_client.cli.app", *words[command], "-d", str(root)]
         inject = f"inject=rename,renameat,renameat2:signal=KILL:when={call}"
         subprocess.run(
             ["strace", "-f", "-qq", "-o", "/dev/null", "-e", inject, *line], capture_output=True, check=False

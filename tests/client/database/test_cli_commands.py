@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from rla_client.database.cli import COMMAND_MODULES
-from rla_client.database.terminal import text_width
+from rla_client.cli.app import COMMAND_MODULES
+from rla_client.database.text import text_width
 
 MakeRun = Callable[..., str]
 Rla = Callable[..., subprocess.CompletedProcess[str]]
@@ -133,7 +133,7 @@ def test_tensorboard_serves_the_chosen_runs_and_ends_with_us(
     command = [
         sys.executable,
         "-m",
-        "rla_client.database.cli",
+        "rla_client.cli.app",
         "tb",
         "-w",
         "lr > 0",

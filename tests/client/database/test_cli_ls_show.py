@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from spooled import stop_autostart
 
-from rla_client.places import find_places
+from rla_client.contract.paths import find_places
 
 MakeRun = Callable[..., str]
 Rla = Callable[..., subprocess.CompletedProcess[str]]
@@ -123,7 +123,7 @@ def test_show_and_ls_import_no_pandas(root: Path, make_run: MakeRun) -> None:
     make_run()
     for command in ("ls", "show"):
         script = (
-            "import sys; from rla_client.database.cli import main\n"
+            "import sys; from rla_client.cli.app import main\n"
             f"sys.argv = ['rla', {command!r}, '-d', {str(root)!r}]\n"
             "try:\n    main()\nexcept SystemExit:\n    pass\n"
             "heavy = {'pandas', 'numpy', 'matplotlib', 'torch', 'pydantic', 'zmq'} & set(sys.modules)\n"
@@ -143,7 +143,7 @@ def test_a_closed_pipe_is_no_error(root: Path, make_run: MakeRun) -> None:
     for number in range(60):
         make_run(number=number, kinds=("log",), rows=1)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
-    line = f"{sys.executable} -m rla_client.database.cli ls --json -d '{root}' | head -1"
+    line = f"{sys.executable} -m rla_client.cli.app ls --json -d '{root}' | head -1"
     done = subprocess.run(line, shell=True, capture_output=True, text=True, env=environment, check=True)
     assert done.stdout == "[\n"
     assert done.stderr == ""
@@ -154,7 +154,7 @@ def test_on_a_terminal_states_have_colours(root: Path, make_run: MakeRun) -> Non
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3]), "TERM": "xterm"}
     environment.pop("NO_COLOR", None)
     master, slave = pty.openpty()
-    command = [sys.executable, "-m", "rla_client.database.cli", "ls", "-d", str(root)]
+    command = [sys.executable, "-m", "rla_client.cli.app", "ls", "-d", str(root)]
     with subprocess.Popen(command, stdout=slave, stderr=slave, stdin=slave, env=environment) as process:
         process.wait(30)
     os.close(slave)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rla_client.database.compare import code_diff, has_code
-from rla_client.experiment.launch_archive import capture
+from rla_client.launcher.launch_archive import capture
 
 MakeRun = Callable[..., str]
 Rla = Callable[..., subprocess.CompletedProcess[str]]
@@ -127,7 +127,7 @@ def test_control_characters_of_sources_never_reach_the_terminal(
 def test_what_rla_plots_and_exports_is_in_no_later_backup(
     rla: Rla, root: Path, make_run: MakeRun, tmp_path: Path
 ) -> None:
-    from rla_client.code_files import BackupPlan, BackupReport, select_files
+    from rla_client.code.select import BackupPlan, BackupReport, select_files
 
     make_run()
     project = tmp_path / "project"

@@ -28,7 +28,7 @@ def offered(root: Path | None, line: str, shell: str = "bash", broken_at: str = 
     }
     if root is not None:
         environment["RLA_DATA_ROOT"] = str(root)
-    script = "import sys; sys.argv = ['rla']; from rla_client.database.cli import main; main()"
+    script = "import sys; sys.argv = ['rla']; from rla_client.cli.app import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env=environment, cwd="/", check=False
     )

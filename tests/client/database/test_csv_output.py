@@ -14,10 +14,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rla_client.csv_lines import rows_text
+from rla_client.contract.csv_lines import rows_text
 from rla_client.database.changes import changing
 from rla_client.database.fsck import find_faults
-from rla_client.database.mend import mend
+from rla_client.database.repair import mend
 
 MakeRun = Callable[..., str]
 NAME = "note\rof it"
@@ -38,7 +38,7 @@ def database(root: Path, make_run: MakeRun) -> Path:
 
 def rla_bytes(*words: str) -> str:
     """What a command prints, line ends as they are."""
-    command = [sys.executable, "-m", "rla_client.database.cli", *words]
+    command = [sys.executable, "-m", "rla_client.cli.app", *words]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
     return subprocess.run(command, check=True, capture_output=True, env=environment).stdout.decode()
 
@@ -86,7 +86,7 @@ def test_mended_tables(database: Path) -> None:
 
 
 def test_the_csv_output_of_dowels_manner(tmp_path: Path) -> None:
-    from rla_client.experiment.dowel import CsvOutput, TabularInput
+    from rla_client.launcher.dowel import CsvOutput, TabularInput
 
     output = CsvOutput(tmp_path / "x.csv")
     for number, text in enumerate(HARD):

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rla_client.contract.errors import BrokenFileError
 from rla_client.database import csv_table
 from rla_client.database.csv_table import read_columns, read_tail, sample_rows
-from rla_client.errors import BrokenFileError
 
 
 def test_the_tail_gives_the_last_value_of_every_column_and_leaves_a_torn_row(tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from rla_client.contract.errors import DatabaseError, RlaError
 from rla_client.database.changes import TRASH_DAYS, changing, move_to_trash, trash_entries
 from rla_client.database.notes import change_note
 from rla_client.database.records import read_record
 from rla_client.database.tree import run_items
-from rla_client.errors import DatabaseError, RlaError
 
 MakeRun = Callable[..., str]
 Evil = Callable[[Path], object]
@@ -120,7 +120,7 @@ def limited(times: int = 1) -> None:
 
 def rla(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "rla_client.database.cli", *arguments],
+        [sys.executable, "-m", "rla_client.cli.app", *arguments],
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
@@ -161,8 +161,8 @@ def test_lists_name_the_evil_files_and_show_the_other_runs(
 
 EVERY_COMMAND = """
 import sys
-from rla_client.database.cli import make_app
-from rla_client.errors import RlaError
+from rla_client.cli.app import make_app
+from rla_client.contract.errors import RlaError
 import typer, click
 app = make_app()
 for line in sys.stdin.read().splitlines():

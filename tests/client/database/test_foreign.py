@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from rla_client.contract.errors import ArgumentError
 from rla_client.database import open as open_database
 from rla_client.database.changes import changing
 from rla_client.database.foreign import import_logs
-from rla_client.errors import ArgumentError
 
 
 def run_import(root: Path, kind: str, folder: Path) -> tuple[list[str], list[str], list[str]]:

@@ -16,7 +16,7 @@ from waiting import wait_until
 
 from rla_client.database.changes import changing
 from rla_client.database.fsck import find_faults
-from rla_client.database.mend import mend
+from rla_client.database.repair import mend
 
 NOW = time.time()
 ROUNDS = 300
@@ -161,7 +161,7 @@ def test_what_may_be_somebodys_own_is_mended_only_when_named(
 
 
 def fsck(root: Path, *words: str) -> int:
-    command = [sys.executable, "-m", "rla_client.database.cli", "fsck", "-d", str(root), *words]
+    command = [sys.executable, "-m", "rla_client.cli.app", "fsck", "-d", str(root), *words]
     return subprocess.run(command, capture_output=True, check=False).returncode
 
 

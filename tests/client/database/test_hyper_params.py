@@ -8,6 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rla_client.contract.errors import BrokenFileError
 from rla_client.database.hyper_params import (
     HyperParams,
     parse_yaml,
@@ -17,7 +18,6 @@ from rla_client.database.hyper_params import (
     tracked,
     wrap,
 )
-from rla_client.errors import BrokenFileError
 
 names = st.from_regex(r"[a-z][a-z_.]{0,8}", fullmatch=True)
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12)

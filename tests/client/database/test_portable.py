@@ -38,7 +38,7 @@ def watch(event, arguments):
 sys.addaudithook(watch)
 sys.platform = "darwin"
 
-from rla_client.database.cli import make_app
+from rla_client.cli.app import make_app
 
 app = make_app()
 root, plot, foreign = sys.argv[1:]

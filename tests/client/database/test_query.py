@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from legacy_database import LEGACY_TABLE, entries
 
-from rla_client.database import experiment_data_query, extract_valid_index, single_experiment_query
-from rla_client.errors import NoSuchTableError
-from rla_client.layout import (
+from rla_client.contract.errors import NoSuchTableError
+from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     CHECKPOINT,
     CODE,
@@ -20,6 +19,7 @@ from rla_client.layout import (
     OTHER_RESULTS,
     TMP_DATA,
 )
+from rla_client.database import experiment_data_query, extract_valid_index, single_experiment_query
 from rla_client.manager import ExpManager
 
 KINDS = (LOG, ARCHIVE_TESTER, OTHER_RESULTS, TMP_DATA, HYPARAMETER, CHECKPOINT)

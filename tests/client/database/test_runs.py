@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from legacy_database import LEGACY_TABLE, cells, entries
 
-from rla_client.database import open as open_database
-from rla_client.database.choosing import match_runs, parse_since
-from rla_client.errors import (
+from rla_client.contract.errors import (
     AmbiguousRunError,
     ArgumentError,
     DatabaseError,
@@ -17,6 +15,8 @@ from rla_client.errors import (
     NoSuchTableError,
     UnknownNameError,
 )
+from rla_client.database import open as open_database
+from rla_client.database.choosing import match_runs, parse_since
 
 MakeRun = Callable[..., str]
 

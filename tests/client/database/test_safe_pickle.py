@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rla_client.contract.errors import BrokenFileError
 from rla_client.database.pickle_values import to_plain
 from rla_client.database.safe_pickle import Placeholder, parse_pickle, read_pickle
-from rla_client.errors import BrokenFileError
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.database.terminal import cut, table_text, text_width
+from rla_client.database.text import cut, table_text, text_width
 
 
 def test_numbers_to_the_right_and_nothing_for_none() -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rla_client.contract.errors import ArgumentError
 from rla_client.database import open as open_database
 from rla_client.database.where import Where
-from rla_client.errors import ArgumentError
 
 ROW = {
     "lr": 0.001,

@@ -13,7 +13,7 @@ import sys
 import time
 import gymnasium
 import numpy as np
-from rla_client.experiment import LocalRunner, logger, set_seed, tabular, wrap_experiment
+from rla_client.launcher import LocalRunner, logger, set_seed, tabular, wrap_experiment
 
 
 class Policy:

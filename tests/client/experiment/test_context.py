@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rla_client.errors import ArgumentError
-from rla_client.experiment.context import check_mode, snapshot_names
+from rla_client.contract.errors import ArgumentError
+from rla_client.launcher.context import check_mode, snapshot_names
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rla_client.errors import ArgumentError
-from rla_client.experiment import deterministic
-from rla_client.experiment.deterministic import get_seed, set_seed
+from rla_client.contract.errors import ArgumentError
+from rla_client.launcher import deterministic
+from rla_client.launcher.deterministic import get_seed, set_seed
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 

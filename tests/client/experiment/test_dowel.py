@@ -11,11 +11,11 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rla_client import logger as rla_logger
-from rla_client.errors import ArgumentError
-from rla_client.experiment import dowel, wrap_experiment
-from rla_client.experiment.dowel import Histogram, TabularInput, logger, tabular
-from rla_client.experiment.outputs import current_outputs
-from rla_client.experiment.settle import settle
+from rla_client.contract.errors import ArgumentError
+from rla_client.launcher import dowel, wrap_experiment
+from rla_client.launcher.dowel import Histogram, TabularInput, logger, tabular
+from rla_client.launcher.outputs import current_outputs
+from rla_client.launcher.settle import settle
 
 
 @pytest.fixture(autouse=True)

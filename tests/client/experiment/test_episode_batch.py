@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rla_client.errors import ArgumentError
-from rla_client.experiment.episode_batch import EpisodeBatch, StepType, stack
+from rla_client.contract.errors import ArgumentError
+from rla_client.launcher.episode_batch import EpisodeBatch, StepType, stack
 
 
 def batch(*lengths: Any, end: Any = StepType.TERMINAL) -> Any:

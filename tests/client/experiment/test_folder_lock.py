@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.errors import LaunchError
-from rla_client.experiment import folder_lock
-from rla_client.experiment.folder_lock import FolderLock
+from rla_client.contract.errors import LaunchError
+from rla_client.launcher import folder_lock
+from rla_client.launcher.folder_lock import FolderLock
 
 HOLD = (
-    "import sys; from rla_client.experiment.folder_lock import FolderLock; "
+    "import sys; from rla_client.launcher.folder_lock import FolderLock; "
     "lock = FolderLock(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
 )
 

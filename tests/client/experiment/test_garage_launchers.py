@@ -12,17 +12,17 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import launchers
 
-from rla_client.experiment.settle import settle
+from rla_client.launcher.settle import settle
 
 CEM = '''
 import collections
 import gymnasium as gym
 import numpy as np
 from rla_client import wrap_experiment
-from rla_client.experiment import LocalRunner
-from rla_client.experiment.deterministic import set_seed
-from rla_client.experiment.dowel import logger, tabular
-from rla_client.experiment.samplers import LocalSampler
+from rla_client.launcher import LocalRunner
+from rla_client.launcher.deterministic import set_seed
+from rla_client.launcher.dowel import logger, tabular
+from rla_client.launcher.samplers import LocalSampler
 
 
 class EnvSpec:
@@ -117,8 +117,8 @@ import sys
 import gymnasium
 import numpy as np
 import torch
-from rla_client.experiment import EpisodeBatch, FragmentWorker, LocalSampler, MultiprocessingSampler
-from rla_client.experiment import StepType, Trainer, logger, set_seed, tabular, wrap_experiment
+from rla_client.launcher import EpisodeBatch, FragmentWorker, LocalSampler, MultiprocessingSampler
+from rla_client.launcher import StepType, Trainer, logger, set_seed, tabular, wrap_experiment
 
 
 class GymEnv:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.experiment.context import SNAPSHOT_MODES
-from rla_client.experiment.options import Options
-from rla_client.experiment.settle import settle
+from rla_client.launcher.context import SNAPSHOT_MODES
+from rla_client.launcher.options import Options
+from rla_client.launcher.settle import settle
 
 PAGE = Path(__file__).parents[3] / "docs" / "launchers.md"
 TEXT = PAGE.read_text()

@@ -12,8 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from environments import Counting
 
-from rla_client.experiment import log_performance, obtain_evaluation_episodes, tabular
-from rla_client.experiment.samplers import LocalSampler
+from rla_client.launcher import log_performance, obtain_evaluation_episodes, tabular
+from rla_client.launcher.samplers import LocalSampler
 
 
 class Succeeding(Counting):

@@ -10,8 +10,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from environments import Counting, Drawing
 
-from rla_client.experiment import LocalRunner, SnapshotConfig
-from rla_client.experiment.deterministic import set_seed
+from rla_client.launcher import LocalRunner, SnapshotConfig
+from rla_client.launcher.deterministic import set_seed
 
 shown: list[str] = []
 

@@ -14,8 +14,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from environments import Counting, Crashing, Drawing
 
-from rla_client.errors import ArgumentError, WorkerError
-from rla_client.experiment.samplers import MultiprocessingSampler, RaySampler, WorkerFactory
+from rla_client.contract.errors import ArgumentError, WorkerError
+from rla_client.launcher.samplers import MultiprocessingSampler, RaySampler, WorkerFactory
 
 
 def factory() -> WorkerFactory:

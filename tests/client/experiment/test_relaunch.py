@@ -18,16 +18,16 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import launchers
 
-from rla_client.errors import LaunchError
-from rla_client.experiment import commands
-from rla_client.experiment.recorded_parameters import described, differs, fits, recorded_value
-from rla_client.experiment.settle import settle
-from rla_client.values import plain_hyper_param
+from rla_client.contract.errors import LaunchError
+from rla_client.launcher import commands
+from rla_client.launcher.recorded_parameters import described, differs, fits, recorded_value
+from rla_client.launcher.settle import settle
+from rla_client.stream.values import plain_hyper_param
 
 BASE = Path("data", "local", "experiment")
 HEAD = (
     "import os, sys, time\n"
-    "from rla_client.experiment import logger, tabular, wrap_experiment\n"
+    "from rla_client.launcher import logger, tabular, wrap_experiment\n"
     "def row(**values):\n"
     "    for key, value in values.items():\n"
     "        tabular.record(key, value)\n"

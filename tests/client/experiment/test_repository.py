@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.experiment.launch_archive import restore
-from rla_client.experiment.repository import find_repository
-from rla_client.places import Places
-from rla_client.written_files import note_written
+from rla_client.code.written_files import note_written
+from rla_client.contract.paths import Places
+from rla_client.launcher.launch_archive import restore
+from rla_client.launcher.repository import find_repository
 
 IDENTITY = ("-c", "user.name=x", "-c", "user.email=x@y")
 LAUNCHER = """
 import sys
-from rla_client.experiment import wrap_experiment
+from rla_client.launcher import wrap_experiment
 import helper
 import package.module
 @wrap_experiment(log_dir=sys.argv[1])
@@ -180,7 +180,7 @@ def test_without_git_the_modules_beside_the_launcher_are_kept(tmp_path: Path) ->
 
 SECRET_LAUNCHER = """
 import sys
-from rla_client.experiment import wrap_experiment
+from rla_client.launcher import wrap_experiment
 @wrap_experiment(data_root=sys.argv[1], rla_config={"REMOTE_SETTING": {"credentials_file": "own/login"}})
 def experiment(ctxt): pass
 experiment()
@@ -270,7 +270,7 @@ def test_files_that_are_too_large_are_named_in_the_warning(tmp_path: Path) -> No
 
 HOME_SCRIPT = """
 import helper
-from rla_client.experiment import wrap_experiment
+from rla_client.launcher import wrap_experiment
 @wrap_experiment(@@)
 def experiment(ctxt): print("LOG " + ctxt.log_dir)
 experiment()

@@ -19,9 +19,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import launchers
 
-from rla_client.errors import LaunchError
-from rla_client.experiment import commands
-from rla_client.experiment.settle import settle
+from rla_client.contract.errors import LaunchError
+from rla_client.launcher import commands
+from rla_client.launcher.settle import settle
 
 
 @pytest.fixture(autouse=True)
@@ -166,7 +166,7 @@ def test_killed_twice_and_resumed_from_an_early_epoch(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            f"from rla_client.experiment import commands; commands.resume({str(folder)!r}, 4)",
+            f"from rla_client.launcher import commands; commands.resume({str(folder)!r}, 4)",
         ],
         stdout=subprocess.PIPE,
         text=True,
@@ -285,7 +285,7 @@ def test_a_damaged_archive_is_noticed(tmp_path: Path) -> None:
 def rla(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """One of the commands, registered on an app of its own."""
     program = (
-        "import typer\nfrom rla_client.experiment.cli import register\n"
+        "import typer\nfrom rla_client.launcher.cli import register\n"
         "app = typer.Typer()\nregister(app)\napp()"
     )
     return subprocess.run(
@@ -367,9 +367,7 @@ def test_killed_at_any_moment_and_resumed_until_it_ends(tmp_path: Path, layout: 
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=60)
         (log,) = (found.parent for found in project.rglob("variant.json"))
-        program = (
-            f"from rla_client.experiment import commands; raise SystemExit(commands.resume({str(log)!r}))"
-        )
+        program = f"from rla_client.launcher import commands; raise SystemExit(commands.resume({str(log)!r}))"
         process = subprocess.Popen(
             [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, start_new_session=True
         )

@@ -16,8 +16,8 @@ import launchers
 from environments import Counting, Drawing
 
 from rla_client import logger as rla_logger
-from rla_client.errors import ArgumentError, NotSetupError, SnapshotError
-from rla_client.experiment import (
+from rla_client.contract.errors import ArgumentError, NotSetupError, SnapshotError
+from rla_client.launcher import (
     LocalRunner,
     LocalSampler,
     MultiprocessingSampler,

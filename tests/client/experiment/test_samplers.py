@@ -19,10 +19,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from environments import Alternating, Counting, Crashing, Drawing
 
-from rla_client.errors import ArgumentError, WorkerError
-from rla_client.experiment import deterministic
-from rla_client.experiment.episode_batch import StepType
-from rla_client.experiment.samplers import (
+from rla_client.contract.errors import ArgumentError, WorkerError
+from rla_client.launcher import deterministic
+from rla_client.launcher.episode_batch import StepType
+from rla_client.launcher.samplers import (
     DefaultWorker,
     FragmentWorker,
     LocalSampler,
@@ -156,7 +156,7 @@ TRAINER = """
 import sys
 sys.path.insert(0, {folder!r})
 from environments import Alternating, Counting
-from rla_client.experiment.samplers import MultiprocessingSampler, WorkerFactory
+from rla_client.launcher.samplers import MultiprocessingSampler, WorkerFactory
 sampler = MultiprocessingSampler(
     Alternating(), Counting(length=10**9, step_s=0.001), worker_factory=WorkerFactory(seed=1, n_workers=2))
 print(*[process.pid for process in sampler._processes], flush=True)

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 from spooled import fill_spool
 
-from rla_client.checkpoint_job import ARENA_FOLDER, spool_key
-from rla_client.experiment import Snapshotter, wrap_experiment
-from rla_client.experiment.outputs import current_outputs
-from rla_client.experiment.settle import settle
-from rla_client.experiment.snapshot_codec import Pieces
-from rla_client.places import Places
-from rla_client.snapshot_job import read_footer
-from rla_client.spool import stream_names
+from rla_client.contract.checkpoint_job import ARENA_FOLDER, spool_key
+from rla_client.contract.paths import Places
+from rla_client.contract.segments import stream_names
+from rla_client.contract.snapshot_job import read_footer
+from rla_client.launcher import Snapshotter, wrap_experiment
+from rla_client.launcher.outputs import current_outputs
+from rla_client.launcher.settle import settle
+from rla_client.launcher.snapshot_codec import Pieces
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
@@ -31,8 +31,8 @@ KILLED = """
 import os, signal, sys, time
 from pathlib import Path
 import numpy as np
-from rla_client.experiment import Snapshotter, wrap_experiment
-from rla_client.experiment.outputs import current_outputs
+from rla_client.launcher import Snapshotter, wrap_experiment
+from rla_client.launcher.outputs import current_outputs
 
 size, mode, pause = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
 
@@ -120,7 +120,7 @@ def test_load_gives_what_the_agent_has_yet_to_write(agent: Any) -> None:
         weights[:] = 2
         assert not shots.wait(0.05)
         patch = pytest.MonkeyPatch()
-        patch.setattr("rla_client.experiment.snapshotter.AGENT_WAIT_S", 0.05)
+        patch.setattr("rla_client.launcher.snapshotter.AGENT_WAIT_S", 0.05)
         assert shots.load()["w"].tolist() == shots.load(itr=1)["w"].tolist() == [1.0] * size
         with pytest.raises(FileNotFoundError):
             shots.load(itr=2)
@@ -169,7 +169,7 @@ def test_a_full_spool_leaves_it_to_the_thread(agent: Any, size: int) -> None:
         shots.save_itr_params(1, {"w": np.ones(size)})
         ballast = fill_spool(outbox)
         patch = pytest.MonkeyPatch()
-        patch.setattr("rla_client.experiment.snapshotter.AGENT_WAIT_S", 0.05)
+        patch.setattr("rla_client.launcher.snapshotter.AGENT_WAIT_S", 0.05)
         shots.save_itr_params(2, {"w": np.full(size, 2.0)})
         shots.wait(60)
         assert read_footer(Path(ctxt.snapshot_dir, "params.pkl"))["itr"] == 2
@@ -216,7 +216,7 @@ def test_snapshots_elsewhere_do_not_go_through_the_agent(agent: Any, tmp_path: P
 
 def test_a_normal_exit_leaves_the_snapshot(tmp_path: Path) -> None:
     program = (
-        "import numpy as np; from rla_client.experiment import Snapshotter; "
+        "import numpy as np; from rla_client.launcher import Snapshotter; "
         f"Snapshotter({str(tmp_path / 'shots')!r}).save_itr_params(3, {{'w': np.ones(3_000_000)}})"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

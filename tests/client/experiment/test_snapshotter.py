@@ -8,11 +8,11 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from rla_client.errors import ArgumentError, NotAFileError, SnapshotError, UntrustedCheckpointError
-from rla_client.experiment.snapshot_codec import decode, encode
-from rla_client.experiment.snapshotter import Snapshotter
-from rla_client.pruned import FETCHED_MARK
-from rla_client.snapshot_job import read_footer
+from rla_client.contract.errors import ArgumentError, NotAFileError, SnapshotError, UntrustedCheckpointError
+from rla_client.contract.pruned import FETCHED_MARK
+from rla_client.contract.snapshot_job import read_footer
+from rla_client.launcher.snapshot_codec import decode, encode
+from rla_client.launcher.snapshotter import Snapshotter
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rla_client.places import Places
+from rla_client.contract.paths import Places
 
 sys.path.insert(0, str(Path(__file__).parent))
 from typing import NoReturn
@@ -24,9 +24,9 @@ import launchers
 
 from rla_client import logger as rla_logger
 from rla_client import time_step_holder, wrap_experiment
-from rla_client.errors import AgentNotRunningError, ArgumentError
-from rla_client.experiment import logger, outputs, set_seed, tabular
-from rla_client.experiment.settle import settle
+from rla_client.contract.errors import AgentNotRunningError, ArgumentError
+from rla_client.launcher import logger, outputs, set_seed, tabular
+from rla_client.launcher.settle import settle
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
@@ -243,7 +243,7 @@ def test_an_existing_folder_goes_on_with_its_csv(agent: object, wait_until: Call
 def test_several_processes_at_once_get_folders_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "many.py"
     path.write_text(
-        "import sys\nfrom rla_client.experiment import wrap_experiment\n"
+        "import sys\nfrom rla_client.launcher import wrap_experiment\n"
         "@wrap_experiment(archive_launch_repo=False)\n"
         "def race(ctxt):\n    sys.stdout.write(f'{ctxt.snapshot_dir}\\n')\n"  # in one piece beside warnings
         "for _ in range(5):\n    race()\n"

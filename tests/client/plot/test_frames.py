@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rla_client.contract.errors import ArgumentError
 from rla_client.database import open as open_database
-from rla_client.errors import ArgumentError
 from rla_client.plot import curves
 from rla_client.plot.frames import gather, notes
 

@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 import pytest
 from legacy_database import LEGACY_TABLE
 
-from rla_client.errors import ArgumentError, NoSuchTableError
+from rla_client.contract.errors import ArgumentError, NoSuchTableError
 from rla_client.plot import plot_func
 
 BOTH = ["2026/11/21/*", "2026/11/22/*"]

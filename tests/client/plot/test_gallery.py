@@ -50,7 +50,7 @@ def test_every_block_runs_and_makes_its_picture(tmp_path: Path, monkeypatch: pyt
             continue
         for line in block.splitlines():
             if line.startswith("rla "):
-                command = [sys.executable, "-m", "rla_client.database.cli", *shlex.split(line)[1:]]
+                command = [sys.executable, "-m", "rla_client.cli.app", *shlex.split(line)[1:]]
                 subprocess.run(command, check=True, capture_output=True)
     saved = tmp_path / "demo_data" / "data" / "results" / "easy_plot" / "gallery.png"
     made = set(os.listdir(tmp_path / "gallery")) | ({"plot_func.png"} if saved.exists() else set())

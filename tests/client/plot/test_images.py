@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from legacy_database import LEGACY_TABLE, entries
 
-from rla_client.errors import ArgumentError
+from rla_client.contract.errors import ArgumentError
 from rla_client.plot import plot_saved_images
 from rla_client.plot.images import find_images
 

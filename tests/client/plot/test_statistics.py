@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rla_client.errors import ArgumentError
+from rla_client.contract.errors import ArgumentError
 from rla_client.plot import statistics
 
 X = [

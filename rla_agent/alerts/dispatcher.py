@@ -1,0 +1,340 @@
+"""The desk: a thread that turns what happened into alerts, and has them sent.
+
+It looks each LOOK_S at what is durable: run states in agent.db (so an alert tells of nothing that a
+crash could undo, and one that a crash interrupted is seen again), firings of metric rules there,
+free space, replication. What it finds goes into alerts.db in one transaction, then out of agent.db.
+
+Sending never happens here: each channel has one courier thread at a time, so that a server that
+hangs holds up its own channel and nothing else. A failed try comes again after RETRY_FIRST_S, twice
+that, … up to RETRY_MOST_S, for GIVE_UP_S; the moment is stored, so a restart neither loses a message
+nor hurries. A message is marked as sent after the other side accepted it: a kill in between sends
+it again, with the same Message-ID or Idempotency-Key.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+import math
+import os
+import queue
+import random
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla_agent.alerts.alert import Alert, of_machine, of_metric, of_run
+from rla_agent.alerts.channels import Route, SendError, send
+from rla_agent.alerts.host_checks import REARM, Disks, Replica
+from rla_agent.alerts.rules import Book, Rule
+from rla_agent.alerts.store import GIVEN_UP, SENT, AlertStore, Delivery
+from rla_agent.model.opening import StreamOpening
+from rla_agent.store.sqlite import NewerFormatError, open_or_replace
+from rla_agent.store.state import AgentDatabase
+from rla_client.config.alerts import METRICS
+from rla_client.contract.paths import Places
+
+LOOK_S = 1.0
+SWEEP_S = 3600.0
+SWEEP_AFTER = 10_000  # events: a metric that flaps gives some hundred a second
+RETRY_FIRST_S = 2.0
+RETRY_MOST_S = 900.0
+GIVE_UP_S = 86400.0
+MERGE_FROM = 5  # more than so many alerts that wait for one channel go in one message
+MOST_MERGED = 100
+CLOCK_SLACK_S = 60.0
+UNREAD_KEPT_S = 3600.0  # for a configuration that cannot be read: each look takes all runs since then
+RECENT_SHOWN = 20
+
+_log = logging.getLogger("rla_agent.alerts")
+Live = Callable[[], list[StreamOpening]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a courier reports of one message."""
+
+    numbers: tuple[int, ...]
+    tries: int
+    made: float
+    error: str = ""
+    retry_after_s: float | None = None
+
+
+class Desk(threading.Thread):
+    """See above.
+
+    Args:
+        places: of the agent.
+        book: the rules and channels.
+        live: openings of the streams whose writers live.
+        since: Unix seconds; runs that changed before are not looked at where there is no alerts.db yet.
+    """
+
+    def __init__(self, places: Places, book: Book, live: Live, since: float) -> None:
+        super().__init__(name="alerts", daemon=True)
+        self.waiting = 0  # deliveries
+        self.view: dict[str, Any] = {"channels": [], "recent": []}
+        self.fault = ""
+        self._places = places
+        self._book = book
+        self._live = live
+        self._since = since
+        self._host = _host()
+        self._disks = Disks()
+        self._state_device = os.stat(places.state).st_dev
+        self._replica = Replica(places.state)
+        self._couriers: dict[tuple[str, str], threading.Thread] = {}
+        self._outcomes: queue.SimpleQueue[tuple[tuple[str, str], list[_Outcome]]] = queue.SimpleQueue()
+        self._wake = threading.Event()
+        self._stop_at: float | None = None
+        self._next_sweep = 0.0
+        self._first = True
+
+    def stop(self, timeout_s: float) -> None:
+        """Look once more, send what was not tried yet, and end within so many seconds."""
+        self._stop_at = time.monotonic() + timeout_s
+        self._wake.set()
+        self.join(timeout_s)
+
+    # -- the thread -----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Serve until stopped; a fault here costs alerts and nothing else."""
+        try:
+            store, broken = open_or_replace(alerts_path(self._places), AlertStore)
+            if broken:
+                _log.error("alerts.db was damaged and is now %s", broken)
+            with closing(store), closing(AgentDatabase(self._places.database)) as database:
+                while self._turn(store, database):
+                    self._wake.wait(LOOK_S)
+                    self._wake.clear()
+        except NewerFormatError as error:
+            _log.error("%s; no alerts until then, everything else goes on", error)
+            self.fault = f"no alerts are sent: {error}"
+        except Exception as error:  # noqa: BLE001 - the top of a thread
+            _log.exception("alerts end; everything else goes on")
+            self.fault = f"alerts have ended: {type(error).__name__}: {error}"
+
+    def _turn(self, store: AlertStore, database: AgentDatabase) -> bool:
+        """One look and what follows from it; False when it was the last one."""
+        ending = self._stop_at is not None
+        try:
+            self._book.look(time.monotonic())
+            with store.transaction():
+                self._file(store)
+                # at first, an earlier agent may have left something of a configuration not named yet
+                told = self._gather(store, database) if self._first or self._book.any_rules else []
+            self._first = False
+            if told:
+                database.drop_firings(told)
+            self._dispatch(store, fresh_only=ending)
+            self._show(store)
+            self.fault = ""
+        except sqlite3.OperationalError as error:
+            self.fault = f"alerts wait: {error}"
+        if not ending or self._stop_at is None:
+            return True
+        return bool(self._couriers) and time.monotonic() < self._stop_at
+
+    # -- what happened --------------------------------------------------------------------------
+
+    def _gather(self, store: AlertStore, database: AgentDatabase) -> list[tuple[str, int, int, str]]:
+        """Note all events; returns the firings that need not be kept any more."""
+        now = time.time()
+        self._runs(store, database, now)
+        told = self._firings(store, database, now)
+        self._machine(store, now)
+        if time.monotonic() >= self._next_sweep or store.added >= SWEEP_AFTER:
+            self._next_sweep = time.monotonic() + SWEEP_S
+            store.sweep(now)
+        return told
+
+    def _runs(self, store: AlertStore, database: AgentDatabase, now: float) -> None:
+        seen = store.meta("runs_seen")
+        since = self._since if seen is None else min(seen, now)  # the clock may have gone back
+        newest, unread = since, math.inf
+        for plain in database.runs_since(since - CLOCK_SLACK_S):
+            mark = f"{plain['state']}@{plain['closed'] or ''}"
+            if self._book.unread(plain.get("config")) and now - plain["updated"] < UNREAD_KEPT_S:
+                unread = min(unread, float(plain["updated"]))  # it comes again; what is told is told once
+                is_news = True
+            else:
+                newest = max(newest, float(plain["updated"]))
+                is_news = store.run_changed(plain["run_id"], mark, now)
+            if not is_news or plain["updated"] < self._oldest(store):
+                continue
+            for rule in self._book.rules(plain.get("config")):
+                if plain["state"] in rule.rule.when and fnmatch.fnmatchcase(plain["table"], rule.rule.table):
+                    self._add(store, of_run(rule.name, plain, self._host), rule, now)
+        newest = min(newest, unread)
+        if newest != seen:
+            store.note("runs_seen", newest)
+
+    def _oldest(self, store: AlertStore) -> float:
+        """Runs that changed before alerts were first wanted are old news."""
+        began = store.meta("began")
+        if began is None:
+            began = self._since
+            store.note("began", began)
+        return began
+
+    def _firings(
+        self, store: AlertStore, database: AgentDatabase, now: float
+    ) -> list[tuple[str, int, int, str]]:
+        told: list[tuple[str, int, int, str]] = []
+        for stream, run, firing in database.firings():
+            if self._book.unread(firing["config"]):
+                continue
+            told.append((stream, firing["number"], firing["offset"], firing["rule"]))
+            plain = database.run(run)
+            rule = next((r for r in self._book.rules(firing["config"]) if r.name == firing["rule"]), None)
+            if rule is None or plain is None:
+                continue  # the rule was taken out of the file
+            self._add(store, of_metric((rule.name, rule.rule), stream, firing, plain, self._host), rule, now)
+        return told
+
+    def _machine(self, store: AlertStore, now: float) -> None:
+        rules = [rule for rule in self._book.all_rules() if rule.rule.when[0] not in METRICS]
+        low = [rule for rule in rules if "disk_low" in rule.rule.when]
+        if low:
+            self._disk_rules(store, low, now)
+        parked = [rule for rule in rules if "replication_parked" in rule.rule.when]
+        stopped = self._replica.look(time.monotonic()) if parked else {}
+        for rule in parked:
+            for subject, text in stopped.items():
+                if store.level(f"{rule.name}:{subject}", holds=True):
+                    alert = of_machine(rule.name, "replication_parked", subject, text, now, self._host)
+                    self._add(store, alert, rule, now)
+            store.keep_levels(f"{rule.name}:", set(stopped))
+
+    def _disk_rules(self, store: AlertStore, rules: list[Rule], now: float) -> None:
+        live = self._live()
+        state = str(self._places.state)
+        folders = {opening.root: opening.root_device for opening in live}
+        free = self._disks.look({state: self._state_device, **folders}, time.monotonic())
+        for rule in rules:
+            own = self._book.concerns_all(rule.config)
+            for folder in {state, *(o.root for o in live if own or o.config == rule.config)} & free.keys():
+                least, is_free = rule.rule.free_bytes, free[folder]
+                name = f"{rule.name}:{folder}"
+                if is_free >= least * REARM:
+                    store.level(name, holds=False)
+                elif is_free < least and store.level(name, holds=True):
+                    text = (
+                        f"{is_free >> 20} MiB are free on the disk of {folder}, less than {least >> 20} MiB"
+                    )
+                    self._add(
+                        store, of_machine(rule.name, "disk_low", folder, text, now, self._host), rule, now
+                    )
+
+    def _add(self, store: AlertStore, alert: Alert, rule: Rule, now: float) -> None:
+        if store.add(alert, rule.config, rule.rule.send, rule.rule.interval_s, now):
+            _log.info("alert: %s", alert.to_plain()["title"])
+
+    # -- sending --------------------------------------------------------------------------------
+
+    def _dispatch(self, store: AlertStore, *, fresh_only: bool) -> None:
+        """Start a courier for each channel that has something due."""
+        now = time.time()
+        due: dict[tuple[str, str], list[Delivery]] = {}
+        for delivery in store.due(now, now + 2 * RETRY_MOST_S, self._couriers):
+            if not (fresh_only and delivery.tries):
+                due.setdefault((delivery.config, delivery.channel), []).append(delivery)
+        for key, deliveries in due.items():
+            if self._book.unread(key[0]):
+                continue
+            channel, refused = self._book.channel(*key)
+            if channel is None:
+                numbers = [delivery.number for delivery in deliveries]
+                store.done(numbers, GIVEN_UP, "the configuration has no such channel any more", now)
+                continue
+            route = Route(channel, Path(key[0]).parent, refused)
+            courier = threading.Thread(
+                target=self._carry, args=(key, route, batches(deliveries)), name="alert-courier", daemon=True
+            )
+            self._couriers[key] = courier
+            courier.start()
+
+    def _carry(self, key: tuple[str, str], route: Route, messages: list[list[Delivery]]) -> None:
+        """Send messages one after the other; after a failure the others are not tried now."""
+        outcomes: list[_Outcome] = []
+        for deliveries in messages:
+            numbers = tuple(delivery.number for delivery in deliveries)
+            tries, made = max(d.tries for d in deliveries) + 1, min(d.made for d in deliveries)
+            try:
+                send(route, [delivery.alert for delivery in deliveries], self._host)
+            except SendError as error:
+                outcomes.append(_Outcome(numbers, tries, made, str(error), error.retry_after_s))
+                break
+            except Exception as error:  # noqa: BLE001 - the top of a thread: no message is worth the desk
+                _log.exception("an alert by channel %s could not be sent", key[1])
+                outcomes.append(_Outcome(numbers, tries, made, f"{type(error).__name__}: {error}"))
+                break
+            outcomes.append(_Outcome(numbers, tries, made))
+        self._outcomes.put((key, outcomes))
+        self._wake.set()
+
+    def _file(self, store: AlertStore) -> None:
+        """Note what couriers report."""
+        while True:
+            try:
+                key, outcomes = self._outcomes.get_nowait()
+            except queue.Empty:
+                return
+            self._couriers.pop(key, None)
+            now = time.time()
+            for outcome in outcomes:
+                if not outcome.error:
+                    store.done(outcome.numbers, SENT, "", now)
+                    _log.info("%d alert(s) sent by channel %s", len(outcome.numbers), key[1])
+                elif now - outcome.made > GIVE_UP_S:
+                    store.done(outcome.numbers, GIVEN_UP, outcome.error, now)
+                    _log.error(
+                        "%d alert(s) given up, channel %s: %s", len(outcome.numbers), key[1], outcome.error
+                    )
+                else:
+                    next_at = now + retry_delay(outcome.tries, outcome.retry_after_s, random.random())  # noqa: S311
+                    store.failed(outcome.numbers, outcome.error, next_at)
+                    store.postpone(*key, next_at)
+                    _log.warning("alert not sent, channel %s: %s", key[1], outcome.error)
+
+    def _show(self, store: AlertStore) -> None:
+        self.waiting = store.waiting()
+        self.view = {"channels": store.summary(), "recent": store.recent(RECENT_SHOWN)}
+
+
+def alerts_path(places: Places) -> Path:
+    """The desk's database."""
+    return places.state / "alerts.db"
+
+
+def batches(deliveries: list[Delivery]) -> list[list[Delivery]]:
+    """One message each; where many wait, one message for all, so that a mass kill is no flood."""
+    if len(deliveries) <= MERGE_FROM:
+        return [[delivery] for delivery in deliveries]
+    return [deliveries[at : at + MOST_MERGED] for at in range(0, len(deliveries), MOST_MERGED)]
+
+
+def retry_delay(tries: int, asked_s: float | None, chance: float) -> float:
+    """Seconds until the next try.
+
+    Args:
+        tries: failed so far, one at least.
+        asked_s: what the server asked for.
+        chance: from 0 to 1; spreads agents that all lost the same server.
+    """
+    if asked_s is not None:
+        return min(asked_s, RETRY_MOST_S)
+    return float(min(RETRY_MOST_S, RETRY_FIRST_S * 2 ** min(tries - 1, 20))) * (0.5 + 0.5 * chance)
+
+
+def _host() -> str:
+    import socket  # noqa: PLC0415 - once
+
+    return socket.gethostname() or "localhost"

@@ -1,0 +1,409 @@
+"""`rla-agent`: the command of the service.
+
+Exit codes: 0 done · 1 failed, or doctor found something · 2 wrong usage · 3 the agent runs already,
+or does not run · 4 the state folder cannot be used · 5 the configuration has faults. `run` ends with
+the status of its command.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TextIO
+
+import typer
+
+from rla_agent.model.status import absent_status
+from rla_agent.service.control import ask_status, left_behind, start_detached, stop_agent
+from rla_agent.service.notify import SERVICE_VARIABLE
+from rla_agent.store.lock import describe_holder
+from rla_agent.store.sqlite import NewerFormatError
+from rla_client import __version__
+from rla_client.config.schema import AgentConfig, load_config
+from rla_client.contract.agent_process import OWNER_VARIABLE, agent_alive
+from rla_client.contract.errors import (
+    AgentNotRunningError,
+    AgentRunningError,
+    ConfigError,
+    PlaceError,
+    RlaError,
+)
+from rla_client.contract.paths import Places, find_places
+from rla_client.contract.segments import spool_bytes
+from rla_client.contract.textformat import escape_unprintable, fitted
+
+EXIT_FAILED, EXIT_USAGE, EXIT_STATE, EXIT_PLACE, EXIT_CONFIG, EXIT_NEWER = 1, 2, 3, 4, 5, 6
+
+app = typer.Typer(
+    name="rla-agent",
+    help="The logging agent of this machine: takes in what training processes write, and keeps it.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+)
+
+REPLICATION_COMMANDS = ("replicate", "transfer", "trust", "prune", "alerts", "forget")
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="rla_config.yaml whose AGENT section is used.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON; its fields are stable.")]
+
+
+def fail(error: object, code: int = EXIT_FAILED) -> NoReturn:
+    """Say what is wrong on stderr and end."""
+    typer.echo(fitted(f"error: {error}", terminal_width(sys.stderr)), err=True)
+    raise typer.Exit(code)
+
+
+def terminal_width(stream: TextIO) -> int:
+    """Columns that lines may have: those of a terminal, any number in a pipe."""
+    return shutil.get_terminal_size((80, 24)).columns if stream.isatty() else sys.maxsize
+
+
+def fail_as(error: RlaError) -> NoReturn:
+    """End with the exit code that belongs to an error."""
+    codes = (
+        (ConfigError, EXIT_CONFIG),
+        (NewerFormatError, EXIT_NEWER),
+        (PlaceError, EXIT_PLACE),
+        (AgentNotRunningError, EXIT_STATE),
+        (AgentRunningError, EXIT_STATE),
+    )
+    fail(error, next((code for kind, code in codes if isinstance(error, kind)), EXIT_FAILED))
+
+
+def settings_of(config: Path | None) -> AgentConfig:
+    """The AGENT section of a file, the defaults without one; ends with all its faults otherwise."""
+    try:
+        return load_config(config).agent if config is not None else AgentConfig()
+    except ConfigError as error:
+        fail_as(error)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"rla-agent {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Take in what training processes write, and keep it: the logging agent of this machine."""
+    del version
+
+
+# -- start and stop -----------------------------------------------------------------------------
+
+
+@app.command()
+def start(
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return once it serves, also if one runs already.")
+    ] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Start the agent, in the foreground or in the background."""
+    os.environ.pop(OWNER_VARIABLE, None)  # an agent that is asked for by name outlives the job
+    places = find_places()
+    settings_of(config)
+    try:
+        places.create()
+        places.stopped_marker.unlink(missing_ok=True)
+        if detach:
+            fresh = start_detached(places, config)
+            typer.echo(f"agent {'started' if fresh else 'runs already'}: {describe_holder(places)}")
+            return
+        if agent_alive(places) and not os.environ.get(SERVICE_VARIABLE):
+            fail(f"an agent already serves this folder: {describe_holder(places)}", EXIT_STATE)
+    except RlaError as error:
+        fail_as(error)
+    except OSError as error:
+        fail(f"cannot use the state folder {places.state}: {error}", EXIT_PLACE)
+    arguments = [sys.executable, "-m", "rla_agent.daemon"]
+    if config is not None:
+        arguments += ["--config", str(config)]
+    sys.stdout.flush()
+    os.execv(sys.executable, arguments)  # noqa: S606 - the daemon does without typer and rich
+
+
+@app.command()
+def stop() -> None:
+    """Let the agent write what it has, then end it. Clients start no new one until `start`."""
+    places = find_places()
+    try:
+        places.create()
+        places.stopped_marker.touch(mode=0o600)
+        was = stop_agent(places)
+    except RlaError as error:
+        fail_as(error)
+    except OSError as error:
+        fail(f"cannot use the state folder {places.state}: {error}", EXIT_PLACE)
+    if not was:
+        fail(
+            f"no agent was running for {places.state}; clients start none until: rla-agent start", EXIT_STATE
+        )
+    typer.echo("agent stopped; clients start no new one until: rla-agent start")
+
+
+@app.command()
+def restart(config: ConfigOption = None) -> None:
+    """Stop the agent if it runs, and start it in the background."""
+    places = find_places()
+    settings_of(config)
+    try:
+        places.create()
+        stop_agent(places)
+        places.stopped_marker.unlink(missing_ok=True)
+        start_detached(places, config)
+    except RlaError as error:
+        fail_as(error)
+    except OSError as error:
+        fail(f"cannot use the state folder {places.state}: {error}", EXIT_PLACE)
+    typer.echo(f"agent restarted: {describe_holder(places)}")
+
+
+# -- looking ------------------------------------------------------------------------------------
+
+
+@app.command()
+def status(
+    as_json: JsonOption = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew each second.")] = False,
+    fleet: Annotated[
+        bool, typer.Option("--fleet", help="All machines that replicate to the same master.")
+    ] = False,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="With --fleet: rla_config.yaml that names the master.")
+    ] = None,
+) -> None:
+    """Show the agent, its runs, and what needs attention."""
+    places = find_places()
+    if fleet:
+        from rla_agent.command.replicate import show_fleet  # noqa: PLC0415 - paramiko
+
+        show_fleet(places.state, config, as_json=as_json)
+        return
+    if watch:
+        from rla_agent.command.status_view import watch_json, watch_status  # noqa: PLC0415 - rich is slow to import
+
+        (watch_json if as_json else watch_status)(lambda: status_or_absent(places)[0])
+        return
+    found, error = status_or_absent(places)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    elif error is None:
+        from rla_agent.command.status_view import show_status  # noqa: PLC0415
+
+        show_status(found)
+    if error is not None:
+        fail_as(error)
+
+
+def status_or_absent(places: Places) -> tuple[dict[str, Any], RlaError | None]:
+    """The agent's status, or one of the same shape that says why there is none."""
+    from rla_agent.replicate.report import attention, replication_status  # noqa: PLC0415 - only here
+
+    found, error = _answer_or_absent(places)
+    replication = replication_status(places.state)  # read here: a large ledger must not hold up the agent
+    found["replication"] = replication
+    found["problems"] += attention(replication) + left_behind(places)
+    return found, error
+
+
+def _answer_or_absent(places: Places) -> tuple[dict[str, Any], RlaError | None]:
+    try:
+        return ask_status(places), None
+    except RlaError as error:
+        state = "not running" if isinstance(error, AgentNotRunningError) else "not answering"
+        try:
+            waiting = spool_bytes(places.spool)
+        except OSError:
+            waiting = 0
+        return absent_status(places, str(error), state=state, spool_bytes=waiting), error
+
+
+@app.command()
+def logs(
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 50,
+) -> None:
+    """Print the agent's own log."""
+    from rla_agent.command.logs import follow_log, last_lines  # noqa: PLC0415 - only here
+
+    path = find_places().log
+    if not path.exists() and not follow:
+        fail(f"there is no log yet: {path}", EXIT_STATE)
+    try:
+        following = follow_log(path) if follow else iter(())
+        for line in itertools.chain(last_lines(path, lines), following):
+            typer.echo(line)
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+    except OSError as error:
+        fail(f"cannot read {path}: {error.strerror or error}", EXIT_PLACE)
+
+
+@app.command("check-config")
+def check_config(
+    path: Annotated[Path, typer.Argument(help="The file.")] = Path("rla_config.yaml"),
+) -> None:
+    """Say all that is wrong in an rla_config.yaml, with line and key."""
+    try:
+        load_config(path)
+    except ConfigError as error:
+        fail_as(error)
+    typer.echo(f"{path}: no faults")
+
+
+@app.command()
+def doctor(
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+    master: Annotated[
+        bool, typer.Option("--master", help="Examine the connection to the master that the config names.")
+    ] = False,
+) -> None:
+    """Examine everything that the agent depends on; each finding says how to mend it."""
+    from rla_agent.service.doctor.doctor import Surroundings, examine, report  # noqa: PLC0415 - only here
+
+    surroundings = Surroundings.here(config)
+    if master and surroundings.config_faults:
+        fail("\n".join(surroundings.config_faults), EXIT_CONFIG)
+    if master:
+        from rla_agent.replicate.registry import folder  # noqa: PLC0415
+        from rla_agent.service.doctor.master import examine_master  # noqa: PLC0415 - paramiko
+
+        findings = examine_master(surroundings.config, folder(surroundings.places.state))
+    else:
+        findings = examine(surroundings)
+    if as_json:
+        typer.echo(
+            json.dumps({"format": 1, "findings": [finding.to_plain() for finding in findings]}, indent=2)
+        )
+    else:
+        typer.echo(report(findings, terminal_width(sys.stdout)))
+    if any(finding.level != "note" for finding in findings):
+        raise typer.Exit(EXIT_FAILED)
+
+
+# -- work ---------------------------------------------------------------------------------------
+
+
+@app.command()
+def drain(
+    spool: Annotated[
+        Path | None,
+        typer.Option("--spool", help="A spool or state folder, also one copied from another machine."),
+    ] = None,
+    data_root: Annotated[
+        list[str] | None,
+        typer.Option("--data-root", metavar="OLD=NEW", help="A data root lies elsewhere now; repeatable."),
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Take in a spool once and return when it is durable; beside a serving agent, wait for that."""
+    from rla_agent.command.drain import drain_spool  # noqa: PLC0415 - loads the sinks
+
+    settings = settings_of(config)
+    try:
+        lines, code = drain_spool(find_places(), spool, data_root or [], settings)
+    except RlaError as error:
+        fail_as(error)
+    except OSError as error:
+        fail(error, EXIT_PLACE)
+    typer.echo("\n".join(lines))
+    raise typer.Exit(code)
+
+
+@app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The command and its arguments.")],
+    drain_s: Annotated[
+        float, typer.Option("--drain", min=0, help="Seconds to wait for its data after it ended.")
+    ] = 60.0,
+    console: Annotated[
+        bool, typer.Option(help="Keep what it prints in console.txt in the log folder of its runs.")
+    ] = True,
+    config: ConfigOption = None,
+) -> None:
+    """Run a command with an agent around it: for batch jobs and containers."""
+    from rla_agent.command.run import run_command  # noqa: PLC0415 - only here
+
+    settings = settings_of(config)
+    code = run_command(command, find_places(), settings, drain_s=drain_s, console=console, config=config)
+    raise typer.Exit(code)
+
+
+@app.command("install-service")
+def install_service(
+    user: Annotated[bool, typer.Option("--user", help="A unit of your own (the default).")] = False,
+    system: Annotated[
+        bool, typer.Option("--system", help="A hardened system unit that runs as one user; needs root.")
+    ] = False,
+    data_root: Annotated[
+        list[Path] | None,
+        typer.Option("--data-root", help="A folder that the service may write (--system); repeatable."),
+    ] = None,
+    for_user: Annotated[
+        str, typer.Option("--for-user", help="Whom the system unit serves; default: who called sudo.")
+    ] = "",
+    destination: Annotated[
+        Path | None, typer.Option("--destination", help="Write the files below this folder instead.")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Write a systemd unit and print the commands that enable it; enables nothing."""
+    settings_of(config)
+    from rla_agent.service.unit_files import install_system_unit, install_user_unit  # noqa: PLC0415 - only here
+
+    if user and system:
+        fail("choose one of --user and --system", EXIT_USAGE)
+    if data_root and not system:
+        fail("--data-root is for --system; a user unit may write wherever you may", EXIT_USAGE)
+    try:
+        if system:
+            lines = install_system_unit(data_root or [], for_user, destination, config)
+        else:
+            lines = install_user_unit(destination, config)
+    except RlaError as error:
+        fail_as(error)
+    except OSError as error:
+        fail(error)
+    typer.echo("\n".join(lines))
+
+
+def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - typer's
+    """Entry point of `rla-agent`."""
+    escape_unprintable(sys.stdout, sys.stderr)
+    words = sys.argv[1:] if arguments is None else arguments
+    if (
+        not words
+        or words[0] in REPLICATION_COMMANDS
+        or words[0].startswith("-")
+        or "_RLA_AGENT_COMPLETE" in os.environ
+    ):
+        from rla_agent.command.alerts import alerts_app  # noqa: PLC0415 - smtplib
+        from rla_agent.command.forget import forget  # noqa: PLC0415
+        from rla_agent.command.prune import prune  # noqa: PLC0415 - paramiko
+        from rla_agent.command.replicate import replicate_app, transfer_app, trust_command  # noqa: PLC0415 - paramiko
+
+        app.add_typer(replicate_app, name="replicate")
+        app.add_typer(transfer_app, name="transfer")
+        app.command("trust")(trust_command)
+        app.command("prune")(prune)
+        app.add_typer(alerts_app, name="alerts")
+        app.command("forget")(forget)
+    return app(arguments)
+
+
+if __name__ == "__main__":
+    main()

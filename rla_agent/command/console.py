@@ -1,0 +1,341 @@
+"""What a command prints, passed on and kept: `console.txt` in the log folder of its runs.
+
+The output is passed on at once. Beside it the first half of the bound is kept in a file, the last
+half in a ring, so that both the beginning and the traceback at the end survive a chatty program. The
+file moves into the first run's log folder as soon as that is known, later runs of the same command
+get hard links to it; the ring is added when the command has ended.
+
+Whoever waits for a disk that is frozen cannot even be killed. So whoever passes the output on never
+touches one: `LogWriter` hands the output over to a process of its own that alone writes into data
+roots. There one thread takes it into bounded memory, another waits for the disk. Where that takes too
+long at the end, the process is left behind, and writes once the disk answers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rla_client.contract.errors import UnsafeNameError
+from rla_client.contract.files import file_mode, open_folder, open_within, read_small, write_atomic
+
+CONSOLE_NAME = "console.txt"
+READ_BYTES = 1 << 16
+WAITING_BYTES = 8 << 20  # of output that is not written yet; beyond, the oldest is left out
+POLL_S = 0.05
+_HEAD_BYTES = 5  # of a message's head: what it is, and its length
+_OUTPUT, _PLACE, _RUN_FILE, _END = b"o", b"p", b"r", b"e"
+_FLAGS = os.O_RDWR | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class ConsoleKeeper:
+    """Keeps at most `max_bytes` of what `add` gets."""
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        """Keep in unnamed files of `folder` until a run is known; 0 bytes keeps nothing."""
+        self._head_room = max_bytes - max_bytes // 2
+        self._ring_bytes = max_bytes // 2
+        self._ring_total = 0
+        self._folder = folder
+        self._file = -1 if max_bytes == 0 else _unnamed(folder)
+        self._ring = -1
+        self._home: tuple[str, str] | None = None
+        self._placed: set[str] = set()
+        self._later: list[tuple[str, str]] = []
+        self._lost = 0
+
+    def add(self, data: bytes) -> None:
+        """Keep a piece of output. A full disk loses it, which the file tells of; nothing is raised."""
+        if self._file < 0:
+            return
+        head, rest = data[: self._head_room], data[self._head_room :]
+        if head:
+            self._head_room -= len(head)
+            self._write(head)
+        if rest and self._ring_bytes:
+            before = self._ring_total
+            try:
+                self._keep_last(rest)
+            except OSError:
+                self._lost += len(rest) - (self._ring_total - before)
+
+    def _write(self, data: bytes) -> None:
+        """Append, after a line about what could not be written before, if there is any."""
+        note = f"\n[... {self._lost} bytes left out: they could not be written ...]\n" if self._lost else ""
+        size = os.fstat(self._file).st_size
+        try:
+            if note:
+                _write_all(self._file, note.encode())
+                self._lost = 0
+                size += len(note)
+            _write_all(self._file, data)
+        except OSError:
+            written = max(0, os.fstat(self._file).st_size - size)
+            if self._lost:  # half a note tells nothing
+                os.ftruncate(self._file, size)
+                written = 0
+            self._lost += len(data) - written
+
+    def _keep_last(self, data: bytes) -> None:
+        if self._ring < 0:
+            self._ring = _unnamed(self._folder)
+        skipped = max(0, len(data) - self._ring_bytes)
+        self._ring_total += skipped
+        data = data[skipped:]
+        while data:
+            at = self._ring_total % self._ring_bytes
+            piece = data[: self._ring_bytes - at]
+            os.pwrite(self._ring, piece, at)
+            self._ring_total += len(piece)
+            data = data[len(piece) :]
+
+    def place(self, root: str, log_folder: str) -> None:
+        """A run of this command logs into `log_folder`; it gets the console file. May be called again."""
+        if self._file < 0 or log_folder in self._placed:
+            return
+        below = os.path.relpath(log_folder, root)
+        with suppress(OSError, UnsafeNameError):
+            if self._home is None:
+                self._move(root, below)
+            else:
+                self._link(root, below)
+            self._placed.add(log_folder)
+
+    def _move(self, root: str, below: str) -> None:
+        kept = self._copy(root, below)
+        os.close(self._file)
+        self._file = kept
+        self._home = (root, below)
+
+    def _link(self, root: str, below: str) -> None:
+        assert self._home is not None
+        folder, home = open_folder(root, below), open_folder(*self._home)
+        try:
+            os.link(CONSOLE_NAME, CONSOLE_NAME, src_dir_fd=home, dst_dir_fd=folder, follow_symlinks=False)
+        except FileExistsError:
+            return
+        except OSError:
+            self._later.append((root, below))  # another file system
+        finally:
+            os.close(folder)
+            os.close(home)
+
+    def finish(self) -> None:
+        """Add the ring, make the file durable, copy it where a link was not possible."""
+        if self._file < 0:
+            return
+        with suppress(OSError):
+            self._add_ring()
+        with suppress(OSError):
+            self._write(b"")
+            os.fsync(self._file)
+        for root, below in self._later:
+            with suppress(OSError, UnsafeNameError):
+                copy = self._copy(root, below)
+                os.fsync(copy)
+                os.close(copy)
+        os.close(self._file)
+        self._file = -1
+
+    def _add_ring(self) -> None:
+        if self._ring < 0:
+            return
+        start = max(0, self._ring_total - self._ring_bytes)
+        if start:
+            self._write(f"\n[... {start} bytes left out ...]\n".encode())
+        at = start
+        while at < self._ring_total:
+            inside = at % self._ring_bytes
+            want = min(READ_BYTES, self._ring_bytes - inside, self._ring_total - at)
+            piece = os.pread(self._ring, want, inside)
+            if not piece:
+                break
+            self._write(piece)
+            at += len(piece)
+        os.close(self._ring)
+        self._ring = -1
+
+    def _copy(self, root: str, below: str) -> int:
+        """A descriptor of a copy in another log folder; none is left there that could not be finished."""
+        folder = open_folder(root, below)
+        try:
+            copy = open_within(CONSOLE_NAME, _FLAGS, folder)
+            try:
+                at = 0
+                while piece := os.pread(self._file, READ_BYTES, at):
+                    at += len(piece)
+                    _write_all(copy, piece)
+            except OSError:
+                os.close(copy)
+                os.unlink(CONSOLE_NAME, dir_fd=folder)
+                raise
+        finally:
+            os.close(folder)
+        return copy
+
+
+class LogWriter:
+    """Writes what a command prints, and how it ended, into the log folders of its runs; thread-safe.
+
+    No call but `finish` waits for a disk.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        """Start the process that writes; before any thread is started here.
+
+        Args:
+            folder: of the files that have no place yet.
+            max_bytes: that console.txt keeps; 0 for no such file.
+        """
+        self._lock = threading.Lock()
+        source, self._pipe = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            _write_apart(source, folder, max_bytes)
+        os.close(source)
+
+    def add(self, data: bytes) -> None:
+        """Keep a piece of output; the oldest is left out, and counted, where more than WAITING_BYTES wait."""
+        self._tell(_OUTPUT, data)
+
+    def place(self, root: str, log_folder: str) -> None:
+        """See ConsoleKeeper; may be called again."""
+        self._tell(_PLACE, json.dumps([root, log_folder]).encode())
+
+    def write_run_file(self, root: str, log_folder: str, content: dict[str, Any], wait_s: float) -> None:
+        """Replace run.json, as soon as it tells of the state in `content`, or `wait_s` later."""
+        self._tell(_RUN_FILE, json.dumps([root, log_folder, content, wait_s]).encode())
+
+    def finish(self, deadline: float) -> bool:
+        """Wait until all is written; False when it is not at a moment (monotonic): it goes on alone."""
+        with self._lock:
+            os.close(self._pipe)
+            self._pipe = -1
+        with suppress(ChildProcessError):  # as process 1 we bury whoever ends
+            while os.waitpid(self._pid, os.WNOHANG) == (0, 0):
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(POLL_S)
+        return True
+
+    def _tell(self, kind: bytes, content: bytes) -> None:
+        with self._lock, suppress(OSError):  # somebody may have ended the process
+            if self._pipe >= 0:
+                _write_all(self._pipe, kind + len(content).to_bytes(_HEAD_BYTES - 1, "big") + content)
+
+
+def _write_apart(source: int, folder: Path, max_bytes: int) -> None:
+    """The process that writes, until its orders end; signals to the job are none for it."""
+    try:
+        os.setsid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2 and int(name) != source:  # noqa: PLR2004 - a pipe that we held would never end
+                with suppress(OSError):
+                    os.close(int(name))
+        waiting = _Waiting()
+        writer = threading.Thread(target=_obey_all, args=(waiting, folder, max_bytes))
+        writer.start()
+        with open(source, "rb") as orders:
+            while head := orders.read(_HEAD_BYTES):
+                waiting.put(head[:1], orders.read(int.from_bytes(head[1:], "big")))
+        waiting.put(_END, b"")
+        writer.join()
+    finally:
+        os._exit(0)
+
+
+class _Waiting:
+    """Orders for the thread that writes; of output, at most WAITING_BYTES."""
+
+    def __init__(self) -> None:
+        self._change = threading.Condition()
+        self._outputs: deque[bytes] = deque()
+        self._others: deque[tuple[bytes, bytes]] = deque()
+        self._bytes = 0
+        self._left_out = 0
+
+    def put(self, kind: bytes, content: bytes) -> None:
+        with self._change:
+            if kind == _OUTPUT:
+                self._outputs.append(content)
+                self._bytes += len(content)
+            else:
+                self._others.append((kind, content))
+            while self._bytes > WAITING_BYTES:
+                oldest = len(self._outputs.popleft())
+                self._bytes -= oldest
+                self._left_out += oldest
+            self._change.notify()
+
+    def take(self) -> tuple[bytes, bytes]:
+        """The next order, output first; what was left out is older than what waits."""
+        with self._change:
+            while not (self._others or self._outputs):
+                self._change.wait()
+            if self._left_out:
+                note = f"\n[... {self._left_out} bytes left out: the disk did not take them in time ...]\n"
+                self._left_out = 0
+                return _OUTPUT, note.encode()
+            if self._outputs:
+                data = self._outputs.popleft()
+                self._bytes -= len(data)
+                return _OUTPUT, data
+            return self._others.popleft()
+
+
+def _obey_all(waiting: _Waiting, folder: Path, max_bytes: int) -> None:
+    try:
+        keeper = ConsoleKeeper(folder, max_bytes)
+    except OSError:  # the state folder takes no file
+        keeper = ConsoleKeeper(folder, 0)
+    while (order := waiting.take())[0] != _END:
+        _obey(keeper, *order)
+    keeper.finish()
+
+
+def _obey(keeper: ConsoleKeeper, kind: bytes, content: bytes) -> None:
+    if kind == _OUTPUT:
+        keeper.add(content)
+    elif kind == _PLACE:
+        keeper.place(*json.loads(content))
+    else:
+        with suppress(OSError, UnsafeNameError):
+            _write_run_file(*json.loads(content))
+
+
+def _write_run_file(root: str, log_folder: str, content: dict[str, Any], wait_s: float) -> None:
+    path, until = Path(log_folder, "run.json"), time.monotonic() + wait_s
+    while time.monotonic() < until and os.path.isdir(path.parent):  # the agent's last one would replace ours
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            if json.loads(read_small(path))["state"] == content["state"]:
+                break
+        time.sleep(POLL_S)
+    folder = open_folder(root, os.path.relpath(log_folder, root))
+    try:
+        text = json.dumps(content, indent=1).encode()
+        write_atomic(f"/proc/self/fd/{folder}/run.json", text, mode=file_mode(folder))
+    finally:
+        os.close(folder)
+
+
+def _unnamed(folder: Path) -> int:
+    descriptor, path = tempfile.mkstemp(prefix=".console-", dir=folder)
+    os.unlink(path)
+    return descriptor
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]

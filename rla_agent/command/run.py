@@ -1,0 +1,384 @@
+"""`rla-agent run -- CMD`: a command with an agent around it, for batch jobs and containers.
+
+Starts an agent if none serves, runs CMD in this process group, passes signals on, passes its output
+on and keeps it (rla_agent/command/console.py), writes its exit code or signal into run.json of the runs that
+it opened, waits until their data are durable, and ends with CMD's status (128 + n after signal n).
+The runs are found by RLA_LAUNCH, which CMD inherits and the opening frame of each run carries.
+An agent that goes away meanwhile (out of memory, or that of another job that ended) is started again;
+what was started here, or by CMD's processes, is stopped at the end.
+
+Signals. The main thread waits for them with sigtimedwait. What the terminal sends reaches CMD by
+itself, as one of the same foreground group (si_code says so); everything else is sent on to CMD.
+
+As process 1 of a container it also collects orphans.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import secrets
+import shutil
+import signal
+import sys
+import termios
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rla_agent.command.console import READ_BYTES, LogWriter
+from rla_agent.model.run_states import RunRecord
+from rla_agent.pipeline.reader import read_opening
+from rla_agent.service.control import ask_status, start_detached, stop_agent
+from rla_agent.service.drain import wait_durable
+from rla_agent.store.lock import read_holder
+from rla_agent.store.state import AgentDatabase, Changes
+from rla_client.config.schema import AgentConfig
+from rla_client.contract.agent_process import OWNER_VARIABLE, agent_alive, start_agent
+from rla_client.contract.errors import RlaError
+from rla_client.contract.paths import Places
+from rla_client.contract.segments import process_start, stream_names, writer_alive
+
+LAUNCH_VARIABLE = "RLA_LAUNCH"
+FORWARDED = (
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
+    signal.SIGALRM, signal.SIGCONT, signal.SIGWINCH,
+)  # fmt: skip
+FROM_KERNEL = 0x80  # si_code of what the terminal sends to the foreground group
+LOOK_S = 1.0  # between looks for runs that the command opened
+START_AGAIN_S = 5.0  # between starts of an agent that does not stay
+SETTLE_S = 0.05
+RUN_FILE_WAIT_S = 5.0
+ASK_TIMEOUT_S = 1.0  # signals wait so long for an agent that hangs
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a command ended: `code`, or `signal` when one killed it."""
+
+    code: int | None
+    signal: int | None
+
+    @classmethod
+    def of(cls, wait_status: int) -> Ending:
+        """From what waitpid gave."""
+        code = os.waitstatus_to_exitcode(wait_status)
+        return cls(code, None) if code >= 0 else cls(None, -code)
+
+    @property
+    def status(self) -> int:
+        """The shell's exit status."""
+        return self.code if self.code is not None else 128 + (self.signal or 0)
+
+    @property
+    def words(self) -> str:
+        """For a run's reason."""
+        if self.signal is None:
+            return f"exit code {self.code}"
+        with suppress(ValueError):
+            return f"killed by {signal.Signals(self.signal).name}"
+        return f"killed by signal {self.signal}"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One command that was run: its RLA_LAUNCH, process and end."""
+
+    name: str
+    pid: int
+    ending: Ending
+
+
+def run_command(
+    command: Sequence[str],
+    places: Places,
+    settings: AgentConfig,
+    *,
+    drain_s: float,
+    console: bool = True,
+    config: Path | None = None,
+) -> int:
+    """Run a command with an agent; returns its exit status.
+
+    Args:
+        command: program and arguments.
+        places: of the agent.
+        settings: the AGENT section.
+        drain_s: seconds to wait for its runs' data after it ended.
+        console: keep what it prints.
+        config: handed to an agent that is started.
+    """
+    program = shutil.which(command[0])
+    if program is None:
+        there = "/" in command[0] and os.path.exists(command[0])
+        sys.stderr.write(f"rla-agent run: {command[0]}: {'cannot be executed' if there else 'not found'}\n")
+        return NOT_EXECUTABLE if there else NOT_FOUND
+    with suppress(RlaError):  # told of below
+        places.create()
+    keeper = LogWriter(places.state, settings.console_max_bytes if console else 0)
+    keeping = AgentKeeper(places, config)
+    launch = secrets.token_hex(8)
+    try:
+        child = Child(program, command, {**os.environ, LAUNCH_VARIABLE: launch}, keeper)
+    except OSError as error:
+        sys.stderr.write(f"rla-agent run: {command[0]}: {error.strerror or error}\n")
+        ending = Ending(NOT_EXECUTABLE, None)
+    else:
+
+        def look() -> None:
+            keeping.look()
+            _place_console(places, launch, keeper)
+
+        ending = child.wait(look)
+        _settle(places, keeping, Launch(launch, child.pid, ending), keeper, time.monotonic() + drain_s)
+    keeping.stop()
+    return ending.status
+
+
+class AgentKeeper:
+    """Sees to it that an agent serves while the command runs."""
+
+    def __init__(self, places: Places, config: Path | None) -> None:
+        """Start one if none serves; without one, rows wait in the spool."""
+        self._places = places
+        self._config = config
+        self._started = False
+        self._owner = f"{os.getpid()} {process_start(os.getpid())}"
+        os.environ[OWNER_VARIABLE] = self._owner  # also of an agent that the command's processes start
+        self._next_start = time.monotonic() + START_AGAIN_S
+        try:
+            places.create()
+            self._started = start_detached(places, config)
+        except RlaError as error:
+            sys.stderr.write(f"rla-agent run: {error}\nrows are kept in the spool {places.spool}\n")
+
+    def look(self, *, at_once: bool = False) -> None:
+        """Start another where the agent has gone; does not wait for it, and honours `rla-agent stop`.
+
+        Args:
+            at_once: also shortly after the last start: the command has ended.
+        """
+        now = time.monotonic()
+        if (now < self._next_start and not at_once) or agent_alive(self._places):
+            return
+        self._next_start = now + START_AGAIN_S
+        self._started |= start_agent(self._places, self._config)
+
+    def serves(self, deadline: float) -> bool:
+        """Whether an agent serves now; where none does, one is started and waited for until a moment."""
+        if time.monotonic() < deadline and not agent_alive(self._places):
+            self.look(at_once=True)
+            _await_agent(self._places, min(deadline, time.monotonic() + RUN_FILE_WAIT_S))
+        return agent_alive(self._places)
+
+    def stop(self) -> None:
+        """End the agent if it was started here; one that only comes up now ends by itself."""
+        if self._started or read_holder(self._places).get("owner") == self._owner:
+            with suppress(RlaError):
+                stop_agent(self._places)
+
+
+# -- the command --------------------------------------------------------------------------------
+
+
+class Child:
+    """The command's process, the threads that pass its output on, and signals."""
+
+    def __init__(
+        self, program: str, command: Sequence[str], environment: Mapping[str, str], keeper: LogWriter
+    ) -> None:
+        """Start it.
+
+        Raises:
+            OSError: it cannot be executed.
+        """
+        self._waited = {*FORWARDED, signal.SIGCHLD}
+        former = signal.pthread_sigmask(signal.SIG_BLOCK, self._waited)
+        streams = [_output_pair(descriptor) for descriptor in (1, 2)]
+        actions = [
+            (os.POSIX_SPAWN_DUP2, ours[1], number) for number, ours in zip((1, 2), streams, strict=True)
+        ]
+        try:
+            self.pid = os.posix_spawn(
+                program, list(command), dict(environment), file_actions=actions, setsigmask=former,
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+            )  # fmt: skip
+        finally:
+            for _, inner in streams:
+                os.close(inner)
+        self._terminals = [outer for outer, _ in streams if os.isatty(outer)]
+        self._threads = [
+            threading.Thread(target=_pass_on, args=(outer, number, keeper), daemon=True)
+            for number, (outer, _) in zip((1, 2), streams, strict=True)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def wait(self, look: Any) -> Ending:  # noqa: ANN401 - a callable without arguments
+        """Pass signals on until the command ends, calling `look` each LOOK_S."""
+        next_look = time.monotonic() + LOOK_S
+        while True:
+            pending = signal.sigtimedwait(self._waited, max(0.0, next_look - time.monotonic()))
+            if pending is not None and pending.si_signo != signal.SIGCHLD:
+                self._forward(pending)
+            ended = self._collect()
+            if ended is not None:
+                break
+            if time.monotonic() >= next_look:
+                look()
+                next_look = time.monotonic() + LOOK_S
+        for thread in self._threads:
+            thread.join(SETTLE_S * 20)  # what it started may still hold the pipes
+        return ended
+
+    def _forward(self, info: signal.struct_siginfo) -> None:
+        if info.si_signo == signal.SIGWINCH:
+            for terminal in self._terminals:
+                _copy_window_size(1, terminal)
+        elif info.si_code != FROM_KERNEL:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, info.si_signo)
+
+    def _collect(self) -> Ending | None:
+        """The command's end if it has ended; as process 1, also buries orphans."""
+        whom = -1 if os.getpid() == 1 else self.pid
+        ended: Ending | None = None
+        while True:
+            try:
+                pid, status = os.waitpid(whom, os.WNOHANG)
+            except ChildProcessError:
+                return ended
+            if pid == 0:
+                return ended
+            if pid == self.pid:
+                ended = Ending.of(status)
+
+
+def _output_pair(descriptor: int) -> tuple[int, int]:
+    """(our end, the command's end) for one of its outputs: a terminal where ours is one."""
+    if os.isatty(descriptor):
+        outer, inner = pty.openpty()
+        _copy_window_size(descriptor, inner)
+        attributes = termios.tcgetattr(inner)
+        attributes[1] &= ~termios.OPOST  # our own terminal does that
+        termios.tcsetattr(inner, termios.TCSANOW, attributes)
+        os.set_inheritable(inner, False)
+        return outer, inner
+    return os.pipe()
+
+
+def _copy_window_size(source: int, target: int) -> None:
+    with suppress(OSError):
+        size = fcntl.ioctl(source, termios.TIOCGWINSZ, b"\0" * 8)
+        fcntl.ioctl(target, termios.TIOCSWINSZ, size)
+
+
+def _pass_on(source: int, target: int, keeper: LogWriter) -> None:
+    """Copy until the end; a reader of ours that is gone does not end the command."""
+    writable = True
+    with suppress(OSError):  # EIO: the other side of a terminal is closed
+        while data := os.read(source, READ_BYTES):
+            keeper.add(data)
+            while data and writable:
+                try:
+                    data = data[os.write(target, data) :]
+                except OSError:
+                    writable = False
+    os.close(source)
+
+
+# -- its runs -----------------------------------------------------------------------------------
+
+
+def _runs_of(places: Places, launch: str) -> list[dict[str, Any]]:
+    try:
+        return [run for run in ask_status(places, ASK_TIMEOUT_S)["runs"] if run.get("launch") == launch]
+    except (RlaError, OSError):
+        return []
+
+
+def _place_console(places: Places, launch: str, keeper: LogWriter) -> None:
+    for run in _runs_of(places, launch):
+        keeper.place(run["root"], run["log_folder"])
+
+
+def _streams_of(places: Places, launch: str) -> list[str]:
+    """Streams in the spool that this command's runs write or wrote."""
+    found: list[str] = []
+    with suppress(OSError):
+        for name in stream_names(places.spool):
+            with suppress(RlaError, OSError):
+                if read_opening(places.spool / name)[0].raw.get("launch") == launch:
+                    found.append(name)
+    return found
+
+
+def _settle(places: Places, keeping: AgentKeeper, launch: Launch, keeper: LogWriter, deadline: float) -> None:
+    """Wait for the data and the ends of the runs, then note how the command ended."""
+    left: set[str] = set(_streams_of(places, launch.name))
+    while keeping.serves(deadline) and left:
+        left = wait_durable(places, left, deadline)
+        if agent_alive(places):
+            break  # else it was another job's, which ended: the next one goes on
+    while not left and time.monotonic() < deadline:
+        ended = [name for name in _streams_of(places, launch.name) if not writer_alive(places.spool / name)]
+        if not ended or not keeping.serves(deadline):
+            break
+        time.sleep(SETTLE_S)
+    with suppress(RlaError, OSError):
+        note_ending(places, launch, keeper, max(0.0, min(deadline - time.monotonic(), RUN_FILE_WAIT_S)))
+    if not keeper.finish(time.monotonic() + RUN_FILE_WAIT_S + SETTLE_S * 20):
+        sys.stderr.write(
+            "rla-agent run: a data root does not answer: console.txt and run.json are written once it does\n"
+        )
+    if left:
+        sys.stderr.write(
+            f"rla-agent run: {len(left)} streams are not durable within the limit; they wait in "
+            f"{places.spool}; later: rla-agent drain\n"
+        )
+
+
+def _await_agent(places: Places, deadline: float) -> None:
+    """Let one that was just started get ready."""
+    while time.monotonic() < deadline and not places.stopped_marker.exists():
+        if agent_alive(places) and read_holder(places).get("pid"):
+            return
+        time.sleep(SETTLE_S)
+
+
+def note_ending(places: Places, launch: Launch, keeper: LogWriter, wait_s: float) -> None:
+    """Write exit code or signal into agent.db and run.json of the launch's runs that have ended.
+
+    Args:
+        places: of the agent.
+        launch: the command.
+        keeper: writes the files; it also gets to know the log folders.
+        wait_s: that it waits for the agent's last run.json of each run.
+    """
+    with closing(AgentDatabase(places.database)) as database:
+        plains = [run for run in database.runs() if run.get("launch") == launch.name]
+        last = max((run["opened"] for run in plains), default=0.0)
+        for plain in plains:
+            before = RunRecord.from_plain(plain)
+            keeper.place(before.root, before.log_folder)
+            record = ended_record(before, launch, last=before.opened >= last)
+            if record is not None:
+                now = time.time()
+                content = {**plain, **record.to_plain(now)}
+                database.commit(Changes(runs=[(record.run, now, record.live, content)]))
+                keeper.write_run_file(record.root, record.log_folder, content, wait_s)
+
+
+def ended_record(record: RunRecord, launch: Launch, *, last: bool = True) -> RunRecord | None:
+    """The record with the command's end in it, None for a run that goes on. See `RunRecord.process_ended`."""
+    if record.live:
+        return None
+    ending = launch.ending
+    after = replace(record, exit_code=ending.code, signal=ending.signal)
+    return after.process_ended(ending.words, own=record.pid == launch.pid, last=last)

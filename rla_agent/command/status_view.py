@@ -1,0 +1,223 @@
+"""`rla-agent status` for people: a few lines, the runs, and what needs attention, as wide as the terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.text import Text
+
+from rla_agent.replicate.report import headline
+from rla_client.contract.layout import RunIndex
+from rla_client.contract.textformat import duration_text, indented, printable
+
+WATCH_INTERVAL_S = 1.0
+GAP = "  "  # between columns
+LABEL_MIN_CELLS = 12  # in a very narrow terminal, lines wrap rather than leave no run's name
+STYLES = {
+    "running": "green",
+    "finished": "cyan",
+    "interrupted": "yellow",
+    "failed": "red",
+    "killed": "red",
+    "stalled": "yellow",
+    "removed": "magenta",
+}
+
+
+def show_status(status: dict[str, Any], console: Console | None = None) -> None:
+    """Print a status."""
+    (console or Console(highlight=False)).print(render_status(status), soft_wrap=False)
+
+
+def watch_status(ask: Callable[[], dict[str, Any]]) -> None:
+    """Show what `ask` gives, anew each second until Ctrl-C; without a terminal, one below the other."""
+    console = Console(highlight=False)
+    live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+    with live or nullcontext():
+        try:
+            while True:
+                shown = render_status(ask())
+                if live is None:
+                    console.print(shown)
+                    console.file.flush()
+                else:
+                    live.update(shown, refresh=True)
+                time.sleep(WATCH_INTERVAL_S)
+        except (KeyboardInterrupt, BrokenPipeError):
+            return
+
+
+def watch_json(ask: Callable[[], dict[str, Any]]) -> None:
+    """Print what `ask` gives as one line of JSON, anew each second until Ctrl-C or the reader is gone."""
+    try:
+        while True:
+            sys.stdout.write(json.dumps(ask()) + "\n")
+            sys.stdout.flush()
+            time.sleep(WATCH_INTERVAL_S)
+    except (KeyboardInterrupt, BrokenPipeError):
+        return
+
+
+def render_status(status: dict[str, Any]) -> RenderableType:
+    """A status as something that rich can print."""
+    parts: list[RenderableType] = [_Head(_head(status))]
+    parts.append(_Runs(status["runs"]) if status["runs"] else Text("no runs yet"))
+    if status["problems"]:
+        parts += [Text(), Text("needs attention", style="bold red")]
+        parts += [_Problem(problem["what"], problem["mend"]) for problem in status["problems"]]
+    return Group(*parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """Lines of a label and its text, which goes on below itself."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self.text.split("\n"):
+            label, _, rest = printable(line).partition(" ")
+            yield Text(indented(rest, options.max_width, f"{label:<7}", " " * 7))
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """What is wrong, and below it what to do, each in the whole width."""
+
+    what: str
+    mend: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for text, first, others in ((self.what, "- ", "  "), (self.mend, "  → ", "    ")):
+            yield Text(indented(printable(" ".join(text.split())), options.max_width, first, others))
+
+
+def _head(status: dict[str, Any]) -> str:
+    agent, spool = status["agent"], status["spool"]
+    if agent["pid"] is None:
+        lines = [f"agent  {agent['state']}"]
+    else:
+        service = f", {agent['service']} service" if agent["service"] else ""
+        running = f"version {agent['version']}, up {duration_text(agent['uptime_s'])}{service}"
+        lines = [f"agent  pid {agent['pid']}, {agent['state']}, {running}"]
+    lines.append(f"state  {agent['state_dir']}")
+    lines.append(
+        f"spool  {size(spool['bytes'])}, of that {size(spool['lag_bytes'])} not durable; "
+        f"commit lag {status['commit_lag_s']:.3f} s; {status['open_files']} open files"
+    )
+    if faults := status.get("internal_errors"):  # an earlier release's agent does not say it
+        lines.append(f"faults {faults} internal errors; each with its traceback in: rla-agent logs")
+    lines += _settings(status.get("settings", {}))
+    lines += _alerts(status.get("alerts", {}))
+    lines += [f"master {line}" for line in headline(status["replication"])] if "replication" in status else []
+    return "\n".join(lines)
+
+
+def _settings(settings: dict[str, Any]) -> list[str]:
+    """The values in force, by the file that they come from."""
+    sources = dict.fromkeys(entry["source"] for entry in settings.values())
+    said = {
+        source: ", ".join(f"{key} {v['value']:g}" for key, v in settings.items() if v["source"] == source)
+        for source in sources
+    }
+    return [f"values {values} ({source})" for source, values in said.items()]
+
+
+def _alerts(alerts: dict[str, Any]) -> list[str]:
+    """A line where there are rules, or something still waits."""
+    if not alerts.get("rules") and not alerts.get("waiting"):
+        return []
+    sent = sum(channel["sent"] for channel in alerts["channels"])
+    return [f"alerts {alerts['rules']} rules; {sent} sent in the last week, {alerts['waiting']} waiting"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """One line a run, live ones first; why a run ended badly stands below it, in the whole width.
+
+    No lines are drawn between the columns, and those that say something only of live runs are left
+    out where there is none: 80 columns have room for what tells runs apart then.
+    """
+
+    runs: list[dict[str, Any]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        runs = sorted(self.runs, key=lambda run: not run["live"])
+        live = any(run["live"] for run in runs)
+        lines = [
+            ["run", "state", "time-step", "rows", *(["silent", "rows/s", "lag"] if live else [])],
+            *(_cells(run, live=live) for run in runs),
+        ]
+        widths = [max(cell_len(line[column]) for line in lines) for column in range(len(lines[0]))]
+        room = options.max_width - sum(width + len(GAP) for width in widths[1:])
+        widths[0] = min(widths[0], max(room, LABEL_MIN_CELLS))
+        yield Text()
+        yield _line(lines[0], widths, "bold")
+        for run, cells in zip(runs, lines[1:], strict=True):
+            yield _line(cells, widths, STYLES.get(run["state"], ""))
+            if run["reason"] and run["state"] != "finished":
+                reason = printable(" ".join(str(run["reason"]).split()))
+                yield Text(indented(reason, options.max_width, "  ", "  "), style="dim")
+
+
+def _cells(run: dict[str, Any], *, live: bool) -> list[str]:
+    cells = [
+        printable(label(run)),
+        str(run["state"]),
+        "" if run["time_step"] is None else f"{run['time_step']:g}",
+        str(run["rows"]),
+    ]
+    if live and run["live"]:
+        cells += [duration_text(run["silent_s"]) or "", f"{run['rows_per_s']:.1f}", size(run["lag_bytes"])]
+    elif live:
+        cells += ["", "", ""]
+    return cells
+
+
+def _line(cells: list[str], widths: list[int], style: str) -> Text:
+    """The cells side by side; the style is that of the state, the second one, or bold: of all."""
+    line = Text(no_wrap=True, overflow="ellipsis", style="bold" if style == "bold" else "")
+    for column, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        shown = Text(cell, style=style if column == 1 else "")
+        shown.truncate(width, overflow="ellipsis")
+        missing = width - shown.cell_len
+        if column > 1:
+            line.append(GAP + " " * missing)
+        elif column:
+            line.append(GAP)
+        line.append_text(shown)
+        if column <= 1:
+            line.append(" " * missing)
+    return line
+
+
+def label(run: dict[str, Any]) -> str:
+    """What tells a run from others in little room: time and table, then what its index tracks.
+
+    Of a run without table, a plain folder, the end of its path.
+    """
+    if not run["table"]:
+        return "/".join(Path(run["root"]).parts[-2:])
+    index = RunIndex.parse(str(run["index"]))
+    if index is None:
+        return f"{run['table']}/{run['index']}"
+    return f"{index.time[:8]} {run['table']} {index.info.strip('&')}".strip()
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:  # noqa: PLR2004
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

@@ -1,0 +1,117 @@
+"""Checkpoints: from a job to a durable `.pt` file.
+
+`run_checkpoint` may be killed anywhere and run again; each step is safe to repeat:
+
+1. If the final file carries this job's stamp, the work is done; if a newer save of the same run has
+   taken its name, or retention has removed it since, there is nothing to do.
+2. The bytes go to a temp file named after the job and this process (a replay starts it afresh), then fsync.
+3. Rename, fsync of the folder. From here on the checkpoint is durable.
+4. `job_source.release`: the slot becomes FREE, or the blob is removed. Then `retain` may delete older ones.
+
+Nothing here unpickles; a skeleton is copied as bytes. Jobs of one folder must not run in parallel.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from rla_agent.jobs.source import (
+    JobResult,
+    Outcome,
+    SourceError,
+    created,
+    fresh_temp,
+    opened_slot,
+    pieces,
+    take_blob,
+)
+from rla_agent.jobs.torch_zip import TORCH_FORMAT, TorchZip
+from rla_client.contract.checkpoint_job import STAMP_RECORD, ArenaSource, CheckpointJob, storage_offsets
+from rla_client.contract.files import fsync_folder
+from rla_client.contract.retention import list_saved, read_stamp, remove_superseded
+
+
+def run_checkpoint(job: CheckpointJob, blobs: Path, final: Path) -> JobResult:
+    """Write one checkpoint, durably, or say why that cannot be.
+
+    Args:
+        job: from the frame, decoded and so checked.
+        blobs: blob folder of the job's stream; its parent is the stream's spool folder.
+        final: where the file goes; its last part is `job.final_name`.
+
+    Raises:
+        OSError: the disk did not take it (full, broken); nothing has changed, try again later.
+    """
+    if not final.parent.is_dir():
+        return JobResult(Outcome.REMOVED, f"the folder {final.parent} is gone")
+    there = read_stamp(final)
+    if there is not None and there.token == job.stamp.token:
+        fsync_folder(final.parent)  # the rename may be younger than the last sync
+        return JobResult(Outcome.ALREADY, size=final.stat().st_size)
+    if there is not None and there.run == job.stamp.run and there.order > job.stamp.order:
+        return JobResult(Outcome.SUPERSEDED, "a later save has its name")
+    temp = fresh_temp(final.parent, job.stamp.token)
+    try:
+        if isinstance(job.source, ArenaSource):
+            _write_from_arena(job, job.source, blobs, temp)
+        else:
+            take_blob(job.source, job.stamp.token, blobs, temp, _token_of)
+        size = temp.stat().st_size
+        os.replace(temp, final)
+    except SourceError as error:
+        return _explain_loss(job, final, error.result)
+    finally:
+        with suppress(OSError):
+            temp.unlink()
+    fsync_folder(final.parent)
+    return JobResult(Outcome.WRITTEN, size=size)
+
+
+def retain(job: CheckpointJob, folder: Path) -> list[str]:
+    """Delete what the job's retention no longer keeps; call it once the job's file is durable.
+
+    Returns:
+        File names that were removed. Files without a stamp, or of another run, never are.
+    """
+    return remove_superseded(folder, job.stamp.name, job.stamp.run, job.retention)
+
+
+def _explain_loss(job: CheckpointJob, final: Path, result: JobResult) -> JobResult:
+    """Lost bytes are no loss when the work was done before and retention has moved on since."""
+    newer = [
+        entry
+        for entry in list_saved(final.parent, job.stamp.name)
+        if entry.stamp.run == job.stamp.run and entry.stamp.order > job.stamp.order
+    ]
+    most = job.retention.max_to_keep
+    if result.outcome is Outcome.LOST and most is not None and len(newer) >= most:
+        return JobResult(Outcome.SUPERSEDED, "newer ones have taken its place")
+    return result
+
+
+def _write_from_arena(job: CheckpointJob, source: ArenaSource, blobs: Path, temp: Path) -> None:
+    offsets, needed = storage_offsets(source.skeleton_bytes, source.sizes)
+    with opened_slot(source, blobs, needed) as (descriptor, base), created(temp) as file:
+        _write_zip(file, job, source, descriptor, [base + offset for offset in (0, *offsets)])
+
+
+def _write_zip(
+    file: BinaryIO, job: CheckpointJob, source: ArenaSource, descriptor: int, begins: list[int]
+) -> None:
+    size = source.skeleton_bytes
+    stamp = job.stamp.encode()
+    with TorchZip(file) as zipped:
+        zipped.add("data.pkl", size, pieces(descriptor, begins[0], size))
+        zipped.add("byteorder", len(job.byteorder), [job.byteorder.encode("ascii")])
+        for key, (begin, size) in enumerate(zip(begins[1:], source.sizes, strict=True)):
+            zipped.add(f"data/{key}", size, pieces(descriptor, begin, size))
+        zipped.add("version", len(TORCH_FORMAT), [TORCH_FORMAT])
+        zipped.add(STAMP_RECORD, len(stamp), [stamp])
+
+
+def _token_of(path: Path) -> str | None:
+    stamp = read_stamp(path)
+    return None if stamp is None else stamp.token

@@ -1,0 +1,414 @@
+"""Code of runs: one copy of each content for all runs of a database, hard links in the items.
+
+`<data_root>/code/.objects/<first two digits>/<the other 62>` holds each content once, named by
+its SHA-256, mode 0444; contents of runs whose folders are less open lie beside it under names that end in
+`-<mode>`, for a link has the mode of its inode. An item's file is a second name of that inode, so
+1,000 runs of one repository cost one copy and the names. Readers list tables and dates, never names
+that begin with a dot, and see ordinary files. Deleting an item deletes names; `sweep_objects` frees the
+contents that only the store still names (`st_nlink` is 1), and whoever links at that moment
+finds the name gone and stores the content again.
+
+Invariants: an object is complete and durable before it takes its name; before an object is
+linked its bytes are compared with the content, so a damaged or edited one is replaced, not
+spread. Where the file system has no hard links, or an inode has too many, files are copied.
+
+A job is idempotent: doing it twice leaves the same item. A blob is what
+`rla_client/code/backup.py` describes; nothing in it is believed before it has been checked.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import stat
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
+from rla_client.contract.files import (
+    FOLDER_FLAGS,
+    OLD_TEMP_S,
+    UNNAMED_TEMP,
+    file_mode,
+    give_mode,
+    open_folder,
+    temp_path,
+    walk,
+)
+from rla_client.contract.layout import CODE, check_relative, component_problem
+from rla_client.contract.protocol import unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+STORE_FOLDER = f"{CODE}/.objects"  # below a data root
+BLOB_MAGIC = b"RLACODE1"
+BLOB_TAIL_BYTES = 12
+MAX_CODE_FILES = 20_001  # rla_client.code.backup.MAX_FILES and the run file
+MAX_CODE_FILE_BYTES = 8 << 20
+MAX_CODE_BYTES = 101 << 20
+MAX_INDEX_BYTES = 16 << 20
+STORED_MODE = 0o444  # less what the item's folder does not allow
+_NO_LINKS = {errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
+_FOR_GOOD = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
+_OBJECT_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_PREFIX = re.compile(r"[0-9a-f]{2}\Z")
+_REST = re.compile(r"[0-9a-f]{62}(-[0-7]{1,3})?\Z")  # with the mode, where it is not STORED_MODE
+
+
+class Outcome(Enum):
+    """How a job ended."""
+
+    WRITTEN = "written"
+    KEPT = "kept"  # a file of this name was there and stays
+    REMOVED = "removed"  # the item folder is gone: nothing is made again
+    FAILED = "failed"  # never to be tried again
+    LATER = "later"  # disk full and the like: keep the blob and try again
+
+
+@dataclass(frozen=True, slots=True)
+class CodeJob:
+    """A checked job of the kind `code`."""
+
+    blob: str
+
+
+@dataclass(frozen=True, slots=True)
+class CodeResult:
+    """What became of a code job.
+
+    Attributes:
+        outcome: see Outcome.
+        files: number of files in the item.
+        new_bytes: bytes that the store did not have before.
+        reason: why, for FAILED and LATER.
+    """
+
+    outcome: Outcome
+    files: int = 0
+    new_bytes: int = 0
+    reason: str = ""
+
+
+def outcome_of(error: OSError) -> Outcome:
+    """LATER for what may pass (disk full, I/O error, no permission), FAILED for what cannot."""
+    return Outcome.FAILED if error.errno in _FOR_GOOD else Outcome.LATER
+
+
+def parse_code(fields: object) -> CodeJob:
+    """Check the fields of a job frame.
+
+    Raises:
+        RemoteProtocolError: they are not what a client writes.
+    """
+    if not isinstance(fields, dict):
+        raise RemoteProtocolError("a code job is not a map")
+    return CodeJob(blob_name(fields.get("blob")))
+
+
+def blob_name(value: object) -> str:
+    """Check a blob's name: one plain path component.
+
+    Raises:
+        RemoteProtocolError: it is none.
+    """
+    if not isinstance(value, str) or component_problem(value) or value.startswith("."):
+        raise RemoteProtocolError(f"no name of a blob: {value!r:.100}")
+    return value
+
+
+def open_blob(folder: Path, name: str, max_bytes: int) -> tuple[int, int]:
+    """Open a blob of this uid for reading: (descriptor, bytes).
+
+    Raises:
+        OSError: it is not there.
+        RemoteProtocolError: it is a link, not ours, no plain file, or too large.
+    """
+    parent = os.open(folder, FOLDER_FLAGS)
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise RemoteProtocolError(f"blob {name} is a link") from error
+        raise
+    finally:
+        os.close(parent)
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_size > max_bytes:
+        os.close(descriptor)
+        raise RemoteProtocolError(f"blob {name} is not ours, no plain file, or over {max_bytes} bytes")
+    return descriptor, found.st_size
+
+
+@contextmanager
+def folder_below(root: int, parts: tuple[str, ...]) -> Iterator[int]:
+    """Descriptor of the folder `parts` below the folder `root`, made if need be, no links followed.
+
+    Raises:
+        OSError: a part is a link or a file, or cannot be made.
+    """
+    folder = walk(root, parts, create=True)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def run_code(job: CodeJob, blobs: Path, final_dir: Path, root: str | os.PathLike[str]) -> CodeResult:
+    """Fill an item of the kind `code` from a blob.
+
+    Args:
+        job: from `parse_code`.
+        blobs: the stream's blob folder.
+        final_dir: the item folder, held by the caller; it exists, and is not made again when it is gone.
+        root: the data root; its store is made when it is missing.
+
+    Returns:
+        The outcome; no error is raised for what a client or the disk did.
+    """
+    try:
+        item = os.open(final_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        return CodeResult(Outcome.REMOVED, reason=f"{final_dir}: {error.strerror}")
+    try:
+        blob, size = open_blob(blobs, job.blob, MAX_CODE_BYTES + MAX_INDEX_BYTES)
+        try:
+            index = read_index(blob, size)
+            with opened_store(root) as store:
+                return _fill(item, blob, index, store)
+        finally:
+            os.close(blob)
+    except (RemoteProtocolError, UnsafeNameError) as error:
+        return CodeResult(Outcome.FAILED, reason=str(error))
+    except OSError as error:
+        return CodeResult(outcome_of(error), reason=f"{error.strerror or error}: {error.filename}")
+    finally:
+        os.close(item)
+
+
+def read_index(blob: int, size: int) -> list[tuple[tuple[str, ...], int, int]]:
+    """Check a code blob's index: (name parts, offset, bytes) of each file.
+
+    Raises:
+        RemoteProtocolError: the blob is cut short or not one.
+        UnsafeNameError: a name would leave the item folder.
+    """
+    tail = os.pread(blob, BLOB_TAIL_BYTES, max(size - BLOB_TAIL_BYTES, 0))
+    if os.pread(blob, 8, 0) != BLOB_MAGIC or tail[4:] != BLOB_MAGIC:
+        raise RemoteProtocolError("code blob is cut short or not one")
+    length = int.from_bytes(tail[:4], "little")
+    start = size - BLOB_TAIL_BYTES - length
+    if length > MAX_INDEX_BYTES or start < len(BLOB_MAGIC):
+        raise RemoteProtocolError("code blob has no index")
+    entries = unpack(os.pread(blob, length, start))
+    if not isinstance(entries, list) or len(entries) > MAX_CODE_FILES:
+        raise RemoteProtocolError("code blob names too many files")
+    offset = len(BLOB_MAGIC)
+    index = []
+    for entry in entries:
+        name, bytes_ = _index_entry(entry)
+        index.append((check_relative(name, what="code file"), offset, bytes_))
+        offset += bytes_
+    if offset != start:
+        raise RemoteProtocolError("sizes in the code blob do not add up")
+    return index
+
+
+def _index_entry(entry: Any) -> tuple[str, int]:  # noqa: ANN401 - plain data of any shape
+    match entry:
+        case [str() as name, int() as size] if 0 <= size <= MAX_CODE_FILE_BYTES:
+            return name, size
+    raise RemoteProtocolError("code blob has a malformed entry")
+
+
+def _fill(item: int, blob: int, index: list[tuple[tuple[str, ...], int, int]], store: Store) -> CodeResult:
+    folders: set[tuple[str, ...]] = {()}
+    for parts, offset, size in index:
+        data = os.pread(blob, size, offset)
+        if len(data) != size:
+            raise RemoteProtocolError("code blob shrank while it was read")
+        with folder_below(item, parts[:-1]) as folder:
+            store.place(data, folder, parts[-1])
+        folders.update(parts[:depth] for depth in range(len(parts)))
+    for parts in sorted(folders, key=len, reverse=True):
+        with folder_below(item, parts) as folder:
+            os.fsync(folder)
+    return CodeResult(Outcome.WRITTEN, files=len(index), new_bytes=store.new_bytes)
+
+
+@contextmanager
+def opened_store(root: str | os.PathLike[str]) -> Iterator[Store]:
+    """The contents of a data root; where `.objects` is a link or a file, items get copies instead."""
+    try:
+        folder = open_folder(root, STORE_FOLDER, create=True)
+    except NotADirectoryError:
+        yield Store(None)
+        return
+    try:
+        yield Store(folder)
+    finally:
+        os.close(folder)
+
+
+class Store:
+    """The contents of one database.
+
+    Attributes:
+        new_bytes: bytes added by this object so far.
+    """
+
+    def __init__(self, folder: int | None) -> None:
+        self._folder = folder  # None: no content can be shared
+        self.new_bytes = 0
+
+    def place(self, data: bytes, folder: int, name: str) -> None:
+        """Give the item folder a file `name` with this content; one that is there stays.
+
+        Raises:
+            OSError: the disk does not take it.
+        """
+        mode = STORED_MODE & file_mode(folder)
+        digest = hashlib.sha256(data).hexdigest() + ("" if mode == STORED_MODE else f"-{mode:o}")
+        anew = False
+        for _ in range(3):
+            if self._folder is None:
+                break
+            try:
+                with folder_below(self._folder, (digest[:2],)) as objects:
+                    self._keep(objects, digest[2:], data, mode, anew=anew)
+                    os.link(digest[2:], name, src_dir_fd=objects, dst_dir_fd=folder, follow_symlinks=False)
+            except FileExistsError:
+                return
+            except FileNotFoundError:
+                continue  # swept between the look and the link
+            except (NotADirectoryError, IsADirectoryError):
+                break  # something else has the name: this file is a copy
+            except OSError as error:
+                if error.errno == errno.EMLINK:
+                    anew = True
+                    continue
+                if error.errno not in _NO_LINKS:
+                    raise
+                self._folder = None
+            else:
+                return
+        _copy(data, folder, name, mode)
+
+    def _keep(self, objects: int, name: str, data: bytes, mode: int, *, anew: bool) -> None:
+        """Be sure that the object is there and is this content."""
+        if not anew and _holds(objects, name, data):
+            return
+        _write_file(objects, name, data, mode)
+        os.fsync(objects)
+        self.new_bytes += len(data)
+
+
+def _holds(objects: int, name: str, data: bytes) -> bool:
+    try:
+        with open(os.open(name, _OBJECT_FLAGS, dir_fd=objects), "rb") as file:
+            return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.read(len(data) + 1) == data
+    except OSError:
+        return False  # missing or unreadable: written anew
+
+
+def _write_file(folder: int, name: str, data: bytes, mode: int) -> None:
+    temp = _write_temp(folder, data, mode)
+    try:
+        os.replace(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temp, dir_fd=folder)
+        raise
+
+
+def _write_temp(folder: int, data: bytes, mode: int) -> str:
+    temp = temp_path("x").name
+    descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            give_mode(file.fileno(), mode)
+            os.fsync(file.fileno())
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temp, dir_fd=folder)
+        raise
+    return temp
+
+
+def _copy(data: bytes, folder: int, name: str, mode: int) -> None:
+    temp = _write_temp(folder, data, mode)
+    try:
+        if exists_in(folder, name):
+            os.unlink(temp, dir_fd=folder)
+        else:
+            os.replace(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temp, dir_fd=folder)
+        raise
+
+
+def exists_in(folder: int, name: str) -> bool:
+    """True when the folder has an entry of this name, a dangling link too."""
+    try:
+        os.lstat(name, dir_fd=folder)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def sweep_objects(root: str | os.PathLike[str], now: float) -> int:
+    """Free the contents that no run of a data root uses any more; returns the bytes freed.
+
+    To be called now and then, and after items were deleted. Safe beside running jobs, also of
+    agents on other machines that share the database. Only files that are named as objects are deleted,
+    and temp files that nobody will finish; no link is followed.
+
+    Args:
+        root: the data root.
+        now: Unix seconds, for the age of temp files.
+
+    Raises:
+        OSError: the store cannot be read.
+    """
+    try:
+        store = open_folder(root, STORE_FOLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    try:
+        return sum(_sweep(store, name, now) for name in sorted(os.listdir(store)) if _PREFIX.match(name))
+    finally:
+        os.close(store)
+
+
+def _sweep(store: int, prefix: str, now: float) -> int:
+    try:
+        folder = walk(store, [prefix])
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    freed = 0
+    try:
+        for name in os.listdir(folder):
+            with suppress(FileNotFoundError):
+                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and _is_unused(name, found, now):
+                    os.unlink(name, dir_fd=folder)
+                    freed += found.st_size
+    finally:
+        os.close(folder)
+    with suppress(OSError):
+        os.rmdir(prefix, dir_fd=store)
+    return freed
+
+
+def _is_unused(name: str, found: os.stat_result, now: float) -> bool:
+    return bool(_REST.match(name)) or (
+        UNNAMED_TEMP.match(name) is not None and now - found.st_mtime >= OLD_TEMP_S
+    )

@@ -1,0 +1,312 @@
+"""Figures, images and videos: one render process per file, its result moved into place whole.
+
+A job names a blob (or a shared-memory slot) and a file below the run's results folder. The agent
+never looks into the blob. It opens the blob and a hidden temp file beside the final name, and
+starts `rla_client/media/render.py` with these two as standard input and output: the interpreter is
+that of the run's opening frame, if nobody else can exchange it, the environment a short list, the
+session its own, and nothing else of the agent is open in it. Then fsync, the final name, fsync of the folder.
+
+A file that is there stays unless the job covers: the final name is taken by link(2), which never
+replaces. Jobs for one name must be run in the order they were sent (`FigureJob.name` is the key).
+
+    job kind "figure": name, format, cover, blob
+    job kind "image":  name, format, cover, blob | slot, shape, dtype
+    job kind "video":  name, format, cover, blob | slot, shape, dtype, fps
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pwd
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla_agent.jobs.code import Outcome, blob_name, exists_in, folder_below, open_blob, outcome_of
+from rla_agent.jobs.media import (
+    SLOT_DATA_OFFSET,
+    RawArray,
+    SlotRef,
+    free_slot,
+    open_slot,
+    parse_array,
+    parse_slot,
+)
+from rla_client.contract import protocol
+from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
+from rla_client.contract.files import TEMP_PREFIX, open_within
+from rla_client.contract.layout import check_relative
+from rla_client.contract.paths import program_problem
+
+JOB_FIGURE = "figure"
+JOB_IMAGE = "image"
+JOB_VIDEO = "video"
+RENDER_JOBS = (JOB_FIGURE, JOB_IMAGE, JOB_VIDEO)
+FORMATS = {
+    JOB_FIGURE: frozenset(
+        {"png", "pdf", "svg", "svgz", "jpg", "jpeg", "tif", "tiff", "webp", "gif", "eps", "ps", "pgf", "raw"}
+        | {"rgba"}
+    ),
+    JOB_IMAGE: frozenset({"png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff", "gif"}),
+    JOB_VIDEO: frozenset({"mp4", "gif"}),
+}
+TIMEOUT_S = {JOB_FIGURE: 120.0, JOB_IMAGE: 120.0, JOB_VIDEO: 900.0}
+MAX_FIGURE_BLOB_BYTES = 256 << 20  # an imshow of a 4k x 4k float array is half of it
+MAX_REASON_BYTES = 2000
+LIBRARIES = {JOB_FIGURE: "matplotlib", JOB_IMAGE: "PIL", JOB_VIDEO: "numpy"}
+NO_LIBRARY = (
+    "the {0} waits: the interpreter of its run is not used here, and that of rla-agent has no {1}; "
+    "install {1} beside rla-agent, then drain again"
+)
+PASSED_ON = (
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "MPLCONFIGDIR",
+    "PATH",
+    "TMPDIR",
+    "TZ",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+)
+RENDER_SCRIPT = (
+    Path(protocol.__file__).parents[1] / "media" / "render.py"
+)  # by path: the agent never imports it
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC  # the caller holds the folder
+
+
+@dataclass(frozen=True, slots=True)
+class FigureJob:
+    """A checked job of one of RENDER_JOBS.
+
+    Attributes:
+        kind: one of RENDER_JOBS.
+        name: path below the results folder, parts.
+        format: what to encode, one of FORMATS[kind].
+        cover: True replaces a file of this name.
+        blob: name of a blob of the stream, or None.
+        slot: a shared-memory slot, or None; one of the two is given.
+        array: shape and type of a raw array; None for a figure.
+    """
+
+    kind: str
+    name: tuple[str, ...]
+    format: str
+    cover: bool
+    blob: str | None
+    slot: SlotRef | None
+    array: RawArray | None
+
+
+@dataclass(frozen=True, slots=True)
+class FigureResult:
+    """What became of a job.
+
+    Attributes:
+        outcome: see Outcome; the blob may go unless it is LATER.
+        path: below the results folder.
+        bytes: size of the new file.
+        reason: why, for REMOVED, FAILED and LATER.
+    """
+
+    outcome: Outcome
+    path: str
+    bytes: int = 0
+    reason: str = ""
+
+
+def parse_figure(kind: str, fields: object) -> FigureJob:
+    """Check the fields of a job frame.
+
+    Raises:
+        RemoteProtocolError: they are not what a client writes.
+        UnsafeNameError: the file's name would leave the results folder.
+    """
+    if kind not in RENDER_JOBS or not isinstance(fields, dict):
+        raise RemoteProtocolError(f"no job of ours: {kind!r:.50}")
+    name, format_, cover = fields.get("name"), fields.get("format"), fields.get("cover")
+    if not isinstance(name, str) or not isinstance(format_, str) or not isinstance(cover, bool):
+        raise RemoteProtocolError(f"a {kind} job without name, format or cover")
+    if format_ not in FORMATS[kind]:
+        raise RemoteProtocolError(f"a {kind} cannot be encoded as {format_!r:.50}")
+    slot = fields.get("slot")
+    return FigureJob(
+        kind,
+        check_relative(name, what=kind),
+        format_,
+        cover,
+        None if slot is not None else blob_name(fields.get("blob")),
+        parse_slot(slot) if slot is not None and kind != JOB_FIGURE else None,
+        None if kind == JOB_FIGURE else parse_array(fields),
+    )
+
+
+def run_figure(job: FigureJob, blobs: Path, final_dir: Path, python: str) -> FigureResult:
+    """Make the file of one job.
+
+    Args:
+        job: from `parse_figure`.
+        blobs: the stream's blob folder.
+        final_dir: the run's results folder; it exists, and is not made again when it is gone.
+        python: the interpreter of the run's opening frame; the agent's own is taken where that is gone,
+            where somebody else can exchange it, where it is empty (a spool of another machine), and
+            where the stream is another user's.
+
+    Returns:
+        The outcome; no error is raised for what a client, a figure or the disk did.
+    """
+    path = "/".join(job.name)
+    try:
+        results = os.open(final_dir, _FOLDER_FLAGS)
+    except OSError as error:
+        return _end(job, FigureResult(Outcome.REMOVED, path, reason=f"{final_dir}: {error.strerror}"))
+    try:
+        with folder_below(results, job.name[:-1]) as folder:
+            result = _make(job, blobs, folder, python)
+    except (RemoteProtocolError, UnsafeNameError) as error:
+        result = FigureResult(Outcome.FAILED, path, reason=str(error))
+    except OSError as error:
+        result = FigureResult(outcome_of(error), path, reason=f"{error.strerror or error}: {error.filename}")
+    finally:
+        os.close(results)
+    return _end(job, result)
+
+
+def _end(job: FigureJob, result: FigureResult) -> FigureResult:
+    if job.slot is not None and result.outcome is not Outcome.LATER:
+        free_slot(job.slot)
+    return result
+
+
+def _make(job: FigureJob, blobs: Path, folder: int, python: str) -> FigureResult:
+    path = "/".join(job.name)
+    if not job.cover and exists_in(folder, job.name[-1]):
+        return FigureResult(Outcome.KEPT, path)
+    own = _interpreter(python, blobs)
+    if own is None and importlib.util.find_spec(LIBRARIES[job.kind]) is None:
+        return FigureResult(Outcome.LATER, path, reason=NO_LIBRARY.format(job.kind, LIBRARIES[job.kind]))
+    program = own or _agents_interpreter()
+    source, offset = _open_source(job, blobs)
+    temp = f"{TEMP_PREFIX}{os.urandom(8).hex()}"
+    try:
+        out = open_within(temp, os.O_RDWR | os.O_EXCL, folder)
+        try:
+            reason = _render(program, _request(job, offset), (source, out), TIMEOUT_S[job.kind])
+            size = os.fstat(out).st_size
+            if reason is None and size > 0:
+                os.fsync(out)
+                return _publish(job, folder, temp, size)
+        finally:
+            os.close(out)
+    finally:
+        os.close(source)
+        with suppress(FileNotFoundError):
+            os.unlink(temp, dir_fd=folder)
+    lasting = "No space left" not in (reason or "")
+    return FigureResult(
+        Outcome.FAILED if lasting else Outcome.LATER, path, reason=reason or "nothing was drawn"
+    )
+
+
+def _open_source(job: FigureJob, blobs: Path) -> tuple[int, int]:
+    """Descriptor of the blob or slot, and where the array begins in it."""
+    size = job.array.total_bytes if job.array else 0
+    if job.slot is not None:
+        return open_slot(job.slot, size), SLOT_DATA_OFFSET
+    assert job.blob is not None
+    source, found = open_blob(blobs, job.blob, MAX_FIGURE_BLOB_BYTES if job.array is None else size)
+    if found < size:
+        os.close(source)
+        raise RemoteProtocolError(f"blob {job.blob} is shorter than its array")
+    return source, 0
+
+
+def _request(job: FigureJob, offset: int) -> str:
+    request: dict[str, Any] = {"task": job.kind, "format": job.format, "offset": offset}
+    if job.array is not None:
+        request |= {"shape": job.array.shape, "dtype": job.array.dtype, "fps": job.array.fps}
+    return json.dumps(request)
+
+
+def _interpreter(python: str, blobs: Path) -> str | None:
+    """The run's own interpreter, where its stream is this user's and nobody else can exchange it."""
+    usable = os.path.isabs(python) and os.lstat(blobs).st_uid == os.geteuid()
+    return python if usable and program_problem(python) is None else None
+
+
+def _agents_interpreter() -> str:
+    """The agent's own.
+
+    Raises:
+        RemoteProtocolError: somebody else could have exchanged it.
+    """
+    problem = program_problem(sys.executable)
+    if problem is not None:
+        raise RemoteProtocolError(f"the interpreter is not started: {problem}")
+    return sys.executable
+
+
+def render_environment() -> dict[str, str]:
+    """The environment of a render process: no credentials, no sockets, no library paths."""
+    environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    environment.setdefault("PATH", os.defpath)
+    with suppress(KeyError):  # a uid without an entry has no home either
+        environment["HOME"] = os.environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return environment | threads | {"MPLBACKEND": "agg"}
+
+
+def _render(python: str, request: str, files: tuple[int, int], timeout_s: float) -> str | None:
+    """Run the render process to its end; None when it succeeded, else why it did not."""
+    source, out = files
+    with tempfile.TemporaryFile() as errors:
+        child = subprocess.Popen(
+            [python, "-E", str(RENDER_SCRIPT), request],
+            stdin=source,
+            stdout=out,
+            stderr=errors,
+            cwd="/",
+            env=render_environment(),
+            start_new_session=True,
+            umask=0o077,
+        )
+        status: int | None = None
+        try:
+            status = child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            if child.returncode is None:  # not reaped yet, so its process group is still its own
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+        if status == 0:
+            return None
+        size = errors.seek(0, os.SEEK_END)
+        errors.seek(max(0, size - MAX_REASON_BYTES))
+        said = errors.read().decode("utf-8", "replace").strip()
+    what = f"not done after {timeout_s:.0f} s" if status is None else f"ended with status {status}"
+    return f"the render process {what}: {said}"
+
+
+def _publish(job: FigureJob, folder: int, temp: str, size: int) -> FigureResult:
+    """Give the finished temp file its name."""
+    name = job.name[-1]
+    outcome = Outcome.WRITTEN
+    if job.cover:
+        os.replace(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
+    else:
+        try:
+            os.link(temp, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        except FileExistsError:
+            outcome = Outcome.KEPT
+        except OSError:  # no hard links here
+            os.replace(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
+    os.fsync(folder)
+    return FigureResult(outcome, "/".join(job.name), size if outcome is Outcome.WRITTEN else 0)

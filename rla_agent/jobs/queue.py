@@ -1,0 +1,239 @@
+"""Jobs: slow work that streams ask for, accepted durably, done in a pool, never in ingest.
+
+A JOB frame becomes a row of agent.db in the same transaction that moves the stream's position
+past it; then its runner starts. Jobs of one stream and kind run in order. When a runner is done
+its row goes with the next commit, and the stream's spool folder (which holds blobs) stays until
+no job of it is left. A job that fails for good is reported and dropped; after a crash it runs
+again, so runners are idempotent. A fault of the agent's own in a runner stops that job alone: it keeps
+its row and its payload until the agent's next start, which tries once more; `status` names it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla_agent.model.opening import StreamOpening, root_is_away
+from rla_agent.pipeline.stream import Stream
+from rla_agent.store.state import AgentDatabase, Changes, JobRow
+from rla_client.contract.errors import RlaError
+from rla_client.contract.layout import component_problem
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import unpack
+from rla_client.contract.segments import BLOBS_NAME
+
+RETRY_S = 5.0  # between attempts of a job that failed for a reason that may pass (a full disk)
+
+_log = logging.getLogger("rla_agent.jobs.queue")
+
+
+class RetryLaterError(Exception):
+    """The job could not be done now, e.g. for lack of space; it is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """What a runner gets beside the job's own fields.
+
+    Attributes:
+        opening: of the stream that asked.
+        blobs: folder of the stream's payloads.
+        places: of the agent.
+        outputs: name → (generation, rows, size) of the run's outputs when the job was accepted.
+        live_streams: streams whose writers or jobs are still there.
+        removed: the item counts as removed, and is not only away with its data root.
+    """
+
+    opening: StreamOpening
+    blobs: Path
+    places: Places
+    outputs: dict[str, tuple[int, int, int]]
+    live_streams: frozenset[str]
+    removed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobKind:
+    """How jobs of one kind are run.
+
+    Attributes:
+        run: does the work; raises RetryLaterError, or RlaError / OSError when it cannot be done.
+        media: a plain `flush` does not wait for it.
+    """
+
+    run: Callable[[dict[str, Any], JobContext], None]
+    media: bool
+
+
+@dataclass(slots=True)
+class _Pending:
+    row: JobRow
+    not_before: float = 0.0
+    waits_for: str = ""
+    future: Future[None] | None = None
+    done: bool = False
+    broken: bool = False  # by a fault of the agent
+
+
+class JobDesk:
+    """Jobs of one volume."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        places: Places,
+        kinds: Mapping[str, JobKind],
+        wake: Callable[[], None],
+        internal_error: Callable[[str, str, Exception], str],
+    ) -> None:
+        self._executor = executor
+        self._places = places
+        self._kinds = kinds
+        self._wake = wake
+        self._internal_error = internal_error  # (stream, kind, error) → how `status` says it
+        self._pending: dict[str, list[_Pending]] = {}
+        self._storing: list[JobRow] = []
+
+    def restore(self, stream: Stream, database: AgentDatabase) -> None:
+        """Take up the jobs that agent.db holds for a stream."""
+        rows = database.jobs_of(stream.name)
+        if rows:
+            self._pending[stream.name] = [_Pending(row) for row in rows]
+
+    def add_changes(self, streams: Iterable[Stream], changes: Changes) -> None:
+        """Put new and done jobs into a commit."""
+        self._storing = [job for stream in streams for job in stream.new_jobs]
+        changes.jobs.extend(self._storing)
+        for name, pending in self._pending.items():
+            changes.jobs_done.extend((name, job.row.position) for job in pending if job.done)
+
+    def start(self, streams: dict[str, Stream]) -> None:
+        """After a commit: forget what is done, start what may start."""
+        now = time.monotonic()
+        live = frozenset(streams)
+        for row in self._storing:
+            self._pending.setdefault(row.stream, []).append(_Pending(row))
+        self._storing = []
+        for name in list(self._pending):
+            drop_blobs(self._places, [job.row for job in self._pending[name] if job.done])
+            left = [job for job in self._pending[name] if not job.done]
+            if not left:
+                del self._pending[name]
+                continue
+            self._pending[name] = left
+            stream = streams.get(name)
+            if stream is None or stream.root_away or stream.broken or _must_be_looked_at(stream):
+                continue
+            busy: set[str] = set()
+            for job in left:
+                if job.broken:
+                    continue
+                if job.row.kind not in busy and job.future is None and now >= job.not_before:
+                    removed = stream.removed and not stream.outputs
+                    context = JobContext(
+                        stream.opening,
+                        stream.folder / BLOBS_NAME,
+                        self._places,
+                        sizes(stream),
+                        live,
+                        removed,
+                    )
+                    job.future = self._executor.submit(run_job, self._kinds, job.row, context)
+                    job.future.add_done_callback(lambda _: self._wake())
+                busy.add(job.row.kind)
+
+    def collect(self) -> list[str]:
+        """Notice finished runners; returns the streams that need a commit."""
+        changed: list[str] = []
+        for name, pending in self._pending.items():
+            for job in pending:
+                if job.future is None or not job.future.done() or job.done:
+                    continue
+                error = job.future.exception()
+                job.future = None
+                if isinstance(error, RetryLaterError):
+                    job.not_before = time.monotonic() + RETRY_S
+                    job.waits_for = str(error)
+                    continue
+                if isinstance(error, Exception) and not isinstance(error, (RlaError, OSError)):
+                    job.waits_for = self._internal_error(name, job.row.kind, error)
+                    job.broken = True
+                    continue
+                if error is not None:
+                    _log.error("job %r of %s failed and is dropped: %s", job.row.kind, name, error)
+                job.done = True
+                changed.append(name)
+        return changed
+
+    def pending(self, stream: str, *, media: bool) -> bool:
+        """Whether jobs of a stream are not done; media ones only count if asked for."""
+        return any(
+            not job.done and (media or not self._is_media(job.row.kind))
+            for job in self._pending.get(stream, ())
+        )
+
+    def broken(self, stream: str, *, media: bool) -> bool:
+        """Whether one of those will not be done before the agent's next start."""
+        return any(
+            job.broken and (media or not self._is_media(job.row.kind))
+            for job in self._pending.get(stream, ())
+        )
+
+    def left(self, stream: str) -> int:
+        """How many jobs of a stream are not done."""
+        return sum(not job.done for job in list(self._pending.get(stream, ())))
+
+    def wait_for(self, stream: str) -> list[str]:
+        """Why jobs of a stream could not be done at their last attempt."""
+        return [job.waits_for for job in list(self._pending.get(stream, ())) if job.waits_for]
+
+    def _is_media(self, kind: str) -> bool:
+        known = self._kinds.get(kind)
+        return known is not None and known.media
+
+
+def _must_be_looked_at(stream: Stream) -> bool:
+    """Whether jobs wait for the next look at a stream, which finds out if its item is away or removed.
+
+    A checkpoint changes no output, so no commit would have noticed that the data root is away.
+    """
+    if not stream.outputs or not root_is_away(stream.opening):
+        return False
+    stream.removed = stream.dirty = True
+    return True
+
+
+def drop_blobs(places: Places, rows: Iterable[JobRow]) -> None:
+    """Remove the payloads of jobs whose rows are gone; before that, a replay would need them."""
+    for row in rows:
+        fields = None
+        with suppress(RlaError):  # of a row that makes no sense
+            fields = unpack(row.fields)
+        blob = fields.get("blob") if isinstance(fields, dict) else None
+        if isinstance(blob, str) and component_problem(blob) is None:
+            with suppress(OSError):
+                (places.spool / row.stream / BLOBS_NAME / blob).unlink()
+
+
+def sizes(stream: Stream) -> dict[str, tuple[int, int, int]]:
+    """(generation, rows, size) of each output now."""
+    return {o.name: (o.generation, o.encoder.rows, o.size) for o in stream.outputs}
+
+
+def run_job(kinds: Mapping[str, JobKind], row: JobRow, context: JobContext) -> None:
+    """Run one job.
+
+    Raises:
+        RlaError: no runner knows its kind.
+    """
+    kind = kinds.get(row.kind)
+    if kind is None:
+        message = f"no runner for jobs of kind {row.kind!r}"
+        raise RlaError(message)
+    kind.run(unpack(row.fields), context)

@@ -1,0 +1,305 @@
+"""Where the bytes of a job are: a slot of shared memory, or a blob in the stream's spool folder.
+
+Shared memory is read by pread, never mapped: a file that somebody truncates gives a short read and
+not SIGBUS. A slot is believed only if it is BUSY with the job's number before and after reading.
+A blob is believed only if it is of this user, has the size that the job says and carries its token.
+Nothing here unpickles.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+import struct
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import BinaryIO
+
+from rla_client.contract.checkpoint_job import (
+    ARENA_DATA_OFFSET,
+    ARENA_FOLDER,
+    ARENA_HEADER,
+    ARENA_MAGIC,
+    ARENA_OWNER_MAX,
+    ARENA_OWNER_OFFSET,
+    ARENA_PREFIX,
+    ARENA_VERSION,
+    MAX_SLOTS,
+    SLOT_BUSY,
+    SLOT_FREE,
+    SLOT_HEADER,
+    ArenaName,
+    ArenaSource,
+    BlobSource,
+    CheckpointJob,
+    slot_header_offset,
+    spool_key,
+    stream_key,
+)
+from rla_client.contract.files import TEMP_PREFIX, file_mode, give_mode
+from rla_client.contract.segments import process_start
+from rla_client.contract.snapshot_job import SnapshotJob
+
+_OWN_TEMP = re.compile(r"-(?P<process>\d+-\d+)(-2)?\Z")
+PIECE_BYTES = 4 << 20  # read, checksummed and written at a time
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Outcome(Enum):
+    """What became of a job. None of these is to be tried again."""
+
+    WRITTEN = "written"
+    ALREADY = "already"  # an earlier try had got so far
+    SUPERSEDED = "superseded"  # newer checkpoints have taken its place
+    LOST = "lost"  # its bytes are gone: a reboot, a cleared /dev/shm, a cut before the fsync
+    REFUSED = "refused"  # it names something that is not its own
+    REMOVED = "removed"  # the item's folder is gone
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """How a job ended; `reason` is for the operator, `size` the file's bytes."""
+
+    outcome: Outcome
+    reason: str = ""
+    size: int = 0
+
+    @property
+    def durable(self) -> bool:
+        """True when the file is there, so that older ones may go."""
+        return self.outcome in {Outcome.WRITTEN, Outcome.ALREADY}
+
+
+class SourceError(Exception):
+    """The bytes of a job cannot be had."""
+
+    def __init__(self, outcome: Outcome, reason: str) -> None:
+        self.result = JobResult(outcome, reason)
+        super().__init__(reason)
+
+
+def fresh_temp(folder: Path, token: str) -> Path:
+    """A temp name for a job that no other process uses; what dead processes left of the job is removed.
+
+    The name bears the process: an agent that ends may still be at a job that the next one begins again.
+
+    Raises:
+        OSError: the folder cannot be listed.
+    """
+    stem = f"{TEMP_PREFIX}{token}"
+    me = f"{os.getpid()}-{process_start(os.getpid()) or 0}"
+    for name in os.listdir(folder):
+        if not name.startswith(stem):
+            continue
+        rest = name.removeprefix(stem)
+        owner = _OWN_TEMP.match(rest)
+        if rest in {"", "-2"} or (
+            owner is not None and (owner["process"] == me or not _lives(owner["process"]))
+        ):
+            with suppress(FileNotFoundError):
+                os.unlink(folder / name)
+    return folder / f"{stem}-{me}"
+
+
+def _lives(process: str) -> bool:
+    pid, _, start = process.partition("-")
+    return process_start(int(pid)) == int(start)
+
+
+@contextmanager
+def created(path: Path) -> Iterator[BinaryIO]:
+    """A new file for writing; on leaving without an exception it was fsynced.
+
+    Raises:
+        OSError: it exists, or the disk does not take it.
+    """
+    with open(os.open(path, _CREATE_FLAGS, file_mode(path.parent)), "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def opened_slot(source: ArenaSource, blobs: Path, nbytes: int) -> Iterator[tuple[int, int]]:
+    """A job's slot for reading by `pieces`: the arena's descriptor, and the offset of the slot's bytes.
+
+    Args:
+        source: names it.
+        blobs: blob folder of the job's stream; its parent is the stream's spool folder.
+        nbytes: what the job has in it.
+
+    Raises:
+        SourceError: it is not this job's, or was not until the end.
+    """
+    descriptor = _open_arena(source, blobs, os.O_RDONLY)
+    try:
+        slot_bytes = _check_slot(descriptor, source)
+        if nbytes > slot_bytes:
+            raise SourceError(Outcome.REFUSED, "the job is larger than its slot")
+        yield descriptor, ARENA_DATA_OFFSET + source.slot * slot_bytes
+        _check_slot(descriptor, source)
+    finally:
+        os.close(descriptor)
+
+
+def pieces(descriptor: int, begin: int, size: int) -> Iterator[bytes]:
+    """`size` bytes from `begin`, at most PIECE_BYTES at a time."""
+    end = begin + size
+    while begin < end:
+        piece = os.pread(descriptor, min(PIECE_BYTES, end - begin), begin)
+        if not piece:
+            raise SourceError(Outcome.LOST, "the shared memory was cut short")
+        begin += len(piece)
+        yield piece
+
+
+def take_blob(
+    source: BlobSource, token: str, blobs: Path, temp: Path, token_of: Callable[[Path], str | None]
+) -> None:
+    """Bring a blob beside its final place: by a second link on the same file system, else by copying.
+
+    Args:
+        source: names it.
+        token: of the job.
+        blobs: the folder it is in.
+        temp: the name it gets; durable afterwards.
+        token_of: reads the token in a file; None when that is no whole file.
+
+    Raises:
+        SourceError: it is gone, not whole, or not this user's.
+        OSError: the disk does not take it.
+    """
+    path = blobs / source.blob
+    try:
+        descriptor = os.open(path, _READ_FLAGS)
+    except OSError as error:
+        raise SourceError(Outcome.LOST, f"its blob is gone: {error.strerror}") from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise SourceError(Outcome.REFUSED, f"the blob {source.blob} is not a file of this user")
+        if found.st_size != source.size or token_of(path) != token:
+            raise SourceError(Outcome.LOST, f"the blob {source.blob} is not whole")
+        try:
+            give_mode(descriptor, file_mode(temp.parent))
+            os.link(path, temp, follow_symlinks=False)
+            os.fsync(descriptor)
+        except OSError:
+            with suppress(FileNotFoundError):
+                temp.unlink()
+            with created(temp) as file:
+                file.writelines(pieces(descriptor, 0, source.size))
+    finally:
+        os.close(descriptor)
+
+
+def release(job: CheckpointJob | SnapshotJob, blobs: Path) -> None:
+    """Give a job's slot back or remove its blob. Call it when the job has run, again if unsure."""
+    source = job.source
+    if isinstance(source, BlobSource):
+        with suppress(OSError):
+            (blobs / source.blob).unlink()
+        return
+    try:
+        descriptor = _open_arena(source, blobs, os.O_RDWR)
+    except SourceError:
+        return
+    try:
+        with suppress(SourceError):
+            _check_slot(descriptor, source)
+            header = SLOT_HEADER.pack(SLOT_FREE, source.number)
+            os.pwrite(descriptor, header, slot_header_offset(source.slot))
+    finally:
+        os.close(descriptor)
+
+
+def sweep_arenas(spool: Path, live_streams: Collection[str]) -> list[str]:
+    """Remove shared memory that nobody will read again.
+
+    An arena goes when no living process holds its lock and either its stream belongs to `spool`
+    and is not in `live_streams`, or its stream's folder is gone (an agent that is no more).
+
+    Args:
+        spool: this agent's spool folder.
+        live_streams: names of streams that have, or may still get, checkpoint jobs to do.
+
+    Returns:
+        Names of the files that were removed.
+    """
+    own = spool_key(spool)
+    live = {stream_key(stream) for stream in live_streams}
+    removed = []
+    try:
+        entries = os.listdir(ARENA_FOLDER)
+    except OSError:
+        return []
+    for entry in entries:
+        name = ArenaName.parse(entry) if entry.startswith(ARENA_PREFIX) else None
+        if name is None or name.uid != os.geteuid() or (name.spool_key == own and name.stream_key in live):
+            continue
+        if _is_abandoned(entry, own=name.spool_key == own):
+            with suppress(OSError):
+                os.unlink(os.path.join(ARENA_FOLDER, entry))
+                removed.append(entry)
+    return removed
+
+
+def _is_abandoned(entry: str, *, own: bool) -> bool:
+    try:
+        descriptor = os.open(os.path.join(ARENA_FOLDER, entry), _READ_FLAGS)
+    except OSError:
+        return False
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two sweepers do not see each other
+        if own:
+            return True
+        header = os.pread(descriptor, ARENA_HEADER.size, 0)
+        magic, _, _, _, length = ARENA_HEADER.unpack(header)
+        folder = os.pread(descriptor, min(length, ARENA_OWNER_MAX), ARENA_OWNER_OFFSET)
+        return bool(magic == ARENA_MAGIC and folder and not os.path.lexists(folder))
+    except (OSError, ValueError, OverflowError, struct.error):
+        return False  # a client lives, or the header is not written yet, or never will be
+    finally:
+        os.close(descriptor)
+
+
+def _open_arena(source: ArenaSource, blobs: Path, mode: int) -> int:
+    """Open the arena of a job after checking that it is this user's and this stream's."""
+    name = ArenaName.parse(source.arena)
+    stream = blobs.parent
+    expected = (os.geteuid(), spool_key(stream.parent), stream_key(stream.name))
+    if name is None or (name.uid, name.spool_key, name.stream_key) != expected:
+        raise SourceError(Outcome.REFUSED, f"{source.arena!r} is not an arena of this stream")
+    try:
+        descriptor = os.open(
+            os.path.join(ARENA_FOLDER, source.arena), mode | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        )
+    except OSError as error:
+        raise SourceError(Outcome.LOST, f"its shared memory is gone: {error.strerror}") from error
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        os.close(descriptor)
+        raise SourceError(Outcome.REFUSED, f"{source.arena} is not a private file of this user")
+    return descriptor
+
+
+def _check_slot(descriptor: int, source: ArenaSource) -> int:
+    """Bytes per slot, after checking that the slot still holds this very job."""
+    header = os.pread(descriptor, ARENA_HEADER.size, 0)
+    state = os.pread(descriptor, SLOT_HEADER.size, slot_header_offset(source.slot))
+    if len(header) < ARENA_HEADER.size or len(state) < SLOT_HEADER.size:
+        raise SourceError(Outcome.LOST, "the shared memory was cut short")
+    magic, version, slots, slot_bytes, _ = ARENA_HEADER.unpack(header)
+    if magic != ARENA_MAGIC or version != ARENA_VERSION or not source.slot < slots <= MAX_SLOTS:
+        raise SourceError(Outcome.REFUSED, "this is no arena of a version that this release reads")
+    if SLOT_HEADER.unpack(state) != (SLOT_BUSY, source.number):
+        raise SourceError(Outcome.LOST, "its slot holds another checkpoint by now")
+    return int(slot_bytes)

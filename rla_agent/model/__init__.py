@@ -1,0 +1,1 @@
+"""rla_agent/model."""

@@ -1,0 +1,261 @@
+"""What the agent says of itself. Pure: facts in, plain data out.
+
+The JSON is stable and described in docs/status.md: fields are added, never renamed or removed
+while `format` stays the same.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rla_agent.model.run_states import RunRecord
+from rla_client import __version__
+from rla_client.config.schema import machine_config_path
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import SEGMENT_MAX_BYTES
+
+STATUS_FORMAT = 1
+ENDED_SHOWN = 10  # runs that ended lately and are still listed
+RATE_WINDOW_S = 10.0
+SLOW_COMMIT_S = 5.0  # beyond, a disk is worth a line under "needs attention"
+
+OTHER_FOLDER = (
+    "run an agent where the training process runs, or mount the folder alike there; if it was deleted "
+    "and made anew: rla-agent forget"
+)
+NOT_HERE = (
+    "mount it, or for a system service: rla-agent install-service --system --data-root DIR; then: "
+    "rla-agent restart. If it moved: rla-agent drain --data-root OLD=NEW; if it will not come back: "
+    "rla-agent forget"
+)
+WITHOUT_LIMITS = "start it from a shell without that limit, or as a service: rla-agent restart"
+MENDS = (
+    (
+        ("internal error",),
+        "please report it with the traceback (rla-agent logs); to try again: rla-agent restart",
+    ),
+    (
+        ("no space", "quota", "is full", "mib free"),
+        "free space on that disk; rows wait in the spool until then",
+    ),
+    (("file too large",), WITHOUT_LIMITS),
+    (("read-only",), "remount it writable, or name it: rla-agent install-service --system --data-root DIR"),
+    (("permission", "not permitted"), "give this user the right to write there"),
+    (("input/output error",), "check that disk (dmesg, smartctl); rows wait in the spool"),
+    (
+        ("another folder here",),
+        OTHER_FOLDER,
+    ),
+    (("is not here",), NOT_HERE),
+    (("version",), "update rla-agent, then: rla-agent restart"),
+    (("opening frame",), "rla-agent doctor names the folder; move it out of the spool"),
+)
+OTHERWISE = "see: rla-agent logs"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What `build_status` needs beside the volumes.
+
+    Attributes:
+        pid: of the agent.
+        places: its folders.
+        started: Unix seconds.
+        now: Unix seconds.
+        state: serving or draining.
+        service: user or system under systemd, else empty.
+        spool_bytes: of all streams, blobs included.
+        spool_max_bytes: the limit.
+        settings: key of AGENT → its `value` in force, and its `source`.
+        settings_faults: of the machine's file.
+        lags: stream → bytes in the spool that are not durable in every output.
+        rates: run → rows per second of late.
+        ended: plain records of runs that ended, newest first.
+        unreadable: stream → why it cannot be taken in.
+        garbage: messages that were none of ours.
+        newer: messages of a later protocol version.
+        limits: of the agent's process, which keep outputs from being written.
+    """
+
+    pid: int
+    places: Places
+    started: float
+    now: float
+    state: str = "serving"
+    service: str = ""
+    spool_bytes: int = 0
+    spool_max_bytes: int = 0
+    settings: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    settings_faults: tuple[str, ...] = ()
+    lags: Mapping[str, int] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
+    ended: tuple[dict[str, Any], ...] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    garbage: int = 0
+    newer: int = 0
+    limits: tuple[str, ...] = ()
+
+
+class RateMeter:
+    """Rows per second of each run over the last RATE_WINDOW_S."""
+
+    def __init__(self) -> None:
+        self._samples: dict[str, deque[tuple[float, int]]] = {}
+
+    def sample(self, now: float, rows: Mapping[str, int]) -> None:
+        """Note how many rows each live run has; `now` in seconds of any steady clock."""
+        for gone in self._samples.keys() - rows.keys():
+            del self._samples[gone]
+        for run, count in rows.items():
+            samples = self._samples.setdefault(run, deque())
+            samples.append((now, count))
+            while len(samples) > 2 and samples[1][0] <= now - RATE_WINDOW_S:  # noqa: PLR2004 - a span needs two
+                samples.popleft()
+
+    def rate(self, run: str, now: float, rows: int) -> float | None:
+        """Rows per second up to now, None when the run was seen only once."""
+        samples = self._samples.get(run)
+        if not samples or now - samples[0][0] <= 0:
+            return None
+        return max(0.0, (rows - samples[0][1]) / (now - samples[0][0]))
+
+
+def build_status(facts: Facts, volumes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Put together what `rla-agent status --json` prints.
+
+    Args:
+        facts: see there.
+        volumes: what `Volume.snapshot` gave; changed here.
+    """
+    runs: list[dict[str, Any]] = []
+    problems: list[dict[str, str]] = []
+    for volume in volumes:
+        _volume(volume, facts)
+        lag_bytes, lag_rows = _lags(volume["streams"])
+        records: dict[str, RunRecord] = volume.pop("runs")
+        for record in records.values():
+            run = _run(record.to_plain(facts.now), facts, live=record.live)
+            run["lag_bytes"], run["lag_rows"] = lag_bytes.get(record.run, 0), lag_rows.get(record.run, 0)
+            runs.append(run)
+        problems += _volume_problems(volume)
+    shown = {run["run_id"] for run in runs}
+    runs += [_run(plain, facts, live=False) for plain in facts.ended if plain["run_id"] not in shown]
+    runs.sort(key=lambda run: (run["live"], run["opened"]))
+    return {
+        "format": STATUS_FORMAT,
+        "agent": _agent(facts),
+        "spool": {
+            "folder": str(facts.places.spool),
+            "bytes": facts.spool_bytes,
+            "max_bytes": facts.spool_max_bytes,
+            "lag_bytes": sum(facts.lags.values()),
+        },
+        "settings": dict(facts.settings),
+        "commit_lag_s": max((volume["commit_lag_s"] for volume in volumes), default=0.0),
+        "open_files": sum(volume["open_files"] for volume in volumes),
+        "internal_errors": sum(volume["internal_errors"] for volume in volumes),
+        "messages": {"garbage": facts.garbage, "newer": facts.newer},
+        "volumes": volumes,
+        "runs": runs,
+        "alerts": {"rules": 0, "waiting": 0, "channels": [], "recent": []},
+        "problems": problems + _own_problems(facts),
+    }
+
+
+def absent_status(places: Places, what: str, *, state: str, spool_bytes: int) -> dict[str, Any]:
+    """The same shape when no agent answers."""
+    facts = Facts(pid=0, places=places, started=0.0, now=0.0, state=state, spool_bytes=spool_bytes)
+    status = build_status(facts, [])
+    status["agent"].update(pid=None, started=None, uptime_s=None)
+    status["problems"] = [{"what": what, "mend": "rla-agent start --detach"}]
+    return status
+
+
+def _agent(facts: Facts) -> dict[str, Any]:
+    return {
+        "pid": facts.pid,
+        "version": __version__,
+        "state": facts.state,
+        "service": facts.service,
+        "started": facts.started,
+        "uptime_s": round(facts.now - facts.started, 1),
+        "state_dir": str(facts.places.state),
+        "runtime_dir": str(facts.places.runtime),
+    }
+
+
+def _volume(volume: dict[str, Any], facts: Facts) -> None:
+    works = volume["streams"] or volume["roots"]
+    volume["commit_lag_s"] = max(volume["commit_s"], volume["last_turn_s"] if works else 0.0)
+    for stream in volume["streams"]:
+        stream["lag_bytes"] = facts.lags.get(stream["stream"], 0)
+
+
+def _lags(streams: list[dict[str, Any]]) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes and (estimated from the stream's mean row) rows per run that are not durable yet."""
+    in_bytes: dict[str, int] = {}
+    in_rows: dict[str, int] = {}
+    for stream in streams:
+        number, offset = stream["position"]
+        passed = (number - 1) * SEGMENT_MAX_BYTES + offset
+        rows = round(stream["lag_bytes"] * stream["rows"] / passed) if passed > 0 else 0
+        in_bytes[stream["run"]] = in_bytes.get(stream["run"], 0) + stream["lag_bytes"]
+        in_rows[stream["run"]] = in_rows.get(stream["run"], 0) + rows
+    return in_bytes, in_rows
+
+
+def _run(plain: dict[str, Any], facts: Facts, *, live: bool) -> dict[str, Any]:
+    last = plain["last_row"] or plain["opened"]
+    return {
+        **plain,
+        "live": live,
+        "rows_per_s": round(facts.rates.get(plain["run_id"], 0.0), 2) if live else 0.0,
+        "silent_s": round(max(0.0, facts.now - last), 1),
+        "lag_bytes": 0,
+        "lag_rows": 0,
+    }
+
+
+# -- what needs attention -----------------------------------------------------------------------
+
+
+def _volume_problems(volume: dict[str, Any]) -> list[dict[str, str]]:
+    problems = [problem(text) for text in volume["faults"].values()]
+    for stream in volume["streams"]:
+        problems += [problem(error) for error in stream["errors"]]
+        if stream["parked"]:
+            problems.append(problem(f"stream {stream['stream']} waits: {stream['parked']}"))
+        if stream["damaged_bytes"]:
+            what = f"{stream['damaged_bytes']} bytes of stream {stream['stream']} were damaged"
+            problems.append({"what": what, "mend": "check the disk of the state folder"})
+    if volume["commit_lag_s"] > SLOW_COMMIT_S:
+        roots = f", with {', '.join(volume['roots'])}" if volume["roots"] else ""
+        what = f"{volume['name']} waits {volume['commit_lag_s']:.0f} s for its disk{roots}"
+        problems.append({"what": what, "mend": "look at that disk or its server; rows wait in the spool"})
+    return problems
+
+
+def _own_problems(facts: Facts) -> list[dict[str, str]]:
+    problems = [problem(f"{name}: {why}") for name, why in facts.unreadable.items()]
+    problems += [{"what": f"limits of the agent: {limit}", "mend": WITHOUT_LIMITS} for limit in facts.limits]
+    for fault in facts.settings_faults:
+        path = machine_config_path()
+        what = f"{path}, {fault}: the file does not count"
+        problems.append({"what": what, "mend": f"rla-agent check-config {path}; then: rla-agent restart"})
+    if facts.newer:
+        what = f"{facts.newer} messages of a newer client version; its rows wait in the spool"
+        problems.append(problem(what))
+    if facts.spool_max_bytes and facts.spool_bytes > 0.8 * facts.spool_max_bytes:
+        what = f"the spool holds {facts.spool_bytes >> 20} MiB of {facts.spool_max_bytes >> 20} MiB"
+        problems.append({"what": what, "mend": "see what it waits for below, or raise AGENT.spool_max_bytes"})
+    return problems
+
+
+def problem(text: str) -> dict[str, str]:
+    """A fault and what to do about it."""
+    low = text.lower()
+    mend = next((mend for needles, mend in MENDS if any(needle in low for needle in needles)), OTHERWISE)
+    return {"what": text, "mend": mend}

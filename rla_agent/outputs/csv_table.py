@@ -1,0 +1,221 @@
+"""progress.csv: one row a dump, columns that may grow.
+
+The first row's keys, sorted, are the columns; keys that come later are appended at the end,
+sorted among themselves, and older rows get empty cells (RLA's format, with proper quoting). Each
+row has `time-step` and `timestamp`. New columns need a rewrite of the file: `widened` gives the
+new content piece by piece; who calls it decides when and does the files.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from operator import itemgetter
+from typing import Any
+
+from rla_agent.model.ingest import Record, Row
+
+TIME_STEP_KEY = "time-step"
+TIMESTAMP_KEY = "timestamp"
+SINK = "csv"
+CHUNK_BYTES = 1 << 20
+QUOTE, NEWLINE = b'"\n'
+NUL = "\0"
+_NEWLINE = re.compile(rb"\n")
+_NUMBERS = frozenset((float, int, bool))
+
+
+class CsvEncoder:
+    """Encodes rows; stops before a row that has unknown columns."""
+
+    def __init__(self) -> None:
+        self.columns: list[str] = []
+        self.rows = 0
+        self.takes_rows = True
+        self._known: frozenset[str] = frozenset()
+        self._pick: Any = None
+
+    def head(self) -> bytes:
+        """Nothing: the header comes with the first row."""
+        return b""
+
+    def encode(self, records: Sequence[Record]) -> tuple[bytes, int]:
+        """See Encoder."""
+        lines: list[Sequence[Any]] = []
+        used = 0
+        for _end, content in records:
+            if type(content) is Row:
+                line = self._line(content)
+                if line is None:
+                    if self.columns:
+                        break
+                    self.set_columns(sorted(row_keys(content)))
+                    lines.append(self.columns)
+                    line = self._line(content)
+                if line:
+                    lines.append(line)
+                    self.rows += 1
+            used += 1
+        return to_csv(lines), used
+
+    def _line(self, row: Row) -> Sequence[Any] | None:
+        values: Mapping[str, Any] = row.values
+        if row.excluded:
+            values = {key: value for key, value in values.items() if SINK not in row.excluded.get(key, ())}
+            if not values:
+                return ()
+        values = {**values, TIME_STEP_KEY: row.step, TIMESTAMP_KEY: row.timestamp}
+        if len(values) == len(self.columns) and self._pick is not None:
+            try:
+                line: Sequence[Any] = self._pick(values)
+            except KeyError:
+                return None
+            return line
+        if not self._known.issuperset(values):
+            return None
+        get = values.get
+        return [get(column) for column in self.columns]
+
+    def set_columns(self, columns: list[str]) -> None:
+        """Use these columns from now on."""
+        self.columns = columns
+        self._known = frozenset(columns)
+        self._pick = itemgetter(*columns)
+
+    def state(self) -> dict[str, Any]:
+        """See Encoder."""
+        return {"rows": self.rows, "columns": list(self.columns)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See Encoder."""
+        self.rows = int(state.get("rows", 0))
+        columns = [str(column) for column in state.get("columns", ())]
+        if columns:
+            self.set_columns(columns)
+        else:
+            self.columns, self._known, self._pick = [], frozenset(), None
+
+
+def row_keys(row: Row) -> set[str]:
+    """Columns that a row needs."""
+    excluded = row.excluded or {}
+    keys = {str(key) for key in row.values if SINK not in excluded.get(key, ())}
+    return keys | {TIME_STEP_KEY, TIMESTAMP_KEY}
+
+
+def new_columns(columns: Sequence[str], records: Iterable[Record]) -> list[str]:
+    """Columns that `records` need beyond `columns`, row by row sorted among themselves."""
+    known = set(columns)
+    added: list[str] = []
+    for _end, content in records:
+        if type(content) is Row:
+            late = sorted(row_keys(content) - known)
+            known.update(late)
+            added.extend(late)
+    return added
+
+
+def to_csv(lines: Sequence[Sequence[Any]]) -> bytes:
+    """CSV text of some lines: floats by repr, None as an empty cell, quotes where needed.
+
+    What no reader takes is escaped: lone surrogates, and NUL, which readers take for the tail of a power cut.
+    """
+    if not lines:
+        return b""
+    if _NUMBERS.issuperset(map(type, chain.from_iterable(lines))):  # nothing to quote
+        return ("\n".join([",".join(map(repr, line)) for line in lines]) + "\n").encode()
+    buffer = io.StringIO(newline="")
+    try:
+        csv.writer(buffer, lineterminator="\n").writerows(lines)
+        text = buffer.getvalue()
+    except csv.Error:  # Python 3.10 refuses NUL
+        text = NUL
+    if NUL in text:
+        return to_csv([[_escaped(cell) for cell in line] for line in lines])
+    if "\r" in text:
+        text = "".join(map(_line_with_returns, lines))
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _escaped(cell: Any) -> Any:  # noqa: ANN401 - a cell
+    return cell.replace(NUL, "\\x00") if isinstance(cell, str) else cell
+
+
+def _line_with_returns(line: Sequence[Any]) -> str:
+    """One line; Python's writer quotes a carriage return only where lines end with one."""
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator="\r\n").writerow(line)
+    return buffer.getvalue().removesuffix("\r\n") + "\n"
+
+
+def widened(chunks: Iterable[bytes], columns: Sequence[str], added: int) -> Iterator[bytes]:
+    """The content of a CSV with `added` further columns.
+
+    Args:
+        chunks: the old content, in pieces that end anywhere.
+        columns: all columns, the added ones last.
+        added: how many are new; each old row gets as many empty cells.
+
+    Yields:
+        The new content. A record separator is a newline outside quotes.
+    """
+    fill = b"," * added + b"\n"
+    yield to_csv([columns])
+    in_header = True
+    quoted = False
+    for chunk in chunks:
+        piece = chunk
+        if in_header:
+            end, quoted = _record_end(piece, quoted=quoted)
+            if end < 0:
+                continue
+            piece = piece[end + 1 :]
+            in_header = False
+            quoted = False
+        if b'"' not in piece and not quoted:
+            yield piece.replace(b"\n", fill)
+            continue
+        parts = piece.split(b'"')
+        for position, part in enumerate(parts):
+            outside = quoted == bool(position % 2)
+            parts[position] = part.replace(b"\n", fill) if outside else part
+        quoted ^= len(parts) % 2 == 0
+        yield b'"'.join(parts)
+
+
+def _record_end(data: bytes, *, quoted: bool) -> tuple[int, bool]:
+    for position, byte in enumerate(data):
+        if byte == QUOTE:
+            quoted = not quoted
+        elif byte == NEWLINE and not quoted:
+            return position, False
+    return -1, quoted
+
+
+def record_ends(chunks: Iterable[bytes]) -> Iterator[int]:
+    """Offsets after each whole record, the header's first; newlines inside quotes end none.
+
+    Args:
+        chunks: the content, in pieces that end anywhere.
+    """
+    offset, quoted = 0, False
+    for chunk in chunks:
+        for number, part in enumerate(chunk.split(b'"')):
+            if number:
+                quoted = not quoted
+                offset += 1
+            if not quoted:
+                for match in _NEWLINE.finditer(part):
+                    yield offset + match.end()
+            offset += len(part)
+
+
+def offset_of_row(chunks: Iterable[bytes], rows: int) -> int:
+    """Bytes of the header and the first `rows` rows; fewer when the content ends before."""
+    end = 0
+    for end in islice(record_ends(chunks), rows + 1):  # noqa: B007 - the last one counts
+        pass
+    return end

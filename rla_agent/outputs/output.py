@@ -1,0 +1,401 @@
+"""One append-only output file of one stream: where it is, how far it is, how it is mended.
+
+`position` says which records are in the file's first `size` bytes. Bytes are written at `size`
+by pwrite, so a replay after a crash overwrites with the same bytes. When a write fails, the file
+is cut back to `size`, the encoder goes back too, and the records are read from the spool again
+later. The file is always opened from the data root without following links.
+
+A user may remove the file or put another in its place. Under a live stream that is noticed, and what is there
+then keeps all its whole records: the output goes on behind the last of them, under its header. While no agent
+runs it is not: the next one knows a name and a size, cuts a longer file to that size, and goes on behind the
+last whole record of a shorter one. An output with another file is `moved`, as is one whose file lost bytes:
+agent.db and the stream's base file still tell of the old file, and after a kill would take new rows for old
+ones. So it takes no records until both know better.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from rla_agent.model.ingest import Batch, Position
+from rla_agent.model.opening import ItemGoneError, open_below
+from rla_agent.outputs.csv_table import CsvEncoder
+from rla_agent.outputs.encoder import Encoder
+from rla_agent.outputs.open_files import OpenFiles
+from rla_agent.outputs.repair import end_of_records, put_aside, replace_durably, size_by_header, whole_part
+from rla_agent.outputs.tensorboard import EventEncoder
+from rla_agent.store.state import OutputRow
+from rla_client.contract.files import open_within
+
+RETRY_S = 1.0  # between attempts on an output whose write failed
+FIRST, NOWHERE = Position(1, 0), Position(0, 0)
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(eq=False, slots=True)
+class Output:
+    """State of one output file.
+
+    Attributes:
+        name: unique in its stream, e.g. `csv`.
+        root: data root, absolute.
+        folder: of the file, relative to `root`.
+        file_name: last component.
+        new_encoder: makes the encoder of a fresh file.
+        encoder: encodes records from `position` on.
+        position: records before it are in the file.
+        size: bytes of the file that count.
+        generation: how often the file was rewritten.
+        durable: position that the last commit stored.
+        widening: the next record needs columns that the file lacks.
+        rewriting: a rewrite is under way in another thread.
+        error: why the last write failed, empty when it did not.
+        ready: the file is there and `size` bytes long at least.
+        moved: the file is another than agent.db and the base file know.
+        suspect: a sync failed; nothing since `durable` can be trusted, nor can this file.
+        intent: a finished temp file that agent.db names as the content, not renamed yet.
+        anchor: state at recovery, for a rebuild before the first commit.
+        bases: segment number → state at its start, for aligning without agent.db.
+        item: the item's log folder, relative to `root`, where `folder` lies below it.
+    """
+
+    name: str
+    root: str
+    folder: str
+    file_name: str
+    new_encoder: Callable[[], Encoder]
+    encoder: Encoder
+    position: Position = FIRST
+    size: int = 0
+    generation: int = 0
+    durable: Position = NOWHERE
+    dirty: bool = True
+    widening: bool = False
+    rewriting: bool = False
+    next_rewrite: float = 0.0
+    rest_s: float = 0.0
+    error: str = ""
+    retry_at: float = 0.0
+    ready: bool = False
+    moved: bool = False
+    suspect: bool = False
+    intent: str = ""
+    anchor: OutputRow | None = None
+    bases: dict[int, dict[str, Any]] = field(default_factory=dict)
+    item: str = ""
+
+    @property
+    def path(self) -> str:
+        """Absolute path."""
+        return os.path.normpath(os.path.join(self.root, self.folder, self.file_name))
+
+    @property
+    def blocked(self) -> bool:
+        """Whether no records may be given to it now."""
+        waits = self.widening or self.rewriting or self.moved or self.suspect or not self.ready
+        return waits or self.error != "" or self.intent != ""
+
+    @property
+    def storable(self) -> bool:
+        """Whether all that `row` says is durable in the file."""
+        return not (self.dirty or self.rewriting or self.suspect or self.intent)
+
+    # -- the file -------------------------------------------------------------------------------
+
+    def open_file(self, *, create: bool = False) -> int:
+        """Open the file below the data root.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: anything else.
+        """
+        folder = open_below(self.root, self.item, self.folder, create=create)
+        try:
+            if create:
+                descriptor = open_within(self.file_name, _FLAGS, folder)
+                os.fsync(folder)
+            else:
+                descriptor = os.open(self.file_name, _FLAGS, dir_fd=folder)
+        finally:
+            os.close(folder)
+        return descriptor
+
+    def begin(self, files: OpenFiles) -> None:
+        """Make the file, cut it to `size`, write its head when it is fresh.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: the file cannot be made or written.
+        """
+        files.close(self)
+        self.ready = False
+        os.close(self.open_file(create=True))
+        descriptor = files.descriptor(self, self.open_file)
+        real = os.fstat(descriptor).st_size
+        if self.moved and real > 0:
+            self._go_on_behind(descriptor, files)
+        elif real > self.size:
+            os.ftruncate(descriptor, self.size)
+        elif real < self.size:
+            self._align_short(descriptor)
+        if self.size == 0:
+            self._write(files.descriptor(self, self.open_file), self.encoder.head())
+        self.dirty = self.ready = True
+
+    def _go_on_behind(self, descriptor: int, files: OpenFiles) -> None:
+        """Go on behind the last whole record of a file that is not ours; without one it is put aside."""
+        found = whole_part(descriptor, self.encoder)
+        if found.size == 0:
+            files.close(self)
+            self.put_aside()
+            os.close(self.open_file(create=True))
+            return
+        os.ftruncate(descriptor, found.size)
+        self.encoder.restore(found.state)
+        self.size = found.size
+        try:
+            self._write(descriptor, found.ending)
+        except OSError:
+            self.size = 0  # nothing is known of it: looked at again
+            raise
+
+    def put_aside(self) -> None:
+        """Give the file another name, if it is there and not empty.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: it cannot be renamed.
+        """
+        folder = open_below(self.root, self.item, self.folder, create=True)
+        try:
+            put_aside(folder, self.file_name)
+        finally:
+            os.close(folder)
+
+    def _align_short(self, descriptor: int) -> None:
+        """The file lost bytes that were durable: go on after its last whole record."""
+        events = isinstance(self.encoder, EventEncoder)
+        os.ftruncate(descriptor, end_of_records(descriptor, self.size, events=events))
+        found = whole_part(descriptor, self.encoder)  # a newline may have been one of a quoted text
+        os.ftruncate(descriptor, found.size)
+        self.size = found.size
+        self.moved = True
+        if found.size == 0:
+            self.encoder = self.new_encoder()
+        elif found.state:
+            self.encoder.restore(found.state)
+
+    def _write(self, descriptor: int, data: bytes) -> None:
+        done = 0
+        try:
+            while done < len(data):
+                written = os.pwrite(descriptor, data[done:] if done else data, self.size + done)
+                if written <= 0:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301 - one way out
+                done += written
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(descriptor, self.size)
+            raise
+        self.size += done
+
+    # -- records --------------------------------------------------------------------------------
+
+    def accept(self, batch: Batch, files: OpenFiles) -> None:
+        """Take the records of a batch that begins at `position`.
+
+        Afterwards `position` says how far it got: to the batch's end, to the first record that
+        needs a wider file (`widening`), or nowhere (`error`).
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+        """
+        if batch.only_rows and not self.encoder.takes_rows:
+            self.position = Position(batch.number, batch.end)
+            return
+        before = self.encoder.state()
+        data, used = self.encoder.encode(batch.records)
+        try:
+            if data:
+                self._write(files.descriptor(self, self.open_file), data)
+                self.dirty = True
+        except ItemGoneError:
+            raise
+        except FileNotFoundError:
+            self.encoder.restore(before)
+            self.begin_again(files)
+            return
+        except OSError as error:
+            self.encoder = self.new_encoder()
+            self.encoder.restore(before)
+            self.fail(error)
+            return
+        if used == len(batch.records):
+            self.position = Position(batch.number, batch.end)
+        else:
+            if used:
+                self.position = Position(batch.number, batch.records[used - 1].end)
+            self.widening = True
+
+    def begin_again(self, files: OpenFiles) -> None:
+        """The file was removed under us: a fresh one takes what comes from here on.
+
+        It is made RETRY_S later: whoever removes the whole item removes its files first, and
+        would find a new one in a folder that was empty.
+        """
+        files.close(self)
+        self._start_over()
+        self.fail(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+
+    def _start_over(self) -> None:
+        """Whatever is known of the file is of another one."""
+        self.encoder = self.new_encoder()
+        self.bases.clear()
+        self.size = 0
+        self.generation += 1
+        self.ready = self.widening = False
+        self.moved = self.dirty = True
+
+    def fail(self, error: OSError) -> None:
+        """Note that the output cannot be written now."""
+        self.error = f"{os.strerror(error.errno)}: {self.path}" if error.errno else str(error)
+        self.retry_at = time.monotonic() + RETRY_S
+
+    def may_retry(self, now: float) -> bool:
+        """Whether it is time to try again after a failure; clears the failure."""
+        if self.error and now >= self.retry_at:
+            self.error = ""
+            return True
+        return False
+
+    # -- durability -----------------------------------------------------------------------------
+
+    def replaced(self, files: OpenFiles) -> bool:
+        """Whether somebody put another file under our name, or removed it."""
+        descriptor = files.descriptor(self, self.open_file)
+        ours = os.fstat(descriptor)
+        try:
+            there = os.lstat(self.path)
+        except FileNotFoundError:
+            return True
+        except NotADirectoryError as error:
+            raise ItemGoneError(self.path) from error
+        return (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino)
+
+    def adopt_replacement(self, files: OpenFiles) -> None:
+        """Go on at the end of the file that now bears our name, if there is one.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: the file cannot be opened.
+        """
+        try:
+            os.close(self.open_file())
+        except FileNotFoundError:
+            self.begin_again(files)
+            return
+        self._start_over()
+        try:
+            self.begin(files)
+        except OSError as error:  # tried again
+            self.fail(error)
+
+    def rebuild(self, files: OpenFiles, committed: OutputRow, temp: str) -> None:
+        """After a failed sync: copy what was durable into a new file and go back to that point.
+
+        Raises:
+            ItemGoneError: the item's folder is not there.
+            OSError: that failed too; the output stays `suspect`.
+        """
+        files.close(self)
+        self.suspect = True
+        try:
+            old = self.open_file()
+        except FileNotFoundError:  # removed meanwhile: the rows since then go into a fresh one
+            self.restore_row(committed)
+            self.suspect = False
+            self.begin_again(files)
+            return
+        try:
+            folder = open_below(self.root, self.item, self.folder)
+            try:
+                replace_durably(old, committed.size, self.file_name, temp, folder)
+            finally:
+                os.close(folder)
+        finally:
+            os.close(old)
+        self.restore_row(committed)
+        self.generation += 1
+        self.suspect = False
+        self.begin(files)
+
+    # -- state ----------------------------------------------------------------------------------
+
+    def row(self, intent: str = "") -> OutputRow:
+        """Durable form of the present state."""
+        state = self.encoder.state()
+        if self.bases:
+            state["bases"] = {str(number): base for number, base in self.bases.items()}
+        return OutputRow(self.name, self.path, self.generation, self.size, self.position, state, intent)
+
+    def restore_row(self, row: OutputRow) -> None:
+        """Take over a durable state."""
+        self.generation = row.generation
+        self.size = row.size
+        self.position = row.position
+        self.durable = row.position
+        self.encoder = self.new_encoder()
+        self.encoder.restore(row.state)
+        self.bases = {int(number): base for number, base in row.state.get("bases", {}).items()}
+        self.widening = self.moved = False
+        self.dirty = True
+
+    def stored(self) -> None:
+        """A commit holds the present state; so does the base file if the file was moved."""
+        self.durable = self.position
+        self.moved = False
+
+    def close_failed(self) -> None:
+        """Closing the file told of bytes that could not be written, as NFS does."""
+        self.suspect = self.suspect or self.dirty
+
+    def note_segment(self, number: int) -> None:
+        """Remember the state at the start of segment `number`."""
+        self.bases[number] = self.base()
+
+    def base(self) -> dict[str, Any]:
+        """Plain data from which `restore_base` aligns the file without agent.db."""
+        return {"file": self.file_name, "size": self.size, "generation": self.generation,
+                "state": self.encoder.state(), "position": list(self.position)}  # fmt: skip
+
+    def restore_base(self, base: dict[str, Any], number: int) -> None:
+        """Take the state at the start of segment `number`, or where the base says; align_columns then."""
+        self.generation = int(base["generation"]) + 1
+        self.size = int(base["size"])
+        self.position = Position(*base.get("position", (number, 0)))
+        self.encoder = self.new_encoder()
+        self.encoder.restore(base["state"])
+
+    def align_columns(self) -> None:
+        """Where a CSV has other columns than the state says, go by its header and count rows.
+
+        The file was widened after the state was taken, or was to be and was not.
+        """
+        encoder = self.encoder
+        if not isinstance(encoder, CsvEncoder) or not encoder.columns:
+            return
+        try:
+            descriptor = self.open_file()
+        except (OSError, ItemGoneError):
+            return
+        try:
+            size = size_by_header(descriptor, encoder)
+            self.size = self.size if size is None else size
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,91 @@
+"""What a stream leaves behind when it was taken in to its end: shared memory, copies of a fork, unused code.
+
+Safe to repeat and safe to miss. A child of the training process may hold an arena's lock for a while
+after the stream's end, so shared memory is looked at again each MEMORY_SWEEP_INTERVAL_S; the code store
+at the next end of a stream.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+
+from rla_agent.jobs.code import sweep_objects
+from rla_agent.jobs.media import sweep_abandoned_slots, sweep_slots
+from rla_agent.jobs.source import sweep_arenas
+from rla_agent.model.opening import StreamOpening
+from rla_agent.pipeline.reader import read_opening
+from rla_client.contract.errors import RlaError
+from rla_client.contract.files import FORK_COPY_PREFIX, open_folder
+from rla_client.contract.paths import Places
+from rla_client.contract.segments import stream_names
+
+MEMORY_SWEEP_INTERVAL_S = 5.0  # listing /dev/shm and the spool: some 50 us
+STORE_SWEEP_INTERVAL_S = 3600.0  # a store of many runs has thousands of files
+
+_log = logging.getLogger("rla_agent.pipeline.gc")
+_swept: dict[str, float] = {}
+
+
+def sweep_memory(places: Places, ended: Iterable[str] = ()) -> None:
+    """Free shared memory of ended streams, and of streams that nobody knows any more."""
+    with suppress(OSError):
+        for stream in ended:
+            sweep_slots(stream)
+        sweep_abandoned_slots()
+        sweep_arenas(places.spool, stream_names(places.spool))
+
+
+def sweep_store(root: str) -> None:
+    """Free code contents of a database that no run uses any more, at most once an hour."""
+    now = time.monotonic()
+    if now - _swept.get(root, float("-inf")) < STORE_SWEEP_INTERVAL_S:
+        return
+    _swept[root] = now
+    try:
+        freed = sweep_objects(root, time.time())
+    except OSError as error:
+        _log.warning("code store of %s not swept: %s", root, error)
+        return
+    if freed:
+        _log.info("freed %d bytes of code that no run of %s uses", freed, root)
+
+
+def sweep_fork_copies(places: Places, opening: StreamOpening) -> None:
+    """Remove what forks of a run copied and did not hand over, once no stream of the run is left.
+
+    A process that copies has a stream in the spool all the time, and so has a copy that was handed over,
+    until its files are in their places.
+    """
+    with suppress(OSError):
+        folder = open_folder(opening.root, opening.folders["log"])
+        try:
+            copies = [name for name in os.listdir(folder) if name.startswith(FORK_COPY_PREFIX)]
+            if copies and not _has_streams(places, opening.run):
+                for name in copies:
+                    shutil.rmtree(f"/proc/self/fd/{folder}/{name}")
+        finally:
+            os.close(folder)
+
+
+def _has_streams(places: Places, run: str) -> bool:
+    for name in stream_names(places.spool):
+        try:
+            if read_opening(places.spool / name)[0].run == run:
+                return True
+        except FileNotFoundError:
+            continue
+        except (OSError, RlaError):
+            return True  # it may be one
+    return False
+
+
+def sweep_after(places: Places, stream: str, opening: StreamOpening) -> None:
+    """All of it, after the end of one stream."""
+    sweep_memory(places, [stream])
+    sweep_fork_copies(places, opening)
+    sweep_store(opening.root)

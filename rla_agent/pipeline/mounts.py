@@ -1,0 +1,49 @@
+"""An item that is not there: removed by somebody, or only away with its data root?
+
+A data root goes for a moment when it is moved, unmounted, or on a server that is being restarted. Its runs
+are not removed then: their streams wait, with their rows in the spool, and go on once the root is back. What
+counts as removed is an item whose folder is gone while its root is there, and one whose files, as far as they
+are open here, have no name left anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from rla_agent.model.opening import item_is_there, same_root, why_parked
+from rla_agent.outputs.open_files import OpenFiles
+from rla_agent.pipeline.stream import Stream
+from rla_agent.pipeline.widening import Widener
+
+
+def waits_for_root(stream: Stream, files: OpenFiles, widener: Widener) -> bool:
+    """Whether a stream whose item seemed removed now waits for its data root instead.
+
+    Its descriptors are closed: an unmounted file system is gone only when the last one is. Its rewrites are
+    forgotten: with the root back the outputs are other ones (`recovery`).
+    """
+    if not stream.removed or not stream.outputs:
+        return False
+    opening = stream.opening
+    if not item_is_there(opening) and (same_root(opening) or _deleted(stream, files)):
+        return False
+    stream.removed = False
+    stream.root_away = True
+    stream.parked = why_parked(opening.root)
+    for output in stream.outputs:
+        widener.forget(output, files)
+    return True
+
+
+def _deleted(stream: Stream, files: OpenFiles) -> bool:
+    """Whether no file of a stream has a name left, as far as they are open."""
+    links = []
+    for output in stream.outputs:
+        descriptor = files.known(output)
+        if descriptor is not None:
+            links.append(1)
+            with suppress(OSError):
+                links[-1] = os.fstat(descriptor).st_nlink
+    begun_again = any(output.moved and not output.ready for output in stream.outputs)
+    return not any(links) and (bool(links) or begun_again)

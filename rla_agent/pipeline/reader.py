@@ -1,0 +1,198 @@
+"""Reading a stream's segments: its opening frame, and batches of records at any position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rla_agent.model.ingest import Batch, Content, Job, Opening, decode, parse
+from rla_agent.model.opening import StreamOpening, check_opening
+from rla_client.contract.errors import RemoteProtocolError, SpoolError, UnknownVersionError
+from rla_client.contract.protocol import (
+    FRAME_HEADER_BYTES,
+    FRAME_MAGIC,
+    MAX_FRAME_BYTES,
+    SEGMENT_MAX_BYTES,
+    Frame,
+    find_frame,
+    frame_at,
+)
+from rla_client.contract.segments import (
+    check_stream,
+    read_at,
+    segment_numbers,
+    segment_path,
+    segment_size,
+    writer_alive,
+)
+
+READ_BYTES = 256 << 10  # some thousand rows: the unit of fairness between streams
+CHECKPOINT_JOB = "checkpoint"
+MOST_SEGMENT_BYTES = SEGMENT_MAX_BYTES + MAX_FRAME_BYTES + FRAME_HEADER_BYTES  # one frame may end beyond
+
+
+class SegmentReader:
+    """Reads the segments of one stream.
+
+    Attributes:
+        unknown: why a frame cannot be read by this release, empty while there was none.
+        fault: why the last read failed (an error of the disk, no descriptor left); empty when it did not.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.unknown = ""
+        self.fault = ""
+        self._folder = folder
+
+    def read(self, number: int, offset: int, *, ended: bool) -> tuple[Batch | None, bool]:
+        """A batch at a position, or None at the end of the segment; and whether more may follow.
+
+        Where the segment cannot be read, `fault` says why, and nothing follows until a later call succeeds.
+
+        Args:
+            number: segment.
+            offset: in it.
+            ended: no bytes will follow those that are there.
+        """
+        try:
+            found = self._read(number, offset, ended=ended)
+        except FileNotFoundError:
+            self.fault = f"its folder {self._folder} is away, which says nothing; tried again all the time"
+            return None, False
+        except OSError as error:
+            self.fault = f"segment {number} cannot be read, tried again: {error}; its rows stay in the spool"
+            return None, False
+        self.fault = ""
+        return found
+
+    def _read(self, number: int, offset: int, *, ended: bool) -> tuple[Batch | None, bool]:
+        sealed = segment_size(self._folder, number + 1) is not None
+        final = sealed or ended
+        limit = READ_BYTES
+        path = segment_path(self._folder, number)
+        try:
+            data = read_at(path, offset, limit)
+            if not data:
+                return None, sealed
+            batch = self.parse(data, number, offset, final=final and len(data) < limit)
+            if batch.end == batch.start and len(data) == limit:
+                limit = MAX_FRAME_BYTES + FRAME_HEADER_BYTES + READ_BYTES
+                data = read_at(path, offset, limit)
+                batch = self.parse(data, number, offset, final=final and len(data) < limit)
+        except FileNotFoundError:
+            if segment_size(self._folder, number) is not None:  # the spool was renamed, and is back
+                raise
+            return None, max(segment_numbers(self._folder), default=0) > number  # others may be gone, too
+        if batch.end == batch.start:
+            return None, False
+        return batch, True
+
+    def parse(self, data: bytes, number: int, offset: int, *, final: bool) -> Batch:
+        """Records of some bytes; none, and `unknown` says why, where only a later release can read them."""
+        try:
+            return parse(data, number, offset, final=final)
+        except UnknownVersionError as error:
+            self.unknown = f"{error}; it is kept and taken in by a newer agent"
+            return Batch(number, offset, offset, [])
+
+
+def cut_at_checkpoints(batch: Batch) -> list[Batch]:
+    """Pieces of a batch that each end at a checkpoint's frame or at the batch's end."""
+    if batch.only_rows:
+        return [batch]
+    ends = [
+        index + 1
+        for index, record in enumerate(batch.records)
+        if type(record.content) is Job and record.content.kind == CHECKPOINT_JOB
+    ]
+    if not ends or ends == [len(batch.records)]:
+        return [batch]
+    pieces: list[Batch] = []
+    begin, start = 0, batch.start
+    for stop in [*ends, len(batch.records)]:
+        records = batch.records[begin:stop]
+        end = batch.end if stop == len(batch.records) else records[-1].end
+        if records or end > start:
+            pieces.append(Batch(batch.number, start, end, records))
+        begin, start = stop, end
+    pieces[-1].damaged = batch.damaged
+    return pieces
+
+
+def clipped(batch: Batch, end: int) -> Batch:
+    """The part of a batch up to an offset that ends a record."""
+    records = [record for record in batch.records if record.end <= end]
+    return Batch(batch.number, batch.start, end, records, 0, batch.only_rows)
+
+
+def read_opening(folder: Path) -> tuple[StreamOpening, int]:
+    """The opening frame of the oldest segment that has one, and the oldest segment's number.
+
+    Raises:
+        SpoolError: no segment has a readable opening frame, or the folder is somebody else's.
+        UnknownVersionError: it is of a later release.
+        OSError: a segment cannot be read.
+    """
+    check_stream(folder)
+    numbers = segment_numbers(folder)
+    why = ""
+    for number in numbers:
+        try:
+            content = _first_content(segment_path(folder, number))
+            if isinstance(content, Opening):
+                return check_opening(content.fields), numbers[0]
+        except UnknownVersionError:
+            raise
+        except RemoteProtocolError as error:
+            why = why or f": {error}"
+    message = f"{folder} has no readable opening frame{why}"
+    raise SpoolError(message)
+
+
+def _first_content(path: Path) -> Content | None:
+    """What the first whole frame of a segment says: every segment begins with its opening frame."""
+    for size in (READ_BYTES, MAX_FRAME_BYTES + FRAME_HEADER_BYTES):
+        data = read_at(path, 0, size)
+        frame = next(valid_frames(data), None)
+        if frame is not None:
+            return decode(frame.kind, frame.payload)
+        if len(data) < size:
+            break
+    return None
+
+
+def holds_nothing(folder: Path) -> bool:
+    """Whether no segment holds more than a torn opening frame, and nobody will add to it.
+
+    That is what a power cut before the first sync leaves: nothing, zeros, or the front of a first frame.
+    Damaged frames with others behind them are not nothing: they stay, and status names the stream.
+    """
+    if writer_alive(folder) is not False:
+        return False
+    try:
+        check_stream(folder)
+        for number in segment_numbers(folder):
+            data = read_at(segment_path(folder, number), 0, MOST_SEGMENT_BYTES)
+            if len(data) == MOST_SEGMENT_BYTES or next(valid_frames(data), None) is not None:
+                return False
+            if data.find(FRAME_MAGIC, 1) >= 0 or (data.strip(b"\0") and not data.startswith(FRAME_MAGIC)):
+                return False
+    except (OSError, UnknownVersionError):
+        return False
+    return True
+
+
+def valid_frames(data: bytes) -> Iterator[Frame]:
+    """Frames of a segment, those after damage too.
+
+    Raises:
+        UnknownVersionError: one is of a later release.
+    """
+    at = 0
+    while at < len(data):
+        found = frame_at(data, at)
+        if isinstance(found, Frame):
+            yield found
+            at = found.end
+        else:
+            at = find_frame(data, at + 1)

@@ -1,0 +1,56 @@
+"""Deleting a stream that was taken in to its end, and noticing one that the user gave up."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rla_agent.pipeline.recovery import sweep_leftovers
+from rla_agent.store.state import AgentDatabase, Changes
+from rla_client.contract.files import TEMP_PREFIX, fsync_folder
+
+if TYPE_CHECKING:
+    from rla_agent.pipeline.stream import Stream
+
+_log = logging.getLogger("rla_agent.pipeline.remove")
+GONE_PREFIX = f"{TEMP_PREFIX}gone-"  # streams on their way out
+
+
+def remove_durably(stream: Stream, database: AgentDatabase, wall: float) -> None:
+    """Delete a stream that was taken in to its end, so that after any crash it is there or is done.
+
+    Raises:
+        OSError: it is still there.
+        sqlite3.OperationalError: agent.db cannot be written.
+    """
+    sweep_leftovers(stream, database)
+    database.commit(Changes(done=[(stream.name, wall)]))
+    remove_stream(stream.folder)
+    database.commit(Changes(forgotten=[stream.name]))
+
+
+def remove_stream(folder: Path) -> None:
+    """Delete a stream that was taken in to its end.
+
+    It goes from sight in one step: half of a stream would be taken for a whole one.
+
+    Raises:
+        OSError: it is still there.
+    """
+    gone = folder.with_name(f"{GONE_PREFIX}{folder.name}")
+    with suppress(FileNotFoundError):
+        folder.rename(gone)
+        fsync_folder(folder.parent)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def give_up(stream: Stream) -> None:
+    """End a stream as removed that is gone from the spool for good (`rla-agent forget`, say)."""
+    _log.warning("stream %s was given up: %s", stream.name, stream.parked or stream.unread)
+    stream.writer_gone = True
+    stream.parked, stream.root_away, stream.broken, stream.removed = "", False, False, True
+    stream.outputs, stream.new_files, stream.new_jobs = [], [], []
+    stream.dirty = True

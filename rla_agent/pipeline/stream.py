@@ -1,0 +1,378 @@
+"""One stream inside the agent: reads its segments, hands records to outputs, follows its run.
+
+`position` is how far the stream was taken in; each output has a position of its own and lags
+while it is blocked (a rewrite, a full disk). Bytes that arrive by message are used only when they
+begin exactly at `position`; everything else is read from the segment. So one path serves live
+records, replay after a crash and catching up.
+
+A stream belongs to one volume thread and is not thread-safe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla_agent.model.ingest import Batch, Close, ItemFile, Job, Mark, Opening, Position, Record, Row
+from rla_agent.model.opening import ItemGoneError, StreamOpening
+from rla_agent.outputs.open_files import OpenFiles
+from rla_agent.outputs.output import Output
+from rla_agent.outputs.output_set import make_outputs
+from rla_agent.pipeline.reader import CHECKPOINT_JOB, SegmentReader, clipped, cut_at_checkpoints, read_opening
+from rla_agent.store.state import JobRow, OutputRow
+from rla_client.contract.files import write_atomic
+from rla_client.contract.protocol import pack
+from rla_client.contract.segments import base_path, segment_numbers, segment_path, segment_size, writer_alive
+
+if TYPE_CHECKING:
+    from rla_agent.alerts.watch import Watch
+
+MARKS_FIELD = "marks"  # where resume cuts the outputs back to
+CONTROL = ""  # name of the row that holds the stream's own position
+
+
+class Stream:
+    """State of one stream.
+
+    Attributes:
+        opening: checked opening frame.
+        outputs: open outputs; empty once the item was removed.
+        position: taken in up to here.
+        durable: position that the last commit stored.
+        run: record of the run; worker streams of a run share it through the volume.
+        aside: the run went on elsewhere, so this is kept beside it.
+        root_away: the data root is not there, or another one: the stream waits for it.
+        parked: why nothing is taken in, empty when it is.
+        broken: parked by a fault of the agent: what is in memory counts for nothing more.
+        writer_gone: the lock is free: no bytes will follow those that are there.
+        closed: the writer's last word, if it said one.
+    """
+
+    def __init__(
+        self, name: str, folder: Path, adjust: Callable[[StreamOpening], StreamOpening] | None = None
+    ) -> None:
+        """Read the opening frame of the oldest segment.
+
+        Args:
+            name: of the stream.
+            folder: in the spool.
+            adjust: gives the opening that counts here, where the data root lies elsewhere now.
+
+        Raises:
+            SpoolError: there is no readable opening frame.
+            UnknownVersionError: the segment is of a later release.
+        """
+        self.name = name
+        self.folder = folder
+        opening, self.first_segment = read_opening(folder)
+        self.opening = opening if adjust is None else adjust(opening)
+        self._reader = SegmentReader(folder)
+        self.outputs: list[Output] = make_outputs(self.opening, name)
+        self.position = Position(self.first_segment, 0)
+        self.durable = Position(0, 0)
+        self.parked = ""
+        self.broken = False
+        self.root_away = False
+        self.aside = False  # the run went on elsewhere: see gone_on.py
+        self.writer_gone = False
+        self.closed: Close | None = None
+        self.removed = False
+        self.away_since: float | None = None  # its folder is gone from the spool; monotonic
+        self.dirty = True
+        self.damaged = 0
+        self.new_damaged = 0  # since the run's record was brought up to date
+        self.rows = 0
+        self.last: Row | None = None
+        self.new_rows = 0
+        self.new_jobs: list[JobRow] = []
+        self.new_files: list[ItemFile] = []
+        self.refused_since: float | None = None  # the first of them; monotonic
+        self.marks: list[Mark] = []
+        self.replicate_now = False  # asked for since the last commit
+        self.watch: Watch | None = None  # metric rules of alerts
+        self.watch_version = 0  # of the rules
+        self.watch_state: object = None  # durable state of `watch`, for the one that goes on
+        self.bases: dict[int, dict[str, Any]] = {}
+        self.last_bytes = 0.0
+        self.asleep = False
+        self._spot = os.fspath(folder)
+        self._segment = 0, "", ""  # number and path of the current one, path of the next
+        self._after_batch = self.position
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def offer(self, number: int, offset: int, body: bytes, files: OpenFiles) -> None:
+        """Take bytes from a message if they begin where the stream stands."""
+        if self.parked or not body or (number, offset) != self.position:
+            return
+        batch = self._reader.parse(body, number, offset, final=False)
+        self.parked = self._reader.unknown
+        self._dispatch(batch, files)
+
+    def read_more(self, files: OpenFiles) -> bool:
+        """Read one piece of the segments; True when there may be more to read at once."""
+        if self.parked:
+            return False
+        number, offset = self.position
+        batch, more = self._read(number, offset)
+        if batch is not None:
+            self._dispatch(batch, files)
+        elif more:
+            self._enter(number + 1, self.outputs)
+            self.position = Position(number + 1, 0)
+        return more and not self.parked
+
+    def _read(self, number: int, offset: int) -> tuple[Batch | None, bool]:
+        found = self._reader.read(number, offset, ended=self.writer_gone)
+        self.parked = self.parked or self._reader.unknown
+        return found
+
+    def _enter(self, number: int, outputs: list[Output]) -> None:
+        """All outputs that stand at the end of the segment before go to the start of `number`."""
+        for output in outputs:
+            if not output.blocked and output.position == self.position:
+                output.position = Position(number, 0)
+                output.note_segment(number)
+        self.bases[number] = {"rows": self.rows}
+
+    def _dispatch(self, batch: Batch, files: OpenFiles) -> None:
+        for piece in cut_at_checkpoints(batch):
+            self._take(piece, files)
+
+    def _take(self, batch: Batch, files: OpenFiles) -> None:
+        start = Position(batch.number, batch.start)
+        self._after_batch = Position(batch.number, batch.end)
+        for output in self.outputs:
+            if output.position == start and not output.blocked:
+                self._give(output, batch, files)
+        before = self.rows
+        if batch.only_rows:
+            self.rows += len(batch.records)
+        for record in () if batch.only_rows else batch.records:
+            if type(record.content) is Row:
+                self.rows += 1  # in order: a checkpoint's marks say how many rows came before it
+            else:
+                self._control(record, batch.number)
+        if self.rows > before:
+            self.last = next(r.content for r in reversed(batch.records) if type(r.content) is Row)
+        self.new_rows += self.rows - before
+        if self.watch is not None:
+            self.watch.take(batch)
+        self.damaged += batch.damaged
+        self.new_damaged += batch.damaged
+        self.position = Position(batch.number, batch.end)
+        self.dirty = True
+
+    def _give(self, output: Output, batch: Batch, files: OpenFiles) -> None:
+        try:
+            output.accept(batch, files)
+        except ItemGoneError:
+            self.removed = True
+
+    def _control(self, record: Record, number: int) -> None:
+        content = record.content
+        kind = type(content)
+        if kind is Close:
+            self.closed = content  # type: ignore[assignment]
+        elif kind is Mark:
+            self.marks.append(content)  # type: ignore[arg-type]
+        elif kind is ItemFile:
+            self.new_files.append(content)  # type: ignore[arg-type]
+        elif kind is Job:
+            fields = pack(self._with_marks(content))  # type: ignore[arg-type]
+            self.new_jobs.append(
+                JobRow(self.name, Position(number, record.end), content.kind, fields)  # type: ignore[union-attr]
+            )
+        elif kind is Opening and isinstance(lost := content.fields.get("lost"), int) and lost:  # type: ignore[union-attr]
+            self.marks.append(Mark("lost", {"records": lost}))
+
+    def _with_marks(self, job: Job) -> dict[str, Any]:
+        """A job's fields; a checkpoint's also say how long every output is at this frame."""
+        if job.kind != CHECKPOINT_JOB:
+            return job.fields
+        marks = {
+            output.name: [output.generation, output.encoder.rows, output.size, output.file_name]
+            for output in self.outputs
+            if output.position == self._after_batch
+        }
+        return {**job.fields, MARKS_FIELD: {"rows": self.rows, "outputs": marks}}
+
+    # -- outputs that lag -----------------------------------------------------------------------
+
+    def catch_up(self, output: Output, files: OpenFiles, until: float) -> None:
+        """Give an unblocked output that lags what it lacks, until a moment (monotonic); at least a piece."""
+        while not output.blocked and output.position < self.position and not self.removed:
+            number, offset = output.position
+            batch, more = self._read(number, offset)
+            if batch is None:
+                if not more:
+                    self._pass_over_lost(output)
+                    return
+                output.position = Position(number + 1, 0)
+                output.note_segment(number + 1)
+                continue
+            if number == self.position.number and batch.end > self.position.offset:
+                batch = clipped(batch, self.position.offset)
+            self._give(output, batch, files)
+            if time.monotonic() > until:
+                return
+
+    def _pass_over_lost(self, output: Output) -> None:
+        """After a power cut the spool may end before a durable position: what lagged there never comes."""
+        if not self.writer_gone or self._reader.fault:
+            return
+        number, offset = output.position
+        lost = self.position.offset - (offset if number == self.position.number else 0)
+        self.damaged += lost
+        self.new_damaged += lost
+        output.position = self.position
+        output.dirty = self.dirty = True
+
+    def pending_records(self, output: Output) -> Iterator[list[Record]]:
+        """Records that wait for an output, piece by piece, without moving it."""
+        number, offset = output.position
+        while True:
+            batch, more = self._read(number, offset)
+            if batch is not None:
+                offset = batch.end
+                yield batch.records
+            elif more:
+                number, offset = number + 1, 0
+            else:
+                return
+
+    def quiet(self, *, thorough: bool) -> bool:
+        """Whether nothing happened since the last look: one stat, for the many idle streams.
+
+        Args:
+            thorough: also look for a next segment, and whether the writer still lives.
+        """
+        position = self.position
+        if self.dirty or self.new_files or self.parked or self.removed:
+            return False
+        for output in self.outputs:
+            if output.error or output.position != position:
+                return False
+        number, offset = position
+        if self._segment[0] != number:
+            following = os.fspath(segment_path(self.folder, number + 1))
+            self._segment = number, os.fspath(segment_path(self.folder, number)), following
+        try:
+            if os.stat(self._segment[1]).st_size != offset:
+                return False
+        except OSError:
+            return False
+        if not thorough:
+            return True
+        return not os.access(self._segment[2], os.F_OK) and (
+            self.writer_gone or bool(writer_alive(self._spot))
+        )
+
+    @property
+    def lagging(self) -> list[Output]:
+        """Outputs that have not taken everything that the stream has."""
+        return [output for output in self.outputs if output.position < self.position]
+
+    @property
+    def at_end(self) -> bool:
+        """Whether all bytes that are there were taken in by all outputs."""
+        return not (self.parked or self.lagging) and self.read_through
+
+    @property
+    def read_through(self) -> bool:
+        """Whether all bytes that are there were taken in; not of a folder that is away."""
+        number, offset = self.position
+        try:
+            if segment_size(self.folder, number + 1) is not None:
+                return False
+            if (size := segment_size(self.folder, number)) is not None:
+                return bool(size <= offset)
+            return max(segment_numbers(self.folder), default=0) <= number  # it was deleted; were others, too?
+        except OSError:
+            return False  # what cannot be looked at may hold rows
+
+    @property
+    def unread(self) -> str:
+        """Why the last read of the spool failed; empty when it did not."""
+        return self._reader.fault
+
+    def end(self) -> Position:
+        """Where the stream ends now: what is there at a stop and is taken in before it."""
+        with suppress(OSError, ValueError):
+            number = max(segment_numbers(self.folder))
+            return Position(number, segment_path(self.folder, number).stat().st_size)
+        return Position(0, 0)
+
+    @property
+    def all_durable(self) -> Position:
+        """Everything before this is durable in all outputs."""
+        return min([self.durable, *(output.durable for output in self.outputs)])
+
+    def lag_bytes(self) -> int:
+        """Bytes of the spool that are not durable in every output; called beside the stream's thread."""
+        durable = min([self.durable, *(output.durable for output in list(self.outputs))])
+        total = 0
+        with suppress(OSError):
+            for number in segment_numbers(self.folder):
+                if number >= durable.number:
+                    size = segment_path(self.folder, number).stat().st_size
+                    total += size - (durable.offset if number == durable.number else 0)
+        return max(0, total)
+
+    # -- durability -----------------------------------------------------------------------------
+
+    def control_row(self) -> OutputRow:
+        """Durable form of the stream's own position."""
+        closed = None if self.closed is None else list(self.closed)
+        state: dict[str, Any] = {"rows": self.rows, "closed": closed, "damaged": self.damaged}
+        if self.watch is not None:
+            state["watch"] = self.watch.state()
+        elif self.watch_state:
+            state["watch"] = self.watch_state  # its rules could not be read yet
+        if self.bases:
+            state["bases"] = {str(number): base for number, base in self.bases.items()}
+        return OutputRow(CONTROL, "", 0, 0, self.position, state)
+
+    def freeable(self) -> list[int]:
+        """Segments that every durable position has passed; the next one's base must be written first."""
+        low = self.all_durable.number
+        if not all(low in output.bases or output.storable for output in self.outputs):
+            return []  # what a base would say of it now is not durable
+        return [number for number in segment_numbers(self.folder) if number < low]
+
+    def write_base(self, number: int) -> None:
+        """Write the states at the start of segment `number` beside it, unless that was done.
+
+        Raises:
+            OSError: it could not be made durable; no earlier segment may be deleted.
+        """
+        path = base_path(self.folder, number)
+        if path.exists():
+            return
+        outputs = {output.name: output.bases.get(number) or output.base() for output in self.outputs}
+        content = {"control": self.bases.get(number, {"rows": self.rows}), "outputs": outputs}
+        write_atomic(path, json.dumps(content).encode(), mode=0o600)
+
+    def forget_bases(self, number: int) -> None:
+        """Drop remembered states of segments up to `number`, whose base file is durable."""
+        for bases in (self.bases, *(output.bases for output in self.outputs)):
+            for old in [key for key in bases if key <= number]:
+                del bases[old]
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data for `status`; called beside the stream's thread."""
+        return {
+            "stream": self.name,
+            "run": self.opening.run,
+            "position": list(self.position),
+            "durable": list(self.durable),
+            "parked": self.parked,
+            "rows": self.rows,
+            "damaged_bytes": self.damaged,
+            "errors": [error for error in (self._reader.fault, *(o.error for o in self.outputs)) if error],
+        }

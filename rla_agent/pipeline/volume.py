@@ -1,0 +1,499 @@
+"""One thread per file system: takes in the streams whose data roots lie on it.
+
+A hung or slow disk therefore delays only its own streams. The thread's loop: take what the ingest thread
+put into the queue, look at every stream each TICK_S (new bytes, lock, end), commit each `commit_interval_s`
+or when a flush asks. Sleeping streams are looked at each LOCK_LOOK_S only; a message wakes the thread.
+
+A fault of the agent itself, met in taking one stream up or in, stops that stream alone: the traceback is
+logged, `status` counts it, and the stream stays in the spool, as it is, for the agent's next start. Faults of
+agent.db, of a disk that no output stands for, or of the machine's memory end the agent: they are no single
+stream's.
+
+The queue is bounded: beyond QUEUE_MAX_BYTES or QUEUE_MAX_ITEMS messages are dropped, because their bytes
+are in the spool and each stream is looked at from time to time anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from typing import Any
+
+from rla_agent.jobs.queue import JobDesk
+from rla_agent.jobs.runners import KINDS
+from rla_agent.model.ingest import Position
+from rla_agent.model.opening import ItemGoneError, StreamOpening
+from rla_agent.model.run_states import RunRecord
+from rla_agent.outputs.open_files import OpenFiles
+from rla_agent.pipeline import stream_open
+from rla_agent.pipeline.commands import Adopt, Data, Flush, JobsDone, Stop
+from rla_agent.pipeline.commit import Committer
+from rla_agent.pipeline.flush import FlushDesk
+from rla_agent.pipeline.gc import sweep_after
+from rla_agent.pipeline.item_files import drop_faults, keep_new_files
+from rla_agent.pipeline.mounts import waits_for_root
+from rla_agent.pipeline.remove import give_up, remove_durably
+from rla_agent.pipeline.runs import RunRegistry
+from rla_agent.pipeline.stream import Stream
+from rla_agent.pipeline.widening import Widener
+from rla_agent.replicate.agent_side import Replication
+from rla_agent.store.state import AgentDatabase, Changes
+from rla_client.config.schema import AgentConfig
+from rla_client.contract.paths import Places
+from rla_client.contract.segments import LOCKLESS_S, writer_alive
+
+TICK_S = 0.25
+LOCK_LOOK_S = 1.0  # between looks at sleeping streams and their locks, and at all runs
+ASLEEP_S = 5.0  # without a message, then a quiet stream is looked at only each LOCK_LOOK_S
+QUEUE_MAX_BYTES = 16 << 20
+QUEUE_MAX_ITEMS = 20_000  # some 10 MiB of messages without a body
+TURN_ITEMS = 1000  # of the queue before a look at streams
+FLUSH_TICK_S = 0.05  # while a flush waits
+TURN_S = 0.1  # what one stream may take before the others and a commit
+DRAIN_POLL_S = 0.01
+MAX_NAMED = 3  # data roots, in status
+OF_ALL = (sqlite3.Error, OSError, MemoryError)  # faults that are no single stream's
+
+_log = logging.getLogger("rla_agent.pipeline.volume")
+
+
+class Volume(threading.Thread):
+    """Thread that owns the streams of one file system."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the composition root wires it
+        self,
+        name: str,
+        places: Places,
+        settings: AgentConfig,
+        on_failure: Callable[[], None],
+        on_done: Callable[[str], None],
+        adjust: Callable[[StreamOpening], StreamOpening] | None = None,
+        replication: Replication | None = None,
+        registry: RunRegistry | None = None,
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self.streams: dict[str, Stream] = {}
+        self._registry = registry or RunRegistry()
+        self.faults: dict[str, str] = {}
+        self._bytes_in = 0  # written by the ingest thread only
+        self._bytes_out = 0  # written by this thread only
+        self.turn = time.monotonic()
+        self.at = ""  # data root that the thread works for now; empty: several, or none
+        self.commit_lag_s = 0.0
+        self._places = places
+        self._settings = settings
+        self._on_failure = on_failure
+        self._on_done = on_done
+        self._replication = replication
+        self._adjust = adjust
+        self.through = threading.Event()  # nothing more is taken in; jobs may still run
+        self._queue: queue.SimpleQueue[Data | Flush | Adopt | JobsDone | Stop] = queue.SimpleQueue()
+        self.files = OpenFiles(settings.open_files_max)
+        self._late: dict[str, Adopt] = {}  # could not be taken in yet: a full disk
+        self._targets: dict[str, Position] = {}  # how far streams go before we stop
+        self._waiting_streams: dict[str, Adopt] = {}  # behind an earlier one of their run
+        self._broken: dict[str, Adopt] = {}  # could not be taken up, by a fault of the agent
+        self.internal_errors = 0
+        self._retry_waiting = False
+        self._stopping: Stop | None = None
+        self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix=f"{name}-work")
+        self._syncers = ThreadPoolExecutor(max_workers=4, thread_name_prefix=f"{name}-sync")
+        self._rewriters = ThreadPoolExecutor(max_workers=2, thread_name_prefix=f"{name}-rewrite")
+        self._next_commit = self._next_tick = self._next_lock_look = self._next_full_commit = 0.0
+        self._all_asleep = False
+        self._spool = -1  # the folder of our streams, held: whatever takes its name meanwhile
+        self._first = 0  # stream whose turn is next
+
+    @property
+    def runs(self) -> dict[str, RunRecord]:
+        """Records of the runs whose streams are here, by run id."""
+        return self._registry.records
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of messages that wait for this thread."""
+        return self._bytes_in - self._bytes_out
+
+    # -- from other threads ---------------------------------------------------------------------
+
+    def put(self, item: Data | Flush | Adopt | Stop) -> None:
+        """Queue something. Never blocks."""
+        if isinstance(item, Data):
+            if self.queued_bytes > QUEUE_MAX_BYTES or self._queue.qsize() > QUEUE_MAX_ITEMS:
+                return
+            self._bytes_in += len(item.body)
+        self._queue.put(item)
+
+    # -- the thread -----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Serve until stopped; a fault that is ours stops the agent, which is started again."""
+        try:
+            with closing(AgentDatabase(self._places.database)) as self._database:
+                self._serve()
+        except sqlite3.Error as error:
+            _log.error("agent.db failed: %s; the agent stops, rows stay in the spool", error)
+            self._on_failure()
+        except Exception:  # noqa: BLE001 - the top of a thread
+            _log.exception("volume thread failed; the agent stops and replays on the next start")
+            self._on_failure()
+        finally:
+            self.files.close_all()
+            if self._spool >= 0:
+                os.close(self._spool)
+            self.through.set()
+            for wait in (False, True):  # this thread lives as long as theirs: the lock is held till then
+                for pool in (self._pool, self._rewriters, self._syncers):
+                    pool.shutdown(wait=wait, cancel_futures=True)
+
+    def _serve(self) -> None:
+        self._desk = stream_open.Desk(self._adjust, self._database, self.files)
+        self._widener = Widener(self._rewriters, self._database)
+        self._jobs = JobDesk(
+            self._pool, self._places, KINDS, lambda: self._queue.put(JobsDone()), self._broken_job
+        )
+        self._flushes = FlushDesk(self._database, self._jobs)
+        self._committer = Committer(self._database, self.files, self._syncers)
+        while not self._finished():
+            self._turn()
+        self.commit()
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        self.turn, self.at = now, ""
+        due = self._next_tick if self._all_asleep else min(self._next_tick, self._next_commit)
+        busy = self._take_queue(max(0.0, due - now))
+        now = time.monotonic()
+        asked = self._flushes.fresh
+        if now >= self._next_tick or asked or self._stopping is not None:
+            busy |= self._look_at_all()
+            self._next_tick = self._next_lock_look if self._all_asleep else now + TICK_S
+        now = time.monotonic()
+        if now >= self._next_commit or asked:
+            self.commit()
+            self._next_commit = time.monotonic() + self._settings.commit_interval_s
+            if self._flushes:
+                self._next_tick = self._next_commit = min(self._next_commit, time.monotonic() + FLUSH_TICK_S)
+        if busy:
+            self._next_tick = 0.0
+        elif self._stopping is not None:
+            time.sleep(DRAIN_POLL_S)
+
+    def _finished(self) -> bool:
+        if self._stopping is None:
+            return False
+        if time.monotonic() > self._stopping.deadline:
+            return True
+        return all(
+            stream.removed or stream.parked or stream.all_durable >= self._targets[stream.name]
+            for stream in self.streams.values()
+        )
+
+    def _take_queue(self, wait: float) -> bool:
+        taken = 0
+        while taken < TURN_ITEMS and (not taken or time.monotonic() < self._next_commit):
+            try:
+                item = self._queue.get(timeout=wait) if wait > 0 else self._queue.get_nowait()
+            except queue.Empty:
+                break
+            wait = 0.0
+            taken += 1
+            if isinstance(item, Data):
+                self._bytes_out += len(item.body)
+                self._data(item)
+            elif isinstance(item, Flush):
+                self._flushes.add(item)
+                self._look(self.streams.get(item.stream))
+            elif isinstance(item, Adopt):
+                self._adopt(item)
+            elif isinstance(item, JobsDone):
+                self._collect_jobs()
+            else:
+                self._stopping = item
+                self._targets = {stream.name: stream.end() for stream in self.streams.values()}
+        return bool(taken) and not self._queue.empty()
+
+    def _data(self, item: Data) -> None:
+        stream = self.streams.get(item.stream)
+        if stream is None:
+            return
+        stream.last_bytes = time.monotonic()
+        if self._all_asleep:  # what follows without a message is seen at the next tick
+            self._all_asleep, self._next_tick = False, min(self._next_tick, stream.last_bytes + TICK_S)
+        self._look(stream, item)
+
+    def _adopt(self, item: Adopt) -> None:
+        self._waiting_streams.pop(item.stream, None)
+        if item.stream in self.streams or item.stream in self._broken:
+            return
+        self.at = item.root
+        try:
+            self._take_up(item)
+        except stream_open.NotYetError as error:
+            self._late[item.stream] = item
+            self.faults[item.stream] = str(error)
+        except OF_ALL:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, others are to be taken in
+            self._late.pop(item.stream, None)
+            self._broken[item.stream] = item
+            self.faults[item.stream] = (
+                f"stream {item.stream} waits: {self._internal_error(item.stream, error)}"
+            )
+        else:
+            self._look(self.streams.get(item.stream))
+
+    def _take_up(self, item: Adopt) -> None:
+        if self._spool < 0:
+            try:
+                self._spool = os.open(item.folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except OSError as error:
+                message = f"not taken in yet, tried again all the time: {error}"
+                raise stream_open.NotYetError(message) from error
+        stream, waits = self._desk.take_up(item, self.streams.values(), [*self._late, *self._broken])
+        self._retry_waiting |= self._late.pop(item.stream, None) is not None
+        drop_faults(self.faults, item.stream)
+        if stream is None:
+            self._on_done(item.stream)
+            return
+        if waits is not None:
+            self._waiting_streams[item.stream] = item
+            if waits:
+                self.faults[item.stream] = waits
+            return
+        self._targets.setdefault(item.stream, Position(0, 0))
+        self._registry.opened(stream, self._database, time.time())
+        if self._replication is not None:
+            self._replication.run_opened(stream.opening)
+        self._jobs.restore(stream, self._database)
+        self.streams[item.stream] = stream
+
+    def _forget_broken(self) -> None:
+        """Drop streams that could not be taken up and are gone from the spool (`rla-agent forget`)."""
+        for name in [name for name, adopt in self._broken.items() if not adopt.folder.exists()]:
+            del self._broken[name]
+            drop_faults(self.faults, name)
+            self._on_done(name)
+
+    def _collect_jobs(self) -> None:
+        if self._jobs.collect():
+            self._next_commit = 0.0  # their rows go, and what waits behind them starts
+
+    # -- streams --------------------------------------------------------------------------------
+
+    def _look_at_all(self) -> bool:
+        busy = False
+        now = time.monotonic()
+        thorough = now >= self._next_lock_look or self._stopping is not None  # who ended by now is done with
+        if thorough:
+            self._next_lock_look = now + LOCK_LOOK_S
+            self._forget_broken()
+        waiting = self._waiting_streams if thorough or self._retry_waiting else {}
+        self._retry_waiting = False
+        for adopt in [*self._late.values(), *waiting.values()]:
+            self._adopt(adopt)
+        all_asleep = not self._late
+        streams = list(self.streams.values())
+        first, self._first = self._first % max(1, len(streams)), 0
+        for count, stream in enumerate(streams[first:] + streams[:first], start=1):
+            if busy and time.monotonic() >= self._next_commit:
+                self._first, all_asleep = first + count - 1, False  # the others after this commit
+                break
+            sleeps = now - stream.last_bytes > ASLEEP_S
+            if stream.asleep and not thorough and sleeps:
+                continue
+            stream.asleep = stream.quiet(thorough=thorough)
+            if not stream.asleep:
+                busy |= self._look(stream)
+            all_asleep &= stream.asleep and sleeps
+        self._all_asleep = all_asleep
+        self._collect_jobs()
+        return busy
+
+    def _look(self, stream: Stream | None, item: Data | None = None) -> bool:
+        """Take in what a message brought, else what a stream has, up to a bound; True when there is more."""
+        if stream is None:
+            return False
+        self.at = stream.opening.root
+        try:
+            return self._turn_of(stream, item)
+        except OF_ALL:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, others are to be taken in
+            stream.parked = self._internal_error(stream.name, error)
+            stream.broken, stream.root_away, stream.watch = True, False, None
+            for output in stream.outputs:
+                self._widener.forget(output, self.files)
+            return False
+
+    def _internal_error(self, name: str, error: Exception) -> str:
+        """Count and log a fault of the agent, met with one stream; how `status` says it."""
+        self.internal_errors += 1
+        _log.error("internal error with stream %s", name, exc_info=error)
+        return f"internal error, tried again at the agent's next start, its rows stay in the spool: {error!r}"
+
+    def _broken_job(self, name: str, kind: str, error: Exception) -> str:
+        why = f"job {kind!r} of stream {name} waits: {self._internal_error(name, error)}"
+        self.faults[f"{name}/{kind}"] = why
+        return why
+
+    def _turn_of(self, stream: Stream, item: Data | None) -> bool:
+        if item is not None:
+            stream.offer(item.number, item.offset, item.body, self.files)
+            if (item.number, item.offset + len(item.body)) <= stream.position:
+                return False
+        if (stream.parked or stream.unread) and self._given_up(stream):
+            give_up(stream)
+        if stream.parked and not (stream_open.root_is_back(stream, self._database, self.files, self.faults)):
+            return False
+        if not stream.writer_gone and writer_alive(stream.folder, self._spool) is False:
+            stream.writer_gone = True  # before reading: what is there now is all there will be
+            stream.dirty = True
+        more = not stream.new_files  # a file that cannot be written yet holds the stream up
+        until = time.monotonic() + TURN_S
+        while more and (more := stream.read_more(self.files)) and time.monotonic() < until:
+            pass
+        self._serve_outputs(stream)
+        if waits_for_root(stream, self.files, self._widener):
+            return False
+        keep_new_files(stream, self.faults, time.monotonic())
+        if stream.removed and stream.outputs:
+            for output in stream.outputs:
+                self._widener.forget(output, self.files)
+            stream.outputs = []
+            stream.dirty = True
+            _log.warning("item removed: %s; its further rows are dropped", stream.opening.log_folder)
+        return (more and not stream.new_files) or any(not output.blocked for output in stream.lagging)
+
+    def _stands(self, stream: Stream) -> bool | None:
+        """Whether a stream lies in the spool that we serve; None while its path does not lead there."""
+        try:
+            held = os.stat(stream.name, dir_fd=self._spool, follow_symlinks=False)
+        except FileNotFoundError:
+            return False if os.fstat(self._spool).st_nlink else None  # of a spool that was deleted as a whole
+        except OSError:
+            return None
+        with suppress(OSError):
+            return True if os.path.samestat(held, os.stat(stream.folder)) else None
+        return None
+
+    def _given_up(self, stream: Stream) -> bool:
+        """Whether somebody deleted a stream, and no writer has put it back within LOCKLESS_S."""
+        if self._stands(stream) is not False:
+            stream.away_since = None
+            return False
+        now = time.monotonic()
+        stream.away_since = stream.away_since or now
+        return bool(stream.parked) or stream.writer_gone or now - stream.away_since > LOCKLESS_S
+
+    def _serve_outputs(self, stream: Stream) -> None:
+        now = time.monotonic()
+        awaited = self._flushes.awaits(stream.name)
+        hurry = stream.writer_gone or self._stopping is not None or awaited
+        for output in stream.outputs:
+            output.may_retry(now)
+            if not (output.ready or output.suspect or output.error):
+                try:
+                    output.begin(self.files)
+                except ItemGoneError:
+                    stream.removed = True
+                    return
+                except OSError as error:
+                    output.fail(error)
+            self._widener.serve(stream, output, self.files, hurry=hurry)
+            if output.position < stream.position:
+                stream.catch_up(output, self.files, time.monotonic() + TURN_S)
+                stream.dirty = True
+
+    # -- commit ---------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Make everything that was taken in durable, then answer flushes and free segments."""
+        began = time.monotonic()
+        wall = time.time()
+        self.at = ""
+        changes = Changes()
+        dirty = [
+            stream
+            for stream in self.streams.values()
+            if stream.dirty
+            and not stream.broken
+            and not (waits_for_root(stream, self.files, self._widener) or stream.parked)
+        ]
+        everything = began >= self._next_full_commit or self._stopping is not None
+        if everything:
+            self._next_full_commit = began + LOCK_LOOK_S
+        of_interest = self.streams.values() if everything else dirty
+        self._registry.follow(of_interest, wall, self._settings.stall_s, changes)
+        self._jobs.add_changes(dirty, changes)
+        if self._committer.commit(dirty, changes, self.faults):
+            changed = self._registry.stored()
+            self._jobs.start(self.streams)
+            self._flushes.answer(
+                self.streams, lambda name: name in self._waiting_streams or name in self._late
+            )
+            records = list(self.runs.values()) if everything else changed
+            self._committer.write_run_files(records, wall)  # the last one before the stream is forgotten
+            if self._replication is not None:
+                self._replication.committed(dirty)  # an item without run.json would be nobody's
+            if self._end_streams(wall) or everything:
+                for run in self._registry.forget_ended(self.streams.values()):
+                    self._committer.forget_run(run)
+            self.commit_lag_s = time.monotonic() - began
+
+    def _end_streams(self, wall: float) -> int:
+        """Delete streams that were taken in to their end; how many streams are no more."""
+        before = len(self.streams)
+        for stream in list(self.streams.values()):
+            if not stream.writer_gone or stream.dirty or stream.parked:
+                continue
+            if stream.opening.run in self._committer.unwritten:
+                continue
+            stands = self._stands(stream)
+            if stands is None or stream.lagging or (stands and not stream.at_end):
+                continue
+            if self._jobs.pending(stream.name, media=True):
+                continue
+            try:
+                remove_durably(stream, self._database, wall)
+            except (OSError, sqlite3.OperationalError) as error:
+                self.faults[stream.name] = f"taken in to its end, and not removed yet: {error}"
+                if stream.folder.exists():
+                    continue
+            stream_open.close_files(stream, self.files)
+            drop_faults(self.faults, stream.name)
+            self._targets.pop(stream.name, None)
+            if not stream.removed:
+                self._flushes.ended(stream.name)
+            del self.streams[stream.name]
+            self._on_done(stream.name)
+            if self._replication is not None:
+                self._replication.run_ended(stream.opening)
+            self._pool.submit(sweep_after, self._places, stream.name, stream.opening)
+            self._retry_waiting, self._next_tick = True, 0.0
+        return before - len(self.streams)
+
+    def _roots(self) -> list[str]:
+        return sorted({stream.opening.root for stream in list(self.streams.values())})[:MAX_NAMED]
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data for `status`; called from any thread."""
+        return {
+            "name": self.name,
+            "commit_s": round(self.commit_lag_s, 4),
+            "last_turn_s": round(time.monotonic() - self.turn, 3),
+            "roots": [self.at] if self.at else self._roots(),
+            "open_files": len(self.files),
+            "queued_bytes": self.queued_bytes,
+            "internal_errors": self.internal_errors,
+            "faults": dict(self.faults),
+            "runs": {run.run: run for run in list(self.runs.values())},
+            "streams": [stream.snapshot() for stream in list(self.streams.values())],
+        }

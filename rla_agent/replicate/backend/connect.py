@@ -1,0 +1,386 @@
+"""An authenticated SSH connection to the master, or a `BlockedError` that says what to do.
+
+The host key must be the pinned fingerprint (`host_key: SHA256:…`) or be in known_hosts; it is never
+added here (`trust` does that, when asked). Names, ports, users, keys and jump hosts come from
+`rla_config.yaml` first and from `~/.ssh/config` for what it leaves out. Offered are, in this order
+and at most `MAX_KEYS`: `identity_file`, the ssh config's, the agent's own key, ssh-agent keys, the
+default key files; then the password. Secrets live in `Login` only and are never shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import getpass
+import hashlib
+import logging
+import os
+import shlex
+import socket
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rla_agent.replicate.backend.target import BlockedError, HostKeyError, LinkError, LoginError
+from rla_client.contract.errors import ConfigError
+
+if TYPE_CHECKING:
+    import paramiko
+
+    from rla_client.config.schema import RemoteSetting
+
+CONNECT_TIMEOUT_S: Final = 15.0
+HANDSHAKE_TIMEOUT_S: Final = 25.0  # for each step of a login: a dead peer is noticed within 30 s
+KEEPALIVE_S: Final = 15
+MAX_KEYS: Final = 5  # sshd's MaxAuthTries is 6
+MAX_CREDENTIALS_BYTES: Final = 64 << 10
+CIPHERS: Final = (
+    "aes128-gcm@openssh.com",
+    "aes256-gcm@openssh.com",
+    "aes256-ctr",
+    "aes192-ctr",
+    "aes128-ctr",
+)
+WEAK: Final = {
+    "macs": ["hmac-md5", "hmac-md5-96", "hmac-sha1", "hmac-sha1-96"],
+    "kex": [
+        "diffie-hellman-group14-sha1",
+        "diffie-hellman-group1-sha1",
+        "diffie-hellman-group-exchange-sha1",
+    ],
+    "keys": ["ssh-dss", "ssh-rsa"],
+    "pubkeys": ["ssh-dss", "ssh-rsa"],
+}
+DEFAULT_KEYS: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
+OWN_KEY: Final = "id_ed25519"
+OWN_KNOWN_HOSTS: Final = "known_hosts"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Where and as whom to log in. `host_name`: what known_hosts calls the master; `trust`: how to pin it."""
+
+    address: str
+    host_name: str
+    port: int
+    user: str
+    host_key: str = ""
+    known_hosts: tuple[Path, ...] = ()
+    key_files: tuple[Path, ...] = ()
+    proxy_command: str = ""
+    password: str = field(default="", repr=False)
+    trust: str = ""
+
+    @property
+    def trust_command(self) -> str:
+        """The whole `rla-agent trust …` that pins this master's key and tries its root."""
+        return self.trust or shlex.join(_trust_words(self.host_name, self.port, self.user, ""))
+
+    @property
+    def known_as(self) -> str:
+        """The name in known_hosts: `[name]:port` for other ports than 22."""
+        return self.host_name if self.port == 22 else f"[{self.host_name}]:{self.port}"  # noqa: PLR2004
+
+
+def _trust_words(host: str, port: int, user: str, root: str) -> list[str]:
+    words = ["rla-agent", "trust", host]
+    words += ["--port", str(port)] if port not in {0, 22} else []
+    words += ["--user", user] if user else []
+    return words + (["--root", root] if root else [])
+
+
+def resolve_login(remote: RemoteSetting, private: Path, config: Path | None = None) -> Login:
+    """Complete the settings with `~/.ssh/config` and the secrets.
+
+    Args:
+        remote: `REMOTE_SETTING`.
+        private: `<state>/replicate`, where the agent's own key and known_hosts lie.
+        config: the file that the settings come from.
+
+    Raises:
+        BlockedError: no server is named, or the secret that the settings name is not there.
+    """
+    if not remote.ftp_server:
+        raise BlockedError("connect", b"", "REMOTE_SETTING.ftp_server is empty", "name the master there")
+    found = _ssh_config(remote.ftp_server)
+    port = remote.port or _int(found.get("port"), 22)
+    address = str(found.get("hostname", remote.ftp_server))
+    identities = found.get("identityfile", [])
+    files = [remote.identity_file] if remote.identity_file else []
+    files += identities if isinstance(identities, list) else [identities]
+    home = Path.home() / ".ssh"
+    files += [str(private / OWN_KEY), *(str(home / name) for name in DEFAULT_KEYS)]
+    known = [remote.known_hosts] if remote.known_hosts else str(found.get("userknownhostsfile", "")).split()
+    known = known or [str(home / "known_hosts"), "/etc/ssh/ssh_known_hosts"]
+    user = remote.username or str(found.get("user", "")) or getpass.getuser()
+    trust = _trust_words(remote.ftp_server, remote.port or 0, remote.username, remote.remote_data_root)
+    if config is not None:
+        trust = [*trust[:3], "--config", os.path.abspath(config)]
+    return Login(
+        address=address,
+        host_name=str(found.get("hostkeyalias", address)),
+        port=port,
+        user=user,
+        host_key=remote.host_key,
+        known_hosts=(*(Path(name).expanduser() for name in known), private / OWN_KNOWN_HOSTS),
+        key_files=tuple(dict.fromkeys(Path(name).expanduser() for name in files)),
+        proxy_command=_proxy(found, address, port),
+        password=read_password(remote),
+        trust=shlex.join(trust),
+    )
+
+
+def read_password(remote: RemoteSetting) -> str:
+    """The password that the settings give or point to; empty when they give none.
+
+    Raises:
+        BlockedError: the variable or file that they name is not there.
+    """
+    if remote.password_env:
+        value = os.environ.get(remote.password_env)
+        if value is None:
+            raise BlockedError(
+                "log in",
+                b"",
+                f"the environment variable {remote.password_env} is not set",
+                f"export {remote.password_env}, then: rla-agent restart (a unit: EnvironmentFile=); "
+                "or use credentials_file",
+            )
+        return value
+    if remote.credentials_file:
+        return _credentials(Path(remote.credentials_file).expanduser(), remote.ftp_server)
+    return remote.password
+
+
+def _credentials(path: Path, server: str) -> str:
+    """The file holds the password alone, or lines `server: password`; nobody else may read it."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(MAX_CREDENTIALS_BYTES).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BlockedError(
+            "log in", b"", f"credentials_file {path} cannot be read", "check the name and its permissions"
+        ) from error
+    if mode & 0o077:
+        raise BlockedError("log in", b"", f"{path} is open to other users", f"run: chmod 600 {path}")
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if colon and name.strip() == server:
+            return value.strip()
+    if len(lines) == 1:
+        return lines[0]
+    raise BlockedError("log in", b"", f"{path} has no line for {server}", f"add a line `{server}: password`")
+
+
+def open_transport(login: Login) -> paramiko.Transport:
+    """Connect, check the host key, log in.
+
+    Raises:
+        LinkError: the master cannot be reached now.
+        HostKeyError: its key is unknown or changed.
+        LoginError: it takes none of our keys and passwords.
+    """
+    import paramiko  # noqa: PLC0415 - half a second, and only this needs it
+
+    transport = _handshake(login)
+    try:
+        key = transport.get_remote_server_key()
+        problem = host_key_problem(login, key.get_name(), key.asbytes())
+        if problem is not None:
+            raise problem  # noqa: TRY301 - the transport is closed below
+        _authenticate(transport, login)
+        transport.set_keepalive(KEEPALIVE_S)
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        transport.close()
+        raise LinkError("log in", b"", _words(error), "is sshd restarting or overloaded?") from error
+    except BaseException:
+        transport.close()
+        raise
+    return transport
+
+
+def server_key(login: Login) -> tuple[str, bytes]:
+    """Type and blob of the key that the master shows, unchecked. For `trust` only.
+
+    Raises:
+        LinkError: the master cannot be reached.
+    """
+    transport = _handshake(login)
+    try:
+        key = transport.get_remote_server_key()
+        return key.get_name(), key.asbytes()
+    finally:
+        transport.close()
+
+
+def _handshake(login: Login) -> paramiko.Transport:
+    import paramiko  # noqa: PLC0415
+
+    logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+    where = f"{login.address}:{login.port}"
+    try:
+        pipe = _socket(login)
+    except OSError as error:
+        raise LinkError("connect", b"", f"{where}: {_words(error)}", "is the master up?") from error
+    try:
+        transport = paramiko.Transport(pipe, default_window_size=4 << 20, disabled_algorithms=WEAK)
+    except (paramiko.SSHException, OSError) as error:
+        pipe.close()
+        raise LinkError("connect", b"", f"{where}: {_words(error)}") from error
+    transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = HANDSHAKE_TIMEOUT_S
+    options = transport.get_security_options()
+    options.ciphers = tuple(cipher for cipher in CIPHERS if cipher in options.ciphers)
+    known = {key_type for key_type, _ in known_keys(login)}
+    if known:  # ask for the key type that we know, as ssh does
+        options.key_types = sorted(options.key_types, key=lambda name: _base_type(name) not in known)
+    try:
+        transport.start_client(timeout=HANDSHAKE_TIMEOUT_S)
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        transport.close()
+        raise LinkError("connect", b"", f"{where}: {_words(error)}", "is that port sshd's?") from error
+    return transport
+
+
+def _base_type(algorithm: str) -> str:
+    return "ssh-rsa" if algorithm.startswith("rsa-sha2-") else algorithm
+
+
+def _socket(login: Login) -> socket.socket:
+    if login.proxy_command:
+        import paramiko  # noqa: PLC0415
+
+        return paramiko.ProxyCommand(login.proxy_command)  # type: ignore[return-value]
+    pipe = socket.create_connection((login.address, login.port), timeout=CONNECT_TIMEOUT_S)
+    pipe.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        pipe.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(HANDSHAKE_TIMEOUT_S * 1000))
+    return pipe
+
+
+def fingerprint(key: bytes) -> str:
+    """`SHA256:…` as ssh-keygen prints it."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
+
+
+def known_keys(login: Login) -> list[tuple[str, bytes]]:
+    """(type, key) of every entry for the master in its known_hosts files."""
+    import paramiko  # noqa: PLC0415
+
+    found = []
+    for path in login.known_hosts:
+        entries = paramiko.HostKeys()
+        try:
+            entries.load(str(path))
+        except (OSError, paramiko.SSHException, UnicodeDecodeError):
+            continue
+        keys = entries.lookup(login.known_as)
+        if keys is not None:
+            found += [(key_type, keys[key_type].asbytes()) for key_type in keys]
+    return found
+
+
+def host_key_problem(login: Login, key_type: str, key: bytes) -> HostKeyError | None:
+    """None when the key is the pinned or a known one, else an error with the words to mend it."""
+    shown = fingerprint(key)
+    if login.host_key:
+        if login.host_key.strip().removesuffix("=") == shown:
+            return None
+        return HostKeyError(
+            "connect",
+            b"",
+            f"the host key of {login.known_as} is {shown}, but {login.host_key} is pinned",
+            "somebody may be listening in; if the master was set up anew, put the new fingerprint into "
+            "REMOTE_SETTING.host_key",
+        )
+    known = known_keys(login)
+    if any(entry == key for _, entry in known):
+        return None
+    if known:
+        return HostKeyError(
+            "connect",
+            b"",
+            f"the host key of {login.known_as} has changed to {shown} ({key_type})",
+            f"somebody may be listening in; if the master was set up anew: ssh-keygen -R '{login.known_as}', "
+            f"then {login.trust_command}",
+        )
+    return HostKeyError(
+        "connect",
+        b"",
+        f"the host key of {login.known_as} is not known ({shown}, {key_type})",
+        f"compare it with the master's and run: {login.trust_command}",
+    )
+
+
+def _authenticate(transport: paramiko.Transport, login: Login) -> None:
+    import paramiko  # noqa: PLC0415
+
+    tried = []
+    for label, key in _keys(login)[:MAX_KEYS]:
+        try:
+            transport.auth_publickey(login.user, key)
+        except paramiko.AuthenticationException:
+            tried.append(label)
+            continue
+        return
+    if login.password:
+        try:
+            transport.auth_password(login.user, login.password)
+        except paramiko.AuthenticationException:
+            tried.append("the password")
+        else:
+            return
+    what = ", ".join(tried) if tried else "no key and no password was there to offer"
+    raise LoginError(
+        "log in",
+        b"",
+        f"{login.user}@{login.known_as} refused us ({what})",
+        f"run: {login.trust_command}, and add the line it prints to the master's authorized_keys",
+    )
+
+
+def _keys(login: Login) -> list[tuple[str, paramiko.PKey]]:
+    import paramiko  # noqa: PLC0415
+
+    keys: list[tuple[str, paramiko.PKey]] = []
+    for path in login.key_files:
+        if not path.is_file():
+            continue
+        try:
+            keys.append((str(path), paramiko.PKey.from_path(str(path))))
+        except (OSError, ValueError, TypeError, paramiko.SSHException, paramiko.pkey.UnknownKeyType):
+            continue  # encrypted, or no key: the agent may hold it
+    if os.environ.get("SSH_AUTH_SOCK"):
+        with suppress(OSError, paramiko.SSHException):
+            keys += [(f"ssh-agent key {key.get_name()}", key) for key in paramiko.Agent().get_keys()]
+    unique = {key.asbytes(): (label, key) for label, key in reversed(keys)}
+    return list(reversed(unique.values()))
+
+
+def _ssh_config(host: str) -> dict[str, str | list[str]]:
+    import paramiko  # noqa: PLC0415
+
+    path = Path.home() / ".ssh" / "config"
+    if not path.is_file():
+        return {}
+    try:
+        return dict(paramiko.SSHConfig.from_path(str(path)).lookup(host))
+    except (OSError, paramiko.SSHException, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), [str(error)]) from error
+
+
+def _proxy(found: dict[str, str | list[str]], address: str, port: int) -> str:
+    command = str(found.get("proxycommand", ""))
+    jump = str(found.get("proxyjump", ""))
+    if command and command != "none":
+        return command
+    return f"ssh -o BatchMode=yes -W {address}:{port} {jump}" if jump and jump != "none" else ""
+
+
+def _int(value: object, default: int) -> int:
+    return int(value) if isinstance(value, str) and value.isdigit() else default
+
+
+def _words(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,252 @@
+"""The folder target: a master that is mounted here (NFS), or a disk; tests use it too.
+
+The same rules as over SFTP. Temp files are fsynced before their rename. A root that is not there is
+`NoRootError`, never created: an unmounted NFS share must not be filled underneath its mount point.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat as stat_bits
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from rla_agent.replicate.backend.simple_backend import OneByOne, check_append
+from rla_agent.replicate.backend.target import (
+    DeniedError,
+    FullError,
+    Kind,
+    MissingError,
+    NoRootError,
+    RemoteStat,
+    SmallFile,
+    SourceChangedError,
+    TargetError,
+    TransientError,
+    Upload,
+    check_remote,
+    check_room,
+    new_mode,
+    same,
+    warn_of_modes,
+)
+
+_CHUNK: Final = 1 << 20
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DENIED: Final = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP}
+_FULL: Final = {errno.ENOSPC, errno.EDQUOT}
+
+
+class FolderSession(OneByOne):
+    """A `target.Session` on a folder of this machine."""
+
+    def __init__(self, root: str) -> None:
+        self._root = os.fsencode(root)
+        self.written_bytes = 0
+        if not os.path.isdir(self._root):
+            raise NoRootError("look at", b"", f"{root} is no folder", "mount it, or correct remote_data_root")
+
+    def stat(self, path: bytes) -> RemoteStat | None:
+        """See `Session`."""
+        with _converted("look at", path):
+            try:
+                return _state(os.lstat(self._full(path)))
+            except FileNotFoundError:
+                return None
+
+    def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
+        """See `Session`."""
+        with _converted("list", path), os.scandir(self._full(path)) as entries:
+            return [(entry.name, _state(entry.stat(follow_symlinks=False))) for entry in entries]
+
+    def _make_folder(self, folder: bytes, mode: int | None) -> bool:
+        with _converted("make folder", folder):
+            try:
+                os.mkdir(self._full(folder), 0o755 if mode is None else mode)  # our umask is 0
+            except FileExistsError:
+                return False
+        return True
+
+    def set_modes(
+        self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
+    ) -> list[TargetError | None]:
+        """See `Session`."""
+        results: list[TargetError | None] = []
+        for path, mode in wanted:
+            try:
+                with _converted("look at", path):
+                    self._set_mode(path, mode, only_less=only_less)
+            except TargetError as error:
+                results.append(error)
+            else:
+                results.append(None)
+        return results
+
+    def _set_mode(self, path: bytes, mode: int, *, only_less: bool) -> None:
+        changed = new_mode(_state(os.lstat(self._full(path))), mode, only_less=only_less)
+        if changed is not None:
+            try:
+                os.chmod(self._full(path), changed)
+            except OSError as error:
+                self._warn_of_modes(error)
+
+    def _warn_of_modes(self, error: OSError) -> None:
+        warn_of_modes(os.fsdecode(self._root), error.strerror or str(error))
+
+    def _put(self, file: SmallFile) -> RemoteStat:
+        return self._link(file) or super()._put(file)
+
+    def _link(self, file: SmallFile) -> RemoteStat | None:
+        """Link a file to its twin; None where that does not go."""
+        if file.twin is None:
+            return None
+        self._expect(file.path, file.expect)
+        temp = self._full(file.temp)
+        try:
+            os.link(self._full(file.twin.path), temp, follow_symlinks=False)
+        except OSError:  # no links there, too many of them, the twin is gone
+            return None
+        with _converted("send", file.path):
+            found = _state(os.lstat(temp))
+            if not same(found, file.twin.left) or found.mode != file.mode:
+                os.unlink(temp)
+                return None
+            if not file.unchanged():
+                os.unlink(temp)
+                raise SourceChangedError(os.fsdecode(file.path))
+            os.replace(temp, self._full(file.path))
+        return found
+
+    def upload(self, job: Upload) -> RemoteStat:
+        """See `Session`."""
+        self._expect(job.path, job.expect)
+        temp = self._full(job.temp)
+        with _converted("send", job.path):
+            descriptor = os.open(temp, _NEW if job.start == 0 else _OLD, job.mode | 0o600)
+            try:
+                if job.start:  # an earlier release left it open to others, perhaps
+                    self._permit(descriptor, job.mode | 0o600)
+                self._send_body(job, descriptor)
+                if os.fstat(descriptor).st_size != job.size or not job.unchanged():
+                    os.unlink(temp)
+                    raise SourceChangedError(os.fsdecode(job.path))
+                self._permit(descriptor, job.mode)
+                os.utime(descriptor, (job.mtime_s, job.mtime_s))
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(temp, self._full(job.path))
+        return RemoteStat(job.size, job.mtime_s)
+
+    def _permit(self, descriptor: int, mode: int) -> None:
+        try:
+            os.fchmod(descriptor, mode)
+        except OSError as error:
+            self._warn_of_modes(error)
+
+    def _send_body(self, job: Upload, descriptor: int) -> None:
+        at = job.start
+        while at < job.size:
+            data = job.read(at, min(_CHUNK, job.size - at))
+            if not data:
+                return
+            sent = os.pwrite(descriptor, data, at)
+            self.written_bytes += sent
+            at += sent
+            job.progress(at)
+
+    def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
+        """See `Session`."""
+        whole = list(pieces)
+        with _converted("append to", path):
+            descriptor = os.open(self._full(path), _OLD)
+            try:
+                end = offset + sum(len(piece) for piece in whole)
+                check_append(path, _state(os.fstat(descriptor)), offset, end, expect)
+                check_room(path, self.free_bytes(), end - offset)
+                self._append(descriptor, offset, whole)
+                return _state(os.fstat(descriptor))
+            finally:
+                os.close(descriptor)
+
+    def _append(self, descriptor: int, offset: int, pieces: list[bytes]) -> None:
+        at = offset
+        for piece in pieces:
+            try:
+                sent = os.pwrite(descriptor, piece, at)
+            except OSError:
+                os.ftruncate(descriptor, at)
+                raise
+            self.written_bytes += sent
+            if sent < len(piece):
+                os.ftruncate(descriptor, at)  # a torn piece must not stay
+                raise OSError(errno.ENOSPC, "short write")
+            at += len(piece)
+        os.fdatasync(descriptor)
+
+    def read(self, path: bytes, offset: int, count: int) -> bytes:
+        """See `Session`."""
+        with _converted("read", path), open(self._full(path), "rb") as file:
+            file.seek(offset)
+            return file.read(count)
+
+    def truncate(self, path: bytes, size: int) -> None:
+        """See `Session`."""
+        with _converted("cut", path):
+            os.truncate(self._full(path), size)
+
+    def rename(self, old: bytes, new: bytes) -> None:
+        """See `Session`."""
+        with _converted("rename", new):
+            os.replace(self._full(old), self._full(new))
+
+    def remove(self, path: bytes) -> None:
+        """See `Session`."""
+        with _converted("remove", path), suppress(FileNotFoundError):
+            os.unlink(self._full(path))
+
+    def remove_folder(self, path: bytes) -> None:
+        """See `Session`."""
+        with _converted("remove folder", path), suppress(FileNotFoundError):
+            os.rmdir(self._full(path))
+
+    def free_bytes(self) -> int | None:
+        """See `Session`."""
+        with _converted("look at", b""):
+            found = os.statvfs(self._root)
+        return found.f_bavail * found.f_frsize
+
+    def close(self) -> None:
+        """See `Session`."""
+
+    def _full(self, path: bytes) -> bytes:
+        return os.path.join(self._root, check_remote(path)) if path else self._root
+
+
+@contextmanager
+def _converted(operation: str, path: bytes) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingError(operation, path, "not there") from error
+    except OSError as error:
+        why = error.strerror or str(error)
+        if error.errno in _FULL:
+            raise FullError(operation, path, why, "free space on the master") from error
+        if error.errno in _DENIED:
+            raise DeniedError(operation, path, why, "give the folder to this user") from error
+        raise TransientError(operation, path, why) from error
+
+
+def _state(found: os.stat_result) -> RemoteStat:
+    kind: Kind = "other"
+    if stat_bits.S_ISREG(found.st_mode):
+        kind = "file"
+    elif stat_bits.S_ISDIR(found.st_mode):
+        kind = "folder"
+    elif stat_bits.S_ISLNK(found.st_mode):
+        kind = "link"
+    return RemoteStat(found.st_size, int(found.st_mtime), kind, stat_bits.S_IMODE(found.st_mode))

@@ -1,0 +1,350 @@
+"""What a replication target must do, the same for SFTP, FTP and a mounted folder.
+
+Paths are bytes, relative to the target's root, `/` between components; `check_remote` refuses what
+would leave the root, so no target ever sees `..`, an absolute path or a NUL.
+
+Rules (the conformance suite in `tests/conformance/test_targets.py` runs over every target):
+
+1. *Whole or not at all*: `put_many` and `upload` write under the temp name and rename it over the
+   final one only after every write was confirmed and the temp file has the full size. Whatever
+   fails before leaves the final name as it was. `put_many` judges each file alone.
+2. *Idempotent*: each operation may be repeated after any failure, also one whose outcome is
+   unknown. `make_folders` of what is there, `remove` of what is not there: fine. `upload` goes on
+   at `start` in the temp file that an earlier try left. `append` at the same offset with the same
+   bytes leaves the same file.
+3. *Nothing is overwritten unseen*: `put_many`, `upload` and `append` look at the final name first.
+   It must be as `expect` says (None: nothing there), else `ConflictError` and nothing was changed.
+4. *Appends are prefixes*: `append` writes its pieces one after the other, each confirmed before the
+   next; after any cut the file ends with a whole piece (FTP: may end within one, see `ftp`).
+5. *Deadlines*: no call waits longer than its timeout for a silent peer.
+6. *Modes*: `put_many` and `upload` give a file its permission bits before the rename and write the temp
+   file no more open than that; `make_folders` and `set_modes` do so for folders. Setuid, setgid and sticky
+   never travel; those that the master's folders have stay. A server that refuses is warned of once, and
+   the modes that files are created with must do. (FTP: by SITE CHMOD, else the server's own.)
+7. Errors are those below and nothing else, each with operation, path and what the operator can do.
+   After `LinkError` the session is broken: close it and open a new one.
+"""
+
+from __future__ import annotations
+
+import logging
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol, TypeAlias
+
+from rla_client.contract.errors import RlaError
+
+log = logging.getLogger("rla_agent.replicate")
+ROOM_BYTES: Final = 1 << 20  # a disk with less is full
+MAX_REMOTE_PATH_BYTES: Final = 4000  # PATH_MAX, less the root
+TEMP_PREFIX: Final = b".rla-tmp-"
+
+
+class TargetError(RlaError):
+    """An operation on the master failed.
+
+    Attributes:
+        operation: what was tried, a verb.
+        path: relative path on the master, as text.
+        hint: what the operator can do; empty when nothing is needed.
+    """
+
+    def __init__(self, operation: str, path: bytes, why: str, hint: str = "") -> None:
+        self.operation = operation
+        self.path = path.decode("utf-8", "backslashreplace")
+        self.why = why
+        self.hint = hint
+        super().__init__(f"{operation} {self.path or '(root)'}: {why}")
+
+
+class TransientError(TargetError):
+    """May work later: the link, a restart of the server, a lack that passes."""
+
+
+class LinkError(TransientError):
+    """The connection cannot be made or is lost; the session is of no more use."""
+
+
+class FullError(TransientError):
+    """The master has no space left."""
+
+
+class MissingError(TargetError):
+    """The file or folder is not there."""
+
+
+class DeniedError(TargetError):
+    """The master refuses, and will go on refusing: permission, quota, a name it cannot store."""
+
+
+class ConflictError(TargetError):
+    """Under the final name lies something that we did not put there. `found` is its state."""
+
+    def __init__(self, operation: str, path: bytes, found: RemoteStat) -> None:
+        self.found = found
+        super().__init__(operation, path, f"the master's file is not as it was left ({found.size} bytes)")
+
+
+class SourceChangedError(RlaError):
+    """The local file changed while it was sent; nothing was renamed."""
+
+
+class UnreadableError(RlaError):
+    """The local file gave an error (`why`) while it was sent; nothing was renamed.
+
+    No OSError, for that is what a target makes of its own errors.
+    """
+
+    def __init__(self, path: bytes, why: OSError) -> None:
+        self.why = why
+        super().__init__(f"{path.decode('utf-8', 'backslashreplace')}: {why.strerror or why}")
+
+
+class BlockedError(TargetError):
+    """Nothing can go to this target until somebody acts: host key, login, missing root, wrong settings."""
+
+
+class NoRootError(BlockedError):
+    """There is no folder of the remote root's name; only `rla-agent trust` makes it, when asked."""
+
+
+class HostKeyError(BlockedError):
+    """The master's host key is unknown, or is not the known one."""
+
+
+class LoginError(BlockedError):
+    """The master refused every key and password."""
+
+
+Kind = Literal["file", "folder", "link", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStat:
+    """State of one remote path.
+
+    `mtime_s` is Unix seconds. `mode`: permission bits, setgid and the like among them; None: not told.
+    """
+
+    size: int
+    mtime_s: int
+    kind: Kind = "file"
+    mode: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """A file on the target that has the content `sha256`; `left`: how it was left there."""
+
+    path: bytes
+    left: RemoteStat
+    sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SmallFile:
+    """One file of a batch, its content in memory.
+
+    Attributes:
+        path: final name.
+        temp: temp name in the same folder, never used before.
+        data: content.
+        mtime_s: modification time to give it.
+        expect: what lies under the final name now; None: nothing.
+        unchanged: says, just before the rename, whether `data` still is the file.
+        twin: may be hard-linked instead of writing `data`, if it is as it was left; the file then has
+            the twin's time. For files that nobody writes in place. One of other permissions is not linked.
+        mode: permission bits to give it.
+    """
+
+    path: bytes
+    temp: bytes
+    data: bytes
+    mtime_s: int
+    expect: RemoteStat | None
+    unchanged: Callable[[], bool]
+    twin: Twin | None = None
+    mode: int = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """One large file.
+
+    Attributes:
+        path, temp, mtime_s, expect, unchanged, mode: as in `SmallFile`.
+        read: `read(offset, count)` gives bytes of the source, `count` of them unless it shrank.
+        size: bytes to send.
+        start: bytes that an earlier try left confirmed in `temp`; 0 for a new temp file.
+        progress: called with the confirmed bytes now and then; may wait (rate limit) or raise.
+    """
+
+    path: bytes
+    temp: bytes
+    mtime_s: int
+    expect: RemoteStat | None
+    unchanged: Callable[[], bool]
+    read: Callable[[int, int], bytes]
+    size: int
+    start: int
+    progress: Callable[[int], None]
+    mode: int = 0o600
+
+
+ModeOf: TypeAlias = "Callable[[bytes], tuple[int, bool]]"
+
+
+class Session(Protocol):
+    """One connection to a target, used by one thread at a time."""
+
+    @property
+    def written_bytes(self) -> int:
+        """Payload bytes handed to the target in this session, repeats counted."""
+
+    @property
+    def append_limit_bytes(self) -> int:
+        """Largest piece that `append` writes as one."""
+
+    def stat(self, path: bytes) -> RemoteStat | None:
+        """State of `path`, links not followed; None when nothing is there."""
+
+    def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
+        """Entries of a folder, unordered, without `.` and `..`; MissingError when it is not there."""
+
+    def make_folders(self, paths: Sequence[bytes], mode_of: ModeOf | None = None) -> None:
+        """Create folders and their parents below the root; those that are there already are fine.
+
+        `mode_of` gives the permission bits of each, and whether it is shared by several runs. A new folder
+        gets the bits; one that is there, and a new one that is shared, only loses as in `set_modes`. None:
+        as the server does it.
+        """
+
+    def set_modes(
+        self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
+    ) -> list[TargetError | None]:
+        """Give files and folders permission bits; one result for each.
+
+        `only_less`: only take from others than the owner what they have more than that. A folder's group
+        stays able to write where it may enter, and is left alone where the folder is setgid: nodes that
+        log in as different users share a master so.
+        """
+
+    def forget_folders(self) -> None:
+        """Look again, at the next `make_folders`, whether folders are there."""
+
+    def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
+        """Put small files; one result for each: its new state, a TargetError or SourceChangedError."""
+
+    def upload(self, job: Upload) -> RemoteStat:
+        """Put one large file."""
+
+    def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
+        """Write `pieces` from `offset` on.
+
+        The file must have `expect`'s size, or reach past `offset`
+        no further than these pieces do (an earlier try whose outcome was unknown).
+        """
+
+    def extend(
+        self, path: bytes, temp: bytes, offset: int, data: bytes, expect: RemoteStat
+    ) -> RemoteStat | None:
+        """Append much at once: a copy made by the server itself, `data`, rename. None: it cannot."""
+
+    def read(self, path: bytes, offset: int, count: int) -> bytes:
+        """Up to `count` bytes; fewer only at the end of the file."""
+
+    def truncate(self, path: bytes, size: int) -> None:
+        """Cut a file to `size` bytes."""
+
+    def rename(self, old: bytes, new: bytes) -> None:
+        """Give a file another name; what had that name is replaced."""
+
+    def remove(self, path: bytes) -> None:
+        """Delete a file; none there is fine."""
+
+    def remove_folder(self, path: bytes) -> None:
+        """Delete an empty folder; none there is fine."""
+
+    def free_bytes(self) -> int | None:
+        """Free space under the root; None when the target cannot tell."""
+
+    def close(self) -> None:
+        """Drop the connection without waiting."""
+
+
+def check_remote(path: bytes) -> bytes:
+    """Return `path` if it stays below the root.
+
+    Raises:
+        DeniedError: it is absolute, has an empty, `.` or `..` component or a NUL, or is too long.
+    """
+    if path == b"":
+        return path
+    parts = path.split(b"/")
+    if any(part in {b"", b".", b".."} for part in parts) or b"\0" in path:
+        raise DeniedError("name", path, "the name would leave the remote root", "rename the file")
+    if len(path) > MAX_REMOTE_PATH_BYTES or any(len(part) > 255 for part in parts):  # noqa: PLR2004 - NAME_MAX
+        raise DeniedError("name", path, "the name is too long", "rename the file")
+    return path
+
+
+def check_room(path: bytes, free: int | None, count: int) -> None:
+    """Raise FullError where `count` more bytes have no room; `free` None: nobody knows."""
+    if free is not None and free < count + ROOM_BYTES:
+        raise FullError("append to", path, "the master's disk is full", "free space on the master")
+
+
+def parent(path: bytes) -> bytes:
+    """Folder of a relative path; empty for the root."""
+    return path.rpartition(b"/")[0]
+
+
+def parents(path: bytes) -> list[bytes]:
+    """`a/b/c` → [`a`, `a/b`, `a/b/c`]."""
+    parts = path.split(b"/") if path else []
+    return [b"/".join(parts[: count + 1]) for count in range(len(parts))]
+
+
+def same(found: RemoteStat | None, expect: RemoteStat | None) -> bool:
+    """Whether a remote path is as it was left."""
+    if found is None or expect is None:
+        return found is expect
+    return found.kind == "file" and (found.size, found.mtime_s) == (expect.size, expect.mtime_s)
+
+
+def mode_for_umask(mode: int) -> int:
+    """Permission bits to make a shared folder with: whether its group may write is for the server's umask."""
+    return mode | 0o020 if mode & 0o050 == 0o050 else mode  # noqa: PLR2004 - the group may list and enter
+
+
+def new_mode(found: RemoteStat, mode: int, *, only_less: bool = False) -> int | None:
+    """What to set so that a remote file or folder has the permission bits `mode`; None: nothing.
+
+    `only_less` as in `Session.set_modes`. Setgid and sticky of a folder stay: groups there hang on them.
+    """
+    if found.mode is None or found.kind not in {"file", "folder"}:
+        return None
+    wanted = mode
+    if only_less:
+        group = 0o070 if found.mode & stat.S_ISGID else mode_for_umask(mode) & 0o070
+        wanted = found.mode & (mode | 0o700 | (group if found.kind == "folder" else 0))
+    if wanted & 0o777 == found.mode & 0o777:
+        return None
+    return wanted & 0o777 | (found.mode & 0o7000 if found.kind == "folder" else 0)
+
+
+_warned: Final[set[str]] = set()
+
+
+def warn_of_modes(server: str, why: str) -> None:
+    """Say once for each server that it does not let permissions be set."""
+    if server in _warned:
+        return
+    _warned.add(server)
+    log.warning(
+        "%s does not let permissions be set (%s): files there keep those that they are created with; "
+        "rla verify names copies that are more open than their source",
+        server,
+        why,
+    )

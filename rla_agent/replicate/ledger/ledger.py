@@ -1,0 +1,454 @@
+"""The ledger: per file what the master got, what is to be sent, what is parked. SQLite, one writer.
+
+`folders` names each folder once; `files` has one row per file (a million are about 200 MB on disk,
+none of it in memory). A row is `CLEAN` (the master has `acked` bytes of it), `DIRTY` (to be looked at
+and sent), `PARKED` (somebody must act; `reason` and `mend` say how), `GONE` (no more here; the master
+keeps it), `BURIED` (deleted on purpose: never sent again), `PRUNED` (taken off this machine on purpose,
+see `prune`) or `DROPPED` (by `max_to_keep`, and the master's is to go, too). `temps` are the temp names in
+use on the master: written before the first byte goes there, so that none is forgotten after a SIGKILL, and
+a large file goes on where it stopped. `items` are the item folders that we made there. `contents` has, by
+SHA-256, one code file that is there, so that the same file of the next item becomes a link to it. `mode` of
+files and folders: the permission bits that were sent; NULL: by a release that sent none.
+
+WAL with synchronous=NORMAL: a SIGKILL loses nothing; a power cut may lose the last transactions, and
+then files are compared with the master instead of being sent again (`send`). Opened by others
+(status, verify) read-only. A ledger that is damaged is set aside and begun anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from rla_agent.replicate.backend.target import RemoteStat, Twin
+from rla_agent.replicate.ledger.rows import Attempt, Drop, Due, ItemFile, Key, Temp, due_of, record_of
+from rla_agent.replicate.ledger.tombstones import bury
+from rla_agent.replicate.worker.plan import Local, Record
+from rla_agent.store.sqlite import Step, connect, migrate
+from rla_client.contract.errors import RlaError
+from rla_client.contract.layout import FOLDER_KINDS
+
+CLEAN, DIRTY, PARKED, GONE, BURIED, PRUNED, DROPPED = range(7)
+OPEN_WAIT_S: Final = 10.0  # for whoever holds the file
+MAX_ATTEMPTS: Final = 8  # remembered tries of one file whose outcome is unknown
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS databases(id INTEGER PRIMARY KEY, root BLOB, target TEXT, UNIQUE(root, target));
+CREATE TABLE IF NOT EXISTS folders(
+  id INTEGER PRIMARY KEY, db INTEGER, path BLOB, kind TEXT, item BLOB, UNIQUE(db, path));
+CREATE TABLE IF NOT EXISTS files(
+  folder INTEGER, name BLOB, db INTEGER, state INTEGER, prio INTEGER, pending INTEGER,
+  not_before REAL, seen REAL, tries INTEGER, reason TEXT, mend TEXT, kept INTEGER DEFAULT 0, attempts TEXT,
+  ino INTEGER, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER, generation INTEGER,
+  acked INTEGER, crc INTEGER, head_crc INTEGER, tail_crc INTEGER, sha256 BLOB, remote_mtime INTEGER,
+  sent_at REAL, PRIMARY KEY(folder, name)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS folders_item ON folders(db, item);
+CREATE INDEX IF NOT EXISTS files_due ON files(db, prio, pending, not_before) WHERE state = 1;
+CREATE INDEX IF NOT EXISTS files_parked ON files(db) WHERE state = 2;
+CREATE INDEX IF NOT EXISTS files_dropped ON files(db) WHERE state = 6;
+CREATE TABLE IF NOT EXISTS temps(
+  db INTEGER, temp BLOB, folder INTEGER, name BLOB, ino INTEGER, size INTEGER, mtime_ns INTEGER,
+  ctime_ns INTEGER, acked INTEGER, PRIMARY KEY(db, temp)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS items(db INTEGER, path BLOB, state TEXT, PRIMARY KEY(db, path)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS contents(
+  db INTEGER, sha256 BLOB, folder INTEGER, name BLOB, PRIMARY KEY(db, sha256)) WITHOUT ROWID;
+"""
+_LOCAL: Final = "ino, size, mtime_ns, ctime_ns"
+_RECORD: Final = (
+    "f.ino, f.size, f.mtime_ns, f.ctime_ns, f.generation, f.acked, f.crc, f.head_crc, f.tail_crc, f.sha256, "
+    "f.remote_mtime, f.mode"
+)
+
+
+def ledger_path(state: Path) -> Path:
+    """Where the ledger of an agent's state folder lies."""
+    return state / "replicate" / "ledger.db"
+
+
+class Ledger:
+    """Read and write; one thread. Changes are committed by `commit`."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._db = _open(path)
+        except sqlite3.OperationalError as error:  # held by somebody, no space: no reason to begin it anew
+            message = f"the ledger {path} cannot be opened now: {error}; it is tried again"
+            raise RlaError(message) from error
+        except sqlite3.DatabaseError:
+            for suffix in ("", "-wal", "-shm"):
+                if os.path.exists(f"{path}{suffix}"):
+                    os.replace(f"{path}{suffix}", f"{path}.damaged{suffix}")
+            self._db = _open(path)
+        self._folders: dict[tuple[int, bytes], int] = {}
+        self._db.execute("UPDATE files SET not_before = 0 WHERE state IN (1, 6) AND not_before <> 0")
+
+    def close(self) -> None:
+        """Commit and close."""
+        self.commit()
+        self._db.close()
+
+    def commit(self) -> None:
+        """Make what was changed visible and safe from SIGKILL."""
+        if self._db.in_transaction:
+            self._db.execute("COMMIT")
+
+    @contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        if not self._db.in_transaction:
+            self._db.execute("BEGIN")
+        yield self._db
+
+    def database(self, root: bytes, target: str) -> int:
+        """Number of a data root at a target."""
+        with self._change() as db:
+            db.execute("INSERT OR IGNORE INTO databases(root, target) VALUES(?, ?)", (root, target))
+        row = self._db.execute("SELECT id FROM databases WHERE root = ? AND target = ?", (root, target))
+        return int(row.fetchone()[0])
+
+    def folder(self, db: int, path: bytes, kind: str, item: bytes) -> int:
+        """Number of a folder, made on first use."""
+        number = self._folders.get((db, path))
+        if number is not None:
+            return number
+        row = self._db.execute("SELECT id FROM folders WHERE db = ? AND path = ?", (db, path)).fetchone()
+        if row is None:
+            with self._change() as connection:
+                cursor = connection.execute(
+                    "INSERT INTO folders(db, path, kind, item) VALUES(?, ?, ?, ?)", (db, path, kind, item)
+                )
+            row = (cursor.lastrowid,)
+        if len(self._folders) > 20_000:  # noqa: PLR2004 - a cache; a few MB
+            self._folders.clear()
+        self._folders[db, path] = int(row[0])
+        return int(row[0])
+
+    def folder_mode(self, folder: int) -> int | None:
+        """Permission bits that the master's folder was given; None: none yet."""
+        row = self._db.execute("SELECT mode FROM folders WHERE id = ?", (folder,)).fetchone()
+        return None if row is None else row[0]
+
+    def set_folder_mode(self, folder: int, mode: int) -> None:
+        """The master's folder was given permission bits."""
+        with self._change() as db:
+            db.execute("UPDATE folders SET mode = ? WHERE id = ?", (mode, folder))
+
+    def states(self, db: int, path: bytes) -> dict[bytes, tuple[int, ...]]:
+        """Name → (state, ino, size, mtime_ns, ctime_ns, acked, mode) of a folder's files."""
+        rows = self._db.execute(
+            f"SELECT name, state, {_LOCAL}, acked, mode FROM files WHERE folder = "  # noqa: S608 - constants
+            "(SELECT id FROM folders WHERE db = ? AND path = ?)",
+            (db, path),
+        )
+        return {row[0]: row[1:] for row in rows}
+
+    def mark(self, key: Key, db: int, prio: int, pending: int, seen: float) -> None:
+        """A file is new or has changed."""
+        with self._change() as connection:
+            connection.execute(
+                "INSERT INTO files(folder, name, db, state, prio, pending, not_before, seen, tries) "
+                "VALUES(?, ?, ?, 1, ?, ?, 0, ?, 0) ON CONFLICT DO UPDATE SET prio = excluded.prio, "
+                "pending = excluded.pending, seen = CASE state WHEN 1 THEN seen ELSE excluded.seen END, "
+                "not_before = CASE state WHEN 1 THEN not_before ELSE 0 END, "
+                "tries = CASE state WHEN 1 THEN tries ELSE 0 END, state = 1 WHERE state IN (0, 1, 3, 5, 6)",
+                (key.folder, key.name, db, prio, pending, seen),
+            )
+
+    def due(self, db: int, now: float, prios: tuple[int, int], limit: int) -> list[Due]:
+        """Files to send, most urgent and smallest first; `prios` is the range, both included."""
+        rows = self._db.execute(
+            "SELECT f.folder, f.name, d.path, d.kind, d.item, i.path IS NOT NULL, f.pending, f.tries, "  # noqa: S608
+            f"f.kept, f.seen, f.attempts, {_RECORD} FROM files f JOIN folders d ON d.id = f.folder "
+            "LEFT JOIN items i ON i.db = f.db AND i.path = d.item "
+            "WHERE f.db = ? AND f.state = 1 AND f.prio BETWEEN ? AND ? AND f.not_before <= ? "
+            "ORDER BY f.prio, f.pending LIMIT ?",
+            (db, *prios, now, limit),
+        )
+        return [due_of(row) for row in rows]
+
+    def waits(self, key: Key) -> bool:
+        """Whether a file is still to be sent, once somebody has acted perhaps."""
+        row = self._db.execute(
+            "SELECT 1 FROM files WHERE folder = ? AND name = ? AND state IN (1, 2)", (key.folder, key.name)
+        )
+        return row.fetchone() is not None
+
+    def any_due(self, db: int) -> bool:
+        """Whether anything waits."""
+        return (
+            self._db.execute("SELECT 1 FROM files WHERE db = ? AND state = 1 LIMIT 1", (db,)).fetchone()
+            is not None
+        )
+
+    def backlog(self, db: int) -> dict[str, int]:
+        """Files and bytes that wait."""
+        row = self._db.execute("SELECT count(*), sum(pending) FROM files WHERE db = ? AND state = 1", (db,))
+        files, size = row.fetchone()
+        return {"files": int(files), "bytes": int(size or 0)}
+
+    def record(self, key: Key) -> Record | None:
+        """What the master got of a file."""
+        row = self._db.execute(
+            f"SELECT {_RECORD} FROM files f WHERE folder = ? AND name = ?",  # noqa: S608 - constants
+            (key.folder, key.name),
+        ).fetchone()
+        return None if row is None else record_of(row)
+
+    def sent(self, key: Key, record: Record, now: float) -> None:
+        """The master has the file as `record` says."""
+        local = record.local
+        with self._change() as db:
+            db.execute(
+                "UPDATE files SET state = 0, pending = 0, tries = 0, reason = NULL, mend = NULL, ino = ?, "
+                "size = ?, mtime_ns = ?, ctime_ns = ?, generation = ?, acked = ?, crc = ?, head_crc = ?, "
+                "tail_crc = ?, sha256 = ?, remote_mtime = ?, mode = ?, sent_at = ?, attempts = NULL "
+                "WHERE folder = ? AND name = ?",
+                (
+                    local.ino,
+                    local.size,
+                    local.mtime_ns,
+                    local.ctime_ns,
+                    record.generation,
+                    record.acked,
+                    record.crc,
+                    record.head_crc,
+                    record.tail_crc,
+                    record.sha256,
+                    record.remote_mtime_s,
+                    local.mode,
+                    now,
+                    key.folder,
+                    key.name,
+                ),
+            )
+
+    def add_content(self, db: int, sha256: bytes, key: Key) -> None:
+        """A file of this content is on the master and may be linked from now on."""
+        with self._change() as connection:
+            row = (db, sha256, key.folder, key.name)
+            connection.execute("INSERT OR REPLACE INTO contents VALUES(?, ?, ?, ?)", row)
+
+    def twin(self, db: int, sha256: bytes) -> Twin | None:
+        """A file of this content on the master; None where there is none that is as it was sent."""
+        row = self._db.execute(
+            "SELECT d.path, f.name, f.acked, f.remote_mtime FROM contents c "
+            "JOIN files f ON f.folder = c.folder AND f.name = c.name JOIN folders d ON d.id = c.folder "
+            "WHERE c.db = ? AND c.sha256 = ? AND f.sha256 = c.sha256 AND f.state IN (0, 3, 5) "
+            "AND f.acked IS NOT NULL",
+            (db, sha256),
+        ).fetchone()
+        return None if row is None else Twin(row[0] + b"/" + row[1], RemoteStat(row[2], row[3]), sha256)
+
+    def attempt(self, due: Due, new: tuple[Attempt, ...]) -> None:
+        """Note, before the first byte goes, what a try may leave on the master."""
+        attempts = (*(old for old in due.attempts if old not in new), *new)[-MAX_ATTEMPTS:]
+        with self._change() as db:
+            db.execute(
+                "UPDATE files SET attempts = ? WHERE folder = ? AND name = ?",
+                (json.dumps([(old.size, old.mtime_s) for old in attempts]), due.key.folder, due.key.name),
+            )
+
+    def retry_at(self, key: Key, not_before: float, *, failed: bool, reason: str = "") -> None:
+        """Look at a waiting file again at `not_before`."""
+        with self._change() as db:
+            db.execute(
+                "UPDATE files SET not_before = ?, tries = tries + ?, reason = ? "
+                "WHERE folder = ? AND name = ? AND state = 1",
+                (not_before, int(failed), reason or None, key.folder, key.name),
+            )
+
+    def set_state(self, key: Key, state: int, reason: str = "", mend: str = "") -> None:
+        """Park a file, or note that it is gone or has nothing to send."""
+        with self._change() as db:
+            db.execute(
+                "UPDATE files SET state = ?, reason = ?, mend = ? WHERE folder = ? AND name = ?",
+                (state, reason or None, mend or None, key.folder, key.name),
+            )
+
+    def dropped(self, db: int, now: float, limit: int) -> list[Drop]:
+        """Files whose copies are to go, as they were left on the master."""
+        rows = self._db.execute(
+            "SELECT f.folder, f.name, d.path, f.acked, f.remote_mtime FROM files f "
+            "JOIN folders d ON d.id = f.folder WHERE f.db = ? AND f.state = 6 AND f.not_before <= ? LIMIT ?",
+            (db, now, limit),
+        )
+        return [Drop(Key(r[0], r[1]), r[2] + b"/" + r[1], RemoteStat(r[3], r[4])) for r in rows]
+
+    def drop_ended(self, key: Key, again: float | None) -> None:
+        """The master's copy of a dropped file is gone; `again`: it is not, look again then."""
+        with self._change() as db:
+            where = "WHERE folder = ? AND name = ? AND state = 6"  # not one that was saved anew meanwhile
+            if again is None:
+                db.execute(f"DELETE FROM files {where}", (key.folder, key.name))  # noqa: S608 - a constant
+            else:
+                db.execute(f"UPDATE files SET not_before = ? {where}", (again, key.folder, key.name))  # noqa: S608
+
+    def forget(self, key: Key) -> None:
+        """Drop a file that was never sent."""
+        with self._change() as db:
+            db.execute("DELETE FROM files WHERE folder = ? AND name = ?", (key.folder, key.name))
+
+    def forget_copy(self, key: Key) -> None:
+        """The master's copy was moved aside or is gone: the file is as if never sent."""
+        with self._change() as db:
+            db.execute(
+                "UPDATE files SET acked = NULL, kept = kept + 1, ino = NULL WHERE folder = ? AND name = ?",
+                (key.folder, key.name),
+            )
+
+    def add_temps(self, db: int, temps: Iterable[Temp]) -> None:
+        """Note temp names before they are used."""
+        rows = [
+            (
+                db,
+                t.temp,
+                t.key.folder,
+                t.key.name,
+                t.local.ino,
+                t.local.size,
+                t.local.mtime_ns,
+                t.local.ctime_ns,
+                t.acked,
+            )
+            for t in temps
+        ]
+        with self._change() as connection:
+            connection.executemany("INSERT OR REPLACE INTO temps VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def drop_temps(self, db: int, temps: Iterable[bytes]) -> None:
+        """Temp names that are no more on the master."""
+        with self._change() as connection:
+            connection.executemany(
+                "DELETE FROM temps WHERE db = ? AND temp = ?", [(db, temp) for temp in temps]
+            )
+
+    def temp_progress(self, db: int, temp: bytes, acked: int) -> None:
+        """So much of a temp file is confirmed."""
+        with self._change() as connection:
+            connection.execute("UPDATE temps SET acked = ? WHERE db = ? AND temp = ?", (acked, db, temp))
+
+    def temps(self, db: int) -> list[Temp]:
+        """All temp names in use."""
+        rows = self._db.execute(
+            f"SELECT temp, folder, name, {_LOCAL}, acked FROM temps WHERE db = ?",  # noqa: S608 - constants
+            (db,),
+        )
+        return [Temp(r[0], Key(r[1], r[2]), Local(*r[3:7]), r[7]) for r in rows]
+
+    def made_item(self, db: int, path: bytes) -> None:
+        """An item folder was made on the master."""
+        with self._change() as connection:
+            connection.execute("INSERT OR IGNORE INTO items VALUES(?, ?, 'made')", (db, path))
+
+    def park_item(self, db: int, item: bytes, reason: str, mend: str) -> None:
+        """Park everything of an item folder that waits."""
+        with self._change() as connection:
+            connection.execute(
+                "UPDATE files SET state = 2, reason = ?, mend = ? WHERE state = 1 AND folder IN "
+                "(SELECT id FROM folders WHERE db = ? AND item = ?)",
+                (reason, mend, db, item),
+            )
+
+    def bury(self, db: int, subject: bytes) -> None:
+        """An item was deleted on the master on purpose: nothing of it goes any more."""
+        with self._change() as connection:
+            bury(connection, db, subject)
+
+    def item_files(self, db: int, item: str) -> list[ItemFile]:
+        """All files of an item (`table/YYYY/MM/DD/name`), of all kinds, that are here or were pruned."""
+        items = [os.fsencode(f"{kind}/{item}") for kind in FOLDER_KINDS]
+        rows = self._db.execute(
+            f"SELECT f.folder, f.name, d.path, f.state = 1, {_RECORD} FROM folders d "  # noqa: S608 - constants
+            "JOIN files f ON f.folder = d.id WHERE d.db = ? AND f.state IN (0, 1, 5) AND d.item IN "
+            "(?, ?, ?, ?, ?, ?)",
+            (db, *items),
+        )
+        return [ItemFile(Key(r[0], r[1]), r[2] + b"/" + r[1], bool(r[3]), record_of(r[4:])) for r in rows]
+
+    def send_anew(self, key: Key) -> None:
+        """Whatever the master has of a file is not right."""
+        with self._change() as db:
+            db.execute(
+                "UPDATE files SET state = 1, not_before = 0, tries = 0, crc = 0, sha256 = NULL, "
+                "generation = -1 WHERE folder = ? AND name = ?",
+                (key.folder, key.name),
+            )
+
+    def set_sha(self, key: Key, sha: bytes) -> None:
+        """SHA-256 of what the master has."""
+        with self._change() as db:
+            db.execute(
+                "UPDATE files SET sha256 = ? WHERE folder = ? AND name = ?", (sha, key.folder, key.name)
+            )
+
+    def unpark(self) -> int:
+        """Try everything parked again, also items that were moved on the master; returns how many files."""
+        with self._change() as db:
+            db.execute(
+                "DELETE FROM items WHERE (db, path) IN (SELECT d.db, d.item FROM files f "
+                "JOIN folders d ON d.id = f.folder WHERE f.state = 2 AND f.reason LIKE 'moved on master%')"
+            )
+            cursor = db.execute("UPDATE files SET state = 1, tries = 0, not_before = 0 WHERE state IN (2, 4)")
+        return cursor.rowcount
+
+    def set_meta(self, name: str, value: str | float) -> None:
+        """A fact for `status`."""
+        with self._change() as db:
+            db.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (name, value))
+
+    def meta(self, name: str) -> str | float | None:
+        """A fact noted before."""
+        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return None if row is None else row[0]
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    if not path.exists():  # others read it at any time: it gets its name when its tables are there
+        new = path.with_name(f"{path.name}.new")
+        for ending in ("-wal", "-shm"):  # of one that is gone: SQLite would replay it over the new one
+            for old in (new, path):
+                old.with_name(old.name + ending).unlink(missing_ok=True)
+        new.unlink(missing_ok=True)
+        _set_up(new).close()
+        new.replace(path)
+    return _set_up(path)
+
+
+def _set_up(path: Path) -> sqlite3.Connection:
+    db = connect(path, STEPS, OPEN_WAIT_S)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = NORMAL")
+    db.execute("PRAGMA cache_size = -16000")
+    migrate(db, path, STEPS)
+    db.execute("INSERT OR IGNORE INTO meta VALUES('created', ?)", (time.time(),))
+    os.chmod(path, 0o600)
+    return db
+
+
+def _add_modes(db: sqlite3.Connection) -> None:
+    """Give a ledger of an earlier release the columns of permission bits; such releases pass over them."""
+    for table in ("files", "folders"):
+        if "mode" not in [row[1] for row in db.execute(f"PRAGMA table_info({table})")]:
+            db.execute(f"ALTER TABLE {table} ADD COLUMN mode INTEGER")
+
+
+STEPS: Final[tuple[Step, ...]] = (
+    _SCHEMA,
+    _add_modes,
+)  # to the newest version; a change is a new one at the end
+
+
+def upgrade(db: sqlite3.Connection, state: Path) -> None:
+    """For a connection of one's own to the ledger of a state folder: bring it to this release's version.
+
+    Raises:
+        NewerFormatError: a later release has it.
+        sqlite3.Error: it cannot be written now.
+    """
+    migrate(db, ledger_path(state), STEPS)

@@ -1,0 +1,210 @@
+"""Brings pruned files back: a process of its own, started by the agent, so that the agent needs no SSH.
+
+    python -m rla_agent.replicate.pull.fetch_back  < {"state", "folder", "name", "config"}  > one line of JSON
+
+The note beside the file (`rla_client.contract.pruned`) says which master has it, under which name, and its
+SHA-256. It is written under a temp name, hashed, given its old time and permissions (no more than the
+master's file and its folder here have), and only then takes its name, if
+nothing else has it by then; then the note goes. A fetch that was cut off goes on where it stopped. Two of
+the same file wait for each other. Nothing that the master says becomes a name, and no more than the noted
+size is read.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import reduce
+from operator import and_
+from pathlib import Path
+from typing import Any, Final
+
+from rla_agent.replicate import registry, settings
+from rla_agent.replicate.backend.target import RemoteStat, Session, TargetError
+from rla_agent.replicate.pull.transfer import READ_BYTES, fetched_mode, fill
+from rla_client.config.schema import load_config
+from rla_client.contract.errors import FetchError, RlaError, StillWrittenError
+from rla_client.contract.files import give_mode
+from rla_client.contract.layout import check_relative
+from rla_client.contract.pruned import PrunedFile, drop_note, read_note
+
+PARTIAL_PREFIX: Final = ".rla-tmp-fetch-"
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_LINKS: Final = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}  # FAT, some FUSE
+_PARTIAL: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def fetch_back(state: Path, folder: str, name: str, config: str | None) -> int:
+    """Bring one pruned file back.
+
+    Args:
+        state: the agent's state folder.
+        folder: where the file was; absolute.
+        name: of the file.
+        config: an rla_config.yaml that may name the master, beside those of the known databases.
+
+    Returns:
+        Bytes fetched; 0 when it is here already.
+
+    Raises:
+        FetchError: no note, no way to the master, or the master's copy is not what was sent.
+        TargetError: the master cannot be reached.
+        OSError: it cannot be written.
+    """
+    if len(check_relative(name, what="the file's name")) != 1:
+        raise FetchError(f"{name!r} is no file name")
+    note = read_note(folder, name)
+    if note is None:
+        if os.path.exists(os.path.join(folder, name)):
+            return 0
+        raise FetchError(f"{os.path.join(folder, name)} is neither here nor noted as being on the master")
+    check_relative(note.path, what="the note's path")
+    session = _target(state, folder, note, config).open()
+    try:
+        return fetch_noted(session, folder, note)
+    finally:
+        session.close()
+
+
+def _target(state: Path, folder: str, note: PrunedFile, config: str | None) -> settings.Target:
+    """The master that a note names, opened as a config here says; else where its database goes now.
+
+    The master may have got another address since; the file's SHA-256 tells whether it is the right one.
+    """
+    entries = registry.entries(state)
+    faults, others = [], []
+    for source in dict.fromkeys([*([config] if config else []), *(entry.config for entry in entries)]):
+        try:
+            found = settings.target(load_config(source), registry.folder(state))
+        except RlaError as error:
+            faults.append(str(error))
+            continue
+        if found.name == note.target:
+            return found
+        if source == config or any(entry.config == source and _holds(entry, folder) for entry in entries):
+            others.append(found)
+    if others:
+        return others[0]
+    known = f" ({'; '.join(faults)})" if faults else ""
+    raise FetchError(
+        f"{note.path} is on {note.target}, and no rla_config.yaml known here names that master{known}; "
+        "configure the project with one that does, or: rla pull"
+    )
+
+
+def _holds(entry: registry.Entry, folder: str) -> bool:
+    return os.path.realpath(folder).startswith(os.path.realpath(entry.data_root) + os.sep)
+
+
+def fetch_noted(session: Session, folder: str, note: PrunedFile) -> int:
+    """Put the file of a note back into `folder`; see `fetch_back`."""
+    path = os.fsencode(note.path)
+    place = os.open(folder, _FOLDER)
+    try:
+        with _partial(place, note) as (partial, descriptor):
+            if os.path.exists(os.path.join(folder, note.name)):
+                os.unlink(partial, dir_fd=place)
+                return 0  # somebody else has brought it meanwhile
+            found = session.stat(path)
+            if found is None or found.kind != "file":
+                raise FetchError(f"{note.path} is no more on the master {note.target}")
+            if found.size != note.size:
+                raise FetchError(f"{note.path} has {found.size} bytes on the master, not {note.size}")
+            fill(session, descriptor, path, RemoteStat(note.size, found.mtime_s), lambda *_: None)
+            if _hash(descriptor) != note.sha256:
+                os.unlink(partial, dir_fd=place)
+                raise FetchError(f"{note.path} is on the master with other content than was sent (SHA-256)")
+            os.utime(descriptor, ns=(note.mtime_ns, note.mtime_ns))
+            told = [mode for mode in (note.mode, found.mode) if mode is not None]
+            mode = reduce(and_, told) if told else None
+            give_mode(descriptor, fetched_mode(place, note.name, mode))
+            os.fsync(descriptor)
+            if not _give_name(place, partial, note.name):
+                return 0  # somebody has written a file of that name meanwhile
+            os.fsync(place)
+    finally:
+        os.close(place)
+    drop_note(folder, note.name)
+    return note.size
+
+
+def _give_name(place: int, partial: str, name: str) -> bool:
+    """Give the fetched file its name, unless something has it: that is newer, and the only copy of it."""
+    try:
+        os.link(partial, name, src_dir_fd=place, dst_dir_fd=place, follow_symlinks=False)
+    except FileExistsError:
+        os.unlink(partial, dir_fd=place)
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        os.rename(partial, name, src_dir_fd=place, dst_dir_fd=place)
+        return True
+    os.unlink(partial, dir_fd=place)
+    return True
+
+
+@contextmanager
+def _partial(place: int, note: PrunedFile) -> Iterator[tuple[str, int]]:
+    """Name and descriptor of the temp file, locked."""
+    name = PARTIAL_PREFIX + hashlib.sha256(f"{note.name} {note.sha256}".encode()).hexdigest()[:24]
+    while True:
+        descriptor = os.open(name, _PARTIAL, 0o600, dir_fd=place)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            try:
+                same = (
+                    os.stat(name, dir_fd=place, follow_symlinks=False).st_ino == os.fstat(descriptor).st_ino
+                )
+            except FileNotFoundError:
+                same = False
+            if same:
+                yield name, descriptor
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _hash(descriptor: int) -> str:
+    sha, at = hashlib.sha256(), 0
+    while data := os.pread(descriptor, READ_BYTES, at):
+        sha.update(data)
+        at += len(data)
+    return sha.hexdigest()
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Carry out one request; whatever goes wrong is text."""
+    try:
+        if "resume" in request:
+            from rla_agent.replicate.pull.fetch_run import fetch_unfinished  # noqa: PLC0415 - the rarer request
+
+            return fetch_unfinished(Path(request["state"]), request["resume"])
+        size = fetch_back(
+            Path(request["state"]), str(request["folder"]), str(request["name"]), request.get("config")
+        )
+    except TargetError as error:
+        hint = f"; {error.hint}" if error.hint else ""
+        return {"error": f"the master does not give it: {error}{hint}"}
+    except StillWrittenError as error:
+        return {"error": str(error), "still_written": True}
+    except (RlaError, OSError) as error:
+        return {"error": str(error)}
+    return {"bytes": size}
+
+
+def main() -> int:
+    """The process's entry."""
+    found = answer(json.load(sys.stdin))
+    json.dump(found, sys.stdout)
+    return 1 if "error" in found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,350 @@
+"""`pull`: by hand, without a daemon, from any machine that may log in to the master.
+
+*pull* never trusts what the master says: a name must be one safe path component, an item's path must
+parse, sizes are bounded by what was announced, and nothing is written through a link. A file goes
+to a temp name, its partial content is kept for the next try, and it takes its name once its size is
+the announced one and the master's file has not changed meanwhile; a log that grows there is continued
+here (`following`). It is never more open than on the master, nor than its folder, the umask, or what it
+replaces here allow (`fetched_mode`). What is newer here, or of a run that this machine made, stays (`ours`).
+What came of an ended run is checked against its `sums`. *push* is in `pushing`, *verify* in `verifying`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rla_agent.replicate.backend.target import (
+    LinkError,
+    MissingError,
+    RemoteStat,
+    Session,
+    TargetError,
+    TransientError,
+)
+from rla_agent.replicate.ledger.checksums import damaged
+from rla_agent.replicate.pull.follow import grow
+from rla_agent.replicate.pull.origin import NewerHereError, Ours, size_and_time
+from rla_agent.replicate.worker.plan import copy_mode, is_growing
+from rla_client.contract.errors import ArgumentError, UnsafeNameError
+from rla_client.contract.files import (
+    PRIVATE_FILE,
+    PRIVATE_FOLDER,
+    folder_mode,
+    fsync_folder,
+    give_mode,
+    held_folder,
+    open_folder,
+    umask,
+    write_atomic,
+)
+from rla_client.contract.layout import (
+    CHECKPOINT,
+    DEFAULT_LOG_TYPES,
+    RunIndex,
+    check_relative,
+    component_problem,
+)
+from rla_client.contract.pruned import FETCHED_MARK
+
+PARTIAL_PREFIX: Final = ".rla-tmp-pull-"
+MAX_LISTED: Final = 10_000_000  # files that one pull may see
+MAX_DEPTH: Final = 64
+READ_BYTES: Final = 4 << 20
+_DATE: Final = re.compile(r"\d{4}(/\d{2}(/\d{2}(/\d{2}(-\d{2}(-\d{2}(-\d{1,6})?)?)?)?)?)?")
+_ITEM_PARTS: Final = 6  # kind, table, YYYY, MM, DD, name
+Say = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which items: all fields must hold.
+
+    Attributes:
+        table: glob for the task table name.
+        index: glob for `YYYY/MM/DD/name`.
+        since, until: `YYYY/MM/DD[/HH-MM-SS-ffffff]`, until included by prefix.
+        kinds: data kinds.
+
+    Raises:
+        ArgumentError: a date has another form, or there is no such kind.
+    """
+
+    table: str = "*"
+    index: str = "*"
+    since: str = ""
+    until: str = ""
+    kinds: tuple[str, ...] = DEFAULT_LOG_TYPES
+
+    def __post_init__(self) -> None:
+        """Check what would select nothing."""
+        for name, value in (("since", self.since), ("until", self.until)):
+            if value and not _DATE.fullmatch(value):
+                raise ArgumentError(f"{name} is a date like 2026/11/21 or 2026/11/21/09-30-01; got {value!r}")
+        for kind in self.kinds:
+            if kind not in DEFAULT_LOG_TYPES:
+                raise ArgumentError(
+                    f"there is no kind {kind!r}; the kinds are {', '.join(DEFAULT_LOG_TYPES)}"
+                )
+
+    def takes(self, table: str, index: RunIndex) -> bool:
+        """Whether an item is selected."""
+        date = index.record_date
+        return (
+            fnmatch.fnmatchcase(table, self.table)
+            and fnmatch.fnmatchcase(index.path, self.index)
+            and (not self.since or date >= self.since)
+            and (not self.until or date[: len(self.until)] <= self.until)
+        )
+
+
+@dataclass
+class Tally:
+    """What a transfer did."""
+
+    files: int = 0
+    bytes: int = 0
+    same: int = 0
+    failed: list[str] = field(default_factory=list)
+
+
+def remote_files(session: Session, selection: Selection, tally: Tally) -> Iterator[tuple[bytes, RemoteStat]]:
+    """Files of the selected items on the master; unsafe names are left out and reported."""
+    for kind in selection.kinds:
+        yield from _walk(session, kind.encode(), selection, tally, inside=False)
+
+
+def item_files(session: Session, path: bytes, tally: Tally) -> Iterator[tuple[bytes, RemoteStat]]:
+    """Files below one item's folder on the master; none where that is not there."""
+    yield from _walk(session, path, Selection(), tally, inside=True)
+
+
+def _walk(
+    session: Session, path: bytes, selection: Selection, tally: Tally, *, inside: bool
+) -> Iterator[tuple[bytes, RemoteStat]]:
+    for name, state in _listed(session, path, tally):
+        if name.startswith(b".rla-tmp-"):
+            continue
+        problem = component_problem(os.fsdecode(name))
+        if problem:
+            tally.failed.append(f"{os.fsdecode(path)!r}: the master's name {name!r} is refused: {problem}")
+            continue
+        inner = path + b"/" + name
+        taken = inside or chosen(inner, selection)
+        if state.kind == "folder" and (taken or not _is_item(inner)):
+            yield from _walk(session, inner, selection, tally, inside=taken)
+        elif state.kind == "file" and taken:
+            yield inner, state
+
+
+def _listed(session: Session, path: bytes, tally: Tally) -> list[tuple[bytes, RemoteStat]]:
+    """A folder's entries; one that cannot be read costs only what is below it."""
+    if path.count(b"/") > MAX_DEPTH:
+        tally.failed.append(f"{os.fsdecode(path)}: more than {MAX_DEPTH} folders inside each other")
+        return []
+    try:
+        return sorted(session.listing(path), key=lambda entry: entry[0])
+    except MissingError:
+        return []  # no such kind there, or moved to the trash since its parent was listed
+    except LinkError:
+        raise
+    except TargetError as error:
+        tally.failed.append(str(error))
+        return []
+
+
+def _item_of(path: bytes) -> tuple[str, RunIndex] | None:
+    parts = os.fsdecode(path).split("/")
+    index = RunIndex.parse("/".join(parts[-4:])) if len(parts) >= 6 else None  # noqa: PLR2004 - kind/table/Y/M/D/name
+    return None if index is None else ("/".join(parts[1:-4]), index)
+
+
+def _is_item(path: bytes) -> bool:
+    return _item_of(path) is not None
+
+
+def chosen(path: bytes, selection: Selection) -> bool:
+    """Whether a path is that of a selected item, or an archive_tester file of one."""
+    found = _item_of(path)
+    return found is not None and selection.takes(*found)
+
+
+def pull(session: Session, root: str, selection: Selection, say: Say = lambda *_: None) -> Tally:
+    """Fetch the selected items into the data root; what is there already (size, time) or is newer stays."""
+    tally = Tally()
+    new: dict[str, list[str]] = {}
+    ours = Ours(root)
+    for count, (path, state) in enumerate(remote_files(session, selection, tally)):
+        if count >= MAX_LISTED:
+            tally.failed.append(f"the master has more than {MAX_LISTED} such files; select fewer")
+            break
+        item = _item_of_file(os.fsdecode(path))
+        try:
+            fetched = fetch(session, root, path, state, say, ours=item is not None and ours.made(item))
+        except LinkError:
+            raise
+        except (TargetError, UnsafeNameError, OSError) as error:
+            tally.failed.append(f"{os.fsdecode(path)}: {error}")
+            continue
+        tally.files += fetched
+        tally.same += not fetched
+        tally.bytes += state.size if fetched else 0
+        if fetched and item is not None:
+            new.setdefault(item, []).append(os.fsdecode(path))
+    tally.failed += [
+        f"{path}: not what the run's SHA256SUMS says; on the machine that made it: rla verify --fix"
+        for item, paths in new.items()
+        for path in damaged(root, item, paths)
+    ]
+    return tally
+
+
+def _item_of_file(path: str) -> str | None:
+    """`table/YYYY/MM/DD/name` of a file's path below the data root."""
+    parts = path.split("/")
+    for end in range(_ITEM_PARTS, len(parts)):
+        if RunIndex.parse("/".join(parts[end - 4 : end])) is not None:
+            return "/".join(parts[1:end])
+    return None
+
+
+def fetch(
+    session: Session,
+    root: str,
+    path: bytes,
+    state: RemoteStat,
+    say: Say = lambda *_: None,
+    *,
+    ours: bool = False,
+) -> bool:
+    """Fetch one file; False when it is here already. `ours`: the run was made here, so what is here is right.
+
+    Raises:
+        UnsafeNameError: the name would leave the data root.
+        NewerHereError: what is here was changed after the master's, or is `ours`; it stays.
+        OSError: it cannot be written, or a link lies on the way.
+        TransientError: the master's file changed meanwhile, or the link broke.
+    """
+    text = os.fsdecode(path)
+    parts = check_relative(text, what="the master's name")
+    folder = make_below(session, root, parts[:-1])
+    try:
+        found = size_and_time(folder, parts[-1])
+        if not ours and found is not None:
+            _tighten(folder, parts[-1], state)
+        if found == (state.size, state.mtime_s):
+            return False
+        if found is not None and ours:
+            raise NewerHereError(path)
+        growing = is_growing(parts[0], os.fsencode(parts[-1]))
+        if growing and grow(session, folder, parts[-1], path, state):
+            return True
+        if found is not None and found[1] > state.mtime_s:
+            raise NewerHereError(path)
+        _mark_fetched(root, text)
+        partial = _partial_name(path, None if growing else state)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(partial, flags, PRIVATE_FILE, dir_fd=folder)
+        try:
+            give_mode(descriptor, PRIVATE_FILE)  # an earlier release left it open to others, perhaps
+            if growing:
+                os.ftruncate(descriptor, 0)
+            fill(session, descriptor, path, state, say)
+            now = session.stat(path)
+            if now != state and not (growing and now is not None and now.size > state.size):
+                os.unlink(partial, dir_fd=folder)
+                raise TransientError(
+                    "fetch", path, "the file changed on the master meanwhile", "run it again"
+                )
+            os.utime(descriptor, (state.mtime_s, state.mtime_s))
+            give_mode(descriptor, fetched_mode(folder, parts[-1], state.mode))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(partial, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return True
+
+
+def _mark_fetched(root: str, path: str) -> None:
+    """Say, before it is here, that a checkpoint came from the master: it is not unpickled as one's own."""
+    item = _item_of_file(path)
+    if path.startswith(f"{CHECKPOINT}/") and item is not None:
+        with held_folder(root, f"{CHECKPOINT}/{item}") as folder:
+            write_atomic(folder / FETCHED_MARK, b"{}")
+
+
+def _partial_name(path: bytes, state: RemoteStat | None) -> str:
+    """Temp name of this version of a file; None: of any version, so that no old one is left."""
+    version = b"" if state is None else b"%d %d" % (state.size, state.mtime_s)
+    return PARTIAL_PREFIX + hashlib.sha256(path + version).hexdigest()[:24]
+
+
+def fill(session: Session, descriptor: int, path: bytes, state: RemoteStat, say: Say) -> None:
+    """Read the master's file into an open one, from where that ends.
+
+    Raises:
+        TransientError: the master's file is shorter than `state` says, or the link broke.
+    """
+    at = min(os.fstat(descriptor).st_size, state.size)
+    os.ftruncate(descriptor, at)
+    while at < state.size:
+        data = session.read(path, at, min(READ_BYTES, state.size - at))
+        if not data:
+            raise TransientError("fetch", path, f"the master's file ends at {at} of {state.size} bytes")
+        os.pwrite(descriptor, data, at)
+        at += len(data)
+        say(os.fsdecode(path), at, state.size)
+
+
+def fetched_mode(folder: int, name: str, mode: int | None) -> int:
+    """Permission bits of a file that is fetched into an open folder, as `name`.
+
+    Args:
+        folder: descriptor.
+        name: of the file; one that is there and will be replaced hands on at most its own.
+        mode: of the master's file; None: not told, so it is for its owner alone.
+    """
+    bits = (PRIVATE_FILE if mode is None else mode) & folder_mode(folder) & ~umask()
+    with suppress(FileNotFoundError):
+        bits &= os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode | 0o700
+    return copy_mode(bits)
+
+
+def _tighten(folder: int, name: str, state: RemoteStat) -> None:
+    """Take from others what a file here has more than the master's."""
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    if state.mode is None or not stat.S_ISREG(found) or not found & ~state.mode & 0o077:
+        return
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        give_mode(descriptor, found & (state.mode | 0o700) & 0o777)
+    finally:
+        os.close(descriptor)
+
+
+def make_below(session: Session, root: str, parts: tuple[str, ...]) -> int:
+    """Open (and make, no more open than on the master) a folder below the data root."""
+    missing = [path for path in (Path(root), *Path(root).parents) if not path.is_dir()]
+    for path in reversed(missing):
+        path.mkdir(0o777 if umask() else 0o755, exist_ok=True)  # the agent's umask is 0
+    for count in range(len(parts)):
+        try:
+            os.close(open_folder(root, "/".join(parts[: count + 1])))
+        except FileNotFoundError:
+            there = session.stat(os.fsencode("/".join(parts[: count + 1])))
+            mode = PRIVATE_FOLDER | ((there.mode or 0) if there is not None else 0)
+            with held_folder(root, "/".join(parts[:count]) or ".") as above, suppress(FileExistsError):
+                os.mkdir(above / parts[count], folder_mode(above) & mode)
+                fsync_folder(above)
+    return open_folder(root, "/".join(parts))

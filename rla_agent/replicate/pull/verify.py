@@ -1,0 +1,217 @@
+"""`verify`: the master compared with what the ledger says is on it, by size or by content.
+
+Where content is compared, a file that lies here as it was when it was last sent is read, too: if it is not
+what went then, the fault is `source`. One that has changed since waits to be sent, and says nothing.
+A file or folder that is more open there than here is a fault of its own, `mode`; where it is here no more,
+than it was when it was sent. A master that keeps it less open (its server refused to set modes) is none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from rla_agent.replicate.backend.target import RemoteStat, Session, UnreadableError, new_mode, same
+from rla_agent.replicate.ledger.rows import Key
+from rla_agent.replicate.pull.transfer import READ_BYTES
+from rla_agent.replicate.worker.plan import Local, copy_mode
+from rla_agent.replicate.worker.source import Source, folder_copy_mode, local_state
+from rla_client.contract.layout import ARCHIVE_TESTER
+
+if TYPE_CHECKING:
+    import sqlite3
+
+VERIFY_ROWS: Final = 1000  # of the ledger, in memory at a time
+What = Literal["missing", "size", "content", "unreadable", "mode", "source"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One difference that `verify` found.
+
+    `untouched`: size and time are as we left them, so nobody has edited the file and it is damage.
+    """
+
+    path: str
+    what: What
+    key: Key | None = None
+    untouched: bool = False
+
+
+def verify_ledger(
+    session: Session, db: sqlite3.Connection, number: int, *, sizes: bool, sample: float = 1.0
+) -> tuple[int, list[Fault]]:
+    """Compare the master with what the ledger says is on it.
+
+    Args:
+        session: at the master.
+        db: the ledger, read-only is enough.
+        number: the database.
+        sizes: only presence and size.
+        sample: part of the files whose content is read, 0 to 1.
+
+    Returns:
+        Number of files looked at, and the faults.
+    """
+    count = 0
+    root = _root(db, number)
+    faults = [*_open_folders(session, db, number, root)]
+    for folder, name, path, size, mtime_s, crc, sha, mode, *local in _sent_files(db, number):
+        count += 1
+        deep = not sizes and (sample >= 1 or random.random() < sample)  # noqa: S311 - a sample
+        full = path + b"/" + name
+        found = session.stat(full)
+        what = _compare(session, full, found, size, (crc, sha) if deep else None)
+        if what is not None:
+            untouched = same(found, RemoteStat(size, mtime_s))
+            faults.append(Fault(os.fsdecode(full), what, Key(folder, name), untouched))
+        elif deep and _other_here(root, full, Local(*local), size, (crc, sha)):
+            faults.append(Fault(os.fsdecode(full), "source", Key(folder, name), untouched=True))
+        elif _more_open(found, _mode_here(os.path.join(root, full), _file_mode, mode)):
+            faults.append(Fault(os.fsdecode(full), "mode", Key(folder, name), untouched=True))
+    return count, faults
+
+
+def _sent_files(db: sqlite3.Connection, number: int) -> Iterator[tuple[Any, ...]]:
+    """Rows of what is on the master; some at a time, for the log of a ledger that is read for hours grows."""
+    last: tuple[int, bytes] = (-1, b"")
+    while True:
+        rows = db.execute(
+            "SELECT f.folder, f.name, d.path, f.acked, f.remote_mtime, f.crc, f.sha256, f.mode, "
+            "f.ino, f.size, f.mtime_ns, f.ctime_ns FROM files f "
+            "JOIN folders d ON d.id = f.folder WHERE (f.folder, f.name) > (?, ?) AND f.db = ? "
+            "AND f.acked IS NOT NULL AND f.state IN (0, 3, 5) ORDER BY f.folder, f.name LIMIT ?",
+            (*last, number, VERIFY_ROWS),
+        ).fetchall()
+        yield from rows
+        if len(rows) < VERIFY_ROWS:
+            return
+        last = rows[-1][:2]
+
+
+def _root(db: sqlite3.Connection, number: int) -> bytes:
+    row = db.execute("SELECT root FROM databases WHERE id = ?", (number,)).fetchone()
+    return row[0] if row is not None else b"/"
+
+
+def _open_folders(session: Session, db: sqlite3.Connection, number: int, root: bytes) -> Iterator[Fault]:
+    query = "SELECT id, path, kind, item, mode FROM folders WHERE db = ? ORDER BY path"
+    for folder, path, kind, item, mode in db.execute(query, (number,)).fetchall():
+        wanted = _mode_here(os.path.join(root, path), folder_copy_mode, mode)
+        if wanted is None:
+            continue
+        found = session.stat(path)
+        shared = not item or kind == ARCHIVE_TESTER
+        if found is not None and shared:
+            opened = new_mode(found, wanted, only_less=True) is not None
+        else:
+            opened = _more_open(found, wanted)
+        if opened:
+            yield Fault(os.fsdecode(path), "mode", Key(folder, b""), untouched=True)
+
+
+def _file_mode(path: bytes) -> int:
+    return copy_mode(os.lstat(path).st_mode)
+
+
+def _mode_here(path: bytes, of: Callable[[bytes], int], sent: int | None) -> int | None:
+    try:
+        return of(path)
+    except OSError:
+        return sent
+
+
+def _more_open(found: RemoteStat | None, mode: int | None) -> bool:
+    if found is None or found.mode is None or mode is None:
+        return False
+    return found.mode & ~mode & 0o077 != 0
+
+
+def _compare(
+    session: Session, path: bytes, found: RemoteStat | None, size: int, sums: tuple[int, bytes | None] | None
+) -> What | None:
+    if found is None:
+        return "missing"
+    if found.kind != "file" or found.size != size:
+        return "size"
+    if sums is None:
+        return None
+    sha, crc, at = hashlib.sha256(), 0, 0
+    while at < size:
+        data = session.read(path, at, min(READ_BYTES, size - at))
+        if not data:
+            return "unreadable"
+        sha.update(data)
+        crc = zlib.crc32(data, crc)
+        at += len(data)
+    same = crc == sums[0] and sums[1] in {None, sha.digest()}
+    return None if same else "content"
+
+
+def _other_here(root: bytes, path: bytes, sent: Local, size: int, sums: tuple[int, bytes | None]) -> bool:
+    """Whether the file that was sent is still here, and its content is not what went."""
+    try:
+        held = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        source = Source(held, path)
+    except OSError:
+        return False  # not here, or it cannot be read: the replicator tells of that
+    finally:
+        os.close(held)
+    try:
+        if source.local != sent:
+            return False
+        found = source.fingerprint(size)
+        changed = local_state(os.fstat(source.descriptor)) != sent  # meanwhile
+    except UnreadableError:
+        return False
+    finally:
+        source.close()
+    return not changed and (found.crc != sums[0] or sums[1] not in {None, found.sha256})
+
+
+def mend(db: sqlite3.Connection, faults: list[Fault]) -> int:
+    """Have the replicator send faulty files anew; returns how many are still here to be sent.
+
+    A damaged file that nobody has touched is replaced. Any other is moved aside by the sender
+    (`.kept-…`), for it may be somebody's work. No new link is made to a file of such content.
+    """
+    count = 0
+    for fault in faults:
+        if fault.key is None:
+            continue
+        key = (fault.key.folder, fault.key.name)
+        if fault.what == "mode":
+            count += _send_mode(db, fault.key)
+            continue
+        db.execute(
+            "DELETE FROM contents WHERE sha256 = (SELECT sha256 FROM files WHERE folder = ? AND name = ?)",
+            key,
+        )
+        left = "" if fault.untouched else "acked = NULL, ino = NULL, "
+        cursor = db.execute(
+            "UPDATE files SET state = 1, not_before = 0, tries = 0, prio = 1, crc = 0, "  # noqa: S608 - constants
+            f"sha256 = NULL, {left}generation = -1 WHERE folder = ? AND name = ? AND state = 0",
+            key,
+        )
+        count += cursor.rowcount
+    db.commit()
+    return count
+
+
+def _send_mode(db: sqlite3.Connection, key: Key) -> int:
+    """Have a file's or (no name) a folder's permissions sent once more."""
+    if not key.name:
+        return db.execute("UPDATE folders SET mode = NULL WHERE id = ?", (key.folder,)).rowcount
+    return db.execute(
+        "UPDATE files SET state = 1, not_before = 0, tries = 0, mode = NULL "
+        "WHERE folder = ? AND name = ? AND state = 0",
+        (key.folder, key.name),
+    ).rowcount

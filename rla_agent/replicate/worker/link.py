@@ -1,0 +1,272 @@
+"""The connections to one target: a few threads, each with a session of its own, and the target's health.
+
+The worker's thread owns `Health` and hands out batches; a thread sends one batch at a time and puts
+an `Outcome` on the shared queue. A session is opened at the first batch and closed after
+`IDLE_CLOSE_S` without one. Temp files that earlier tries left are removed when a session is opened.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from rla_agent.replicate.backend.target import (
+    BlockedError,
+    DeniedError,
+    LinkError,
+    RemoteStat,
+    Session,
+    TargetError,
+    TransientError,
+    same,
+)
+from rla_agent.replicate.ledger.rows import Drop
+from rla_agent.replicate.worker import heartbeat
+from rla_agent.replicate.worker.send import Failed, FolderMode, Job, Result, Sender
+from rla_client.contract.files import file_mode
+
+log = logging.getLogger("rla_agent.replicate")
+IDLE_CLOSE_S: Final = 60.0
+JOIN_S: Final = 5.0
+NOTE_BYTES: Final = 1 << 20  # confirmed bytes of a large file between two notes in the ledger
+OpenSession: TypeAlias = "Callable[[], Session]"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Jobs of one database.
+
+    `root`: descriptor of its data root; `remove`: temp names to clear away; `fleet`: this machine's status
+    file; `modes`: of folders; `drops`: files to delete.
+    """
+
+    db: int
+    root: int
+    jobs: tuple[Job, ...]
+    remove: tuple[bytes, ...] = ()
+    fleet: bytes = b""
+    modes: tuple[FolderMode, ...] = ()
+    drops: tuple[Drop, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """So much of a large file is on the master; for the ledger, so that a later try goes on there."""
+
+    db: int
+    job: Job
+    confirmed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a batch. `error`: the link broke; jobs without a result are open.
+
+    `dropped`: those of its drops that are no longer there, or are somebody else's file by now.
+    """
+
+    sender: int
+    batch: Batch
+    results: tuple[Result, ...]
+    removed: tuple[bytes, ...] = ()
+    error: TargetError | None = None
+    written_bytes: int = 0
+    dropped: tuple[Drop, ...] = ()
+
+
+class TokenBucket:
+    """At most `rate` bytes per second over all senders; 0: no limit."""
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+        self._lock = threading.Lock()
+        self._free_at = 0.0
+
+    def take(self, count: int, stop: threading.Event) -> None:
+        """Wait until `count` more bytes may have gone."""
+        if self._rate <= 0:
+            return
+        with self._lock:
+            now = time.monotonic()
+            self._free_at = max(self._free_at, now) + count / self._rate
+            wait = self._free_at - now
+        stop.wait(wait)
+
+
+@dataclass
+class Link:
+    """Threads that send to one target.
+
+    Attributes:
+        open_session: connects.
+        outcomes: where results go; shared with other links.
+        wake: called after each result.
+        connections: number of threads.
+        rate: bytes per second over all of them, 0 for no limit.
+        host: this machine's name, for its status file on the master.
+    """
+
+    open_session: OpenSession
+    outcomes: queue.SimpleQueue[Outcome | Confirmed]
+    wake: Callable[[], None]
+    connections: int
+    rate: int = 0
+    host: str = ""
+    busy: set[int] = field(default_factory=set)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _inboxes: list[queue.SimpleQueue[Batch | None]] = field(default_factory=list)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _sessions: dict[int, Session] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Start the threads."""
+        self._bucket = TokenBucket(self.rate)
+        for number in range(self.connections):
+            self._inboxes.append(queue.SimpleQueue())
+            thread = threading.Thread(target=self._run, args=(number,), name=f"sender-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def idle(self) -> list[int]:
+        """Senders that wait for a batch."""
+        return [number for number in range(self.connections) if number not in self.busy]
+
+    def give(self, number: int, batch: Batch) -> None:
+        """Let a sender send a batch."""
+        self.busy.add(number)
+        self._inboxes[number].put(batch)
+
+    def done(self, outcome: Outcome) -> None:
+        """The sender of an outcome is free again."""
+        self.busy.discard(outcome.sender)
+
+    def close(self) -> None:
+        """Stop the threads; what is on its way is dropped, and goes on at the next start."""
+        self._stop.set()
+        for inbox in self._inboxes:
+            inbox.put(None)
+        for session in list(self._sessions.values()):
+            session.close()
+        for thread in self._threads:
+            thread.join(JOIN_S)
+
+    def _run(self, number: int) -> None:
+        while True:
+            try:
+                batch = self._inboxes[number].get(timeout=IDLE_CLOSE_S)
+            except queue.Empty:
+                self._drop(number)
+                continue
+            if batch is None or self._stop.is_set():
+                self._drop(number)
+                return
+            self.outcomes.put(self._send(number, batch))
+            self.wake()
+
+    def _send(self, number: int, batch: Batch) -> Outcome:
+        results: list[Result] = []
+        session: Session | None = None
+        error: TargetError | None = None
+        removed: tuple[bytes, ...] = ()
+        dropped: list[Drop] = []
+        before = 0
+        try:
+            session = self._session(number)
+            before = session.written_bytes
+            removed = tuple(temp for temp in batch.remove if _remove(session, temp))
+            dropped.extend(drop for drop in batch.drops if _remove(session, drop.path, drop.left))
+            if batch.fleet:
+                self._leave_status(session, batch.fleet, file_mode(batch.root))
+            sender = Sender(session, batch.root, _Meter(self, batch.db))
+            sender.set_folder_modes(batch.modes)
+            sender.send_all(batch.jobs, results)
+        except (LinkError, BlockedError) as caught:
+            error = caught
+        except (TransientError, DeniedError) as caught:
+            results += [Failed(job, caught) for job in _without_result(batch.jobs, results)]
+        written = session.written_bytes - before if session is not None else 0
+        if error is not None:
+            self._drop(number)
+        return Outcome(number, batch, tuple(results), removed, error, written, tuple(dropped))
+
+    def _session(self, number: int) -> Session:
+        if number not in self._sessions:
+            self._sessions[number] = self.open_session()
+        return self._sessions[number]
+
+    def _leave_status(self, session: Session, content: bytes, mode: int) -> None:
+        try:
+            heartbeat.leave(session, self.host, content, mode)
+        except LinkError:
+            raise
+        except TargetError as error:  # files matter more; the next one may go through
+            log.debug("no status file on the master: %s", error)
+
+    def passed(self, confirmed: Confirmed | None, count: int) -> None:
+        """`count` more bytes are on the master; waits where there is a rate limit.
+
+        Raises:
+            LinkError: the link is being closed.
+        """
+        if confirmed is not None:
+            self.outcomes.put(confirmed)
+            self.wake()
+        self._bucket.take(count, self._stop)
+        if self._stop.is_set():
+            raise LinkError("send", b"", "stopping")
+
+    def _drop(self, number: int) -> None:
+        session = self._sessions.pop(number, None)
+        if session is not None:
+            session.close()
+
+
+class _Meter:
+    """Turns a sender's progress into rate limiting and, now and then, a note for the ledger."""
+
+    def __init__(self, link: Link, db: int) -> None:
+        self._link = link
+        self._db = db
+        self._job: Job | None = None
+        self._seen = self._noted = 0
+
+    def __call__(self, job: Job, confirmed: int) -> None:
+        if job is not self._job:
+            self._job, self._seen, self._noted = job, job.start, job.start
+        count, self._seen = confirmed - self._seen, confirmed
+        note = None
+        if confirmed - self._noted >= NOTE_BYTES:
+            self._noted = confirmed
+            note = Confirmed(self._db, job, confirmed)
+        self._link.passed(note, max(0, count))
+
+
+def _remove(session: Session, path: bytes, left: RemoteStat | None = None) -> bool:
+    """Clear a name away; False: the master refuses, which is no other file's fault.
+
+    `left`: only a file that is as it was left; anything else is somebody's, and stays.
+    """
+    try:
+        if left is None or same(session.stat(path), left):
+            session.remove(path)
+    except LinkError:
+        raise
+    except TargetError as error:
+        log.debug("not removed: %s", error)
+        return False
+    return True
+
+
+def jobs_without_result(outcome: Outcome) -> Sequence[Job]:
+    """Jobs of a broken batch whose outcome is unknown."""
+    return _without_result(outcome.batch.jobs, outcome.results)
+
+
+def _without_result(jobs: Sequence[Job], results: Sequence[Result]) -> list[Job]:
+    answered = {id(result.job.due) for result in results}
+    return [job for job in jobs if id(job.due) not in answered]

@@ -1,0 +1,360 @@
+"""The replicator's process: `python -m rla_agent.replicate.worker.main --state DIR`.
+
+One thread decides: it reads the registry, takes hints, looks at files a slice at a time, hands due
+work to the links' threads and writes the ledger. It ends on SIGTERM, SIGINT, or when its parent is
+gone (`--parent PID`). One worker per state folder: a lock file is held for life. It talks to nobody
+but the targets and never unpickles.
+
+Configurations are read beside that thread (`config_reader`): one on a file server that hangs holds up its own
+database, and one that was read before goes on as it said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import logging
+import os
+import queue
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from rla_agent.model.process import OneLine
+from rla_agent.replicate import registry, report, settings
+from rla_agent.replicate.ledger.ledger import Ledger, ledger_path
+from rla_agent.replicate.retain.retention import Kept, Retention
+from rla_agent.replicate.worker.database import Database
+from rla_agent.replicate.worker.link import Confirmed, Link, Outcome
+from rla_agent.replicate.worker.notify import Committed, Hint, Listener
+from rla_agent.replicate.worker.offline import Outage, log_beside_the_agent
+from rla_agent.replicate.worker.scan import Scanner
+from rla_agent.replicate.worker.watch import Watch
+from rla_agent.store.config_reader import ConfigReader, Reading
+from rla_client.contract.errors import AgentRunningError, ConfigError, RlaError
+
+if TYPE_CHECKING:
+    from rla_client.config.schema import Config
+
+LOOK_S: Final = 0.02  # a slice of looking at files
+BUSY_TICK_S: Final = 0.25
+IDLE_TICK_S: Final = 1.0
+REGISTRY_S: Final = 1.0
+SETTLE_S: Final = 1.0
+NOTE_S: Final = 1.0  # between two snapshots for status
+QUIET_S: Final = 60.0  # between two warnings about the same target
+WATCH_S: Final = 5.0  # between two looks at which folders are watched
+RATE_WINDOW_S: Final = 10.0
+log = logging.getLogger("rla_agent.replicate")
+
+
+@dataclass
+class Served:
+    """A database being replicated, and from what it was set up: `changed` as in `Reading`."""
+
+    entry: registry.Entry
+    changed: int
+    database: Database
+    target: settings.Target
+    outage: Outage
+    rates: list[tuple[float, int]] = field(default_factory=list)
+    quiet_until: float = 0.0
+    kept: Kept | None = None
+
+
+class Worker:
+    """The replicator of one state folder."""
+
+    def __init__(self, state: Path, host: str) -> None:
+        self._state = state
+        self._host = host
+        self._private = registry.folder(state)
+        self._lock = _take_lock(self._private / "worker.lock")
+        self._ledger = Ledger(ledger_path(state))
+        self._committed = Committed(state)
+        self._listener = Listener(state)
+        self._outcomes: queue.SimpleQueue[Outcome | Confirmed] = queue.SimpleQueue()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._served: dict[tuple[str, str], Served] = {}
+        self._problems: dict[str, str] = {}
+        self._configs = ConfigReader()
+        self._watch = Watch(self.wake)
+        self._retention = Retention(state)
+        self._registry_due = self._note_due = self._settle_due = self._watch_due = 0.0
+        self.stopping = False
+        self._parent = -1
+
+    def run(self, parent: int | None) -> None:
+        """Serve until told to stop, or until the parent is gone."""
+        if parent is not None:
+            with suppress(OSError, AttributeError):  # older kernels: seen at the next turn
+                self._parent = os.pidfd_open(parent)
+        while not self.stopping and (parent is None or os.getppid() == parent):
+            now = time.monotonic()
+            self._wait(0.0 if self.turn(now) else self.tick(now))
+
+    def turn(self, now: float) -> bool:
+        """Do what is due at `now`; True while there is more to look at."""
+        if now >= self._registry_due:
+            self._registry_due = now + REGISTRY_S
+            self._read_registry()
+        more = self._step(now)
+        if now >= self._note_due:
+            self._note_due = now + NOTE_S
+            self._note(now)
+        self._ledger.commit()  # last: whoever else writes to the ledger must not wait for the next turn
+        return more
+
+    def close(self) -> None:
+        """Stop sending, keep what is known."""
+        self._watch.close()
+        for served in self._served.values():
+            served.database.close()
+        with suppress(queue.Empty):
+            while True:
+                self._take(self._outcomes.get_nowait(), time.monotonic())
+        self._ledger.set_meta(report.LIVE_NAME, json.dumps({"at": 0, "pid": 0}))
+        self._ledger.close()
+        self._committed.close()
+        self._listener.close()
+        self._lock.close()
+
+    def wake(self) -> None:
+        """From any thread or a signal handler: look at once."""
+        with suppress(BlockingIOError):
+            self._wake_out.send(b"x")
+
+    def _step(self, now: float) -> bool:
+        for hint in self._listener.receive():
+            self._hint(hint, now)
+        with suppress(queue.Empty):
+            while True:
+                self._take(self._outcomes.get_nowait(), now)
+        self._follow_changes(now)
+        more = False
+        for served in self._served.values():
+            more = served.database.look(now, LOOK_S) or more
+            if not registry.paused(self._state):
+                served.database.dispatch(now)
+        self._retention.poll(now, [served.kept for served in self._served.values() if served.kept])
+        if now >= self._settle_due:
+            self._settle_due = now + SETTLE_S
+            for served in self._served.values():
+                served.database.settle(now)
+        return more
+
+    def _follow_changes(self, now: float) -> None:
+        for path in self._watch.take():
+            for database, inner in self._homes(path):
+                database.hint_change(inner, now)
+        if now >= self._watch_due:
+            self._watch_due = now + WATCH_S
+            databases = [served.database for served in self._served.values()]
+            self._watch.set(folder for database in databases for folder in database.worth_watching())
+
+    def _take(self, outcome: Outcome | Confirmed, now: float) -> None:
+        number = outcome.db if isinstance(outcome, Confirmed) else outcome.batch.db
+        for served in self._served.values():
+            if served.database.number == number:
+                if isinstance(outcome, Confirmed):
+                    served.database.confirmed(outcome)
+                    return
+                served.database.outcome(outcome, now)
+                served.outage.look(served.database.health, now, came_through=outcome.error is None)
+                if outcome.error is not None and now >= served.quiet_until:
+                    served.quiet_until = now + QUIET_S
+                    log.warning("%s: %s; %s", served.target.name, outcome.error, outcome.error.hint)
+
+    def _hint(self, hint: Hint, now: float) -> None:
+        for path, owned in hint.outputs:
+            self._committed.hint(path, owned)
+            for database, inner in self._homes(path):
+                database.hint_outputs(inner, now)
+        for path in hint.files:
+            for database, inner in self._homes(path):
+                database.hint_file(inner, now)
+        for path in hint.now:
+            for database, inner in self._homes(path):
+                database.hint_item(inner, now)
+        if not (hint.outputs or hint.files or hint.now):
+            self._registry_due = self._note_due = 0.0  # somebody acted: read what they left, tell of it
+            self.wake()
+            for served in self._served.values():
+                served.database.look_now()
+
+    def _homes(self, path: bytes) -> list[tuple[Database, bytes]]:
+        found = []
+        for served in self._served.values():
+            root = served.database.scanner.root + b"/"
+            if path.startswith(root):
+                found.append((served.database, path[len(root) :]))
+        return found
+
+    def _read_registry(self) -> None:
+        wanted = {(entry.data_root, entry.config): entry for entry in registry.entries(self._state)}
+        for key in [key for key in self._served if key not in wanted]:
+            self._served.pop(key).database.close()
+        configs = {entry.config for entry in wanted.values()}
+        for config in self._problems.keys() - configs:
+            del self._problems[config]
+        self._configs.look(configs)
+        for key, entry in wanted.items():
+            found = self._configs.known(entry.config)
+            served = self._served.get(key)
+            if found is None:
+                why = f"{entry.config} cannot be read now: its disk or file server does not answer"
+                self._not_replicated(entry, why)
+            elif served is None or served.entry != entry or served.changed != found.changed:
+                self._serve(entry, found)
+        if registry.take_retry(self._state):
+            self._ledger.unpark()
+            for served in self._served.values():
+                served.database.retry()
+
+    def _serve(self, entry: registry.Entry, found: Reading) -> None:
+        key = (entry.data_root, entry.config)
+        old = self._served.pop(key, None)
+        if old is not None:
+            old.database.close()
+            with suppress(queue.Empty):
+                while True:
+                    self._take(self._outcomes.get_nowait(), time.monotonic())
+        try:
+            if found.config is None:
+                raise ConfigError(entry.config, list(found.faults))
+            if settings.wanted(entry, found.config):
+                self._served[key] = self._open(entry, found.changed, found.config)
+            self._problems.pop(entry.config, None)
+        except RlaError as error:
+            self._not_replicated(entry, str(error))
+
+    def _not_replicated(self, entry: registry.Entry, why: str) -> None:
+        if self._problems.get(entry.config) != why:
+            log.warning("%s is not replicated: %s", entry.data_root, why)
+        self._problems[entry.config] = why
+
+    def _open(self, entry: registry.Entry, changed: int, config: Config) -> Served:
+        target = settings.target(config, self._private)
+        root = os.fsencode(entry.data_root)
+        number = self._ledger.database(root, target.name)
+        link = Link(target.open, self._outcomes, self.wake, target.connections, target.rate, self._host)
+        scanner = Scanner(root, settings.scope(entry, config, self._host))
+        database = Database(number, scanner, link, self._ledger, self._committed)
+        database.host, database.mirror = self._host, target.retention == "mirror"
+        kept = Kept(entry.data_root, target, config.agent) if config.agent.retention else None
+        return Served(entry, changed, database, target, Outage(target.name), kept=kept)
+
+    def tick(self, now: float) -> float:
+        """Seconds to the next turn, if nothing wakes the worker; a master that is down costs little."""
+        databases = [served.database for served in self._served.values()]
+        busy = any(
+            database.link.busy or (database.health.may_try(now) and self._ledger.any_due(database.number))
+            for database in databases
+        )
+        return BUSY_TICK_S if busy else IDLE_TICK_S
+
+    def _wait(self, timeout_s: float) -> None:
+        waited = [self._listener.fileno(), self._wake_in.fileno()]
+        if self._parent >= 0:
+            waited.append(self._parent)  # readable when that process has ended
+        ready, _, _ = select.select(waited, [], [], timeout_s)
+        if self._wake_in.fileno() in ready:
+            with suppress(BlockingIOError):
+                self._wake_in.recv(4096)
+
+    def _note(self, now: float) -> None:
+        databases = [_snapshot(served, now) for served in self._served.values()]
+        snapshot = {
+            "at": time.time(),
+            "pid": os.getpid(),
+            "host": self._host,
+            "databases": databases,
+            "problems": self._problems,
+        }
+        self._ledger.set_meta(report.LIVE_NAME, json.dumps(snapshot))
+
+
+def _snapshot(served: Served, now: float) -> dict[str, Any]:
+    counters, health = served.database.counters, served.database.health
+    served.rates.append((now, counters.written_bytes))
+    while len(served.rates) > 2 and now - served.rates[0][0] > RATE_WINDOW_S:  # noqa: PLR2004
+        served.rates.pop(0)
+    (first, old), (last, new) = served.rates[0], served.rates[-1]
+    word = "blocked" if health.blocked else "retrying" if health.tries else "ok"
+    return {
+        "number": served.database.number,
+        "health": word,
+        "reason": health.reason,
+        "mend": health.mend,
+        "problem": served.database.problem,
+        "unread": served.database.unread()[: report.MAX_PARKED],
+        "unread_folders": len(served.database.scanner.unread),
+        "tries": health.tries,
+        "retry_in_s": max(0.0, health.not_before - now),
+        "connections": served.database.link.connections,
+        "rate_bytes_s": (new - old) / (last - first) if last > first else 0.0,
+        "last_success": counters.last_success,
+        "sent_files": counters.sent_files,
+        "sent_bytes": counters.sent_bytes,
+        "written_bytes": counters.written_bytes,
+        "kept": counters.kept,
+    }
+
+
+def _take_lock(path: Path) -> IO[str]:
+    lock = path.open("a+")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        holder = lock.read().strip()
+        lock.close()
+        raise AgentRunningError(f"replicator, pid {holder}") from None
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The process's entry."""
+    parser = argparse.ArgumentParser(prog="rla_agent.replicate.worker.main")
+    parser.add_argument("--state", type=Path, required=True, help="the agent's state folder")
+    parser.add_argument("--parent", type=int, help="end when this process is gone")
+    parser.add_argument("--host", default=socket.gethostname(), help="this machine's name in run.json")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO)
+    for handler in logging.root.handlers:
+        handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    try:
+        worker = Worker(options.state, options.host)
+    except RlaError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - the process's only output
+        return 3
+    log_beside_the_agent(options.state)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: _stop(worker))
+    try:
+        worker.run(options.parent)
+    finally:
+        worker.close()
+    return 0
+
+
+def _stop(worker: Worker) -> None:
+    worker.stopping = True
+    worker.wake()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

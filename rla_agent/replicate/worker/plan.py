@@ -1,0 +1,268 @@
+"""What to do about one file, and when a target may be tried again. Pure: no I/O, no clock.
+
+`decide` compares the file as it lies here (`Local`), what the agent says of it (`Owned`: it only
+grows, and so far it is committed) and what the ledger holds (`Record`) and returns one action.
+Three sorts of files: *owned* ones go up to their committed size; *growing* ones (names of logs,
+without word from the agent) up to their last whole record; all others go whole, once they rest.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, TypeAlias
+
+from rla_client.contract.layout import CHECKPOINT, LOG
+
+REST_S: Final = 1.0  # a file that nobody announced goes once it was left alone so long …
+OVERDUE_S: Final = 15.0  # … or has waited so long
+TORN_TAIL_REST_S: Final = 10.0  # then half a record at the end is all that will come
+WHOLE_BACKLOG_BYTES: Final = 1 << 20  # more than this goes by temp + rename,
+WHOLE_BACKLOG_FACTOR: Final = 20  # if little of the file is on the master
+SMALL_BYTES: Final = 128 << 10  # batched, up to here
+FIRST_BACKOFF_S: Final = 1.0
+MAX_BACKOFF_S: Final = 300.0
+MAX_LOGINS: Final = 3  # sshd's PerSourcePenalties ban after bad logins
+PACE_S: Final = 0.5  # between two looks at the content of one growing file,
+READ_SHARE: Final = 20  # and at least so many times as long as the last one took to read what was sent before
+MAX_TRIES: Final = 12  # of one file whose trouble is not the link's
+
+URGENT, SOON, LATER, LAST = range(4)  # priorities: live and small log files; small; large; checkpoints
+
+_GROWING: Final = re.compile(
+    rb"(progress[^/]*\.(csv|json|jsonl)|(log|warn|backup)(\.[^/]*)?\.txt|events\.out\.tfevents\..*)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """A file here. Times in nanoseconds.
+
+    `mode`: permission bits that its copies get (`copy_mode`); None: not known, in rows of older ledgers. A
+    change of them shows in the ctime, so they do not tell versions apart.
+    """
+
+    ino: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    mode: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """The agent's word on an output: `size` bytes of `generation` are committed; `final`: no more come."""
+
+    generation: int
+    size: int
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The ledger's row: the file as it was when it was last sent, and what the master got.
+
+    Attributes:
+        local: state here at that moment.
+        generation: of an owned output, else 0.
+        acked: bytes on the master.
+        crc: CRC-32 of these bytes; head_crc, tail_crc: of their first and last 4 KiB.
+        sha256: of these bytes, where they went as a whole; else None.
+        remote_mtime_s: modification time on the master after our last write.
+    """
+
+    local: Local
+    generation: int
+    acked: int
+    crc: int
+    head_crc: int
+    tail_crc: int
+    sha256: bytes | None
+    remote_mtime_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """The master has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Look again in `seconds`."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Send `size` bytes by temp name and rename.
+
+    `cut`: only up to the last whole record; `compare`: only if the content differs from the
+    record's; `grows`: that the file grows meanwhile does no harm.
+    """
+
+    size: int
+    generation: int = 0
+    cut: bool = False
+    compare: bool = False
+    grows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Send bytes from `offset` to `upto`.
+
+    `cut`: only up to the last whole record; `owned`: the agent wrote what lies before `offset`, and vouches
+    for it. Any other file may have been rewritten there, so all of that is compared with what was sent.
+    """
+
+    offset: int
+    upto: int
+    generation: int = 0
+    cut: bool = False
+    owned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """The master has the content; it is to get these permission bits."""
+
+    mode: int
+
+
+Action: TypeAlias = "Nothing | Wait | Whole | Append | Permit"
+RecordKind: TypeAlias = Literal["csv", "lines", "events"]
+
+
+def copy_mode(found: int) -> int:
+    """Permission bits of copies of a file of mode `found`: read, write, execute; the owner can read them."""
+    return found & 0o777 | 0o400
+
+
+def is_growing(kind: str, name: bytes) -> bool:
+    """Whether a file of this name only grows, as long as nobody rewrites it."""
+    return kind == LOG and _GROWING.fullmatch(name) is not None
+
+
+def record_kind(name: bytes) -> RecordKind:
+    """How the records of a growing file end."""
+    if name.endswith(b".csv"):
+        return "csv"
+    return "events" if b"tfevents" in name else "lines"
+
+
+def decide(
+    local: Local, owned: Owned | None, record: Record | None, *, growing: bool, rest_s: float, waited_s: float
+) -> Action:
+    """What to do about a file.
+
+    Args:
+        local: the file as it lies here.
+        owned: the agent's word, if it is one of its outputs.
+        record: the ledger's row, if it was sent before.
+        growing: `is_growing`.
+        rest_s: seconds since it was last written.
+        waited_s: seconds since it was first seen as changed.
+    """
+    action = _decide(local, owned, record, growing=growing, rest_s=rest_s, waited_s=waited_s)
+    if isinstance(action, Nothing) and record is not None and local.mode not in {None, record.local.mode}:
+        assert local.mode is not None
+        return Permit(local.mode)
+    return action
+
+
+def _decide(  # noqa: PLR0911 - one return per case
+    local: Local, owned: Owned | None, record: Record | None, *, growing: bool, rest_s: float, waited_s: float
+) -> Action:
+    if record is not None and record.generation < 0:  # found to differ
+        return Whole(local.size if owned is None else min(owned.size, local.size), grows=growing)
+    if owned is not None:
+        upto = min(owned.size, local.size)
+        return _grow(upto, owned.generation, local, record, cut=False, owned=True)
+    if growing:
+        cut = rest_s < TORN_TAIL_REST_S
+        if record is not None and local.size == record.acked and local != record.local:
+            return Whole(local.size, record.generation, cut=cut, compare=True, grows=True)
+        generation = record.generation if record is not None else 0
+        return _grow(local.size, generation, local, record, cut=cut)
+    if record is not None and local == record.local:
+        return Nothing()
+    if rest_s < REST_S and waited_s < OVERDUE_S:
+        return Wait(REST_S - rest_s if rest_s >= 0 else REST_S)
+    untouched = record is not None and (local.size, local.mtime_ns) == (
+        record.local.size,
+        record.local.mtime_ns,
+    )
+    return Whole(local.size, compare=untouched)
+
+
+def _grow(
+    upto: int, generation: int, local: Local, record: Record | None, *, cut: bool, owned: bool = False
+) -> Action:
+    if record is None or record.generation != generation or record.acked > upto:
+        return Whole(upto, generation, cut=cut, grows=True)
+    if record.local.ino != local.ino:
+        return Whole(upto, generation, cut=cut, compare=True, grows=True)
+    if record.acked == upto:
+        return Nothing()
+    backlog = upto - record.acked
+    if backlog > WHOLE_BACKLOG_BYTES and backlog > WHOLE_BACKLOG_FACTOR * record.acked:
+        return Whole(upto, generation, cut=cut, grows=True)
+    return Append(record.acked, upto, generation, cut=cut, owned=owned)
+
+
+def pace_s(read_s: float) -> float:
+    """Seconds until a growing file is read again, after one that took `read_s`: 5 % of the time at most."""
+    return max(PACE_S, READ_SHARE * read_s)
+
+
+def priority(kind: str, size: int) -> int:
+    """Small and live files first, checkpoints behind."""
+    if kind == CHECKPOINT:
+        return LAST
+    if size > SMALL_BYTES:
+        return LATER
+    return URGENT if kind == LOG else SOON
+
+
+def backoff_s(tries: int, random: float) -> float:
+    """Full jitter: anything from 0 to min(5 min, 1 s · 2^tries), by `random` in [0, 1)."""
+    return random * float(min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(tries, 20)))
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether a target may be tried. Times on the monotonic clock, which stands while suspended.
+
+    Attributes:
+        tries: failures in a row.
+        logins: refused logins in a row.
+        not_before: no attempt before this.
+        reason, mend: of the last failure.
+        blocked: nothing is tried until somebody acts.
+    """
+
+    tries: int = 0
+    logins: int = 0
+    not_before: float = 0.0
+    reason: str = ""
+    mend: str = ""
+    blocked: bool = False
+
+    def may_try(self, now: float) -> bool:
+        """Whether a connection may be made at `now`."""
+        return not self.blocked and now >= self.not_before
+
+    def failed(self, now: float, random: float, reason: str, mend: str) -> Health:
+        """After a failure that may pass."""
+        wait = backoff_s(self.tries, random)
+        return replace(self, tries=self.tries + 1, not_before=now + wait, reason=reason, mend=mend)
+
+    def refused(self, now: float, random: float, reason: str, mend: str) -> Health:
+        """After a refused login: three, then somebody must act."""
+        after = replace(self.failed(now, random, reason, mend), logins=self.logins + 1)
+        return replace(after, blocked=after.logins >= MAX_LOGINS)
+
+    def stopped(self, reason: str, mend: str) -> Health:
+        """Nothing more until somebody acts."""
+        return replace(self, blocked=True, reason=reason, mend=mend)

@@ -1,0 +1,520 @@
+"""Moves files to a target: one call of `send_all` per batch, on a sender's thread.
+
+For each job the source is opened once, and everything that is remembered of it comes from that
+descriptor. The item's folder on the master is looked at before something is made in it: an item
+that we made and that is gone there was moved by somebody, and is not made again (`MovedError`); one that
+`rla rm --master` deleted is never made again (`tombstones`).
+
+What lies under the final name must be what we left there (the ledger's record), or what one of our
+own tries with unknown outcome may have left (`attempts`). Otherwise it is compared: the same content
+is taken over without sending, a beginning of our content is replaced or continued. Anything else
+stays, under another name beside ours (`kept_name`), and is reported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from rla_agent.replicate.backend.target import (
+    ConflictError,
+    DeniedError,
+    LinkError,
+    MissingError,
+    RemoteStat,
+    Session,
+    SmallFile,
+    SourceChangedError,
+    TargetError,
+    TransientError,
+    Twin,
+    UnreadableError,
+    Upload,
+    check_remote,
+    parent,
+    parents,
+)
+from rla_agent.replicate.ledger.tombstones import place_problem
+from rla_agent.replicate.worker import records
+from rla_agent.replicate.worker.plan import (
+    SMALL_BYTES,
+    Append,
+    Local,
+    Permit,
+    Record,
+    Whole,
+    record_kind,
+)
+from rla_agent.replicate.worker.source import Source, folder_copy_mode
+from rla_agent.replicate.worker.version import as_planned, read_again, same_content, size_of, unchanged
+from rla_client.contract.layout import ARCHIVE_TESTER
+
+if TYPE_CHECKING:
+    from rla_agent.replicate.ledger.rows import Due
+
+APPEND_BYTES: Final = 8 << 20  # of one job; the rest goes in the next one
+PAGED_BYTES: Final = 64 << 10  # a catch-up of more goes in larger pieces, for the round trips' sake,
+COPY_BYTES: Final = 256 << 20  # or by a copy that the server makes, so that no reader sees half a row
+MAX_KEPT: Final = 3  # copies moved aside, then two writers must be at work
+
+
+class NotYetError(TransientError):
+    """No whole record to send so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One file to send. `temp`: name to use; `start`: bytes that it holds already of this version.
+
+    `twin`: a file on the master that has the same content and may be linked. `local`: the version that
+    was planned; the ledger has noted its size and time, so no other one may go (None: whatever is there).
+    """
+
+    due: Due
+    action: Whole | Append | Permit
+    temp: bytes
+    start: int = 0
+    twin: Twin | None = None
+    local: Local | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FolderMode:
+    """Permission bits for a folder of the master. `number`: of the ledger; `shared`: of several items."""
+
+    number: int
+    path: bytes
+    mode: int
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The master has it.
+
+    `kept`: a foreign file was moved aside to this name; `read_s`: seconds spent on comparing what was sent
+    before.
+    """
+
+    job: Job
+    record: Record
+    kept: bytes = b""
+    read_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """It could not be sent."""
+
+    job: Job
+    error: Exception
+
+
+Result: TypeAlias = "Sent | Failed"
+Progress: TypeAlias = "Callable[[Job, int], None]"
+
+
+class Sender:
+    """Sends jobs over one session."""
+
+    def __init__(self, session: Session, root: int, progress: Progress) -> None:
+        """`root` is a descriptor of the data root; `progress(job, confirmed bytes)` may wait."""
+        self._session = session
+        self._root = root
+        self._progress = progress
+        self._items: set[bytes] = set()
+        self._runs: set[bytes] = set()
+
+    def send_all(self, jobs: Sequence[Job], results: list[Result]) -> None:
+        """Send; adds one result per job to `results`, in any order.
+
+        Raises:
+            LinkError: the session is broken; what was not answered has no result.
+        """
+        ready = self._prepare_folders(jobs, results)
+        batch, permits = [], []
+        for job in ready:
+            if isinstance(job.action, Permit):
+                permits.append((job, job.action.mode))
+            elif isinstance(job.action, Append):
+                results.append(self._one(job, self._append))
+            elif job.action.size <= SMALL_BYTES or job.twin is not None:
+                batch.append(job)
+            else:
+                results.append(self._one(job, self._upload))
+        self._permit(permits, results)
+        self._small(batch, results)
+
+    def set_folder_modes(self, wanted: Sequence[FolderMode]) -> None:
+        """Give folders the permissions that they have here; those that are not there get them when made.
+
+        Raises:
+            LinkError: the session is broken.
+        """
+        for shared in (False, True):
+            modes = [(one.path, one.mode) for one in wanted if one.shared is shared and _fits(one.path)]
+            if modes:
+                self._session.set_modes(modes, only_less=shared)
+
+    def _permit(self, jobs: Sequence[tuple[Job, int]], results: list[Result]) -> None:
+        problems = self._session.set_modes([(job.due.path, mode) for job, mode in jobs]) if jobs else []
+        for (job, _), problem in zip(jobs, problems, strict=True):
+            record = job.due.record
+            if problem is not None or record is None or job.local is None:
+                results.append(Failed(job, problem or MissingError("look at", job.due.path, "never sent")))
+            else:
+                results.append(Sent(job, replace(record, local=job.local)))
+
+    def _permit_one(self, job: Job, source: Source) -> None:
+        """Where a file's content is there already, give it the permissions that it has here."""
+        mode, record = source.local.mode, job.due.record
+        if mode is not None and (record is None or record.local.mode != mode):
+            (problem,) = self._session.set_modes([(job.due.path, mode)])
+            if problem is not None:
+                raise problem
+
+    def _folder_mode(self, folder: bytes) -> tuple[int, bool]:
+        """Permission bits of a folder, and whether several runs share it."""
+        shared = not any(part in self._runs for part in parents(folder))
+        try:
+            return folder_copy_mode(folder, self._root), shared
+        except OSError:
+            return 0o700, shared
+
+    def _prepare_folders(self, jobs: Sequence[Job], results: list[Result]) -> list[Job]:
+        ready = []
+        self._runs.update(job.due.item for job in jobs if job.due.kind != ARCHIVE_TESTER)
+        for job in jobs:
+            try:
+                check_remote(job.due.path)
+                check_remote(job.temp)
+                problem = self._item_problem(job)
+            except LinkError:
+                raise
+            except TargetError as error:  # of this job alone
+                problem = error
+            if problem is None:
+                ready.append(job)
+            else:
+                results.append(Failed(job, problem))
+        try:
+            self._session.make_folders([parent(job.due.path) for job in ready], self._folder_mode)
+        except LinkError:
+            raise
+        except TargetError:
+            self._session.forget_folders()
+            return [job for job in ready if self._folder_made(job, results)]
+        return ready
+
+    def _folder_made(self, job: Job, results: list[Result]) -> bool:
+        try:
+            self._session.make_folders([parent(job.due.path)], self._folder_mode)
+        except LinkError:
+            raise
+        except TargetError as error:
+            results.append(Failed(job, error))
+            return False
+        return True
+
+    def _item_problem(self, job: Job) -> TargetError | None:
+        if job.due.item in self._items and job.due.kind != ARCHIVE_TESTER:
+            return None
+        problem = place_problem(self._session, job.due)
+        if problem is None:
+            self._items.add(job.due.item)
+        return problem
+
+    def _one(self, job: Job, how: Callable[[Job, Source, RemoteStat | None], Result]) -> Result:
+        source = None
+        try:
+            source = Source(self._root, job.due.path)
+            return self._settled(job, source, how)
+        except LinkError:
+            raise
+        except (TargetError, SourceChangedError, UnreadableError, OSError) as error:
+            return Failed(job, error)
+        finally:
+            if source is not None:
+                source.close()
+
+    def _settled(
+        self, job: Job, source: Source, how: Callable[[Job, Source, RemoteStat | None], Result]
+    ) -> Result:
+        """Run `how`; where the master's file is not as we left it, settle that and run it again."""
+        try:
+            return how(job, source, _left(job.due.record))
+        except ConflictError as error:
+            settled = self._settle(job, source, error.found)
+        except MissingError:
+            settled = self._remake(job)
+        if isinstance(settled, Sent):
+            return settled
+        expect, kept = settled
+        if isinstance(job.action, Append) and expect is None:
+            return Failed(job, MissingError("append to", job.due.path, "not there"))
+        again = Source(self._root, job.due.path)
+        try:
+            result = how(job, again, expect)
+        finally:
+            again.close()
+        return replace(result, kept=kept) if kept and isinstance(result, Sent) else result
+
+    def _remake(self, job: Job) -> tuple[RemoteStat | None, bytes]:
+        """A folder (or the file itself) is gone there: see which, and make what may be made."""
+        self._items.discard(job.due.item)
+        problem = self._item_problem(job)
+        if problem is not None:
+            raise problem
+        self._session.forget_folders()
+        self._session.make_folders([parent(job.due.path)], self._folder_mode)
+        return self._session.stat(job.due.path), b""
+
+    def _settle(self, job: Job, source: Source, found: RemoteStat) -> tuple[RemoteStat | None, bytes] | Sent:
+        due = job.due
+        assert not isinstance(job.action, Permit)
+        size = job.action.upto if isinstance(job.action, Append) else job.action.size
+        ours = _ours(found, due)
+        if ours and found.size != size:
+            return found, b""
+        began = time.monotonic()
+        if found.kind == "file" and found.size <= size and self._is_beginning(source, due.path, found.size):
+            if found.size == size or isinstance(job.action, Append):
+                self._permit_one(replace(job, due=replace(due, record=None)), source)
+                record = _fresh(self._root, due.path, job.action.generation, found)
+                return Sent(job, record, read_s=time.monotonic() - began)
+            return found, b""
+        if ours:
+            return found, b""
+        if due.kept >= MAX_KEPT:
+            raise DeniedError(
+                "send",
+                due.path,
+                "somebody else goes on changing this file on the master",
+                "end the other writer (another node with the same item?), then: rla-agent replicate retry",
+            )
+        kept = kept_name(due.path, found, due.kept)
+        self._session.rename(due.path, kept)
+        return None, kept
+
+    def _is_beginning(self, source: Source, path: bytes, size: int) -> bool:
+        at = 0
+        while at < size:
+            theirs = self._session.read(path, at, min(1 << 20, size - at))
+            if not theirs or theirs != source.read(at, len(theirs)):
+                return False
+            at += len(theirs)
+        return True
+
+    def _append(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
+        action, record = job.action, job.due.record
+        assert isinstance(action, Append)
+        began = time.monotonic()
+        if record is None or expect is None or not _as_sent(source, record, owned=action.owned):
+            return self._upload_instead(job, source, expect)
+        read_s = time.monotonic() - began
+        self._permit_one(job, source)  # before the new rows
+        parts = self._parts(job, action, source)
+        try:
+            found, sent = self._extend(job, action, parts, expect)
+        except DeniedError:
+            if _mode(source) & 0o200:
+                raise
+            return self._upload_instead(job, source, expect)  # as read-only there as it is here
+        size = action.offset + len(sent)
+        if found.size != size:
+            raise TransientError("append to", job.due.path, f"the master holds {found.size} bytes of {size}")
+        self._progress(job, len(sent))
+        head, tail = source.edges(size)
+        crc = zlib.crc32(sent, record.crc)
+        now = Record(source.local, action.generation, size, crc, head, tail, None, found.mtime_s)
+        return Sent(job, now, read_s=read_s)
+
+    def _upload_instead(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
+        action = job.action
+        assert isinstance(action, Append)
+        whole = Whole(action.upto, action.generation, cut=action.cut, grows=True)
+        return self._upload(replace(job, action=whole, start=0), source, expect)
+
+    def _parts(self, job: Job, action: Append, source: Source) -> list[bytes]:
+        """Whole records, in pieces that the master writes as one."""
+        upto = min(action.upto, action.offset + APPEND_BYTES)
+        data = source.read(action.offset, upto - action.offset)
+        limit = self._session.append_limit_bytes
+        kind = record_kind(job.due.key.name)
+        cut = action.cut or upto < action.upto
+        page_of = action.offset if len(data) <= PAGED_BYTES else None
+        parts = records.pieces(data, kind, limit, cut=cut, page_of=page_of)
+        if not parts and upto < action.upto:
+            parts = records.pieces(data, kind, limit, cut=False)
+        if not parts:
+            raise NotYetError("append to", job.due.path, "no whole record yet")
+        return parts
+
+    def _extend(
+        self, job: Job, action: Append, parts: list[bytes], expect: RemoteStat
+    ) -> tuple[RemoteStat, bytes]:
+        """Append, or have the server copy what it has where much is to come; the bytes that went."""
+        sent = b"".join(parts)
+        found = None
+        path = job.due.path
+        if record_kind(job.due.key.name) == "csv" and len(sent) > PAGED_BYTES and action.offset <= COPY_BYTES:
+            found = self._session.extend(path, job.temp, action.offset, sent, expect)
+        if found is None:
+            found = self._session.append(path, action.offset, parts, expect)
+        return found, sent
+
+    def _upload(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
+        action = job.action
+        assert isinstance(action, Whole)
+        if not as_planned(job, source):
+            raise SourceChangedError(os.fsdecode(job.due.path))
+        size = size_of(job, source)
+        began = time.monotonic()
+        if action.compare and same_content(source, job.due.record, size):
+            assert job.due.record is not None
+            self._permit_one(job, source)
+            record = source.record(action.generation, size, job.due.record.remote_mtime_s)
+            return Sent(job, record, read_s=time.monotonic() - began)
+        source.skip_to(job.start)
+        mtime_s = (job.local or source.local).mtime_ns // 10**9
+        upload = Upload(
+            job.due.path,
+            job.temp,
+            mtime_s,
+            expect,
+            lambda: unchanged(job, source),
+            source.read,
+            size,
+            job.start,
+            lambda confirmed: self._progress(job, confirmed),
+            _mode(source),
+        )
+        found = self._session.upload(upload)
+        return Sent(job, source.record(action.generation, size, found.mtime_s))
+
+    def _small(self, jobs: Sequence[Job], results: list[Result]) -> None:
+        opened: list[tuple[Job, Source, SmallFile]] = []
+        permits: list[tuple[Job, int]] = []
+        try:
+            for job in jobs:
+                made = self._load(job)
+                mode = made.record.local.mode if isinstance(made, Sent) else None
+                if isinstance(made, Sent) and mode is not None:
+                    known = replace(job.due, record=made.record)
+                    permits.append((replace(job, due=known, local=made.record.local), mode))
+                elif isinstance(made, (Sent, Failed)):
+                    results.append(made)
+                else:
+                    opened.append((job, *made))
+            answers = self._session.put_many([file for _, _, file in opened]) if opened else []
+            for (job, source, file), answer in zip(opened, answers, strict=True):
+                results.append(self._judge(job, source, file, answer))
+            self._permit(permits, results)
+        finally:
+            for _, source, _ in opened:
+                source.close()
+
+    def _load(self, job: Job) -> tuple[Source, SmallFile] | Result:
+        try:
+            source = Source(self._root, job.due.path)
+        except OSError as error:
+            return Failed(job, error)
+        try:
+            loaded = self._loaded(job, source)
+        except (UnreadableError, OSError) as error:
+            loaded = Failed(job, error)
+        if isinstance(loaded, SmallFile):
+            return source, loaded
+        source.close()
+        return loaded
+
+    def _loaded(self, job: Job, source: Source) -> SmallFile | Result:
+        assert isinstance(job.action, Whole)
+        if not as_planned(job, source):
+            return Failed(job, SourceChangedError(os.fsdecode(job.due.path)))
+        size = size_of(job, source)
+        if job.action.compare and same_content(source, job.due.record, size):
+            assert job.due.record is not None
+            return Sent(job, source.record(job.action.generation, size, job.due.record.remote_mtime_s))
+        data = source.read(0, size) if not job.action.compare else read_again(source, size)
+        if len(data) != size:
+            return Failed(job, SourceChangedError(os.fsdecode(job.due.path)))
+        mtime_s = (job.local or source.local).mtime_ns // 10**9
+        left, twin = _left(job.due.record), job.twin
+        if twin is not None and hashlib.sha256(data).digest() != twin.sha256:
+            twin = None  # it changed since the worker looked
+        return SmallFile(
+            job.due.path, job.temp, data, mtime_s, left, lambda: unchanged(job, source), twin, _mode(source)
+        )
+
+    def _judge(self, job: Job, source: Source, file: SmallFile, answer: RemoteStat | Exception) -> Result:
+        if isinstance(answer, RemoteStat):
+            self._progress(job, len(file.data))
+            assert isinstance(job.action, Whole)
+            try:
+                return Sent(job, source.record(job.action.generation, len(file.data), answer.mtime_s))
+            except OSError as error:
+                return Failed(job, error)
+        if not isinstance(answer, (ConflictError, MissingError)):
+            return Failed(job, answer)
+        return self._one(job, self._upload)
+
+
+def kept_name(path: bytes, found: RemoteStat, count: int) -> bytes:
+    """Name beside `path` for what was found under it."""
+    folder, slash, name = path.rpartition(b"/")
+    return folder + slash + name[:200] + b".kept-%d-%d" % (found.mtime_s, count)
+
+
+def _fits(path: bytes) -> bool:
+    """Whether the master can have a file or folder of this path."""
+    try:
+        check_remote(path)
+    except DeniedError:
+        return False
+    return True
+
+
+def _mode(source: Source) -> int:
+    return 0o600 if source.local.mode is None else source.local.mode
+
+
+def _left(record: Record | None) -> RemoteStat | None:
+    return None if record is None else RemoteStat(record.acked, record.remote_mtime_s)
+
+
+def _as_sent(source: Source, record: Record, *, owned: bool) -> bool:
+    """Whether a file begins with what was sent; of an owned one only its edges are read."""
+    if source.edges(record.acked) != (record.head_crc, record.tail_crc):
+        return False
+    return owned or source.crc_of(record.acked) == record.crc
+
+
+def _ours(found: RemoteStat, due: Due) -> bool:
+    """Whether one of our own tries may have left `found`.
+
+    An append leaves more than was there: a file of the old size and another time was written by somebody.
+    """
+    if found.kind != "file":
+        return False
+    start = due.record.acked if due.record is not None else 0
+    return any(
+        start < found.size <= attempt.size
+        if attempt.mtime_s is None
+        else (found.size, found.mtime_s) == (attempt.size, attempt.mtime_s)
+        for attempt in due.attempts
+    )
+
+
+def _fresh(root: int, path: bytes, generation: int, found: RemoteStat) -> Record:
+    source = Source(root, path)
+    try:
+        source.skip_to(found.size)
+        return source.record(generation, found.size, found.mtime_s)
+    finally:
+        source.close()

@@ -1,0 +1,256 @@
+"""Doctor's checks of configuration, folders, disks, spool and database."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import closing, suppress
+
+from rla_agent.pipeline.reader import read_opening
+from rla_agent.service.control import left_behind
+from rla_agent.service.doctor.doctor import Check, Finding, Surroundings
+from rla_agent.store.lock import describe_holder
+from rla_client.contract.errors import PlaceError, RlaError, SpoolError
+from rla_client.contract.paths import (
+    MAX_SOCKET_PATH_BYTES,
+    NOWHERE,
+    RUNTIME_VARIABLE,
+    STATE_VARIABLE,
+    file_system_type,
+    folder_problem,
+    network_file_system,
+    program_problem,
+    why_elsewhere,
+)
+from rla_client.contract.segments import check_stream, spool_bytes, stream_names, writer_alive
+
+TMPFS = 0x01021994
+RAMFS = 0x858458F6
+FULL_PART = 0.8  # of spool_max_bytes
+ROOT_FREE_BYTES = 100 << 20
+FREE_INODES = 1000
+ENTRIES_LOOKED_AT = 10_000
+
+
+def check_config(around: Surroundings) -> Iterator[Finding]:
+    """Every fault of the configuration."""
+    for fault in around.config_faults:
+        yield Finding(
+            "config",
+            "fault",
+            f"{around.config_path}: {fault}",
+            "correct that line, then: rla-agent check-config",
+        )
+
+
+def check_folders(around: Surroundings) -> Iterator[Finding]:
+    """State and runtime folders: ours, private, writable, on a path that nobody else can change."""
+    for name, level, folder, variable in (
+        ("state", "fault", around.places.state, STATE_VARIABLE),
+        ("runtime", "warning", around.places.runtime, RUNTIME_VARIABLE),  # the agent finds another one
+    ):
+        problem = folder_problem(folder)
+        if problem is not None:
+            yield Finding(f"{name}-permissions", level, problem.what, _mend(problem, variable))
+        elif folder.exists() and stat.S_IMODE(folder.stat().st_mode) != 0o700:  # noqa: PLR2004 - the owner's
+            what = f"{folder} has mode {stat.S_IMODE(folder.stat().st_mode):o} instead of 700"
+            yield Finding(f"{name}-permissions", level, what, f"chmod 700 {folder}")
+    elsewhere = why_elsewhere()
+    if elsewhere is not None:
+        what = f"the state lies in {around.places.state}: {elsewhere.what}"
+        yield Finding("state-elsewhere", "warning", what, _mend(elsewhere, STATE_VARIABLE))
+
+
+def _mend(problem: PlaceError, variable: str) -> str:
+    return problem.mend.removeprefix("run: ").replace("use a folder", f"set {variable} to a folder")
+
+
+def check_interpreters(around: Surroundings) -> Iterator[Finding]:
+    """Interpreters that somebody else could exchange: this one, and those of the runs in the spool."""
+    programs = {sys.executable}
+    with suppress(OSError):
+        for name in stream_names(around.places.spool):
+            with suppress(RlaError, OSError):
+                programs.add(read_opening(around.places.spool / name)[0].python)
+    for program in sorted(filter(os.path.exists, programs)):
+        problem = program_problem(program)
+        if problem is not None:
+            what = f"the agent draws no figures with {program}: {problem.what}"
+            other = (
+                "train with an interpreter that only you and root can change, such as: python3 -m venv ~/venv"
+            )
+            mend = problem.mend.removeprefix("run: ") if problem.mend.startswith("run: ") else other
+            yield Finding("interpreter-unsafe", "warning", what, mend)
+
+
+def check_owners(around: Surroundings) -> Iterator[Finding]:
+    """Files in the state folder that belong to root, after a call with sudo, or to somebody else."""
+    state = around.places.state
+    looked = 0
+    for folder, folders, files in os.walk(state):
+        for name in (*folders, *files):
+            looked += 1
+            path = os.path.join(folder, name)
+            try:
+                owner = os.lstat(path).st_uid
+            except OSError:
+                continue
+            if owner != os.geteuid():
+                mend = f"sudo rm -r {path}" if owner else f"sudo chown -R {around.user} {state}"
+                yield Finding("state-owner", "fault", f"{path} belongs to uid {owner}", mend)
+                return
+            if looked > ENTRIES_LOOKED_AT:
+                return
+
+
+def check_state_disk(around: Surroundings) -> Iterator[Finding]:
+    """What the state folder lies on, and how much room there is."""
+    state = around.places.state
+    network = network_file_system(state)
+    if network is not None:
+        level = "warning" if network == "FUSE" else "fault"
+        what = f"the state folder {state} is on {network}, where locks cannot be trusted"
+        yield Finding("state-network", level, what, f"set {STATE_VARIABLE} to a folder on a local disk")
+    elif file_system_type(state) in {TMPFS, RAMFS}:
+        what = f"the state folder {state} is in memory: a reboot loses rows that are not taken in yet"
+        yield Finding("state-volatile", "warning", what, f"set {STATE_VARIABLE} to a folder on a disk")
+    if not state.exists():
+        return
+    disk = os.statvfs(state)
+    least = around.config.agent.min_free_fraction
+    if disk.f_bavail < disk.f_blocks * least:
+        free = disk.f_bavail * disk.f_frsize >> 20
+        what = f"the disk of {state} has {free} MiB free, less than {least:.0%}: rows are lost"
+        yield Finding("state-space", "fault", what, "free space there, or lower AGENT.min_free_fraction")
+    if disk.f_files and disk.f_favail < FREE_INODES:
+        what = f"the disk of {state} has {disk.f_favail} inodes left"
+        yield Finding("state-space", "fault", what, "delete small files there")
+
+
+def check_roots(around: Surroundings) -> Iterator[Finding]:
+    """The data roots of the runs that the agent knows."""
+    runs = around.status["runs"] if around.status else []
+    for root in sorted({run["root"] for run in runs if run["live"]}):
+        if not os.path.isdir(root):
+            yield Finding(
+                "root-missing",
+                "warning",
+                f"the data root {root} is not here",
+                "mount it, then: rla-agent restart",
+            )
+            continue
+        if not os.access(root, os.W_OK):
+            yield Finding(
+                "root-permissions", "fault", f"the data root {root} cannot be written", f"chmod u+w {root}"
+            )
+        free = shutil.disk_usage(root).free
+        if free < ROOT_FREE_BYTES:
+            what = f"the disk of the data root {root} has {free >> 20} MiB free"
+            yield Finding(
+                "root-space", "warning", what, "free space there; rows wait in the spool until then"
+            )
+
+
+def check_socket(around: Surroundings) -> Iterator[Finding]:
+    """A path that fits, and sockets where a living agent has bound them."""
+    path = around.places.runtime / "control.sock"
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
+        what = f"the socket path {path} is longer than {MAX_SOCKET_PATH_BYTES} bytes"
+        yield Finding("socket-path", "warning", what, f"set {RUNTIME_VARIABLE} to a shorter folder")
+    if not around.alive:
+        return
+    if around.places.sockets == NOWHERE:
+        what = "the agent found no folder for its sockets; rows are taken in, status and flush do not work"
+        mend = f"set {RUNTIME_VARIABLE} to a short folder of yours, then: rla-agent restart"
+        yield Finding("socket-nowhere", "fault", what, mend)
+        return
+    gone = [path for path in (around.places.data_socket, around.places.control_socket) if not path.exists()]
+    if gone:
+        what = f"the agent's socket {gone[0]} was deleted under it; status and flush do not work"
+        yield Finding("socket-missing", "fault", what, "rla-agent restart")
+    elif around.status is None:
+        pid = around.agent_pid
+        what = f"the agent ({describe_holder(around.places)}) does not answer"
+        mend = f"rla-agent logs; then (loses nothing): kill -9 {pid} && rla-agent start --detach"
+        if pid is None:
+            mend = "it runs outside this container; run there: rla-agent restart"
+        yield Finding("agent-silent", "fault", what, mend)
+
+
+def check_spool(around: Surroundings) -> Iterator[Finding]:
+    """What waits in the spool, and whether it can be read."""
+    spool = around.places.spool
+    try:
+        names, used = stream_names(spool, links=True), spool_bytes(spool)
+    except OSError:
+        return
+    limit = around.config.agent.spool_max_bytes
+    if used > FULL_PART * limit:
+        what = f"the spool holds {used >> 20} MiB of {limit >> 20} MiB; beyond, new rows are lost"
+        yield Finding(
+            "spool-full",
+            "warning",
+            what,
+            "see what it waits for: rla-agent status; or raise AGENT.spool_max_bytes",
+        )
+    for name in names:
+        try:
+            check_stream(spool / name)
+        except FileNotFoundError:
+            continue
+        except SpoolError as error:
+            yield Finding("spool-foreign", "fault", str(error), f"sudo rm -r {spool / name}")
+            continue
+        try:
+            read_opening(spool / name)
+        except FileNotFoundError:
+            continue
+        except (RlaError, OSError) as error:
+            yield Finding("spool-damaged", "fault", str(error), f"mv {spool / name} ~/")
+    waiting = [name for name in names if writer_alive(spool / name) is False]
+    if waiting and not around.alive:
+        what = f"rows of {len(waiting)} ended process(es) wait in {spool}, and no agent runs"
+        yield Finding("spool-waiting", "warning", what, "rla-agent start --detach, or once: rla-agent drain")
+
+
+def check_other_states(around: Surroundings) -> Iterator[Finding]:
+    """Spools under other host names of this machine, or of other machines, that nobody takes in."""
+    for found in left_behind(around.places):
+        yield Finding("spool-elsewhere", "warning", found["what"], found["mend"])
+
+
+def check_database(around: Surroundings) -> Iterator[Finding]:
+    """agent.db is whole."""
+    path = around.places.database
+    if path.exists():
+        try:
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)) as database:
+                answer = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+        except sqlite3.Error as error:
+            answer = str(error)
+        if answer != "ok":
+            what = f"{path} is damaged ({answer})"
+            mend = "rla-agent restart: a new one is made, positions come from the spool"
+            yield Finding("database", "fault", what, mend)
+    aside = path.with_name(path.name + ".broken")
+    if aside.exists():
+        what = f"{aside} is a database that was found damaged; it is not used any more"
+        yield Finding("database-aside", "note", what, f"check that disk; then: rm {aside}")
+
+
+PLACE_CHECKS: tuple[Check, ...] = (
+    check_config,
+    check_folders,
+    check_interpreters,
+    check_owners,
+    check_state_disk,
+    check_roots,
+    check_socket,
+    check_spool,
+    check_other_states,
+    check_database,
+)

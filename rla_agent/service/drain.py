@@ -1,0 +1,309 @@
+"""Taking in a spool once, without a serving agent; and waiting for a serving one to have done so.
+
+Any spool can be taken in: this machine's own, or one copied from a machine that is gone. The folder
+of a copy says nothing of where the data root lies now, so the roots can be mapped (`OLD=NEW`) and the
+device and inode in the opening frames do not count; item folders that are missing there are made.
+The base files in a spool say where its outputs stood, so that a copy can be taken in without the
+agent.db of its machine. A stream leaves the spool when all of it is durable: taking in twice writes
+nothing twice, and a drain that was interrupted goes on where it stopped.
+
+`wait_durable` asks the agent that serves a spool; it is what `rla-agent run` ends with.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import zmq
+
+from rla_agent.model.ingest import Position
+from rla_agent.model.opening import StreamOpening
+from rla_agent.pipeline.commands import Adopt, Stop
+from rla_agent.pipeline.reader import read_opening
+from rla_agent.pipeline.stream import Stream
+from rla_agent.pipeline.volume import Volume
+from rla_agent.store.lock import AgentLock, read_holder
+from rla_agent.store.sqlite import open_or_replace
+from rla_agent.store.state import AgentDatabase
+from rla_client.config.schema import AgentConfig
+from rla_client.contract.agent_process import agent_alive
+from rla_client.contract.errors import RemoteProtocolError, RlaError
+from rla_client.contract.files import open_folder, write_atomic
+from rla_client.contract.layout import CHECKPOINT
+from rla_client.contract.paths import Places, make_private
+from rla_client.contract.protocol import MessageKind, decode_message, encode_message
+from rla_client.contract.pruned import FETCHED_MARK
+from rla_client.contract.segments import segment_numbers, segment_path, stream_names
+
+ASK_AGAIN_S = 1.0
+POLL_S = 0.05
+PATIENCE_S = 60.0  # without any progress, what is left is left and reported
+STOP_S = 20.0
+DRAIN_HOLDER = "drain"  # what the lock says of a process that serves nobody
+OWN_FOLDER = ".rla-drain"  # beside the streams of a copied spool: positions of an interrupted drain
+
+
+@dataclass(frozen=True, slots=True)
+class RootMap:
+    """Where data roots lie now: old absolute path → new one; the longest that fits counts."""
+
+    roots: Mapping[str, str] = field(default_factory=dict)
+    check: bool = True
+
+    def place(self, root: str) -> str:
+        """The folder that stands for `root` here."""
+        fitting = [old for old in self.roots if root == old or root.startswith(old.rstrip("/") + "/")]
+        if not fitting:
+            return root
+        old = max(fitting, key=len)
+        return os.path.normpath(self.roots[old] + "/" + root[len(old) :])
+
+    def adjust(self, opening: StreamOpening) -> StreamOpening:
+        """The opening as it counts here; device and inode are taken from the folder that is there.
+
+        A spool of another machine names no interpreter: what it calls one is a file of this machine.
+        """
+        root = self.place(opening.root)
+        if not self.check:
+            opening = replace(opening, python="")
+        if self.check and root == opening.root:
+            return opening
+        try:
+            found = os.stat(root)
+        except OSError:
+            return replace(opening, root=root)
+        return replace(opening, root=root, root_device=found.st_dev, root_inode=found.st_ino)
+
+
+@dataclass(slots=True)
+class Drained:
+    """What a drain did.
+
+    Attributes:
+        taken: streams that are durable in their final files and left the spool.
+        live: streams of processes that still write; all that was there is durable.
+        left: stream → why it is still there.
+        broken: where a damaged agent.db was put, empty if it was sound.
+    """
+
+    taken: list[str] = field(default_factory=list)
+    live: list[str] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+    broken: str = ""
+
+
+def spool_places(folder: Path) -> tuple[Places, Path]:
+    """The state folder that goes with a spool, and the spool itself.
+
+    Args:
+        folder: a spool, or a state folder with one.
+
+    Raises:
+        RlaError: there is none.
+    """
+    folder = Path(os.path.realpath(folder))  # of a link, the state folder that it leads to
+    spool = folder / "spool" if (folder / "spool").is_dir() else folder
+    if not spool.is_dir():
+        message = f"{folder} is not a folder with a spool"
+        raise RlaError(message)
+    beside = spool.parent
+    if spool.name == "spool" and (beside / "agent.lock").exists():
+        runtime = read_holder(Places(beside, beside)).get("runtime")
+        return Places(beside, Path(runtime) if isinstance(runtime, str) else beside), spool
+    own = spool / OWN_FOLDER
+    return Places(own, own), spool
+
+
+def take_in(
+    places: Places, spool: Path, roots: RootMap, settings: AgentConfig, *, patience_s: float = PATIENCE_S
+) -> Drained:
+    """Take in all streams of a spool; returns when nothing more can be done.
+
+    Args:
+        places: whose lock and agent.db are used; the lock is held meanwhile.
+        spool: folder of the streams.
+        roots: where data roots lie; `check=False` for a spool of another machine.
+        settings: the AGENT section.
+        patience_s: seconds without progress after which what is left stays.
+
+    Raises:
+        AgentRunningError: an agent serves this spool.
+        RlaError: the folders cannot be used, or taking in failed.
+    """
+    make_private(places.state)
+    lock = AgentLock(places, DRAIN_HOLDER, spool=spool)
+    result = Drained()
+    volume: _Drain | None = None
+    try:
+        names = [name for name in stream_names(spool) if _prepare(spool / name, roots, result)]
+        database, result.broken = open_or_replace(places.database, AgentDatabase)
+        with closing(database):
+            targets = {name: spool_end(spool / name) or Position(0, 0) for name in names}
+            volume = _Drain(places, settings, roots, targets)
+            _drain_volume(volume, spool, names, result, patience_s)
+    finally:
+        if volume is None or not volume.is_alive():
+            lock.release()  # else it goes with the process: a job still writes
+    return result
+
+
+def _prepare(folder: Path, roots: RootMap, result: Drained) -> bool:
+    """Whether a stream can be taken in here; makes its item folders where another machine had them."""
+    try:
+        opening, _ = read_opening(folder)
+        root = roots.place(opening.root)
+        if not os.path.isdir(root):
+            result.left[folder.name] = f"its data root {root} is not here; say where: --data-root {root}=DIR"
+            return False
+        if not roots.check or root != opening.root:
+            for kind, relative in opening.folders.items():
+                folder_of_kind = open_folder(root, relative, create=True)
+                try:
+                    if kind == CHECKPOINT and not roots.check:
+                        write_atomic(f"/proc/self/fd/{folder_of_kind}/{FETCHED_MARK}", b"{}")
+                finally:
+                    os.close(folder_of_kind)
+    except FileNotFoundError:
+        return False
+    except (RlaError, OSError) as error:
+        result.left[folder.name] = str(error)
+        return False
+    return True
+
+
+class _Drain(Volume):
+    """The one volume of a drain, and what it reports."""
+
+    def __init__(
+        self, places: Places, settings: AgentConfig, roots: RootMap, targets: Mapping[str, Position]
+    ) -> None:
+        self.failed = threading.Event()
+        self.done: list[str] = []
+        self._ends = targets
+        super().__init__("drain", places, settings, self.failed.set, self.done.append, roots.adjust)
+
+    def waiting(self) -> dict[str, str]:
+        """Streams that are not through, and what is known of the reason."""
+        found: dict[str, str] = {}
+        for stream in list(self.streams.values()):
+            errors = [output.error for output in stream.outputs if output.error]
+            errors += self._jobs.wait_for(stream.name)
+            if stream.parked:
+                found[stream.name] = stream.parked
+            elif stream.writer_gone or self._durable(stream) < self._ends[stream.name]:
+                found[stream.name] = "; ".join(errors) or "not done yet"
+        return found
+
+    @staticmethod
+    def _durable(stream: Stream) -> Position:
+        return min([stream.durable, *(output.durable for output in list(stream.outputs))])
+
+    def progress(self) -> tuple[object, ...]:
+        """Changes whenever something was taken in, or a figure was drawn."""
+        streams = list(self.streams.values())
+        jobs = [self._jobs.left(stream.name) for stream in streams]
+        return (len(self.done), *(stream.durable for stream in streams), *jobs)
+
+
+def _drain_volume(volume: _Drain, spool: Path, names: list[str], result: Drained, patience_s: float) -> None:
+    for name in names:
+        volume.put(Adopt(name, spool / name))
+    volume.start()
+    seen, since = volume.progress(), time.monotonic()
+    try:
+        while not volume.failed.is_set():
+            waiting = volume.waiting()
+            known = set(volume.done) | volume.streams.keys() | volume.faults.keys()
+            if known >= set(names) and all(volume.streams[n].parked for n in waiting if n in volume.streams):
+                break
+            if volume.progress() != seen:
+                seen, since = volume.progress(), time.monotonic()
+            if time.monotonic() - since > patience_s:
+                break
+            time.sleep(POLL_S)
+    finally:
+        volume.put(Stop(time.monotonic() + STOP_S))
+        volume.join(STOP_S + 5)
+    if volume.failed.is_set():
+        message = "taking in failed; what is durable stays so, the rest is still in the spool"
+        raise RlaError(message)
+    result.taken += volume.done
+    result.left.update({name: volume.faults[name] for name in names if name in volume.faults})
+    result.left.update({name: why for name, why in volume.waiting().items() if name not in volume.done})
+    result.live += [name for name in volume.streams if name not in result.left]
+
+
+# -- beside a serving agent ---------------------------------------------------------------------
+
+
+def wait_durable(
+    places: Places, names: Iterable[str], deadline: float | None, *, media: bool = True
+) -> set[str]:
+    """Wait until the serving agent has made durable what these streams hold now.
+
+    Args:
+        places: of the agent.
+        names: streams in its spool.
+        deadline: of the monotonic clock, None for none.
+        media: also wait for figures and videos.
+
+    Returns:
+        Streams for which that did not come about: no time left, no agent any more, or refused.
+    """
+    requests = {name: _flush_request(places.spool / name, media=media) for name in names}
+    open_ones = {name: request for name, request in requests.items() if request is not None}
+    refused: set[str] = set()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.connect(f"ipc://{places.data_socket}")
+    next_ask = 0.0
+    try:
+        while open_ones and agent_alive(places):
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
+                break
+            if now >= next_ask:
+                next_ask = now + ASK_AGAIN_S
+                for request in open_ones.values():
+                    socket.send(request)
+            for name, done in _answers(socket):
+                if open_ones.pop(name, None) is not None and not done:
+                    refused.add(name)
+    finally:
+        socket.close(linger=0)
+        context.term()
+    return refused | open_ones.keys()
+
+
+def _flush_request(folder: Path, *, media: bool) -> bytes | None:
+    """Ask for everything up to the present end of a stream; None when it is gone."""
+    end = spool_end(folder)
+    if end is None:
+        return None
+    return encode_message(MessageKind.FLUSH, {"s": folder.name, "n": end.number, "o": end.offset, "m": media})
+
+
+def spool_end(folder: Path) -> Position | None:
+    """Where a stream ends now; None when it is gone."""
+    with suppress(OSError, IndexError):
+        number = segment_numbers(folder)[-1]
+        return Position(number, segment_path(folder, number).stat().st_size)
+    return None
+
+
+def _answers(socket: zmq.Socket[bytes]) -> list[tuple[str, bool]]:
+    answers: list[tuple[str, bool]] = []
+    timeout_ms = int(POLL_S * 1000)
+    while socket.poll(timeout_ms):
+        timeout_ms = 0
+        with suppress(RemoteProtocolError, zmq.ZMQError):
+            _, answer, _ = decode_message(socket.recv(zmq.NOBLOCK))
+            answers.append((str(answer.get("s")), bool(answer.get("done"))))
+    return answers

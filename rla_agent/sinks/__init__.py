@@ -1,1 +1,0 @@
-"""Sinks: what turns records into the bytes of one output format."""

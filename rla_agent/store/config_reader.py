@@ -1,0 +1,316 @@
+"""Reading `rla_config.yaml` beside the threads that may not wait for it.
+
+A run's configuration lies in a home or project folder. Where that is on a file server that hangs, stat(2)
+and open(2) return when the server does, if ever. So threads that take in rows or send alerts never call
+them: a reader thread does, and who asks waits for WAIT_S at most and goes on with the defaults (no
+rules for alerts, nothing replicated), or with what the file said before. What comes later is taken up then.
+
+A reader that is stuck (STUCK_S) is left alone, and another one reads the rest: MOST_READERS at most,
+for a thread in such a call cannot be ended; then all that is unread waits until one comes back. There
+is no reader while there is nothing to read. An error that may pass (the server went away) is no
+answer: `retry` asks again. `problems` says what is unread.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rla_client.config.schema import (
+    MACHINE_KEYS,
+    RUN_KEYS,
+    AgentConfig,
+    Config,
+    load_config,
+    machine_config_path,
+)
+from rla_client.contract.errors import ConfigError
+from rla_client.contract.paths import file_problem
+
+WAIT_S = 1.0  # reading takes some ms; so long at most a volume's rows wait, once for each file
+STUCK_S = 0.4  # after which another reader takes over what is left, in time for who waits for that
+START_WAIT_S = 10.0  # for the agent's own, whose settings hold until its end
+MOST_READERS = 4  # mounts that hang at a time; each costs a thread until it comes back
+MOST_KEPT = 1000  # files; the least lately read is forgotten
+MOST_ASKED = 1000  # files that wait for a reader
+RETRY_S = 5.0
+_PASSING = frozenset(
+    {errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH,
+     errno.ENETDOWN, errno.ENETUNREACH, errno.ECONNREFUSED, errno.ECONNRESET, errno.EAGAIN, errno.EINTR,
+     errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EREMOTEIO}
+)  # fmt: skip
+
+_log = logging.getLogger("rla_agent.config")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one look at a configuration found.
+
+    Attributes:
+        changed: st_ctime_ns before it was read (a chmod counts too), -1 where there is no file.
+        config: its content, None where it cannot be used.
+        faults: why not.
+        real: its path without links.
+        foreign: why it may not name programs: somebody else can change it.
+    """
+
+    changed: int
+    config: Config | None = None
+    faults: tuple[str, ...] = ()
+    real: str = ""
+    foreign: str = ""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A file that somebody wants read. Moments are of the steady clock."""
+
+    since: float
+    done: threading.Event = field(default_factory=threading.Event)
+    begun: float | None = None
+    failed: str = ""  # the last try: an error that may pass
+    retry_at: float = 0.0
+
+    def waiting(self, now: float) -> bool:
+        """Whether a reader may take it."""
+        return self.begun is None and now >= self.retry_at
+
+    @property
+    def why(self) -> str:
+        """Why it is not read yet."""
+        if self.failed:
+            return self.failed
+        return (
+            "its disk or server does not answer" if self.begun else "it waits for others that do not answer"
+        )
+
+
+class ConfigReader:
+    """Reads configurations; all methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, Reading] = {}
+        self._asked: dict[str, _Asked] = {}
+        self._readers = 0
+
+    def known(self, config: str) -> Reading | None:
+        """What the last reading found, None before there is one. Never waits."""
+        with self._lock:
+            return self._known.get(config)
+
+    def reading(self, config: str, wait_s: float = WAIT_S) -> Reading | None:
+        """Look at a file, for `wait_s` at most; what is known of it then."""
+        self.look([config], wait_s)
+        return self.known(config)
+
+    def look(self, configs: Iterable[str], wait_s: float = WAIT_S) -> None:
+        """Look at files, and read what is new or has changed; returns after `wait_s` at the latest.
+
+        A file that has been waited for so long before is not waited for again.
+        """
+        now = time.monotonic()
+        with self._lock:
+            asked = [one for one in map(self._ask, configs) if one is not None]
+            self._have_read(now)
+            if self._stuck(now) >= MOST_READERS:
+                return
+        for one in asked:
+            self._await(one, min(now, one.since) + wait_s)
+
+    def _await(self, one: _Asked, until: float) -> None:
+        while (left := until - time.monotonic()) > 0 and not one.done.wait(min(left, STUCK_S)):
+            with self._lock:
+                self._have_read(time.monotonic())  # it may be behind one that hangs
+
+    def retry(self) -> None:
+        """Have what is unread tried again where nobody does; costs nothing otherwise. Never waits."""
+        if self._asked:
+            with self._lock:
+                self._have_read(time.monotonic())
+
+    def problems(self) -> list[dict[str, str]]:
+        """What cannot be read: `what` and `mend`, for `status`."""
+        now = time.monotonic()
+        with self._lock:
+            late = [
+                (path, f"{now - one.since:.0f} s", one.why, path in self._known)
+                for path, one in self._asked.items()
+                if now - one.since > WAIT_S
+            ]
+        meanwhile = ("without its alerts, and not sent to its master", "as it said before")
+        mend = "bring its mount back; the candidates are shown by: grep -e nfs -e fuse /proc/mounts"
+        return [
+            {
+                "what": f"{path} cannot be read for {since}: {why}; its runs go on {meanwhile[known]}",
+                "mend": mend,
+            }
+            for path, since, why, known in late
+        ]
+
+    # -- with the lock ----------------------------------------------------------------------------
+
+    def _ask(self, config: str) -> _Asked | None:
+        asked = self._asked.get(config)
+        if asked is None and len(self._asked) < MOST_ASKED:
+            asked = self._asked[config] = _Asked(time.monotonic())
+        return asked
+
+    def _stuck(self, now: float) -> int:
+        return sum(one.begun is not None and now - one.begun >= STUCK_S for one in self._asked.values())
+
+    def _have_read(self, now: float) -> None:
+        """Start a reader if something waits and all that there are hang."""
+        if self._readers >= MOST_READERS or self._readers > self._stuck(now):
+            return
+        if any(one.waiting(now) for one in self._asked.values()):
+            self._readers += 1
+            threading.Thread(target=self._serve, name="config-reader", daemon=True).start()
+
+    # -- the reader -------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while True:
+            now = time.monotonic()
+            with self._lock:
+                config = next((path for path, one in self._asked.items() if one.waiting(now)), None)
+                if config is None:
+                    self._readers -= 1
+                    return
+                self._asked[config].begun = now
+                former = self._known.get(config)
+            try:
+                found = _read(config, former)
+            except OSError as error:
+                self._failed(config, error.strerror or str(error))
+            except Exception as error:  # noqa: BLE001 - the top of a thread; others are to be read too
+                if self._failed(config, f"{type(error).__name__}: {error}"):
+                    _log.exception("cannot read %s", config)
+            else:
+                self._keep(config, found)
+
+    def _failed(self, config: str, why: str) -> bool:
+        """Have it tried again later; whether the reason is another one than before."""
+        with self._lock:
+            asked = self._asked[config]
+            is_news = asked.failed != why
+            asked.begun, asked.failed, asked.retry_at = None, why, time.monotonic() + RETRY_S
+            asked.done.set()
+        return is_news
+
+    def _keep(self, config: str, found: Reading) -> None:
+        with self._lock:
+            self._known.pop(config, None)
+            self._known[config] = found
+            while len(self._known) > MOST_KEPT:
+                del self._known[next(iter(self._known))]
+            self._asked.pop(config).done.set()
+
+
+def agent_settings(config: Path | None) -> AgentConfig:
+    """The AGENT section of the agent's own configuration; the defaults where it cannot be read in time.
+
+    Raises:
+        ConfigError: it has faults.
+    """
+    if config is None:
+        return AgentConfig()
+    found = ConfigReader().reading(os.path.abspath(config), START_WAIT_S)
+    if found is None:
+        _log.warning("%s cannot be read now; the agent serves with the default settings", config)
+        return AgentConfig()
+    if found.config is None:
+        raise ConfigError(str(config), list(found.faults))
+    return found.config.agent
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What an agent goes by.
+
+    Attributes:
+        agent: the AGENT section.
+        sources: key → the file that its value comes from, `default` where none says it.
+        faults: of the machine's file, which does not count then.
+    """
+
+    agent: AgentConfig
+    sources: Mapping[str, str]
+    faults: tuple[str, ...] = ()
+
+    def to_plain(self) -> dict[str, dict[str, Any]]:
+        """For `status`."""
+        return {
+            key: {"value": getattr(self.agent, key), "source": source} for key, source in self.sources.items()
+        }
+
+
+def settings_in_force(config: Path | None, *, autostarted: bool) -> InForce:
+    """What the agent of a machine goes by: one file for all projects, whoever starts it.
+
+    Args:
+        config: named on the command line, where it counts most; by a client, it is just the first project's.
+        autostarted: by a client.
+
+    Raises:
+        ConfigError: `config` has faults.
+    """
+    named = agent_settings(config)
+    path, machine = machine_config_path(), AgentConfig()
+    found = ConfigReader().reading(str(path), START_WAIT_S)
+    if found is not None and found.config is not None:
+        machine = found.config.agent
+    faults = found.faults if found is not None and found.config is None and found.changed >= 0 else ()
+    if faults or found is None:
+        _log.error("%s does not count: %s", path, "; ".join(faults) or "it cannot be read now")
+    values, sources, usual = {}, {}, AgentConfig()
+    for key in (*MACHINE_KEYS, *RUN_KEYS):
+        values[key], sources[key] = getattr(machine, key), str(path)
+        if not autostarted and getattr(named, key) != getattr(usual, key):
+            values[key], sources[key] = getattr(named, key), str(config)
+        elif values[key] == getattr(usual, key):
+            sources[key] = "default"
+    return InForce(replace(named, **values), sources, faults)
+
+
+def _read(config: str, former: Reading | None) -> Reading:
+    """Look at a file, and read it if it is not as it was.
+
+    Raises:
+        OSError: of the kind that passes.
+    """
+    try:
+        changed = os.stat(config).st_ctime_ns
+    except OSError as error:
+        _raise_passing(error)
+        changed = -1
+    if former is not None and former.changed == changed:
+        foreign = _foreign(config) if former.config else ""
+        return former if foreign == former.foreign else replace(former, foreign=foreign)
+    real = os.path.realpath(config)
+    try:
+        return Reading(changed, load_config(Path(config)), (), real, _foreign(config))
+    except ConfigError as error:
+        _raise_passing(error.__cause__)
+        return Reading(changed, None, tuple(error.faults), real)
+    except OSError as error:
+        _raise_passing(error)
+        return Reading(changed, None, ("it went away while it was read",), real)
+
+
+def _foreign(config: str) -> str:
+    problem = file_problem(os.path.abspath(config))
+    return "" if problem is None else str(problem)
+
+
+def _raise_passing(error: Any) -> None:  # noqa: ANN401 - whatever caused a ConfigError
+    if isinstance(error, OSError) and error.errno in _PASSING:
+        raise error

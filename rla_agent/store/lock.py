@@ -1,0 +1,253 @@
+"""One agent per spool, and which process it is.
+
+An agent locks two things for life, before it binds its sockets. `agent.lock` names it for others, and
+clients ask that lock whether there is an agent. The spool's folder itself is what must have one owner: it is
+the same folder by whatever path it is reached, and nobody can delete it while it is in use, so its lock
+holds where `agent.lock` was removed, or a link or a bind mount leads around it. (A cleaner of old files, such
+as systemd-tmpfiles, leaves a locked folder alone.)
+
+A path may come to lead elsewhere under an agent: the state folder deleted, renamed, or mounted over, and
+made anew by a client. `AgentLock.lost` says so, and the agent ends at once: it may write nothing any more,
+because another one may serve what the path leads to now.
+
+A process is signalled only while it has `agent.lock` open: its number may be another process's in
+another container, or after a reboot.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rla_client.contract.agent_process import OWNER_VARIABLE, shared_memory_device
+from rla_client.contract.errors import AgentRunningError
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import PROTOCOL_VERSION
+from rla_client.contract.segments import FLOCK
+
+TAKE_OVER_S = 25.0  # an agent that drains ends within 20
+LOSER_S = 5.0  # an agent whose agent.lock was removed notices that within one, and ends
+POLL_S = 0.025
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class AgentLock:
+    """Holds the locks until `release` or the end of the process."""
+
+    def __init__(self, places: Places, service: str = "", *, spool: Path | None = None) -> None:
+        """Take both locks.
+
+        Args:
+            places: whose lock.
+            service: `user` or `system` when a systemd unit runs this agent.
+            spool: folder of the streams, where it is not that of `places`.
+
+        Raises:
+            AgentRunningError: somebody else holds one; the message says who.
+            OSError: the file or the folder cannot be opened.
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._descriptors = [os.open(places.lock, flags, 0o600)]
+        self._kept: dict[Path, tuple[int, int]] = {}
+        try:
+            request = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            fcntl.fcntl(self._descriptors[0], fcntl.F_OFD_SETLK, request)
+        except OSError as error:
+            self.release()
+            raise AgentRunningError(describe_holder(places)) from error
+        try:
+            self._take_folder(places.spool if spool is None else spool)
+        except BaseException:
+            self.release()
+            raise
+        self.keep(places.lock)
+        content = {
+            "pid": os.getpid(),
+            "since": time.time(),
+            "host": os.uname().nodename,
+            "runtime": str(places.runtime),
+            "service": service,
+            "protocol": PROTOCOL_VERSION,
+            "shm": shared_memory_device(),
+            "owner": os.environ.get(OWNER_VARIABLE, ""),
+        }
+        os.ftruncate(self._descriptors[0], 0)
+        os.pwrite(self._descriptors[0], json.dumps(content).encode(), 0)
+
+    def _take_folder(self, folder: Path) -> None:
+        """Lock the spool's folder; waits for a holder whose agent.lock was removed.
+
+        Raises:
+            AgentRunningError: it does not end.
+        """
+        descriptor = os.open(folder, _FOLDER)
+        self._descriptors.append(descriptor)
+        deadline = time.monotonic() + LOSER_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    message = f"{_folder_holder(descriptor)}, which serves the spool {folder}"
+                    raise AgentRunningError(message) from error
+                time.sleep(POLL_S)
+                continue
+            except OSError:  # a file system without such locks: agent.lock has to do
+                pass
+            self._kept[folder] = _identity(os.fstat(descriptor))
+            return
+
+    def keep(self, path: Path) -> None:
+        """Have `lost` tell of a file, too, that must stay the one that it is now. None there: nothing is."""
+        with suppress(FileNotFoundError):
+            self._kept[path] = _identity(os.stat(path, follow_symlinks=False))
+
+    def lost(self) -> str:
+        """Why this process must write nothing any more; empty while its paths lead to what it holds."""
+        for path, identity in self._kept.items():
+            try:
+                found = os.stat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return f"{path} is gone"
+            except OSError:
+                continue  # a lack of memory, or a right that was taken away, says nothing
+            if _identity(found) != identity:
+                return f"{path} is another one now"
+        return ""
+
+    def release(self) -> None:
+        """Let go."""
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors = []
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+def _folder_holder(descriptor: int) -> str:
+    """Who locked an open folder, in words."""
+    inode = str(os.fstat(descriptor).st_ino)
+    with suppress(OSError, IndexError), open("/proc/locks", encoding="ascii") as locks:
+        for line in locks:
+            words = line.split()
+            if words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode:
+                return f"pid {words[4]}"
+    return "a process that cannot be seen from here (in another container?)"
+
+
+def take_lock(places: Places, service: str) -> AgentLock:
+    """The lock; as a service, from an agent that is none, after that one has drained.
+
+    Args:
+        places: whose lock.
+        service: `user` or `system` when a systemd unit runs this agent, else empty.
+
+    Raises:
+        AgentRunningError: another agent holds it.
+        OSError: the lock file cannot be opened.
+    """
+    deadline = time.monotonic() + TAKE_OVER_S
+    told = 0
+    while True:
+        try:
+            return AgentLock(places, service)
+        except AgentRunningError:
+            holder = read_holder(places)
+            pid = holder.get("pid")
+            if not service or holder.get("service") or time.monotonic() > deadline:
+                raise
+        if isinstance(pid, int) and pid != told:
+            process = HolderProcess.find(places)
+            if process is not None:
+                told = pid
+                process.terminate()
+                process.close()
+        time.sleep(POLL_S)
+
+
+class HolderProcess:
+    """The process that holds the lock, as a handle that never means another one."""
+
+    def __init__(self, pid: int, descriptor: int) -> None:
+        self.pid = pid
+        self._descriptor = descriptor
+
+    @classmethod
+    def find(cls, places: Places) -> HolderProcess | None:
+        """The process that the lock file names, while it has that file open; None where it has not.
+
+        Then it is not to be seen from here: it runs on the host, or in another container.
+        """
+        pid = read_holder(places).get("pid")
+        if not isinstance(pid, int):
+            return None
+        try:
+            descriptor = os.pidfd_open(pid)  # refuses what is no number of a process
+        except (OSError, OverflowError):
+            return None
+        if _has_open(pid, places.lock):
+            return cls(pid, descriptor)
+        os.close(descriptor)
+        return None
+
+    def terminate(self) -> None:
+        """Ask it to end (SIGTERM)."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._descriptor, signal.SIGTERM)
+
+    def await_end(self, timeout_s: float) -> bool:
+        """Whether it ended within that time."""
+        return bool(select.select([self._descriptor], [], [], timeout_s)[0])
+
+    def close(self) -> None:
+        """Let go of the handle."""
+        os.close(self._descriptor)
+
+
+def visible_holder(places: Places) -> int | None:
+    """Process id of the lock's holder, None where it is no process that can be seen from here."""
+    process = HolderProcess.find(places)
+    if process is not None:
+        process.close()
+    return None if process is None else process.pid
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    try:
+        wanted = _identity(os.stat(path, follow_symlinks=False))
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return False
+    for name in names:
+        with suppress(OSError):
+            link = f"/proc/{pid}/fd/{name}"
+            if os.path.basename(os.readlink(link)) == path.name and _identity(os.stat(link)) == wanted:
+                return True
+    return False
+
+
+def read_holder(places: Places) -> dict[str, Any]:
+    """What the lock file says of its holder; empty when it says nothing."""
+    try:
+        content = json.loads(places.lock.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def describe_holder(places: Places) -> str:
+    """The holder in words."""
+    holder = read_holder(places)
+    if "pid" not in holder:
+        return f"unknown process, lock {places.lock}"
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(holder.get("since", 0))))
+    return f"pid {holder['pid']} on {holder.get('host', '?')} since {since}, lock {places.lock}"

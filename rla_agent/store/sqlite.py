@@ -1,0 +1,133 @@
+"""What the agent's SQLite files have in common: transactions, versions, and what becomes of a broken file.
+
+A file's version is its `user_version`: the number of steps, of the list that its owner keeps, that made it.
+Files of releases before there were versions have 0, so the first steps must bear what is there already.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+from rla_client.contract.errors import RlaError
+
+BUSY_TIMEOUT_S = 60.0
+
+Store = TypeVar("Store")
+Step: TypeAlias = "str | Callable[[sqlite3.Connection], None]"  # statements, or what executes them
+
+
+class NewerFormatError(RlaError):
+    """A later release made or upgraded the file; nothing was written to it."""
+
+
+def check_version(db: sqlite3.Connection, path: Path, ours: int) -> int:
+    """The version of a file.
+
+    Raises:
+        NewerFormatError: it is later than `ours`.
+        sqlite3.Error: it cannot be read.
+    """
+    (found,) = db.execute("PRAGMA user_version").fetchone()
+    if found > ours:
+        message = (
+            f"{path} is of version {found}, and this release knows versions up to {ours}: "
+            "upgrade rla-agent (pip install -U rla-agent), then start it again; nothing was changed"
+        )
+        raise NewerFormatError(message)
+    return int(found)
+
+
+def connect(path: Path, steps: Sequence[Step], wait_s: float = BUSY_TIMEOUT_S) -> sqlite3.Connection:
+    """A connection in autocommit mode to a file that `migrate` may then bring to the version of `steps`.
+
+    Raises:
+        NewerFormatError: a later release has it; nothing is written to it.
+        sqlite3.Error: it cannot be opened or is no database.
+    """
+    db = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
+    try:
+        check_version(db, path, len(steps))
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def migrate(db: sqlite3.Connection, path: Path, steps: Sequence[Step]) -> None:
+    """Bring a file to the version `len(steps)`, by those steps that it lacks, all or none.
+
+    Raises:
+        NewerFormatError: it is later than that.
+        sqlite3.Error: it is as it was.
+    """
+    if check_version(db, path, len(steps)) == len(steps):
+        return
+    with transaction(db):
+        for step in steps[check_version(db, path, len(steps)) :]:
+            if callable(step):
+                step(db)
+                continue
+            for statement in step.split(";"):
+                db.execute(statement)
+        db.execute(f"PRAGMA user_version = {len(steps)}")
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Everything inside, or nothing; for a connection in autocommit mode (`isolation_level=None`).
+
+    Raises:
+        sqlite3.Error: nothing was stored.
+    """
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield db
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # after some errors SQLite has rolled back itself
+            db.execute("ROLLBACK")
+        raise
+
+
+def database_files(path: Path) -> tuple[Path, ...]:
+    """A database and what SQLite keeps beside it while it is open."""
+    return path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
+
+
+def open_or_replace(path: Path, opened: Callable[[Path], Store]) -> tuple[Store, str]:
+    """Open a store; a file that is no sound database is put aside and a new one begun.
+
+    Args:
+        path: the database file.
+        opened: opens a store on it, creating its tables.
+
+    Returns:
+        The store, and where the broken file went, empty if it was sound.
+
+    Raises:
+        sqlite3.OperationalError: it cannot be opened or written now.
+    """
+    if not path.exists():
+        _remove_beside(path)  # a WAL would be replayed into the new file
+    try:
+        with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as probe:
+            (found,) = probe.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise sqlite3.DatabaseError(found)  # noqa: TRY301 - one way to put it aside
+        return opened(path), ""
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError:
+        aside = path.with_name(f"{path.name}.broken")
+        path.replace(aside)
+        _remove_beside(path)
+        return opened(path), str(aside)
+
+
+def _remove_beside(path: Path) -> None:
+    for beside in database_files(path)[1:]:
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,359 @@
+"""Reused shared memory for checkpoints: made and faulted in behind the training loop's back.
+
+An `Arena` is one file in /dev/shm (layout: rla_client/contract/checkpoint_job.py), mapped by plain mmap(2)
+(rla_client/contract/mapping.py) so that copying needs an address and nothing else. Invariants:
+
+- The space is taken by posix_fallocate before the first touch: a /dev/shm that is too short says
+  so there, and never by SIGBUS. All arenas of a process stay below a quarter of what the machine
+  and its control group have free.
+- Pages are faulted in on a daemon thread, PREFAULT_BYTES at a time, because fresh shared memory
+  costs 35 times a warm copy and the kernel holds the address space's lock meanwhile.
+- The file is flock'ed for as long as it is mapped, and no descriptor stays open. Sweepers remove only arenas
+  whose lock is free.
+- A child of fork has neither mapping (MADV_DONTFORK) nor lock, and forgets the pool.
+- An exception from a signal handler may come between any two lines of a pool's methods: nothing reads
+  a closed arena's memory, and a change that was half made is completed by the next call.
+- A slot that this process made BUSY is made FREE by the agent, or by us if no frame was written.
+  An arena that a larger one replaces is unmapped and unlinked once all its slots are FREE. What a
+  killed process leaves behind, the agent sweeps (rla_agent/jobs/checkpoint.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from rla_client.checkpoint.copy import wait_for_copies
+from rla_client.contract.checkpoint_job import (
+    ARENA_DATA_OFFSET,
+    ARENA_FOLDER,
+    ARENA_HEADER,
+    ARENA_MAGIC,
+    ARENA_OWNER_MAX,
+    ARENA_OWNER_OFFSET,
+    ARENA_VERSION,
+    MAX_SLOTS,
+    PAGE,
+    SLOT_BUSY,
+    SLOT_FREE,
+    SLOT_HEADER,
+    ArenaName,
+    align,
+    slot_header_offset,
+    spool_key,
+    stream_key,
+)
+from rla_client.contract.mapping import Mapping, create_mapped
+
+SLOT_WAIT_MAX_S = 0.25  # for a busy slot; callers wait for as long as their last copy took
+SLOT_POLL_S = 0.0005
+SLOTS = 2  # one is filled while the agent reads the other
+SMALL_ARENA_BYTES = 72 << 20  # small checkpoints may come faster than fsyncs end: more slots, up to this
+FIRST_SLOT_BYTES = 8 << 20  # most policies fit; a larger one costs its first save a torch.save
+MEMORY_SHARE = 4  # arenas take at most a quarter of what is free
+PREFAULT_BYTES = 4 << 20  # about a millisecond of the address space's lock
+GROWTH = 1.125  # a state dict that grows a little (optimiser state appears) still fits
+_MADV_POPULATE_WRITE = 23  # Linux 5.14; before, the first copy into a slot takes the faults
+
+
+class Arena:
+    """One mapped file of slots. Made by `create_arena`, used by one process."""
+
+    __slots__ = (
+        "_mapping",
+        "_pid",
+        "address",
+        "closed",
+        "name",
+        "on_close",
+        "slot_bytes",
+        "slots",
+        "total",
+    )
+
+    def __init__(self, name: str, mapping: Mapping, slots: int, slot_bytes: int) -> None:
+        self.name = name
+        self.slots = slots
+        self.slot_bytes = slot_bytes
+        self.total = mapping.size
+        self.closed = False
+        self.on_close: Callable[[], None] | None = None
+        self._pid = os.getpid()
+        self._mapping = mapping
+        self.address = self._mapping.address
+
+    def slot_address(self, slot: int) -> int:
+        """Where a slot's bytes begin in this process's memory."""
+        return self.address + ARENA_DATA_OFFSET + slot * self.slot_bytes
+
+    def header(self, slot: int) -> tuple[int, int]:
+        """State and number of a slot, as they are now."""
+        raw = ctypes.string_at(self.address + slot_header_offset(slot), SLOT_HEADER.size)
+        state, number = SLOT_HEADER.unpack(raw)
+        return state, number
+
+    def write_head(self, owner: bytes) -> None:
+        """Say what the file is and whose: without that, sweepers and the agent pass it over."""
+        ctypes.memmove(self.address + ARENA_OWNER_OFFSET, owner, len(owner))
+        head = ARENA_HEADER.pack(ARENA_MAGIC, ARENA_VERSION, self.slots, self.slot_bytes, len(owner))
+        ctypes.memmove(self.address, head, len(head))
+
+    def mark(self, slot: int, state: int, number: int) -> None:
+        """Set a slot's header; nothing once the mapping is gone."""
+        if self.closed:
+            return
+        raw = SLOT_HEADER.pack(state, number)
+        ctypes.memmove(self.address + slot_header_offset(slot), raw, len(raw))
+
+    def free_slot(self) -> int | None:
+        """Index of a FREE slot, None when all are BUSY or the mapping is gone."""
+        for slot in range(self.slots if not self.closed else 0):
+            if self.header(slot)[0] == SLOT_FREE:
+                return slot
+        return None
+
+    @property
+    def idle(self) -> bool:
+        """True when no slot holds bytes that the agent still has to read, or the mapping is gone."""
+        return self.closed or all(self.header(slot)[0] == SLOT_FREE for slot in range(self.slots))
+
+    def prefault(self, stop: threading.Event) -> None:
+        """Touch every page, in small pieces, until done or stopped."""
+        for offset in range(0, self.total, PREFAULT_BYTES):
+            size = min(PREFAULT_BYTES, self.total - offset)
+            if stop.is_set() or not self._mapping.advise(offset, size, _MADV_POPULATE_WRITE):
+                return
+
+    def close(self, *, unlink: bool) -> None:
+        """Unmap it, let go of the lock, and remove the file if `unlink`."""
+        if os.getpid() != self._pid or self.closed:
+            return
+        if unlink:
+            with suppress(OSError):
+                os.unlink(os.path.join(ARENA_FOLDER, self.name))
+        wait_for_copies()
+        if self.on_close is not None:
+            self.on_close()
+        self.closed = True  # from here on nobody reads the memory
+        self._mapping.close()
+
+    def forget_in_child(self) -> None:
+        """After fork: the mapping is not there."""
+        self.closed = True
+
+
+def create_arena(
+    stream_folder: Path, slot_bytes: int, *, already: int = 0, stop: threading.Event | None = None
+) -> Arena | None:
+    """Make an arena with room for `slot_bytes` per slot; None when memory is too short for one.
+
+    Args:
+        stream_folder: spool folder of the stream that will name this arena in its jobs.
+        slot_bytes: what one checkpoint takes.
+        already: bytes of other arenas of this process, which count against the same share.
+        stop: once set, the arena is given up.
+    """
+    slot_bytes = align(max(slot_bytes, PAGE), PAGE)
+    room = memory_room() // MEMORY_SHARE - already - ARENA_DATA_OFFSET
+    wanted = min(max(SLOTS, SMALL_ARENA_BYTES // slot_bytes), MAX_SLOTS)
+    slots = min(wanted, max(room, 0) // slot_bytes)
+    if slots == 0:
+        return None
+    name = ArenaName(
+        os.geteuid(), spool_key(stream_folder.parent), stream_key(stream_folder.name), secrets.token_hex(4)
+    ).text
+    path = os.path.join(ARENA_FOLDER, name)
+    try:
+        mapping = create_mapped(path, ARENA_DATA_OFFSET + slots * slot_bytes, stop)
+    except OSError:
+        return None
+    arena = Arena(name, mapping, slots, slot_bytes)
+    owner = str(stream_folder).encode("utf-8", "surrogateescape")[:ARENA_OWNER_MAX]
+    arena.write_head(owner)
+    return arena
+
+
+def memory_room() -> int:
+    """Bytes that could be taken: the least of free /dev/shm, memory and the control group's room."""
+    rooms = (_shm_free(), _memory_available(), _cgroup_room())
+    return min(room for room in rooms if room is not None)
+
+
+class ArenaPool:
+    """The current arena of one process, its predecessors, and the thread that makes the next.
+
+    All methods are called with the owner's lock held, `prepare`'s thread aside.
+    """
+
+    def __init__(self, stream_folder: Path) -> None:
+        self.stream_folder = stream_folder
+        self.current: Arena | None = None
+        self._retired: list[Arena] = []
+        self._thread: threading.Thread | None = None
+        self._made: Arena | None = None
+        self._refused_bytes: int | None = None
+        self._stop = threading.Event()
+
+    @property
+    def preparing(self) -> bool:
+        """True while an arena is being made."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def wait_prepared(self, timeout: float) -> bool:
+        """Wait for the making of an arena to end; True when one is there afterwards."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+        self._adopt()
+        return self.current is not None
+
+    def prepare(self, nbytes: int) -> None:
+        """Have an arena made whose slots hold `nbytes`, in the background, if there is none yet."""
+        self._adopt()
+        if self.preparing or (self.current is not None and self.current.slot_bytes >= nbytes):
+            return
+        if self._refused_bytes is not None and nbytes >= self._refused_bytes:
+            return  # memory was too short for less than that
+        self._thread = threading.Thread(
+            target=self._make, args=(int(nbytes * GROWTH), nbytes), name="rla-arena", daemon=True
+        )
+        try:
+            self._thread.start()
+        except RuntimeError:  # no more threads, or the interpreter is going down
+            self._thread = None
+
+    def claim(self, nbytes: int, number: int, patience_s: float = 0.0) -> tuple[Arena, int] | None:
+        """Make a FREE slot BUSY under `number`; None when there is none of that size in time."""
+        deadline = time.monotonic() + min(patience_s, SLOT_WAIT_MAX_S)
+        while True:
+            self._adopt()
+            self._close_retired()
+            arena = self.current
+            if arena is None or arena.slot_bytes < nbytes:
+                return None
+            slot = arena.free_slot()
+            if slot is not None:
+                arena.mark(slot, SLOT_BUSY, number)
+                return arena, slot
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(SLOT_POLL_S)
+
+    def give_back(self, number: int) -> None:
+        """Free the slot that was claimed under `number`, if there is one: no frame names it."""
+        for arena in (self.current, *self._retired):
+            if arena is not None and not arena.closed:
+                for slot in range(arena.slots):
+                    if arena.header(slot) == (SLOT_BUSY, number):
+                        arena.mark(slot, SLOT_FREE, 0)
+
+    def retire(self) -> None:
+        """Stop using the current arena."""
+        if self.current is not None:
+            if self.current not in self._retired:
+                self._retired.append(self.current)
+            self.current = None
+
+    def close(self) -> None:
+        """Remove what no job needs; the agent sweeps the rest once its checkpoints are durable."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()  # it looks at `_stop` every few milliseconds of work
+        self._adopt()
+        self.retire()
+        for arena in self._retired:
+            arena.close(unlink=arena.idle)
+        self._retired.clear()
+
+    def forget_in_child(self) -> None:
+        """After fork: drop everything without touching what the parent still uses."""
+        for arena in (self.current, self._made, *self._retired):
+            if arena is not None:
+                arena.forget_in_child()
+        self.current = self._made = self._thread = None
+        self._retired = []
+
+    def _make(self, wanted: int, least: int) -> None:
+        already = sum(arena.total for arena in (*self._retired, self.current) if arena is not None)
+        arena = create_arena(self.stream_folder, wanted, already=already, stop=self._stop)
+        if arena is None and wanted > least:
+            arena = create_arena(self.stream_folder, least, already=already, stop=self._stop)
+        if arena is None:
+            self._refused_bytes = min(least, self._refused_bytes or least)
+            return
+        arena.prefault(self._stop)
+        self._made = arena
+
+    def _adopt(self) -> None:
+        if self.current in self._retired:
+            self.current = None  # an exception came in the middle of `retire`
+        made = self._made
+        if made is None:
+            return
+        if self.current is not made:
+            self.retire()
+            self.current = made
+        self._made = None
+
+    def _close_retired(self) -> None:
+        waiting = []
+        for arena in self._retired:
+            if arena.idle:
+                arena.close(unlink=True)
+            else:
+                waiting.append(arena)
+        self._retired = waiting
+
+
+def _shm_free() -> int:
+    try:
+        found = os.statvfs(ARENA_FOLDER)
+    except OSError:
+        return 0
+    return found.f_bavail * found.f_frsize
+
+
+def _memory_available() -> int | None:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) << 10
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _cgroup_room() -> int | None:
+    """What the tightest control group above this process has left; None without a limit."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return None
+    rooms = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            rooms += _rooms_above(Path("/sys/fs/cgroup"), path, "memory.max", "memory.current")
+        elif "memory" in controllers.split(","):
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+            rooms += _rooms_above(Path("/sys/fs/cgroup/memory"), path, *names)
+    return min(rooms, default=None)
+
+
+def _rooms_above(top: Path, path: str, limit_name: str, used_name: str) -> list[int]:
+    rooms = []
+    folder = top / path.lstrip("/")
+    while True:
+        with suppress(OSError, ValueError):
+            limit = int((folder / limit_name).read_text(encoding="ascii"))
+            used = int((folder / used_name).read_text(encoding="ascii"))
+            rooms.append(max(limit - used, 0))
+        if folder in {top, folder.parent}:
+            return rooms
+        folder = folder.parent

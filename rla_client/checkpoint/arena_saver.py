@@ -1,0 +1,146 @@
+"""What savers of checkpoints and of snapshots share: slots of shared memory, from claim to hand-over.
+
+A slot that was claimed ends in one of three ways: a frame in the stream names it (the agent frees it),
+it is given back (no frame was written), or the whole pool is retired (an exception came so close to the
+frame that nobody knows). Arenas of a forked child's parent are forgotten, never touched.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from rla_client.checkpoint.arena import Arena, ArenaPool
+from rla_client.contract.checkpoint_job import SLOT_BUSY
+from rla_client.stream import forks
+
+if TYPE_CHECKING:
+    from rla_client.stream.outbox import Outbox
+
+Source = TypeVar("Source")
+
+_savers: weakref.WeakSet[ArenaSaver] = weakref.WeakSet()  # to be closed at exit
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A slot that holds the bytes of job `number`."""
+
+    arena: Arena
+    index: int
+    number: int
+
+    @property
+    def address(self) -> int:
+        """Where its bytes begin, in this process."""
+        return self.arena.slot_address(self.index)
+
+    @property
+    def arrived(self) -> bool:
+        """True once the agent has done with the job."""
+        return self.arena.closed or self.arena.header(self.index) != (SLOT_BUSY, self.number)
+
+
+class ArenaSaver:
+    """Base of a saver that copies into shared memory. Its lock is held around each save.
+
+    Args:
+        outbox: where jobs go; its lock is not held while bytes are copied.
+    """
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._number = 0
+        self._copy_s = 0.0
+        self._reset()
+        forks.register(self)
+        _savers.add(self)
+
+    def _reset(self) -> None:
+        """As new, in a process that has no save under way: at the beginning, and in a forked child."""
+        self._lock = threading.RLock()
+        self._inside: int | None = None  # the thread that saves now: a signal handler may save, too
+        self._pool: ArenaPool | None = None
+
+    def close(self) -> None:
+        """Give shared memory back. What the agent has not read yet, it reads and then removes."""
+        with self._lock:
+            if self._pool is not None:
+                self._pool.close()
+                self._pool = None
+
+    def after_fork_in_child(self) -> None:
+        """Forget the parent's arenas and saves without touching them."""
+        if self._pool is not None:
+            self._pool.forget_in_child()
+        self._reset()
+
+    def _send_in_slot(
+        self, nbytes: int, fill: Callable[[Slot], Source], send: Callable[[Source], bool]
+    ) -> tuple[Slot, Source] | None:
+        """Copy into a slot and name it in the stream.
+
+        Args:
+            nbytes: what the slot must hold.
+            fill: copies, and says what the job shall name.
+            send: puts the job into the stream; False when the spool is full.
+
+        Returns:
+            The slot and what was named; None when no slot is large enough and free, or the stream
+            took no job.
+        """
+        pool = self._current_pool()
+        if pool is None:
+            return None
+        self._number += 1
+        number = self._number
+        try:
+            claimed = pool.claim(nbytes, number, patience_s=self._copy_s)
+            if claimed is None:
+                return None
+            slot = Slot(*claimed, number)
+            started = time.perf_counter()
+            source = fill(slot)
+            self._copy_s = time.perf_counter() - started
+        except BaseException:  # Ctrl-C, or no memory: no frame names the slot yet
+            pool.give_back(number)
+            raise
+        try:
+            taken = send(source)
+        except BaseException:
+            pool.retire()  # Ctrl-C in the middle: the frame may be there or not, so the slot is not ours
+            raise
+        if not taken:
+            pool.give_back(number)
+            return None
+        return slot, source
+
+    def _current_pool(self) -> ArenaPool | None:
+        folder = self._outbox.stream_folder
+        if folder is None:
+            return None
+        if self._pool is None or self._pool.stream_folder != folder:
+            if self._pool is not None:
+                self._pool.close()
+            self._pool = ArenaPool(folder)
+        return self._pool
+
+    def _prepare(self, nbytes: int) -> None:
+        """Have an arena made, beside the training, whose slots hold `nbytes`."""
+        with self._lock:
+            pool = self._current_pool()
+            if pool is not None:
+                pool.prepare(nbytes)
+
+
+def _at_exit() -> None:
+    for saver in list(_savers):
+        saver.close()
+
+
+atexit.register(_at_exit)

@@ -1,0 +1,199 @@
+"""Checkpoint files in a database: which there are, and reading one back.
+
+A file is `<name>_<time-step>.pt`; older databases have `<name>-<time-step>.pt`. Loading goes
+through `torch.load(weights_only=True)`, which rebuilds tensors, containers, numbers and arrays and
+runs nothing from the file. What that refuses is loaded in full only where it is known to be of the run
+that loads it (own_files.py), or the user vouches for the file (`trust=True`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import datetime as dt
+import io
+import pathlib
+import pickle
+import re
+import types
+import warnings
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rla_client.checkpoint.tensors import torch_module, torch_names
+from rla_client.contract.errors import NoCheckpointError, UntrustedCheckpointError
+from rla_client.contract.pruned import noted_names
+
+SAFE_TORCH = (2, 10)  # weights_only=True could be made to run code before (two CVEs)
+
+
+def list_checkpoints(
+    folder: Path, name: str = "checkpoint", *, pruned: bool = False
+) -> list[tuple[int, Path]]:
+    """Checkpoints of one name, (time-step, path), lowest time-step first; [] without a folder.
+
+    Where both spellings of one time-step exist, the newer spelling `name_N.pt` counts.
+
+    Args:
+        folder: the run's checkpoints.
+        name: the series.
+        pruned: also those that are on the master alone.
+    """
+    pattern = re.compile(rf"{re.escape(name)}([_-])(-?[0-9]{{1,19}})\.pt", re.DOTALL)
+    found: dict[int, tuple[str, Path]] = {}
+    noted = noted_names(folder) if pruned else []
+    try:
+        entries = {entry.name for entry in folder.iterdir()}
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    if pruned:  # before and after: a file may come back, or go, while we look
+        entries.update(noted, noted_names(folder))
+    for entry in sorted(entries):
+        match = pattern.fullmatch(entry)
+        if match is not None:
+            step = int(match[2])
+            if step not in found or match[1] == "_":
+                found[step] = (match[1], folder / entry)
+    return [(step, found[step][1]) for step in sorted(found)]
+
+
+def find_checkpoint(folder: Path, name: str = "checkpoint", index: int | None = None) -> tuple[int, Path]:
+    """The checkpoint of time-step `index`, or the one with the highest; a pruned one is fetched.
+
+    Raises:
+        NoCheckpointError: there is none; the message says which there are.
+        FetchError: it is on the master alone and does not come from there.
+    """
+    found = list_checkpoints(folder, name, pruned=True)
+    chosen = found[-1:] if index is None else [entry for entry in found if entry[0] == index]
+    if not chosen:
+        there = ", ".join(str(step) for step, _ in found) or "none"
+        wanted = f"{name!r}" if index is None else f"{name!r} at time-step {index}"
+        raise NoCheckpointError(f"no checkpoint {wanted} in {folder}; time-steps there: {there}")
+    step, path = chosen[0]
+    if not path.exists():
+        from rla_client.stream.fetch import bring_back  # noqa: PLC0415 - rarely needed
+
+        bring_back(path)
+    return step, path
+
+
+def load_file(
+    path: Path | io.BytesIO, *, trust: bool = False, run: str = "", map_location: object = None
+) -> Any:  # noqa: ANN401
+    """Read one checkpoint.
+
+    Args:
+        path: a `.pt` file, or its content.
+        trust: load also what needs code from the file, whoever wrote it.
+        run: identity of the run that loads; what that run wrote here is loaded in full too.
+        map_location: as in torch.load; by default tensors of a GPU that is not there come to the CPU.
+
+    Raises:
+        NoCheckpointError: there is no such file.
+        UntrustedCheckpointError: it holds other objects than weights_only allows, and `trust` is False.
+    """
+    torch = torch_module()
+    _check_version()
+    if map_location is None and not torch.cuda.is_available():
+        map_location = "cpu"
+    try:
+        with torch.serialization.safe_globals(_safe_globals()):
+            return torch.load(path, map_location=map_location, weights_only=True)
+    except FileNotFoundError as error:
+        raise NoCheckpointError(f"there is no checkpoint {path}") from error
+    except pickle.UnpicklingError as error:
+        problem = None if trust else _why_not_own(path, run)
+        if problem is not None:
+            where = path if isinstance(path, Path) else "this file"
+            raise UntrustedCheckpointError(
+                f"{where} holds more than tensors, arrays and plain data: {_asked_for(error)}. Loading that "
+                f"runs code which the file names, and {problem}. Pass trust=True if you trust whoever wrote "
+                "that file, or save state_dict()s and plain data"
+            ) from error
+    return torch.load(path, map_location=map_location, weights_only=False)
+
+
+def restore(skeleton: bytes, address_of: Callable[[int], int], map_location: object = None) -> Any:  # noqa: ANN401
+    """Rebuild the content of a save of this very process whose file is not there yet.
+
+    Args:
+        skeleton: what `capture` made.
+        address_of: where the storage of a key lies in this process's memory.
+        map_location: a device for all tensors; None leaves them where they were.
+    """
+    return _OwnUnpickler(skeleton, address_of, map_location).load()
+
+
+class _OwnUnpickler(pickle.Unpickler):
+    """Reads a pickle that this process wrote a moment ago."""
+
+    def __init__(self, skeleton: bytes, address_of: Callable[[int], int], map_location: object) -> None:
+        super().__init__(io.BytesIO(skeleton))
+        self._map_location = map_location
+        self._address_of = address_of
+        self._loaded: dict[str, Any] = {}
+        self._dtypes = {kind: dtype for dtype, kind in torch_names().typed_classes.items()}
+
+    def persistent_load(self, pid: Any) -> Any:  # noqa: ANN401
+        torch = torch_module()
+        _, kind, key, location, count = pid
+        dtype = self._dtypes.get(kind, torch.uint8)
+        if key not in self._loaded:
+            size = count * dtype.itemsize
+            data = bytearray(ctypes.string_at(self._address_of(int(key)), size)) if size else bytearray()
+            tensor = torch.frombuffer(data, dtype=torch.uint8) if size else torch.empty(0, dtype=torch.uint8)
+            self._loaded[key] = tensor.to(self._map_location or location).untyped_storage()
+        return torch.storage.TypedStorage(wrap_storage=self._loaded[key], dtype=dtype, _internal=True)
+
+
+def _why_not_own(path: Path | io.BytesIO, run: str) -> str | None:
+    from rla_client.checkpoint.trust import checkpoint_problem  # noqa: PLC0415 - rarely needed
+
+    return checkpoint_problem(path, run) if isinstance(path, Path) else "nobody vouches for it"
+
+
+def _asked_for(error: Exception) -> str:
+    """The class or function that a refused pickle names."""
+    text = str(error)
+    named = re.search(r"GLOBAL ([\w.]+)|find class ([\w.]+)", text)
+    if named is not None:
+        return f"it asks for {named[1] or named[2]}"
+    return text.splitlines()[0][:200] if text else type(error).__name__
+
+
+@cache
+def _check_version() -> None:
+    torch = torch_module()
+    version = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+    if version < SAFE_TORCH:
+        warnings.warn(
+            f"torch {torch.__version__} is older than 2.10: a crafted checkpoint can run code in spite of "
+            "weights_only=True (CVE-2025-32434, CVE-2026-24747). Load only files that you made, or upgrade",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+@cache
+def _safe_globals() -> list[Any]:
+    """What arrays, scalars and plain data are rebuilt with. None of it runs anything from the file."""
+    plain = [bytes, complex, frozenset, range, slice, Decimal, Fraction]
+    plain += [argparse.Namespace, types.SimpleNamespace, pathlib.PosixPath, pathlib.PurePosixPath]
+    plain += [dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone]
+    try:
+        import numpy as np  # noqa: PLC0415
+        import numpy.dtypes  # noqa: PLC0415
+    except ImportError:
+        return plain
+    rebuild = np.zeros(0).__reduce__()[0]
+    scalar = np.float64(0).__reduce__()[0]
+    allowed: list[Any] = [*plain, np.asarray, np.ndarray, np.dtype]  # bytes: how pickle 2 spells b""
+    for module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # numpy 1, numpy 2
+        allowed += [(rebuild, f"{module}._reconstruct"), (scalar, f"{module}.scalar")]
+    kinds = {type(np.dtype(code)) for code in "?bBhHiIlLqQefdgFDGSUVMm"}
+    return allowed + sorted(kinds, key=str)

@@ -1,0 +1,333 @@
+"""Saving checkpoints: the step waits for one copy of the bytes, the agent writes the file.
+
+`CheckpointSaver.save` takes one of three ways, each of which leaves the content safe from SIGKILL
+of this process when it returns:
+
+1. *arena* (an agent is there, a slot of shared memory is large enough and free): skeleton and
+   storages are copied into the slot, a JOB frame names them. The agent writes the `.pt`.
+2. *blob* (no agent, no such slot): torch.save into the stream's blob folder, then the JOB frame. A
+   thread fsyncs it afterwards. An arena of the right size is made meanwhile, for the next one.
+3. *direct* (the spool has no room, or BACKLOG_MAX_BYTES of blobs wait in it because no agent takes
+   them away): torch.save to a temp name beside the final file, fsync, rename, fsync of the folder.
+
+   Retention is applied here then.
+
+If none works the checkpoint is counted in `lost` with a warning; only wrong arguments raise.
+
+A signal handler that saves while its thread is saving takes the second way; other threads wait for
+one copy. A forked child starts with no arena; its saves go to its own stream.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import math
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from rla_client.checkpoint.arena import FIRST_SLOT_BYTES
+from rla_client.checkpoint.arena_saver import ArenaSaver, Slot
+from rla_client.checkpoint.copy import copy_storages, pin_memory
+from rla_client.checkpoint.fallback import (
+    NotWrittenError,
+    has_room,
+    sync_later,
+    write_checkpoint,
+    write_final,
+)
+from rla_client.checkpoint.files import find_checkpoint, list_checkpoints, load_file, restore
+from rla_client.checkpoint.pickling import Captured, capture
+from rla_client.contract.checkpoint_job import (
+    JOB_KIND,
+    MAX_METRICS,
+    MAX_TEXT,
+    ArenaSource,
+    BlobSource,
+    CheckpointJob,
+    Retention,
+    Stamp,
+    final_name,
+    storage_offsets,
+)
+from rla_client.contract.errors import ArgumentError, NoCheckpointError
+
+if TYPE_CHECKING:
+    from rla_client.stream.outbox import Outbox
+
+BACKLOG_MAX_BYTES = 512 << 20  # of blobs that wait for an agent; the rest of the spool is for rows
+WARN_INTERVAL_S = 60.0
+
+_log = logging.getLogger("rla_client")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A save whose file may not be there yet."""
+
+    stamp: Stamp
+    blob: Path | None = None
+    size: int = 0
+    slot: Slot | None = None
+    source: ArenaSource | None = None
+
+    @property
+    def arrived(self) -> bool:
+        """True once the agent has done with it."""
+        if self.slot is not None:
+            return self.slot.arrived
+        return self.blob is not None and not self.blob.exists()
+
+
+class CheckpointSaver(ArenaSaver):
+    """Saves and loads the checkpoints of one run.
+
+    Args:
+        outbox: where jobs go; its lock is not held while bytes are copied.
+        checkpoint_dir: the run's checkpoint folder.
+        max_to_keep: newest checkpoints to keep of each name; None keeps all.
+        run: names the run in each file, so that retention leaves files of other runs alone.
+    """
+
+    def __init__(
+        self, outbox: Outbox, checkpoint_dir: Path, max_to_keep: int | None = None, *, run: str = ""
+    ) -> None:
+        if max_to_keep is not None and not _is_positive(max_to_keep):
+            raise ArgumentError(
+                f"max_to_keep must be a whole number of at least 1, or None; got {max_to_keep!r}"
+            )
+        self.lost = 0
+        self.ways = {"arena": 0, "blob": 0, "direct": 0}
+        self._folder = Path(checkpoint_dir)
+        self._retention = Retention(max_to_keep=max_to_keep)
+        self._run = run
+        self._last_order = 0
+        self._last_bytes = 0  # of the last blob: the next one is likely to be as large
+        self._warned = -math.inf
+        self._problem = ""
+        super().__init__(outbox)
+        self._prepare(FIRST_SLOT_BYTES)
+
+    def _reset(self) -> None:
+        super()._reset()
+        self._pending: list[_Pending] = []
+
+    def keep_best(self, metric: str, mode: Literal["min", "max"] = "min", k: int = 1) -> None:
+        """Besides `max_to_keep`, keep the `k` checkpoints with the best `metric` at their save."""
+        if mode not in {"min", "max"} or not _is_positive(k) or not isinstance(metric, str):
+            raise ArgumentError(
+                f"keep_best takes a metric's name, 'min' or 'max', and k >= 1; got {(metric, mode, k)}"
+            )
+        self._retention = replace(self._retention, keep_best=(metric, mode, int(k)))
+
+    def keep_every(self, n: int) -> None:
+        """Besides `max_to_keep`, keep checkpoints whose time-step is a multiple of `n`."""
+        if not _is_positive(n):
+            raise ArgumentError(f"keep_every takes a whole number of at least 1; got {n!r}")
+        self._retention = replace(self._retention, keep_every=int(n))
+
+    def save(
+        self,
+        content: object,
+        name: str = "checkpoint",
+        time_step: int = 0,
+        metrics: Mapping[str, float] | None = None,
+    ) -> None:
+        """Save `content` as `<name>_<time_step>.pt`; on return it survives SIGKILL of this process.
+
+        Args:
+            content: tensors, arrays, containers of them, or whatever pickles.
+            name: several series of checkpoints may live side by side; each has its own retention.
+            time_step: the run's clock.
+            metrics: values that `keep_best` compares; NaN is worst.
+
+        Raises:
+            ArgumentError: the name cannot be a file name, or the content cannot be pickled.
+        """
+        stamp = self._stamp(name, time_step, metrics or {})
+        if self._inside != threading.get_ident():
+            with self._lock:
+                self._inside = threading.get_ident()
+                try:
+                    needed = self._save_to_arena(content, stamp)
+                finally:
+                    self._inside = None
+            if needed is None:
+                return
+        else:
+            needed = 0
+        self._save_as_file(content, stamp)
+        if needed:
+            self._prepare(needed)
+
+    def load(
+        self,
+        name: str = "checkpoint",
+        index: int | None = None,
+        *,
+        map_location: object = None,
+        trust: bool = False,
+    ) -> tuple[int, Any]:
+        """The checkpoint of time-step `index`, or the newest by number: (time-step, content).
+
+        What this process has saved counts from the moment `save` returned: while its file is not
+        there yet, the content comes from shared memory or the spool.
+
+        Args:
+            name: the series.
+            index: a time-step.
+            map_location: a device for all tensors; by default they go where they were, or to the
+                CPU if that device is not there.
+            trust: load a file of objects also where this run did not write it here.
+
+        Raises:
+            NoCheckpointError: there is none.
+            UntrustedCheckpointError: it holds objects, is not this run's own, and `trust` is False.
+        """
+        with self._lock:
+            late = self._late(name, index)
+            steps = [step for step, _ in list_checkpoints(self._folder, name) if index in {None, step}]
+            if late is not None and (not steps or late.stamp.time_step >= steps[-1]):
+                with suppress(NoCheckpointError):  # its file arrived just now
+                    return late.stamp.time_step, self._load_late(late, map_location)
+        step, path = find_checkpoint(self._folder, name, index)
+        return step, load_file(path, trust=trust, run=self._run, map_location=map_location)
+
+    # -- the fast way -------------------------------------------------------------------------
+
+    def _save_to_arena(self, content: object, stamp: Stamp) -> int | None:
+        """Copy into a slot. None when done, else the bytes that a slot would have needed (0: unknown)."""
+        if not self._outbox.agent_alive(memory=True):
+            return 0
+        captured = capture(content)
+        offsets, needed = storage_offsets(len(captured.skeleton), captured.sizes)
+        sent = self._send_in_slot(
+            needed,
+            lambda slot: self._fill(slot, captured, offsets),
+            lambda source: self._send(CheckpointJob(stamp, source, self._retention, sys.byteorder)),
+        )
+        if sent is None:
+            return needed
+        slot, source = sent
+        self._note(_Pending(stamp, slot=slot, source=source), "arena")
+        return None
+
+    @staticmethod
+    def _fill(slot: Slot, captured: Captured, offsets: list[int]) -> ArenaSource:
+        base = slot.address
+        if captured.on_device:
+            pin_memory(slot.arena)
+        skeleton = len(captured.skeleton)
+        ctypes.memmove(base, captured.skeleton, skeleton)
+        copy_storages(captured.storages, [base + offset for offset in offsets])
+        return ArenaSource(slot.arena.name, slot.index, slot.number, skeleton, tuple(captured.sizes))
+
+    # -- files --------------------------------------------------------------------------------
+
+    def _save_as_file(self, content: object, stamp: Stamp) -> None:
+        if not self._save_as_blob(content, stamp) and not self._save_directly(content, stamp):
+            self._lose(stamp)
+
+    def _save_as_blob(self, content: object, stamp: Stamp) -> bool:
+        blobs = self._outbox.blobs_folder
+        waiting = sum(entry.size for entry in self._pending if not entry.arrived)
+        full = waiting >= BACKLOG_MAX_BYTES or self._last_bytes > self._outbox.blob_room
+        if blobs is None or full or not has_room(blobs):
+            return False
+        blob = blobs / f"{stamp.token}.pt"
+        try:
+            size = self._last_bytes = write_checkpoint(content, blob, stamp)
+        except NotWrittenError as error:
+            self._problem = str(error)
+            return False
+        source = BlobSource(blob.name, size)
+        if not self._send(CheckpointJob(stamp, source, self._retention, sys.byteorder)):
+            with suppress(OSError):
+                blob.unlink()
+            return False  # the spool is full; the run's own disk may not be
+        self._note(_Pending(stamp, blob=blob, size=size), "blob")
+        sync_later(blob)
+        return True
+
+    def _save_directly(self, content: object, stamp: Stamp) -> bool:
+        if not has_room(self._folder):
+            return False
+        try:
+            write_final(content, self._folder, stamp, self._retention)
+        except NotWrittenError as error:
+            self._problem = str(error)
+            return False
+        self._note(None, "direct")
+        return True
+
+    # -- small things -------------------------------------------------------------------------
+
+    def _stamp(self, name: str, time_step: int, metrics: Mapping[str, float]) -> Stamp:
+        if not isinstance(name, str):
+            raise ArgumentError(f"a checkpoint's name must be text, got {type(name).__name__}")
+        try:
+            step = int(time_step)
+            values = {str(key): float(value) for key, value in metrics.items()}
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ArgumentError(f"time_step and metrics must be numbers: {error}") from error
+        final_name(name, step)
+        best = self._retention.keep_best
+        named = [best[0]] if best is not None and best[0] in values else []
+        first = [*named, *values][:MAX_METRICS]  # a row may have thousands of keys; the one that counts is in
+        values = {key: values[key] for key in first if len(key) <= MAX_TEXT}
+        self._last_order = max(self._last_order + 1, time.time_ns())
+        return Stamp(secrets.token_hex(8), self._last_order, self._run, name, step, values)
+
+    def _send(self, job: CheckpointJob) -> bool:
+        return self._outbox.job(JOB_KIND, job.encode())
+
+    def _note(self, entry: _Pending | None, way: str) -> None:
+        with self._lock:
+            self.ways[way] += 1
+            self._pending = [old for old in self._pending if not old.arrived]
+            if entry is not None:
+                self._pending.append(entry)
+
+    def _late(self, name: str, index: int | None) -> _Pending | None:
+        """Of the own saves that have no file yet, the last one of the highest time-step."""
+        late = [
+            entry
+            for entry in self._pending
+            if entry.stamp.name == name and index in {None, entry.stamp.time_step} and not entry.arrived
+        ]
+        return max(late, key=lambda entry: (entry.stamp.time_step, entry.stamp.order), default=None)
+
+    @staticmethod
+    def _load_late(entry: _Pending, map_location: object) -> Any:  # noqa: ANN401
+        if entry.slot is None or entry.source is None:
+            assert entry.blob is not None
+            return load_file(entry.blob, trust=True, map_location=map_location)
+        base = entry.slot.address
+        offsets, _ = storage_offsets(entry.source.skeleton_bytes, entry.source.sizes)
+        skeleton = ctypes.string_at(base, entry.source.skeleton_bytes)
+        return restore(skeleton, lambda key: base + offsets[key], map_location)
+
+    def _lose(self, stamp: Stamp) -> None:
+        self.lost += 1
+        now = time.monotonic()
+        if now - self._warned >= WARN_INTERVAL_S:
+            self._warned = now
+            _log.warning(
+                "checkpoint %s_%d was not saved (%d so far), neither in the spool nor in %s: no room; %s",
+                stamp.name,
+                stamp.time_step,
+                self.lost,
+                self._folder,
+                self._problem,
+            )
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

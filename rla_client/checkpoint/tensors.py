@@ -1,0 +1,206 @@
+"""The storages of one save, and the names of torch that a `.pt` file is made of.
+
+A storage is told apart by address and length, so what shared one before shares one after loading.
+The table holds a reference to every storage it has met, so that no address is met twice.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from rla_client.contract.errors import ArgumentError
+
+# dtypes whose storages have had a class of their own since the first torch; newer ones go by bytes
+_STORAGE_CLASSES = {
+    "float64": "DoubleStorage",
+    "float32": "FloatStorage",
+    "float16": "HalfStorage",
+    "bfloat16": "BFloat16Storage",
+    "int64": "LongStorage",
+    "int32": "IntStorage",
+    "int16": "ShortStorage",
+    "int8": "CharStorage",
+    "uint8": "ByteStorage",
+    "bool": "BoolStorage",
+}
+_QUANTIZED_STORAGE_CLASSES = {
+    "quint8": "QUInt8Storage",
+    "qint8": "QInt8Storage",
+    "qint32": "QInt32Storage",
+    "quint4x2": "QUInt4x2Storage",
+    "quint2x4": "QUInt2x4Storage",
+}
+_COMPLEX_STORAGE_CLASSES = {"complex64": "ComplexFloatStorage", "complex128": "ComplexDoubleStorage"}
+# address (0 on a device), bytes, and what keeps them alive; on a device that is the storage itself
+Storage = tuple[int, int, Any]
+
+
+class Reference:
+    """Stands for a storage inside reduce tuples; the pickler writes it as a persistent id."""
+
+    __slots__ = ("identity",)
+
+    def __init__(self, identity: tuple[str, Any, str, str, int]) -> None:
+        self.identity = identity
+
+
+@dataclass(frozen=True, slots=True)
+class TorchNames:
+    """What is looked up in torch once."""
+
+    tensor: Any
+    parameter: Any
+    strided: Any
+    storage_classes: dict[Any, Any]
+    typed_classes: dict[Any, Any]
+    complex_dtypes: frozenset[Any]
+    rebuild_tensor: Any
+    rebuild_parameter: Any
+    typed_storage: Any
+    is_storage: Any
+    location_tag: Any
+    byte_storage: Any
+    array: Any
+    as_array: Any
+    array_kinds: dict[str, Any]
+    leaf_types: tuple[type, ...]
+    leaf_exceptions: tuple[type, ...]
+
+
+def torch_module() -> Any:  # noqa: ANN401
+    """The torch package, imported by whoever needs it first."""
+    import torch  # noqa: PLC0415 - 1 s, and only who saves tensors has it
+
+    return torch
+
+
+def _numpy_module() -> Any:  # noqa: ANN401
+    try:
+        import numpy as np  # noqa: PLC0415
+    except ImportError:  # torch works without
+        return None
+    return np
+
+
+@cache
+def torch_names() -> TorchNames:
+    """What this torch calls the things that a `.pt` file is made of."""
+    torch = torch_module()
+    numpy = _numpy_module()
+    names = _STORAGE_CLASSES | _COMPLEX_STORAGE_CLASSES
+    return TorchNames(
+        tensor=torch.Tensor,
+        parameter=torch.nn.Parameter,
+        strided=torch.strided,
+        storage_classes=_by_dtype(torch, names),
+        typed_classes=_by_dtype(torch, names | _QUANTIZED_STORAGE_CLASSES),
+        complex_dtypes=frozenset(getattr(torch, dtype) for dtype in _COMPLEX_STORAGE_CLASSES),
+        rebuild_tensor=torch._utils._rebuild_tensor_v2,  # noqa: SLF001 - the name is in every .pt file
+        rebuild_parameter=torch._utils._rebuild_parameter,  # noqa: SLF001
+        typed_storage=torch.storage.TypedStorage,
+        is_storage=torch.is_storage,
+        location_tag=torch.serialization.location_tag,
+        byte_storage=torch.serialization.normalize_storage_type(torch.UntypedStorage),
+        array=None if numpy is None else numpy.ndarray,
+        as_array=None if numpy is None else numpy.asarray,
+        array_kinds={} if numpy is None else _array_kinds(torch, numpy),
+        leaf_types=(torch.Size, torch.dtype, torch.device, *(() if numpy is None else (numpy.generic,))),
+        leaf_exceptions=() if numpy is None else (numpy.object_, numpy.void),
+    )
+
+
+def _by_dtype(torch: Any, names: dict[str, str]) -> dict[Any, Any]:  # noqa: ANN401
+    return {getattr(torch, dtype): getattr(torch, name) for dtype, name in names.items()}
+
+
+def _array_kinds(torch: Any, numpy: Any) -> dict[str, Any]:  # noqa: ANN401
+    """From numpy's spelling of a dtype in native byte order to torch's storage class."""
+    names = {**_STORAGE_CLASSES, **_COMPLEX_STORAGE_CLASSES}
+    del names["bfloat16"]
+    return {numpy.dtype(dtype).str: getattr(torch, name) for dtype, name in names.items()}
+
+
+class Table:
+    """The storages met so far, in the order of their keys. Shared by both picklers.
+
+    Attributes:
+        storages: what to copy.
+        numbers: key of the storage at (address, bytes).
+        kinds: class of torch under which the storage of a key was met first.
+    """
+
+    __slots__ = ("kinds", "names", "numbers", "storages")
+
+    def __init__(self) -> None:
+        self.names = torch_names()
+        self.storages: list[Storage] = []
+        self.numbers: dict[tuple[int, int], int] = {}
+        self.kinds: list[Any] = []
+
+    def refer(self, storage: Any, kind: Any, itemsize: int) -> Reference:  # noqa: ANN401
+        """Note a storage and return what stands for it.
+
+        Raises:
+            ArgumentError: the same bytes are saved as two types, which `.pt` files cannot say.
+        """
+        on_cpu = storage.device.type == "cpu"
+        nbytes = storage.nbytes()
+        number = self.note(storage.data_ptr(), nbytes, kind, storage, on_cpu=on_cpu)
+        location = "cpu" if on_cpu else self.names.location_tag(storage)
+        return Reference(("storage", kind, str(number), location, nbytes // itemsize))
+
+    def note(self, address: int, nbytes: int, kind: Any, owner: Any, *, on_cpu: bool = True) -> int:  # noqa: ANN401
+        """Key of the storage at an address; empty ones share nothing.
+
+        Raises:
+            ArgumentError: as for `refer`.
+        """
+        number = self.numbers.get((address, nbytes)) if nbytes else None
+        if number is None:
+            number = self.numbers[address, nbytes] = len(self.storages)
+            self.storages.append((address if on_cpu else 0, nbytes, owner))
+            self.kinds.append(kind)
+        elif self.kinds[number] is not kind:
+            raise ArgumentError(
+                "two tensors to save see the same memory as different types, which a .pt file cannot hold; "
+                "save a .clone() of one of them"
+            )
+        return number
+
+    def note_array(self, array: Any, kind: Any) -> int:  # noqa: ANN401
+        """Add a contiguous array's bytes as a storage of their own and return its key."""
+        self.storages.append((array.ctypes.data if array.nbytes else 0, array.nbytes, array))
+        self.kinds.append(kind)
+        return len(self.storages) - 1
+
+
+def is_plain(tensor: Any, names: TorchNames) -> bool:  # noqa: ANN401
+    """True for a tensor that is a strided view of one storage and nothing besides."""
+    return (
+        tensor.layout is names.strided
+        and (tensor.is_cpu or tensor.is_cuda)
+        and not tensor.is_neg()
+        and not tensor.__dict__
+        and not (tensor.dtype in names.complex_dtypes and tensor.is_conj())
+        and not tensor.is_nested
+    )
+
+
+def array_arguments(array: Any, table: Table) -> tuple[Any, ...] | None:  # noqa: ANN401
+    """Arguments of `_rebuild_tensor_v2` for an array's bytes; None when torch has no such dtype."""
+    names = table.names
+    kind = names.array_kinds.get(array.dtype.str)
+    if kind is None or array.dtype.metadata:
+        return None
+    flags = array.flags
+    if not (flags.c_contiguous or flags.f_contiguous):
+        array = array.copy(order="C")
+    itemsize = array.itemsize
+    count = array.nbytes // itemsize
+    key = str(table.note_array(array, kind))
+    reference = Reference(("storage", kind, key, "cpu", count))
+    strides = tuple(stride // itemsize for stride in array.strides)
+    return reference, 0, tuple(array.shape), strides, False, OrderedDict()

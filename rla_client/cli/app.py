@@ -1,0 +1,135 @@
+"""`rla`: the command line of a database.
+
+Commands live in modules that register themselves on the app; a module that is not installed
+is left out. Only the module of the command that is asked for is imported, and each starts with
+imports of typer only: tables, charts and most commands need neither pandas nor numpy, so that
+`rla show` answers within 0.3 s.
+
+Errors that are the user's to mend are `error: …` on stderr, with a line `hint: …` where one helps,
+and exit code 1; wrong options are
+typer's, exit code 2. A reader that closes the pipe ends the command quietly.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from rla_client.cli.completion import ASKED, answer
+from rla_client.cli.quick_start import spare_pydantic
+from rla_client.contract.errors import RlaError
+from rla_client.contract.textformat import escape_unprintable
+
+COMMAND_MODULES = {
+    "rla_client.cli.view": ("ls", "show", "metrics"),
+    "rla_client.cli.compare": ("diff", "compare"),
+    "rla_client.cli.tail": ("tail",),
+    "rla_client.cli.change": ("tag", "note", "rm", "archive", "migrate"),
+    "rla_client.cli.upkeep": ("du", "fsck", "trash"),
+    "rla_client.cli.output": ("plot", "export", "tb", "import"),
+    "rla_client.cli.init": ("init",),
+    "rla_client.cli.project": ("push", "pull", "verify"),
+    "rla_client.launcher.cli": ("resume", "restore-code", "rerun"),
+}
+EXIT_FAULT = 1
+EXIT_INTERRUPTED = 130
+EXIT_PIPE = 141
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from rla_client import __version__
+
+        print(f"rla {__version__}")  # noqa: T201
+        raise typer.Exit
+
+
+def make_app(command: str | None = None) -> typer.Typer:
+    """The app.
+
+    Args:
+        command: only the commands of the module that has this one; None, or one that is not known:
+            all of them.
+    """
+    app = typer.Typer(
+        name="rla",
+        help="Look at, compare, plot and manage the runs of an RLA database.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog="RUN is an index, a unique part of it, or @last; -r RUN is every run that it fits. "
+        "The database is --data-root, or RLA_DATA_ROOT, "
+        "or the one found here, in data, or upwards beside rla_config.yaml.",
+    )
+    app.callback()(_group)
+    wanted = [name for name, commands in COMMAND_MODULES.items() if command in commands]
+    for name in wanted or COMMAND_MODULES:
+        if find_spec(name) is not None:
+            import_module(name).register(app)
+    return app
+
+
+def _group(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    # Makes typer ask for a command's name also where only one was registered.
+    pass
+
+
+def main() -> None:
+    """Run one command; the entry point of `rla`."""
+    if os.environ.get(ASKED, "").startswith("complete_"):
+        found = answer(lambda: make_app()(standalone_mode=True))
+        sys.stdout.write(f"{found}\n" if found else "")
+        return
+    escape_unprintable(sys.stdout, sys.stderr)
+    gc.disable()  # a command is short; collecting while 10,000 rows are made costs a fifth of its time
+    code = 0
+    try:
+        spare_pydantic()
+        make_app(sys.argv[1] if len(sys.argv) > 1 else None)(standalone_mode=True)
+    except SystemExit as exit_:
+        code = exit_.code if isinstance(exit_.code, int) else EXIT_FAULT
+    except RlaError as error:
+        print(_told(f"error: {error}"), file=sys.stderr)  # noqa: T201
+        code = EXIT_FAULT
+    except BrokenPipeError:
+        _close_quietly()
+        code = EXIT_PIPE
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        print(_told(f"error: {error.strerror or error}{where}"), file=sys.stderr)  # noqa: T201
+        code = EXIT_FAULT
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _close_quietly()
+        code = EXIT_PIPE
+    sys.exit(code)
+
+
+def _told(message: str) -> str:
+    """A message in lines that fit the terminal, whole lines for scripts; names may come from others."""
+    from rla_client.contract.textformat import fitted
+    from rla_client.database.text import lines_text, width
+
+    return fitted(lines_text(message), width() if sys.stderr.isatty() else sys.maxsize)
+
+
+def _close_quietly() -> None:
+    """Keep the interpreter from complaining about the closed pipe at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""`rla init`: make a folder a project: rla_config.yaml, .gitignore, and what to add to a script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rla_client.cli.options import CONFIG_NAME, say
+from rla_client.contract.errors import ArgumentError
+
+DATA_FOLDER = "data"
+IGNORE_NAME = ".gitignore"
+IGNORE_HEAD = "# runs and their data (rla)"
+SNIPPET = """\
+Add to your training script:
+
+    import rla_client
+    from rla_client import logger, time_step_holder
+
+    rla_client.init("{table}", config=args, track=["seed"])   # args: dict, Namespace, dataclass, OmegaConf
+
+    # in the loop
+    time_step_holder.set_time(step)
+    logger.record_tabular("loss/policy", loss)
+    logger.dump_tabular()
+
+Then look: rla ls, rla-agent status, tensorboard --logdir {data}/log
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("init")(init)
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="The project's folder.", show_default=False)] = Path(),
+    data: Annotated[
+        str, typer.Option("--data", help="Folder of the database, in the project.")
+    ] = DATA_FOLDER,
+) -> None:
+    """Write a commented rla_config.yaml and the .gitignore lines, and show what a script needs."""
+    for line in set_up(folder, data):
+        say(line)
+    say("")
+    say(SNIPPET.format(table=folder.absolute().name, data=data))
+
+
+def set_up(folder: Path, data: str = DATA_FOLDER) -> list[str]:
+    """Make `folder` a project.
+
+    Args:
+        folder: exists.
+        data: the database's folder below it, for .gitignore.
+
+    Returns:
+        What was done, one line each.
+
+    Raises:
+        ArgumentError: it is no folder, or has an rla_config.yaml already; nothing was changed.
+    """
+    from rla_client.config.schema import template_text
+
+    if not folder.is_dir():
+        message = f"{folder} is no folder"
+        raise ArgumentError(message)
+    config = folder / CONFIG_NAME
+    try:
+        with config.open("x", encoding="utf-8") as file:
+            file.write(template_text())
+    except FileExistsError:
+        message = f"{config} is there already and was not touched; delete it first for a fresh one"
+        raise ArgumentError(message) from None
+    done = [f"wrote {config}"]
+    added = ignore(folder / IGNORE_NAME, [f"/{data.strip('/')}/", "/plot.png"])
+    if added:
+        done.append(f"added to {folder / IGNORE_NAME}: {' '.join(added)}")
+    return done
+
+
+def ignore(path: Path, lines: list[str]) -> list[str]:
+    """Append the lines that a .gitignore lacks; returns them."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    present = {line.strip() for line in text.splitlines()}
+    missing = [line for line in lines if line not in present and line.strip("/") not in present]
+    if missing:
+        begin = "" if not text or text.endswith("\n") else "\n"
+        with path.open("a", encoding="utf-8") as file:
+            file.write(begin + "\n".join([IGNORE_HEAD, *missing]) + "\n")
+    return missing

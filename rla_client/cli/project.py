@@ -1,0 +1,122 @@
+"""`rla push`, `rla pull`, `rla verify`: a database and its master, without a daemon.
+
+The work is the agent package's (`rla-agent transfer …`), started as a process of its own, so that
+the client package never imports the agent's. `--config` and `--data-root` are found as for the other
+commands (the configuration also beside and above the database); everything else is passed on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import typer
+
+from rla_client.cli.options import CONFIG_NAME, find_data_root, open_database, say
+from rla_client.contract.errors import DatabaseError
+
+INTERRUPTED_S = 1.0  # enough to end by the terminal's Ctrl-C
+_PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+_HELP = {
+    "push": "Send items to the master; what it has stays.",
+    "pull": "Fetch items from the master; what is here stays. --follow keeps looking.",
+    "verify": "Compare the master with what was sent: every file hashed, or --sizes.",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for name, text in _HELP.items():
+        app.command(name, help=text, context_settings=_PASS_ON)(_passing(name))
+
+
+def _passing(name: str):  # type: ignore[no-untyped-def]  # noqa: ANN202 - a typer callback
+    def command(context: typer.Context) -> None:
+        raise typer.Exit(transfer(name, list(context.args)))
+
+    return command
+
+
+def transfer(name: str, arguments: list[str]) -> int:
+    """Run one transfer command; returns its exit code.
+
+    Args:
+        name: push, pull or verify.
+        arguments: as given by the user.
+
+    Raises:
+        DatabaseError: no rla_config.yaml, or no database, can be found from here; for push and verify:
+            the folder that was given is none.
+    """
+    command = [sys.executable, "-m", "rla_agent", "transfer", name]
+    words = ["--data-root" if word == "-d" else word for word in arguments]
+    if {"--help", "-h"} & set(words):
+        return _print_help(command, name)
+    root = _value(words, "--data-root")
+    if root is None:
+        root = os.environ.get("RLA_DATA_ROOT") or str(find_data_root(Path.cwd()))
+        words += ["--data-root", root]
+    if name != "pull":
+        open_database(Path(root))
+    if _value(words, "--config") is None:
+        words += ["--config", str(find_config(Path.cwd(), Path(root).absolute()))]
+    command += words
+    with subprocess.Popen(command) as child:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            return _ended(child)
+
+
+def _ended(child: subprocess.Popen[bytes]) -> int:
+    """Let an interrupted child end as it likes; Ctrl-C reached it, too, a signal to us alone did not."""
+    try:
+        return child.wait(INTERRUPTED_S)
+    except subprocess.TimeoutExpired:
+        child.send_signal(signal.SIGINT)
+        return child.wait()
+
+
+def _print_help(command: list[str], name: str) -> int:
+    """The agent package's own help, with this command's name; what is found here is not required."""
+    room = str(shutil.get_terminal_size((80, 24)).columns)
+    done = subprocess.run(
+        [*command, "--help"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": room},
+    )
+    text = done.stdout.replace(f"python -m rla_agent transfer {name}", f"rla {name}")
+    if text:
+        say(text.replace("[required]", "(or found)").replace("│ *  ", "│    ").rstrip("\n"))
+    return done.returncode
+
+
+def _value(words: list[str], option: str) -> str | None:
+    """What an option was given, None when it was not."""
+    for word, following in zip(words, [*words, ""][1:], strict=True):
+        if word == option:
+            return following
+        if word.startswith(f"{option}="):
+            return word.removeprefix(f"{option}=")
+    return None
+
+
+def find_config(*starts: Path) -> Path:
+    """The rla_config.yaml of a folder or of one above it; of several folders, the first that has one.
+
+    Raises:
+        DatabaseError: there is none.
+    """
+    for start in starts:
+        for folder in (start, *start.parents):
+            if (folder / CONFIG_NAME).is_file():
+                return folder / CONFIG_NAME
+    places = " or ".join(map(str, starts))
+    message = f"no {CONFIG_NAME} in {places} or above; go to your project, or give --config FILE"
+    raise DatabaseError(message)

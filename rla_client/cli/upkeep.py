@@ -1,0 +1,221 @@
+"""`rla du`, `fsck`, `trash`: what a database takes, what is wrong with it, what can come back."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rla_client.cli.options import (
+    AsCsv,
+    AsJson,
+    DataRoot,
+    Selection,
+    TableOption,
+    Yes,
+    agree,
+    open_database,
+    print_rows,
+    say,
+    say_aside,
+    say_waiting,
+    takes_runs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rla_client.database.fsck import Fault
+    from rla_client.database.runs import Database
+
+PIPE_WIDTH = 1000  # columns of a list that nobody looks at in a terminal: nothing is left out
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(du)
+    app.command()(fsck)
+    bin_app = typer.Typer(help="The trash: list (default), restore, empty.", invoke_without_command=True)
+    bin_app.callback()(trash)
+    bin_app.command("list")(list_)
+    bin_app.command("restore")(restore)
+    bin_app.command("empty")(empty)
+    app.add_typer(bin_app, name="trash")
+
+
+def trash(
+    context: typer.Context, data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False
+) -> None:
+    """List what can be restored."""
+    if context.invoked_subcommand is None:
+        list_(data_root, as_json, as_csv)
+
+
+def list_(data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
+    """List what can be restored."""
+    from rla_client.database.changes import TRASH_DAYS
+    from rla_client.database.text import bytes_text, table_text
+    from rla_client.database.trashed import trashed
+
+    found = trashed(open_database(data_root).data_root)
+    machine = as_json or as_csv
+    rows: list[list[object]] = []
+    for one in found:
+        until = time.strftime("%Y-%m-%d", time.localtime(one.entry.created + TRASH_DAYS * 86400))
+        size: object = one.entry.bytes if machine else bytes_text(one.entry.bytes)
+        tables = " ".join(dict.fromkeys(table for table, _ in one.runs))
+        if machine:
+            first = one.entry.moves[0][0] if one.entry.moves else None
+            rows.append([one.title, one.entry.name, len(one.entry.moves), size, until, tables, first])
+        else:
+            rows.append([one.title, one.entry.name, size, until, one.what, tables])
+    if machine:
+        names = ["run", "entry", "paths", "size", "kept until", "table", "first"]
+        print_rows(names, rows, as_json=as_json, as_csv=as_csv)
+    elif rows:
+        room = None if sys.stdout.isatty() else PIPE_WIDTH
+        say(table_text(["run", "entry", "size", "kept until", "what", "table"], rows, room))
+    else:
+        say("the trash is empty")
+
+
+def restore(
+    entry: Annotated[
+        str,
+        typer.Argument(metavar="RUN_OR_ENTRY", help="A run in the trash (a unique part), or a whole entry."),
+    ],
+    data_root: DataRoot = None,
+) -> None:
+    """Move a run, or all of an entry, back to where it was."""
+    from rla_client.database.changes import changing
+    from rla_client.database.records import clock
+    from rla_client.database.trashed import restore as restore_one
+
+    root = open_database(data_root).data_root
+    with changing(root, clock(), say_waiting):
+        count = restore_one(root, entry)
+    say(f"restored {count} path(s)")
+
+
+def empty(yes: Yes = False, data_root: DataRoot = None) -> None:
+    """Delete everything in the trash for good."""
+    from rla_client.database.changes import changing, empty_trash, trash_entries
+    from rla_client.database.records import clock
+    from rla_client.database.text import bytes_text
+
+    root = open_database(data_root).data_root
+    entries = trash_entries(root)
+    if not entries:
+        say("the trash is empty")
+        return
+    say(f"{len(entries)} entries, {bytes_text(sum(entry.bytes for entry in entries))}")
+    if not agree("Delete them for good?", yes):
+        raise typer.Exit(1)
+    with changing(root, clock(), say_waiting):
+        freed = empty_trash(root, clock())
+    say(f"freed {bytes_text(freed)}")
+
+
+@takes_runs()
+def du(
+    *, chosen: Selection, data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False
+) -> None:
+    """Disk use by table and kind, with archive and trash; what was pruned is counted beside it.
+
+    Of chosen runs alone where RUN or an option says which.
+    """
+    from rla_client.database.sizes import disk_use
+    from rla_client.database.text import bytes_text
+
+    database = open_database(data_root)
+    rows = disk_use(database.data_root, _with_chains(database, chosen) if chosen.given else None)
+    names = ["table", "kind", "items", "size", "on the master alone"]
+    if not (as_json or as_csv):
+        empty = sum(not (row[3] or row[4]) for row in rows)
+        rows = [row for row in rows if row[3] or row[4]]
+        total = ("total", "", "", sum(row[3] for row in rows), sum(row[4] for row in rows))
+        shown = [
+            [*row[:3], bytes_text(row[3]), bytes_text(row[4]) if row[4] else ""] for row in (*rows, total)
+        ]
+        shown = shown if total[4] else [row[:4] for row in shown]
+        print_rows(names[: len(shown[0])], shown, as_json=False, as_csv=False)
+        if empty:
+            say_aside(f"({empty} more without a byte; --json has all)")
+        return
+    print_rows(names, rows, as_json=as_json, as_csv=as_csv)
+
+
+def _with_chains(database: Database, chosen: Selection) -> set[tuple[str, str]]:
+    """The chosen runs, each with those that it goes on with."""
+    runs = {(one.table, one.index) for one in chosen.records(database)}
+    links = database.links()
+    earlier = runs
+    while earlier := {(run[0], links[run]) for run in earlier if run in links} - runs:
+        runs |= earlier
+    return runs
+
+
+def fsck(
+    fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended.")] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--only",
+            help="Only these faults, e.g. torn-row,stray; orphan and stray are mended only when named here.",
+            show_default=False,
+        ),
+    ] = None,
+    table: TableOption = None,
+    yes: Yes = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """Find torn, missing, orphan and inconsistent items."""
+    from rla_client.database.changes import changing
+    from rla_client.database.fsck import ON_REQUEST, find_faults
+    from rla_client.database.records import clock
+    from rla_client.database.repair import mend
+
+    named = {kind.strip() for kind in only.split(",")} if only is not None else None
+    root = open_database(data_root).data_root
+    faults = [fault for fault in find_faults(root, clock(), table) if named is None or fault.kind in named]
+    mendable = [f for f in faults if f.mendable and (named is not None or f.kind not in ON_REQUEST)]
+    if as_json or as_csv or faults:
+        rows = [[fault.kind, _how_to_mend(fault), fault.where, fault.text] for fault in faults]
+        print_rows(["fault", "mended by", "where", "what"], rows, as_json=as_json, as_csv=as_csv)
+    if not faults:
+        if not (as_json or as_csv):
+            say("no faults")
+        return
+    left = _left_text(faults, mendable)
+    if not fix:
+        only_text = f" --only {only}" if only is not None else ""
+        say_aside(f"{len(faults)} fault(s); `rla fsck --fix{only_text}` mends {len(mendable)}{left}")
+        raise typer.Exit(1)
+    if mendable:
+        if not agree(f"Mend {len(mendable)} fault(s)?", yes):
+            raise typer.Exit(1)
+        with changing(root, clock(), say_waiting):
+            for fault in mendable:
+                mend(root, fault, clock())
+    say_aside(f"mended {len(mendable)} of {len(faults)} fault(s){left}")
+    raise typer.Exit(0 if len(mendable) == len(faults) else 1)
+
+
+def _left_text(faults: Sequence[Fault], mendable: Sequence[Fault]) -> str:
+    """What a mend would leave, and how to go on with it."""
+    asked = [fault.kind for fault in faults if fault.mendable and fault not in mendable]
+    by_hand = sum(not fault.mendable for fault in faults)
+    text = f"; {len(asked)} only by `rla fsck --fix --only {','.join(sorted(set(asked)))}`" if asked else ""
+    return text + (f"; {by_hand} by hand" if by_hand else "")
+
+
+def _how_to_mend(fault: Fault) -> str:
+    from rla_client.database.fsck import ON_REQUEST
+
+    if not fault.mendable:
+        return "hand"
+    return f"--fix --only {fault.kind}" if fault.kind in ON_REQUEST else "--fix"

@@ -1,0 +1,517 @@
+"""`rla ls`, `show`: looking at runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rla_client.cli.completion import complete_parameters, complete_sort, complete_table
+from rla_client.cli.options import (
+    Archived,
+    AsCsv,
+    AsJson,
+    Columns,
+    DataRoot,
+    Metrics,
+    NoRunsYetError,
+    RunArgument,
+    Selection,
+    TableOption,
+    open_database,
+    print_rows,
+    say,
+    say_aside,
+    takes_runs,
+)
+from rla_client.contract.layout import CHECKPOINT, LOG
+from rla_client.contract.textformat import duration_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rla_client.database.metrics import Group
+    from rla_client.database.records import Record
+    from rla_client.database.runs import Run
+
+TERMINAL_LIMIT = 50  # rows of `ls` on a terminal; a pipe gets all
+LIGHT_COLUMNS = frozenset({"time", "run", "state", "step", "time-step", "took", "host", "table"})
+_MOMENT = "%Y-%m-%d %H:%M:%S"
+_STATE_TEXTS = {
+    "waiting": "waits for an agent; rla-agent start --detach",
+    "silent": "silent: its process is gone, no agent runs; rla-agent start --detach",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("ls")(ls)
+    app.command()(show)
+    app.command()(metrics)
+
+
+@takes_runs(argument=False)
+def ls(
+    tables: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TABLE", help="Only this task table.", show_default=False, autocompletion=complete_table
+        ),
+    ] = None,
+    *,
+    chosen: Selection,
+    sort: Annotated[
+        str,
+        typer.Option(
+            "--sort", "-s", help="Column to sort by; -NAME for descending.", autocompletion=complete_sort
+        ),
+    ] = "time",
+    columns: Columns = None,
+    metric: Metrics = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            help="A line for each value of these parameters: runs, states, mean of the metric ± 95 %.",
+            show_default=False,
+            autocompletion=complete_parameters,
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", "-n", min=0, help="Newest so many; 0 for all.", show_default=False),
+    ] = None,
+    archived: Archived = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """List runs, newest last: state, time-step, last value of the likely metric, tracked hyper-parameters."""
+    from rla_client.database.choosing import full_metrics
+    from rla_client.database.records import clock
+
+    chosen = replace(chosen, table=_one_table(tables, chosen.table))
+    machine = as_json or as_csv
+    try:
+        database = open_database(data_root, archived=archived)
+    except NoRunsYetError as error:
+        say_aside(str(error)) if machine else say(str(error))
+        if machine:
+            print_rows(["run"], [], as_json=as_json, as_csv=as_csv)
+        return
+    if group is not None:
+        _check_group(columns, sort)
+        _print_groups(
+            chosen.records(database)[-(limit or 0) :], _split(group) or [], metric or [], (as_json, as_csv)
+        )
+        return
+    if limit is None:
+        limit = TERMINAL_LIMIT if sys.stdout.isatty() and not machine else 0
+    filtered = bool(chosen.fitting or chosen.where)
+    early = limit if limit and sort == "time" and not filtered else None
+    light = not (machine or columns or metric) and sort.removeprefix("-") in LIGHT_COLUMNS
+    records = (
+        chosen.records(database, light=light)
+        if early is None
+        else database.records(chosen.table, None, chosen.since, limit=early, light=light)
+    )
+    now = clock()
+    wanted, sort = _full_columns(records, _split(columns), sort)
+    metric = full_metrics(metric or [], records)
+    records = _sorted(records, sort, now)
+    every = len(records)
+    if early is not None and every == early:
+        every = database.count(chosen.table, chosen.since)
+    records = records[-limit:] if limit else records
+    hidden = max(every - len(records), 0)
+    names, rows = _listing(records, wanted, metric, now, everything=machine)
+    if not rows and not machine:
+        place = f"table {chosen.table}" if chosen.table else str(database.data_root)
+        say("no runs fit" if filtered or chosen.since else f"no runs yet in {place}")
+        return
+    print_rows(names, rows, as_json=as_json, as_csv=as_csv)
+    if hidden:
+        say_aside(f"({hidden} more; --limit 0 shows all)")
+    unserved = sum(record.state in _STATE_TEXTS for record in records)
+    if unserved and not machine:
+        say_aside(f"({unserved} run(s) wait for an agent; rla-agent start --detach)")
+    broken = sum(bool(record.problems) for record in records)
+    if broken and not machine:
+        say_aside(f"({broken} run(s) with unreadable files; `rla fsck` or `rla show RUN` says which)")
+
+
+def _one_table(argument: str | None, option: str | None) -> str | None:
+    from rla_client.contract.errors import ArgumentError
+
+    if argument is not None and option is not None and argument != option:
+        message = f"one table at a time, not {argument!r} and --table {option!r}"
+        raise ArgumentError(message)
+    return argument if argument is not None else option
+
+
+def _full_columns(
+    records: list[Record], columns: list[str] | None, sort: str
+) -> tuple[list[str] | None, str]:
+    """`columns` and `sort` as the runs spell them; a name that no run has would be an empty column."""
+    from rla_client.database.choosing import full_names
+
+    full = full_names({*(columns or ()), sort.removeprefix("-")}, records)
+    signed = "-" * sort.startswith("-") + full[sort.removeprefix("-")]
+    return None if columns is None else [full[name] for name in columns], signed
+
+
+def _split(names: str | None) -> list[str] | None:
+    return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
+
+
+def _sorted(records: list[Record], sort: str, now: float) -> list[Record]:
+    from rla_client.database.rows import RowView
+
+    if sort == "time":
+        return records
+    name = sort.removeprefix("-")
+
+    def key(record: Record) -> tuple[int, float, str]:
+        value = RowView(record, now).get(name)
+        if isinstance(value, int | float):
+            return (1, float(value), "")
+        return (0, 0.0, "") if value is None else (2, 0.0, str(value))
+
+    return sorted(records, key=key, reverse=sort.startswith("-"))
+
+
+def _check_group(columns: str | None, sort: str) -> None:
+    from rla_client.contract.errors import ArgumentError
+
+    if columns is not None or sort != "time":
+        message = "--group has columns and an order of its own\nhint: leave out --columns and --sort"
+        raise ArgumentError(message)
+
+
+def _print_groups(records: list[Record], by: list[str], asked: list[str], form: tuple[bool, bool]) -> None:
+    """One line a group of runs; `form` is (as JSON, as CSV)."""
+    from rla_client.database.choosing import full_metrics, full_names
+    from rla_client.database.metrics import group_runs, likely_of, mean_and_interval
+    from rla_client.database.records import clock
+
+    if not records and not any(form):
+        say("no runs fit")
+        return
+    full = full_names(set(by), records)
+    by = [full[name] for name in by]
+    likely = likely_of(records)
+    chosen = full_metrics(asked, records) or ([likely] if likely else [])
+    metrics: list[str | None] = [*chosen] or [None]  # without any, only runs and states
+    groups = [group_runs(records, by, name, clock()) for name in metrics]
+    rows = []
+    for same in zip(*groups, strict=True):
+        states = ", ".join(f"{count} {state}" for state, count in sorted(same[0].states.items()))
+        row = [*same[0].values, same[0].states.total(), states]
+        for group in same if chosen else ():
+            mean, interval = mean_and_interval(group.numbers)
+            row += [mean, interval, len(group.numbers)] if any(form) else [_mean_text(mean, interval, group)]
+        rows.append(row)
+    heads = [[name, f"{name}:ci95", f"{name}:runs"] if any(form) else [name] for name in chosen]
+    names = [*by, "runs", "states", *(head for part in heads for head in part)]
+    print_rows(names, rows, as_json=form[0], as_csv=form[1])
+    if not any(form) and chosen:
+        say_aside("(mean of the last values over runs ± 95 % interval; another metric: -m METRIC)")
+
+
+def _mean_text(mean: float | None, interval: float | None, group: Group) -> str | None:
+    from rla_client.database.text import clean
+
+    if mean is None:
+        return None
+    text = clean(mean) if interval is None else f"{clean(mean)} ± {interval:.2g}"
+    lacking = group.states.total() - len(group.numbers)
+    return text + (f" ({len(group.numbers)} run(s))" if lacking else "")
+
+
+def _listing(
+    records: list[Record], asked: list[str] | None, metrics: list[str], now: float, *, everything: bool
+) -> tuple[list[str], list[list[object]]]:
+    """Column names and rows of `ls`."""
+    from rla_client.database.rows import RowView
+    from rla_client.database.text import plain
+
+    if asked is not None:
+        asked += metrics
+        views = [RowView(record, now) for record in records]
+        if everything:
+            return asked, [[view.get(name) for name in asked] for view in views]
+        return asked, [[_shown(view.get(name), view.field(name)) for name in asked] for view in views]
+    texts = [record.tracked for record in records]
+    keys = list(dict.fromkeys(key for text in texts for key in text))
+    several = everything or len({record.table for record in records}) > 1
+    heads, values_of = _metric_columns(records, metrics, everything=everything)
+    names = ["run", *(["table"] if several else []), "state", "step", "took", *heads, *keys]
+    rows = []
+    for record, text in zip(records, texts, strict=True):
+        took: object = record.duration_s if everything else duration_text(record.duration_s)
+        head = [record.index if everything else record.date, *([record.table] if several else [])]
+        known = RowView(record, now) if everything else text
+        values = [known.get(key) for key in keys]
+        rows.append(
+            [*head, record.shown_state(now), plain(record.time_step), took, *values_of(record), *values]
+        )
+    if everything or any(record.tags for record in records):
+        names.append("tags")
+        for row, record in zip(rows, records, strict=True):
+            row.append(" ".join(record.tags) or None)
+    return names, rows
+
+
+def _metric_columns(
+    records: list[Record], metrics: list[str], *, everything: bool
+) -> tuple[list[str], Callable[[Record], list[object]]]:
+    """Names of the metrics' columns, and what a run has in them: the last values.
+
+    Where none was asked for it is the likely one, whose name is the column's if all runs have the same.
+    """
+    if metrics:
+        return metrics, lambda record: [record.metrics.get(name) for name in metrics]
+    if everything:
+        return ["metric", "value"], lambda record: [record.likely or None, record.likely_value]
+    likely = sorted({record.likely for record in records} - {""})
+    if len(likely) > 1:
+        return ["metric"], lambda record: [
+            f"{record.likely}={_number_text(record.likely_value)}" if record.likely else None
+        ]
+    if not likely:
+        return [], lambda _: []
+    return likely, lambda record: [float(record.likely_text)] if record.likely_text else [None]
+
+
+def _number_text(value: object) -> str:
+    from rla_client.database.text import clean
+
+    return clean(value)
+
+
+def _shown(value: Any, field: str | None) -> object:  # noqa: ANN401
+    """A value as people write it: dates, durations, lists of names (tags, kinds), whole numbers as ints."""
+    from rla_client.database.records import MOMENTS
+    from rla_client.database.text import plain
+
+    if field == "duration":
+        return duration_text(value)
+    if field in MOMENTS and value is not None:
+        return time.strftime(_MOMENT, time.localtime(value))
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return " ".join(value) or None
+    return plain(value)
+
+
+def show(
+    run: RunArgument = "@last",
+    metric: Metrics = None,
+    table: TableOption = None,
+    archived: Archived = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show everything about one run, with a small chart of the metrics of --metric (or a likely one)."""
+    found = open_database(data_root, archived=archived).find(run, table)
+    metric = _full_metrics(found, metric or [])
+    if as_json:
+        from rla_client.database.text import json_text
+
+        say(json_text(_facts(found)))
+        return
+    _print_run(found, metric)
+
+
+@takes_runs()
+def metrics(
+    *,
+    chosen: Selection,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """Names of the metrics of runs, by default of the newest: rows with a number, last value, range."""
+    from rla_client.contract.errors import ArgumentError
+    from rla_client.database.metrics import summaries
+    from rla_client.database.records import shown_name
+
+    database = open_database(data_root)
+    records = chosen.records(database) if chosen.given else [database.find("@last").record]
+    if not records:
+        message = "no run fits"
+        raise ArgumentError(message)
+    found = summaries(database, records)
+    machine = as_json or as_csv
+    who = shown_name(records[0].table, records[0].index) if len(records) == 1 else f"{len(records)} runs"
+    if not machine:
+        say_aside(f"{who}:" if found else f"{who}: no metric yet")
+    several = machine or len(records) > 1
+    names = ["metric", *(["runs"] if several else []), "rows", "last", "min", "max"]
+    rows = [
+        [name, *([one.runs] if several else []), one.rows, one.last, one.low, one.high]
+        for name, one in found.items()
+    ]
+    if rows or machine:
+        print_rows(names, rows, as_json=as_json, as_csv=as_csv)
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    from rla_client.database.run_history import resumed_with, traceback_end
+    from rla_client.database.tree import item_bytes
+
+    record = run.record
+    return {
+        "table": run.table,
+        "index": run.index,
+        "state": run.state,
+        "opened": record.opened,
+        "host": record.host,
+        "time_step": record.time_step,
+        "duration_s": record.duration_s,
+        "tags": list(record.tags),
+        "note": record.note,
+        "hyper_param": record.hyper,
+        "resumed_with": resumed_with(run.folder(LOG)),
+        "traceback": traceback_end(run.folder(LOG), run.state),
+        "metrics": record.metrics,
+        "items": {item.kind: {"paths": item.paths, "bytes": item_bytes(item)[0]} for item in run.items},
+        "checkpoints": [path.name for path in run.checkpoints],
+        "checkpoints_on_master": _pruned_checkpoints(run),
+        "figures": [path.name for path in run.figures],
+        "run_file": _run_file(run),
+        "problems": list(record.problems),
+    }
+
+
+def _pruned_checkpoints(run: Run) -> list[str]:
+    from rla_client.contract.pruned import pruned_files
+
+    return [note.name for note in pruned_files(run.folder(CHECKPOINT))]
+
+
+def _run_file(run: Run) -> dict[str, Any]:
+    from rla_client.database.chains import run_file
+
+    return run_file(run.database.data_root, run.table, run.index)
+
+
+def _print_run(run: Run, metrics: list[str]) -> None:
+    from rla_client.database.metrics import CLOCKS
+    from rla_client.database.records import clock, shown_name
+    from rla_client.database.run_history import changes_text, resumed_with
+    from rla_client.database.text import bytes_text, clean, cut, pairs_text, plain, width
+    from rla_client.database.tree import item_bytes
+
+    record = run.record
+    say(cut(clean(shown_name(run.table, run.index)), max(width(), 60)))
+    say(pairs_text(_about(run, clock()), whole=True))
+    for title, pairs in (
+        ("hyper-parameters", record.hyper.flat()),
+        ("resumed with other hyper-parameters", changes_text(resumed_with(run.folder(LOG)))),
+        ("last values", {key: plain(value) for key, value in record.metrics.items() if key not in CLOCKS}),
+    ):
+        if pairs:
+            say(f"{title}\n{pairs_text(pairs)}")
+    items = {}
+    for item in run.items:
+        size, count = item_bytes(item)
+        if count:
+            items[item.kind] = f"{bytes_text(size)} in {count} file(s)"
+    say(f"items\n{pairs_text(items)}")
+    checkpoints = run.checkpoints
+    if checkpoints:
+        names = ", ".join(path.name for path in checkpoints[-5:])
+        say(f"checkpoints\n  {cut(clean(names), width() - 2)}")
+    pruned = _pruned_checkpoints(run)
+    if pruned:
+        say(f"checkpoints on the master, fetched when loaded\n  {cut(clean(', '.join(pruned)), width() - 2)}")
+    _print_charts(run, metrics)
+    _print_traceback(run)
+    for problem in record.problems:
+        say_aside(f"problem: {problem}")
+
+
+def _about(run: Run, now: float) -> dict[str, object]:
+    from rla_client.database.text import plain
+
+    record, about = run.record, _run_file(run)
+    facts: dict[str, object] = {"state": _state_text(run, about, now)}
+    facts["began"] = time.strftime(_MOMENT, time.localtime(record.opened))
+    facts["took"] = duration_text(record.duration_s)
+    facts["time-step"] = plain(record.time_step)
+    facts["host"] = record.host
+    parent = about.get("parent")
+    if isinstance(parent, dict):
+        facts["parent"] = f"{parent.get('run')} at {parent.get('time_step')}"
+    if record.tags:
+        facts["tags"] = " ".join(record.tags)
+    if record.note:
+        facts["note"] = record.note
+    return facts
+
+
+def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
+    state = _STATE_TEXTS.get(run.state or "", run.state) or "not recorded (imported, or by the original RLA)"
+    if state == "unknown" and run.record.updated is not None:
+        state = f"unknown, last seen {duration_text(now - run.record.updated)} ago"
+    detail = [str(about["reason"])] if about.get("reason") else []
+    for key in ("exit_code", "signal"):
+        text = f"{key.replace('_', ' ')} {about[key]}" if about.get(key) is not None else ""
+        if text and text not in detail:
+            detail.append(text)
+    return state + (f" ({', '.join(detail)})" if detail else "")
+
+
+def _print_traceback(run: Run) -> None:
+    from rla_client.database.run_history import traceback_end
+    from rla_client.database.text import lines_text
+
+    traceback = traceback_end(run.folder(LOG), run.state)
+    if traceback:
+        say(lines_text(traceback))
+
+
+def _metric_names(run: Run) -> list[str]:
+    """Columns of the run's table, of a chain those of all its items."""
+    from rla_client.cli.chart import chart_names
+
+    names = list(run.record.metrics)
+    if run.record.parent:
+        names += chart_names(run.database.data_root, run.table, run.index)
+    return list(dict.fromkeys(names))
+
+
+def _full_metrics(run: Run, metrics: list[str]) -> list[str]:
+    """Metrics as the run spells them; looked up before the page, which would hide the error.
+
+    Raises:
+        UnknownNameError: the run has no such metric.
+    """
+    from rla_client.contract.spelling import full_name
+
+    names = _metric_names(run) if metrics else []
+    lacking = f"{run.record.date} has no " + ("metric {!r}" if names else "rows yet, so no metric {!r}")
+    return [full_name(name, names, lacking.format(name)) for name in metrics]
+
+
+def _print_charts(run: Run, metrics: list[str]) -> None:
+    from rla_client.cli.chart import chart_points, chart_text
+    from rla_client.contract.errors import DatabaseError
+    from rla_client.database.metrics import likely_metric
+
+    place = (run.database.data_root, run.table, run.index)
+    try:
+        likely = run.record.likely or likely_metric(_metric_names(run))
+        chosen = metrics or ([likely] if likely else [])
+        if not chosen:
+            return
+        points, sampled = chart_points(*place, chosen)
+    except (DatabaseError, OSError) as error:
+        say_aside(str(error))
+        return
+    for name in chosen:
+        say(chart_text(name, points.get(name, []), sampled=sampled))

@@ -1,0 +1,215 @@
+"""The code of a run: the content of the project's files at the moment the run starts.
+
+`back_up_code` walks the project, reads what belongs to it and writes one blob into the spool;
+then one JOB frame of kind `code` names that blob. The agent turns the blob into `code/<index>/`,
+where equal files of all runs share one inode (`rla_agent/jobs/code.py`). So the content is
+that of the call, an absent agent costs nothing, and the run starts some tens of milliseconds
+later. Where the spool takes no blob the files are copied by the caller.
+
+Blob of the kind `code`::
+
+    offset  size  field
+    0       8     magic    BLOB_MAGIC
+    8       …     content of the files, one after the other
+    …       n     index    msgpack: [[relative path, bytes], …] in the order of the content
+    end-12  4     n        little endian
+    end-8   8     magic    BLOB_MAGIC
+
+Files over MAX_FILE_BYTES, and whatever is past MAX_TOTAL_BYTES or MAX_FILES, are listed in the
+report instead of copied. Which files there are to copy is decided in `code_files.py`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import struct
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from rla_client.code.select import BackupPlan, BackupReport, select_files
+from rla_client.contract.errors import SpoolError
+from rla_client.contract.protocol import pack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+__all__ = ["BackupPlan", "BackupReport", "back_up_code"]
+
+JOB_CODE = "code"
+BLOB_MAGIC = b"RLACODE1"
+BLOB_TAIL = struct.Struct("<I8s")
+
+MAX_FILE_BYTES = 8 << 20  # a source file is never this large; data and weights are
+MAX_TOTAL_BYTES = 100 << 20  # of one run
+MAX_FILES = 20_000  # the walk of a tree this size takes about a second
+
+
+class BlobOutbox(Protocol):
+    """What is needed of the outbox: a folder for blobs, and job frames."""
+
+    @property
+    def blobs_folder(self) -> Path | None:
+        """Folder for payloads; None while there is no spool, or no room in it."""
+
+    @property
+    def blob_room(self) -> int:
+        """Bytes that one more payload may have."""
+
+    def job(self, kind: str, fields: dict[str, object]) -> bool:
+        """Append one JOB frame; False when nobody will do the job."""
+
+
+def back_up_code(
+    plan: BackupPlan, outbox: BlobOutbox | None, code_dir: Path, warn: Callable[[str], None]
+) -> BackupReport:
+    """Capture the project's files; whatever goes wrong is a warning, never an error.
+
+    Args:
+        plan: what to capture.
+        outbox: takes the blob and the job; None copies at once.
+        code_dir: item folder of the kind `code`, which the caller fills itself where the spool
+            takes no blob.
+        warn: gets at most one text.
+
+    Returns:
+        What was captured. The content is safe from later edits when this returns.
+    """
+    started = time.perf_counter()
+    report = BackupReport()
+    try:
+        _capture(plan, outbox, code_dir, report)
+    except Exception as error:  # noqa: BLE001 - public edge: a run never fails for its code backup
+        report.notes.append(f"stopped early: {type(error).__name__}: {error}")
+    report.took_s = time.perf_counter() - started
+    text = report.warning()
+    if text:
+        warn(text)
+    return report
+
+
+def _capture(plan: BackupPlan, outbox: BlobOutbox | None, code_dir: Path, report: BackupReport) -> None:
+    files = select_files(plan, report)
+    folder = None if outbox is None else outbox.blobs_folder
+    if outbox is not None and folder is not None:
+        try:
+            name = _write_blob(folder, outbox.blob_room, files, report)
+        except OSError as error:
+            report.notes.append(f"the spool took no blob ({error.strerror or error}), so files were copied")
+            report.files = report.total_bytes = 0
+        else:
+            if outbox.job(JOB_CODE, {"blob": name}):
+                return
+            with suppress(OSError):
+                (folder / name).unlink()
+            report.notes.append("the spool is full, so files were copied")
+            report.files = report.total_bytes = 0
+    _copy(files, code_dir, report)
+
+
+def _contents(files: Iterable[tuple[str, str]], report: BackupReport) -> Iterator[tuple[str, bytes]]:
+    """Read the files within the limits; what is over them or unreadable goes to the report."""
+    for name, path in files:
+        data = _read_file(name, path, report)
+        if data is None:
+            continue
+        report.files += 1
+        report.total_bytes += len(data)
+        yield name, data
+
+
+def _read_file(name: str, path: str, report: BackupReport) -> bytes | None:
+    try:
+        name.encode()
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except UnicodeEncodeError:
+        report.leave_out(os.fsencode(name).decode("utf-8", "replace"), 0, "name is not UTF-8")
+        return None
+    except OSError as error:
+        report.leave_out(name, 0, error.strerror or "unreadable")
+        return None
+    try:
+        size = os.fstat(descriptor).st_size
+        why = _limit_passed(size, report)
+        if why is None:
+            data = _read_up_to(descriptor, MAX_FILE_BYTES + 1)
+            why = _limit_passed(len(data), report)
+            if why is None:
+                return data
+        report.leave_out(name, size, why)
+    except OSError as error:
+        report.leave_out(name, 0, error.strerror or "unreadable")
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _read_up_to(descriptor: int, limit: int) -> bytes:
+    first = os.read(descriptor, 1 << 18)
+    if len(first) < 1 << 18:
+        return first
+    parts = [first]
+    room = limit - len(first)
+    while room > 0 and (part := os.read(descriptor, room)):
+        parts.append(part)
+        room -= len(part)
+    return b"".join(parts)
+
+
+def _limit_passed(size: int, report: BackupReport) -> str | None:
+    if size > MAX_FILE_BYTES:
+        return f"over {MAX_FILE_BYTES >> 20} MiB"
+    if report.total_bytes + size > MAX_TOTAL_BYTES:
+        return f"past {MAX_TOTAL_BYTES >> 20} MiB in all"
+    if report.files >= MAX_FILES:
+        return f"past {MAX_FILES} files"
+    return None
+
+
+def _write_blob(folder: Path, room: int, files: list[tuple[str, str]], report: BackupReport) -> str:
+    """Write the blob and return its name.
+
+    Raises:
+        OSError: the spool takes no blob; nothing is left of it.
+    """
+    name = f"code-{secrets.token_hex(8)}"
+    path = folder / name
+    index: list[tuple[str, int]] = []
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb", buffering=1 << 20) as blob:
+            blob.write(BLOB_MAGIC)
+            for relative, data in _contents(files, report):
+                room -= len(data)
+                if room < 0:
+                    raise OSError(errno.EDQUOT, "AGENT.spool_max_bytes is reached")  # noqa: TRY301 - as a write does
+                blob.write(data)
+                index.append((relative, len(data)))
+            packed = pack(index)
+            blob.write(packed)
+            blob.write(BLOB_TAIL.pack(len(packed), BLOB_MAGIC))
+    except OSError:
+        with suppress(OSError):
+            os.unlink(path)
+        raise
+    return name
+
+
+def _copy(files: list[tuple[str, str]], code_dir: Path, report: BackupReport) -> None:
+    """Plain copies into the item folder, for want of a spool.
+
+    Raises:
+        SpoolError: the folder takes no files either.
+    """
+    try:
+        for name, data in _contents(files, report):
+            target = code_dir / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError), open(target, "xb") as file:
+                file.write(data)
+    except OSError as error:
+        message = f"cannot write below {code_dir}: {error.strerror or error}"
+        raise SpoolError(message) from error

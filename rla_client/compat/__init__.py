@@ -1,0 +1,226 @@
+"""The old names: run a script that was written for the original RLA on this client, unchanged.
+
+    python -m rla_client.compat train.py --lr 0.001
+
+`install()` puts modules named `RLA`, `RLA.easy_log.logger`, … into `sys.modules`; each gives the
+names that the original's module of that path has, from ours. Where an installed original is
+importable, ours take its place in this process only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import os
+import runpy
+import sys
+import warnings
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+# module of the original → where its names come from: a whole module of ours, or name → (module, name)
+_WHOLE = {
+    "RLA.easy_log.logger": "rla_client.logger",
+    "RLA.rla_argparser": "rla_client.compat.rla_argparser",
+    "RLA.easy_log.time_used_recorder": "rla_client.run.trackers",
+}
+_LOADER = (
+    "ExperimentLoader",
+    "exp_loader",
+    "experimental_loader",
+    "fork_log_file_fn",
+    "update_hyper_parameters_fn",
+)
+_TOOLS = ("DeleteLogTool", "ArchiveLogTool", "MigrateLogTool", "ViewLogTool", "PrettyPlotterTool", "Filter")
+_QUERY = (
+    "experiment_data_query",
+    "single_experiment_query",
+    "extract_valid_index",
+    "BasicQueryResult",
+    "ArchiveQueryResult",
+    "LogQueryResult",
+    "HyperParamResult",
+    "CkpResult",
+    "OtherQueryResult",
+)
+_KINDS = (
+    "LOG",
+    "CODE",
+    "CHECKPOINT",
+    "ARCHIVE_TESTER",
+    "HYPARAMETER",
+    "OTHER_RESULTS",
+    "TMP_DATA",
+    "ARCHIVED_TABLE",
+    "HYPARAM_FILE_NAME",
+)
+_TOP = (
+    "exp_manager",
+    "logger",
+    "time_step_holder",
+    "plot_func",
+    "MatplotlibRecorder",
+    "ImgRecorder",
+    "ExperimentLoader",
+    "fork_log_file_fn",
+    "update_hyper_parameters_fn",
+    "experiment_data_query",
+    "single_experiment_query",
+    "time_tracker",
+)
+_TIMES = ("time_record", "time_record_end", "time_tracker", "TimeTracker", "SingleTimeTracker")
+_DEPRECATED = ("import_hyper_parameters", "load_from_record_date", "fork_tester_log_files")
+_NAMES: dict[str, dict[str, tuple[str, str]]] = {
+    "RLA": {name: ("rla_client", name) for name in _TOP},
+    "RLA.easy_log": {"logger": ("rla_client", "logger")},
+    "RLA.easy_log.tester": {
+        **{name: ("rla_client.manager", name) for name in ("exp_manager", "tester", "Tester")},
+        **{name: ("rla_client.compat.members", name) for name in _DEPRECATED},
+        "logger": ("rla_client", "logger"),
+        "time_step_holder": ("rla_client", "time_step_holder"),
+    },
+    "RLA.easy_log.tools": {
+        **{name: ("rla_client.run.trackers", name) for name in ("time_record", "time_record_end")},
+        "time_used_wrap": ("rla_client.compat.members", "time_used_wrap"),
+    },
+    "RLA.trackers": {},
+    "RLA.trackers.time_used_recorder": {name: ("rla_client.run.trackers", name) for name in _TIMES},
+    "RLA.trackers.memory_used_recorder": {
+        "print_large_memory_variable": ("rla_client.compat.members", "print_large_memory_variable"),
+    },
+    "RLA.easy_log.time_step": {
+        "time_step_holder": ("rla_client.stream.clock", "time_step_holder"),
+        "TimeStepHolder": ("rla_client.stream.clock", "TimeStepHolder"),
+    },
+    "RLA.easy_log.simple_mat_plot": {
+        name: ("rla_client.media.simple_plots", name)
+        for name in ("simple_plot", "simple_hist", "simple_scatter")
+    },
+    "RLA.easy_log.complex_data_recorder": {
+        name: ("rla_client", name) for name in ("MatplotlibRecorder", "ImgRecorder", "VideoRecorder")
+    },
+    "RLA.easy_log.exp_loader": {
+        **{name: ("rla_client.resume.loader", name) for name in _LOADER},
+        **{name: ("rla_client.manager", name) for name in ("exp_manager", "Tester")},
+        "logger": ("rla_client", "logger"),
+    },
+    "RLA.easy_log.log_tools": {name: ("rla_client.database", name) for name in _TOOLS},
+    "RLA.easy_log.const": {
+        **{name: ("rla_client.contract.layout", name) for name in _KINDS},
+        "HYPARAM": ("rla_client.contract.layout", "HYPARAM_FILE_NAME"),
+        "default_log_types": ("rla_client", "default_log_types"),
+        "LogDataType": ("rla_client.compat.members", "LogDataType"),
+        "LoadTesterMode": ("rla_client.compat.members", "LoadTesterMode"),
+    },
+    "RLA.const": {
+        name: ("rla_client.compat.members", name)
+        for name in (
+            "DEFAULT_X_NAME",
+            "DEFAULT_TIMESTAMP",
+            "FRAMEWORK",
+            "FTP_PROTOCOL_NAME",
+            "LOG_NAME_FORMAT_VERSION",
+            "PLATFORM_TYPE",
+        )
+    },
+    "RLA.easy_plot": {},
+    "RLA.easy_plot.plot_func_v2": {"plot_func": ("rla_client", "plot_func")},
+    "RLA.easy_plot.plot_func": {"plot_func": ("rla_client", "plot_func")},
+    "RLA.easy_plot.plot_saved_images": {"plot_saved_images": ("rla_client", "plot_saved_images")},
+    "RLA.easy_plot.result_cls": {name: ("rla_client.database", name) for name in _QUERY if name[0].isupper()},
+    "RLA.query_tool": {
+        **{name: ("rla_client.database", name) for name in _QUERY},
+        **{name: ("rla_client.contract.layout", name) for name in _KINDS},
+    },
+    "RLA.utils": {},
+    "RLA.utils.utils": {
+        name: ("rla_client.compat.members", name)
+        for name in ("load_yaml", "deprecated_alias", "get_dir_seperator")
+    },
+}
+
+
+class _OldModule(ModuleType):
+    """A module of the original's name that finds its names in ours at first use."""
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any public name
+        whole = _WHOLE.get(self.__name__)
+        if whole is not None:
+            return getattr(importlib.import_module(whole), name)
+        if f"{self.__name__}.{name}" in known_modules():
+            return importlib.import_module(f"{self.__name__}.{name}")
+        try:
+            home, attribute = _NAMES[self.__name__][name]
+        except KeyError:
+            message = f"{self.__name__} of the original has no {name!r}, or rla_client does not offer it"
+            raise AttributeError(message) from None
+        value = getattr(importlib.import_module(home), attribute)
+        setattr(self, name, value)
+        return value
+
+    def __dir__(self) -> list[str]:
+        whole = _WHOLE.get(self.__name__)
+        return dir(importlib.import_module(whole)) if whole else sorted(_NAMES[self.__name__])
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Makes the old modules when they are imported."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """A spec for a name of the original, None for any other."""
+        del path, target
+        if fullname not in known_modules():
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        """An empty module that looks its names up."""
+        module = _OldModule(spec.name, f"{spec.name} of the original RLA, served by rla_client.")
+        names = dir(importlib.import_module(_WHOLE[spec.name])) if spec.name in _WHOLE else _NAMES[spec.name]
+        module.__dict__["__all__"] = [name for name in names if not name.startswith("_")]
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing to run."""
+
+
+def known_modules() -> frozenset[str]:
+    """Module names of the original that are served."""
+    return frozenset({*_WHOLE, *_NAMES})
+
+
+def install() -> None:
+    """Serve the original's module names in this process from now on."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+    for name in [name for name in sys.modules if name == "RLA" or name.startswith("RLA.")]:
+        if not isinstance(sys.modules[name], _OldModule):
+            del sys.modules[name]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`python -m rla_client.compat SCRIPT [ARGUMENT …]`."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] in ([], ["-h"], ["--help"]):
+        sys.stdout.write(f"{(__doc__ or '').strip()}\n")
+        return 0 if words else 2
+    if not os.path.isfile(words[0]):
+        sys.stderr.write(f"rla_client.compat: there is no script {words[0]}\n")
+        return 2
+    from rla_client import compat  # noqa: PLC0415 - run as __main__; others import it by name
+
+    compat.install()
+    warnings.filterwarnings("ignore", message=".* is the older name of .*")
+    sys.argv = words
+    sys.path[0] = os.path.dirname(os.path.abspath(words[0]))
+    sys.path.insert(1, os.path.join(os.path.dirname(__file__), "old_names"))  # spawned processes get it too
+    runpy.run_path(words[0], run_name="__main__")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,340 @@
+"""`rla_config.yaml` (or a dict of the same shape) as frozen dataclasses; all its faults at once.
+
+The dataclasses are the schema: each field is one key, its default the key's default, its rule
+what a value must be. YAML keys of the top level are the field names in capitals, those inside a
+section the field names as they are. The names and meanings outside `AGENT` are those of
+polixir/RLAssistant; every key may be left out or empty and then has its default.
+
+The text becomes YAML nodes (`config_rules`), each read by the rule of its key, so each fault knows
+its line and dotted key. Faults are collected and raised together.
+`rla_config.yaml` in the distribution is the template: a test keeps it equal to these defaults.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import rla_client
+from rla_client.config.rules import (
+    Choice,
+    Flag,
+    Kinds,
+    Number,
+    Rule,
+    Text,
+    Texts,
+    WrongValueError,
+    WrongValuesError,
+    entries,
+    is_empty,
+    near,
+    node_of_file,
+    node_of_mapping,
+    quote,
+    shape,
+)
+from rla_client.contract.errors import ConfigError
+from rla_client.contract.layout import CHECKPOINT, DEFAULT_LOG_TYPES, OTHER_RESULTS, TMP_DATA
+
+if TYPE_CHECKING:
+    import yaml
+
+    from rla_client.config.alerts import Alerts
+
+ConfigSource: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
+
+SINKS = ("stdout", "log", "tensorboard", "csv", "json")
+DICT_ADVICE = (
+    "a password does not belong into a dict (it would end in code backups and logs); put it into an "
+    "environment variable and name that in password_env, or into a file named in credentials_file"
+)
+ALERTS_ADVICE = (
+    "the agent sends alerts and sees no dict; put them into a file and give its path as rla_config"
+)
+
+
+def _alerts(node: yaml.Node) -> Alerts:
+    """The rule of `AGENT.alerts`; its module is loaded where there are some."""
+    from rla_client.config.alerts import read_alerts  # noqa: PLC0415 - most configurations have none
+
+    return read_alerts(node)
+
+
+def _key(default: object, rule: Rule, *, older: str = "", shown: bool = True) -> Any:  # noqa: ANN401
+    """One key: its default, its rule, and the name it had in older configs."""
+    return field(default=default, repr=shown, metadata={"rule": rule, "older": older})
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectType:
+    """`PROJECT_TYPE`: how the code of a run is found."""
+
+    backup_code_by: str = _key("source", Choice(("source", "lib")))
+
+
+@dataclass(frozen=True, slots=True)
+class BackupConfig:
+    """`BACKUP_CONFIG`: paths are relative to the folder of the config (a dict's: to code_root)."""
+
+    backup_code_dir: tuple[str, ...] = _key((".",), Texts())
+    lib_dir: str = _key("./build/lib/", Text())
+    ignore_code_paths: tuple[str, ...] = _key((".gitignore", ".backupcode_ignore"), Texts())
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSetting:
+    """`REMOTE_SETTING`: the master node. An empty text means: not given."""
+
+    ftp_server: str = _key("", Text())
+    username: str = _key("", Text())
+    password: str = _key("", Text(), shown=False)
+    port: int | None = _key(None, Number(1, 65535, whole=True))
+    remote_data_root: str = _key("", Text(), older="remote_log_root")
+    file_transfer_protocol: str = _key("sftp", Choice(("sftp", "ftp", "folder")))
+    host_key: str = _key("", Text())
+    known_hosts: str = _key("", Text())
+    identity_file: str = _key("", Text())
+    password_env: str = _key("", Text())
+    credentials_file: str = _key("", Text())
+    connections: int = _key(2, Number(1, 16, whole=True))
+    rate_limit_bytes_s: int = _key(0, Number(0, whole=True, unit="bytes per second"))
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """`AGENT`: what the original did not have. Times in seconds, sizes in bytes."""
+
+    autostart: bool = _key(default=True, rule=Flag())
+    commit_interval_s: float = _key(0.5, Number(0.01, 60, unit="seconds"))
+    idle_exit_s: float = _key(600.0, Number(0, unit="seconds"))
+    sample_interval_s: float = _key(15.0, Number(0, unit="seconds"))
+    stall_s: float = _key(1800.0, Number(1, unit="seconds"))
+    exit_wait_s: float = _key(5.0, Number(0, 600, unit="seconds"))
+    spool_max_bytes: int = _key(2 << 30, Number(16 << 20, whole=True, unit="bytes"))
+    min_free_fraction: float = _key(0.05, Number(0, 0.9))
+    open_files_max: int = _key(512, Number(16, 1 << 20, whole=True))
+    hide_secrets: bool = _key(default=True, rule=Flag())
+    console_max_bytes: int = _key(64 << 20, Number(0, whole=True, unit="bytes"))
+    replicate: tuple[str, ...] = _key(DEFAULT_LOG_TYPES, Kinds())
+    replicate_retention: str = _key("keep", Choice(("mirror", "keep")))
+    replicate_ignore: tuple[str, ...] = _key((), Texts())
+    replicate_max_file_bytes: int = _key(0, Number(0, whole=True, unit="bytes"))
+    retention: bool = _key(default=False, rule=Flag())
+    retention_kinds: tuple[str, ...] = _key((CHECKPOINT,), Texts((CHECKPOINT, OTHER_RESULTS, TMP_DATA)))
+    retention_age_days: float = _key(0.0, Number(0, unit="days"))
+    retention_max_bytes: int = _key(0, Number(0, whole=True, unit="bytes"))
+    retention_free_fraction: float = _key(0.1, Number(0, 0.9))
+    retention_keep_newest: int = _key(1, Number(1, whole=True))
+    alerts: Alerts | None = field(default=None, metadata={"rule": _alerts})
+
+
+RUN_KEYS = ("stall_s", "sample_interval_s")
+"""Of `AGENT`: each run has its own where its project says so; else the machine's."""
+MACHINE_KEYS = ("commit_interval_s", "idle_exit_s", "open_files_max")
+"""Of `AGENT`: one agent has one value for all projects, see `machine_config_path`."""
+
+
+_told: set[str | None] = set()  # configurations of which a warning was given
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One project's configuration.
+
+    Attributes:
+        path: the file it was read from, absolute; None for a dict.
+    """
+
+    project_type: ProjectType = field(default_factory=ProjectType)
+    backup_config: BackupConfig = field(default_factory=BackupConfig)
+    log_used: tuple[str, ...] = _key(("stdout", "log", "tensorboard", "csv"), Texts(SINKS))
+    dl_framework: str = _key("torch", Choice(("tensorflow", "torch")))
+    send_log_file: bool = _key(default=False, rule=Flag())
+    remote_setting: RemoteSetting = field(default_factory=RemoteSetting)
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    path: Path | None = field(default=None, metadata={"internal": True})
+
+    @property
+    def secret_files(self) -> tuple[Path, ...]:
+        """Files that hold a secret of REMOTE_SETTING; none of them goes into a code backup."""
+        remote = self.remote_setting
+        found = [Path(name).expanduser() for name in (remote.credentials_file, remote.identity_file) if name]
+        if remote.password and self.path is not None:
+            found.append(self.path)
+        return tuple(found)
+
+
+def load_config(source: ConfigSource) -> Config:
+    """Read a configuration.
+
+    Args:
+        source: path of a YAML file, or a mapping of the same shape (it must hold no password).
+
+    Returns:
+        The configuration; keys that are missing or empty have their defaults.
+
+    Raises:
+        ConfigError: the file cannot be read or something in it is wrong; it lists every fault,
+            with its line where there is one, and the dotted key.
+    """
+    if isinstance(source, Mapping):
+        return _Reader("the config dict").read(node_of_mapping(source), None)
+    path = Path(source).absolute()
+    return _Reader(str(path)).read(node_of_file(path), path)
+
+
+def machine_config_path() -> Path:
+    """The user's file for this machine's agent, in the form of an `rla_config.yaml`.
+
+    Of its section AGENT, RUN_KEYS and MACHINE_KEYS count.
+    """
+    import platformdirs  # noqa: PLC0415 - not at import of the package
+
+    return platformdirs.user_config_path("rla-agent") / "agent.yaml"
+
+
+def settings_of_run(settings: AgentConfig) -> dict[str, float]:
+    """What a run has of its own, for its opening frame: the RUN_KEYS that its project sets."""
+    return {key: getattr(settings, key) for key in _set_keys(settings, RUN_KEYS)}
+
+
+def warn_of_machine_keys(settings: AgentConfig, config: str | None) -> None:
+    """Say once what a project sets that is its machine's, and where that counts.
+
+    Args:
+        settings: of the project.
+        config: its file, None for a dict.
+    """
+    keys = _set_keys(settings, MACHINE_KEYS)
+    if not keys or config in _told:
+        return
+    path, machine = machine_config_path(), AgentConfig()
+    with suppress(ConfigError):
+        machine = load_config(path).agent if path.exists() else machine
+    keys = [key for key in keys if getattr(settings, key) != getattr(machine, key)]
+    if keys:
+        _told.add(config)
+        logging.getLogger("rla_client").warning(
+            "%s of %s: one agent serves all projects of a machine, so this counts only in %s, or in the file "
+            "that `rla-agent start --config` names",
+            ", ".join(f"AGENT.{key}" for key in keys),
+            config or "the config dict",
+            path,
+        )
+
+
+def _set_keys(settings: AgentConfig, keys: Iterable[str]) -> list[str]:
+    usual = AgentConfig()
+    return [key for key in keys if getattr(settings, key) != getattr(usual, key)]
+
+
+def template_text() -> str:
+    """The commented `rla_config.yaml` with every key at its default, as `rla init` writes it."""
+    package = Path(rla_client.__file__).parent
+    packaged, checkout = package / "data" / "rla_config.yaml", package.parent / "rla_config.yaml"
+    return (packaged if packaged.exists() else checkout).read_text(encoding="utf-8")
+
+
+def _anchored(remote: RemoteSetting, folder: Path) -> RemoteSetting:
+    """With the files of REMOTE_SETTING relative to the config's folder, wherever the reader stands."""
+
+    def found(text: str) -> str:
+        return str(folder / os.path.expanduser(text)) if text else ""
+
+    return replace(
+        remote,
+        identity_file=found(remote.identity_file),
+        credentials_file=found(remote.credentials_file),
+        known_hosts=found(remote.known_hosts),
+    )
+
+
+class _Reader:
+    """Walks the nodes along the schema and collects the faults."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._faults: list[tuple[int, str]] = []
+
+    def read(self, root: yaml.Node | None, path: Path | None) -> Config:
+        """Read the tree below `root`; `path` is None for a dict.
+
+        Raises:
+            ConfigError: with all faults, in the order of their lines.
+        """
+        values = self._section(Config, root, "")
+        remote = values.get("remote_setting")
+        if path is None and isinstance(remote, RemoteSetting) and remote.password:
+            self._faults.append((0, f"REMOTE_SETTING.password: {DICT_ADVICE}"))
+        agent = values.get("agent")
+        if path is None and isinstance(agent, AgentConfig) and agent.alerts is not None:
+            self._faults.append((0, f"AGENT.alerts: {ALERTS_ADVICE}"))
+        if self._faults:
+            raise ConfigError(self._source, [text for _, text in sorted(self._faults, key=lambda f: f[0])])
+        if path is not None and isinstance(remote, RemoteSetting):
+            values["remote_setting"] = _anchored(remote, path.parent)
+        return Config(**values, path=path)
+
+    def _section(self, schema: type[Any], node: yaml.Node | None, prefix: str) -> dict[str, Any]:
+        """The valid values among the keys of one section, by field name."""
+        if node is None or is_empty(node):
+            return {}
+        if shape(node) != "mapping":
+            self._fault(node, prefix.rstrip("."), f"must hold keys and values, not {quote(node)}")
+            return {}
+        known = _keys_of(schema, capitals=not prefix)
+        values: dict[str, Any] = {}
+        for key_node, value_node in self._entries(node, prefix):
+            key = str(key_node.value)
+            if key not in known:
+                self._fault(key_node, prefix + key, f"unknown key{near(key_node, tuple(known))}")
+                continue
+            name, rule = known[key]
+            if name in values:
+                self._fault(key_node, prefix + key, "is given twice")
+            elif isinstance(rule, type):
+                values[name] = rule(**self._section(rule, value_node, prefix + key + "."))
+            elif not is_empty(value_node):
+                self._value(values, (name, rule), value_node, prefix + key)
+        return values
+
+    def _entries(self, node: yaml.Node, prefix: str) -> list[tuple[yaml.Node, yaml.Node]]:
+        try:
+            return entries(cast("yaml.MappingNode", node))
+        except WrongValueError as error:
+            self._fault(node, prefix.rstrip("."), str(error))
+            return []
+
+    def _value(self, values: dict[str, Any], key: tuple[str, Rule], node: yaml.Node, dotted: str) -> None:
+        name, rule = key
+        try:
+            values[name] = rule(node)
+        except WrongValueError as error:
+            self._fault(node, dotted, str(error))
+        except WrongValuesError as error:
+            for where, below, text in error.faults:
+                self._fault(where, dotted + below, text)
+
+    def _fault(self, node: yaml.Node, dotted: str, text: str) -> None:
+        line = node.start_mark.line + 1 if node.start_mark is not None else 0
+        where = f"line {line}: " if line else ""
+        self._faults.append((line, f"{where}{dotted}: {text}" if dotted else f"{where}the file {text}"))
+
+
+def _keys_of(schema: type[Any], *, capitals: bool) -> dict[str, tuple[str, Any]]:
+    """YAML key → (field name, rule or dataclass of the section)."""
+    keys: dict[str, tuple[str, Any]] = {}
+    for item in fields(schema):
+        if item.metadata.get("internal"):
+            continue
+        rule = item.metadata.get("rule", item.default_factory)
+        for name in (item.name, item.metadata.get("older", "")):
+            if name:
+                keys[name.upper() if capitals else name] = (item.name, rule)
+    return keys

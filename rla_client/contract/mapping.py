@@ -1,0 +1,99 @@
+"""Memory mapped from a file, without a descriptor that somebody else in the process could close.
+
+`mmap.mmap` keeps a descriptor of its own under the lowest free number, and at its end closes that number,
+whose ever it is by then. Here the mapping alone keeps the file open: a flock on it holds, and it counts as
+open for writing, until the mapping is closed, the process ends, or it executes another program. A child of
+fork has no part in that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import threading
+import weakref
+from contextlib import suppress
+
+from rla_client.contract.descriptors import OwnFile
+
+ALLOCATE_BYTES = 64 << 20  # some 15 ms
+_PROT_READ_WRITE = 1 | 2
+_MAP_SHARED = 1
+_MADV_DONTFORK = 10
+_MADV_DONTDUMP = 16
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+class Mapping:
+    """The first `size` bytes of a file, shared, to be read and written; closed at the latest when it goes.
+
+    Args:
+        descriptor: open for reading and writing; not needed any more afterwards.
+        size: bytes; to touch those beyond the file's end is a SIGBUS.
+
+    Raises:
+        OSError: there is no memory for it, or the descriptor is closed.
+    """
+
+    __slots__ = ("__weakref__", "address", "close", "size")
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        address = _libc.mmap(None, size, _PROT_READ_WRITE, _MAP_SHARED, descriptor, 0)
+        if address is None or address == _MAP_FAILED:
+            raise OSError(ctypes.get_errno(), "cannot map a file")
+        _libc.madvise(address, size, _MADV_DONTFORK)
+        _libc.madvise(address, size, _MADV_DONTDUMP)
+        self.address = int(address)
+        self.size = size
+        self.close = weakref.finalize(self, _unmap, self.address, size, os.getpid())
+        self.close.atexit = False  # threads may still write to it then; the kernel takes it away
+
+    def view(self) -> memoryview:
+        """The bytes; not to be used once the mapping is closed."""
+        return memoryview((ctypes.c_ubyte * self.size).from_address(self.address)).cast("B")
+
+    def advise(self, offset: int, size: int, advice: int) -> bool:
+        """madvise(2) on a part; False where the kernel refuses."""
+        return bool(_libc.madvise(self.address + offset, size, advice) == 0)
+
+
+def _unmap(address: int, size: int, pid: int) -> None:
+    if os.getpid() == pid:
+        _libc.munmap(address, size)
+
+
+def create_mapped(path: str, size: int, stop: threading.Event | None = None) -> Mapping:
+    """Make a file of zeros, take all its space before anybody touches it, flock and map it.
+
+    Args:
+        path: where nothing is yet.
+        size: bytes.
+        stop: once set, the file is given up.
+
+    Raises:
+        OSError: there is no room for it, or somebody closed its descriptor meanwhile; nothing is left.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with OwnFile(os.open(path, flags, 0o600)) as file:
+        try:
+            fcntl.flock(file.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            offset = 0
+            while offset < size:
+                if stop is not None and stop.is_set():
+                    raise OSError(errno.ECANCELED, "no longer wanted")  # noqa: TRY301 - one way out
+                piece = min(ALLOCATE_BYTES, size - offset)
+                with suppress(InterruptedError):  # a signal: the same piece again
+                    os.posix_fallocate(file.number, offset, piece)
+                    offset += piece
+            return Mapping(file.number, size)
+        except OSError:
+            os.unlink(path)
+            raise

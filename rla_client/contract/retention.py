@@ -1,0 +1,134 @@
+"""Which checkpoints of one name may go, by the stamps in their files. For agent and client.
+
+Before a file goes, a line of `.rla-dropped` beside it names it with its modification time: so the replicator
+can tell it from one that the user removed (`replicate_retention: mirror`). The file never goes to the master.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rla_client.contract.checkpoint_job import STAMP_MAX_BYTES, STAMP_RECORD, Retention, Stamp, badness
+from rla_client.contract.errors import BrokenFileError, RemoteProtocolError
+from rla_client.contract.files import file_mode, read_small, write_atomic
+
+DROPPED_NOTE: Final = ".rla-dropped"
+MAX_DROPPED_BYTES: Final = 1 << 20  # some 15,000 files of one item; then the older half is forgotten
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """One finished checkpoint file of ours."""
+
+    file: str
+    stamp: Stamp
+
+
+def superseded(saved: Sequence[Saved], keep: Retention) -> list[Saved]:
+    """The files that `keep` does not hold, oldest first.
+
+    Age is the order of the saves and not the time-step: after a resume at an earlier step the
+    newest file may have a lower number than the ones before it.
+
+    Args:
+        saved: files of one name and one run, in any order.
+        keep: the rules; without `max_to_keep` nothing goes.
+    """
+    if keep.max_to_keep is None:
+        return []
+    by_age = sorted(saved, key=lambda entry: entry.stamp.order)
+    kept = {entry.file for entry in by_age[-keep.max_to_keep :]}
+    if keep.keep_every is not None:
+        kept |= {entry.file for entry in by_age if entry.stamp.time_step % keep.keep_every == 0}
+    if keep.keep_best is not None:
+        metric, mode, count = keep.keep_best
+        rated = [entry for entry in by_age if metric in entry.stamp.metrics]
+        rated.sort(key=lambda entry: (badness(mode, entry.stamp.metrics[metric]), -entry.stamp.order))
+        kept |= {entry.file for entry in rated[:count]}
+    return [entry for entry in by_age if entry.file not in kept]
+
+
+def remove_superseded(folder: Path, name: str, run: str, keep: Retention) -> list[str]:
+    """Delete what `keep` does not hold; call it once the newest file is durable.
+
+    Returns:
+        File names that were removed. Files without a stamp, or of another run, never are.
+    """
+    if keep.max_to_keep is None:
+        return []
+    removed = []
+    gone = superseded([saved for saved in list_saved(folder, name) if saved.stamp.run == run], keep)
+    note_dropped(folder, [entry.file for entry in gone])
+    for entry in gone:
+        with suppress(FileNotFoundError):
+            (folder / entry.file).unlink()
+            removed.append(entry.file)
+    return removed
+
+
+def note_dropped(folder: Path, names: Iterable[str]) -> None:
+    """Note that `max_to_keep` is about to drop files of a checkpoint folder.
+
+    Where that cannot be written, or is lost in a power cut, their copies on the master stay.
+    """
+    lines = []
+    for name in names:
+        with suppress(OSError):
+            lines.append(json.dumps([name, os.lstat(folder / name).st_mtime_ns]).encode() + b"\n")
+    if not lines:
+        return
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    with (
+        suppress(OSError),
+        open(os.open(folder / DROPPED_NOTE, flags, file_mode(folder)), "ab", buffering=0) as file,
+    ):
+        file.write(b"".join(lines))
+        if file.tell() > MAX_DROPPED_BYTES:
+            kept = read_small(folder / DROPPED_NOTE, 2 * MAX_DROPPED_BYTES).splitlines(keepends=True)
+            write_atomic(folder / DROPPED_NOTE, b"".join(kept[len(kept) // 2 :]), mode=file_mode(folder))
+
+
+def dropped(folder: Path) -> dict[str, int]:
+    """Name → modification time (ns) of the last file of this name that `max_to_keep` dropped here."""
+    found = {}
+    try:
+        lines = read_small(folder / DROPPED_NOTE, 2 * MAX_DROPPED_BYTES).splitlines()
+    except (OSError, BrokenFileError):
+        return {}
+    for line in lines:
+        with suppress(ValueError, TypeError, RecursionError):  # a power cut may leave half a line
+            name, mtime_ns = json.loads(line)
+            if isinstance(name, str) and isinstance(mtime_ns, int):
+                found[name] = mtime_ns
+    return found
+
+
+def list_saved(folder: Path, name: str) -> list[Saved]:
+    """Files in a checkpoint folder that came of saves of this name."""
+    saved = []
+    for entry in sorted(os.listdir(folder)):
+        if entry.startswith(f"{name}_") and entry.endswith(".pt"):
+            stamp = read_stamp(folder / entry)
+            if stamp is not None and stamp.name == name:
+                saved.append(Saved(entry, stamp))
+    return saved
+
+
+def read_stamp(path: Path) -> Stamp | None:
+    """The stamp of a checkpoint file; None when there is no such file or it has none."""
+    try:
+        with open(os.open(path, READ_FLAGS), "rb") as file, zipfile.ZipFile(file) as archive:
+            for info in reversed(archive.infolist()):
+                if info.filename.split("/", 1)[-1] == STAMP_RECORD and info.file_size <= STAMP_MAX_BYTES:
+                    return Stamp.decode(archive.read(info))
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, RemoteProtocolError):
+        return None
+    return None

@@ -1,0 +1,265 @@
+"""Reading what was logged back as pandas DataFrames: `read_csv`, `read_json`, `read_tb`.
+
+The files may be growing, may have been cut anywhere by a kill, or may come from the original RLA
+(unquoted text, rows of nothing but commas, rows longer than the header). A record that is not
+whole yet, the last one, is left out; whole ones are never dropped in silence. pandas and the
+TensorBoard protos are imported at the first call; tensorflow is not needed.
+
+An event file is a sequence of records, numbers little endian, checksums CRC-32C masked as
+`rotate right 15 and add 0xa282ead8`::
+
+    8  length n   4  masked checksum of the length   n  serialised Event   4  masked checksum of the Event
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rla_client.contract.bounded_text import parse_json
+from rla_client.contract.csv_lines import rows_text, split_rows
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.files import open_plain, written_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+AnyPath: TypeAlias = "str | os.PathLike[str]"
+
+EVENT_FILE_MARK = "tfevents"  # TensorBoard itself knows event files by this part of their name
+MAIN_EVENTS_FOLDER = "events"  # tags of other folders below `tb` get the folder's name as prefix
+EXACT_PANDAS = (3, 1)  # from here on floats are read exactly without asking, and asking warns
+RECORD_HEAD = struct.Struct("<QI")
+RECORD_TAIL = struct.Struct("<I")
+MAX_RECORD_BYTES = 256 << 20  # protobuf itself takes 2 GiB; a picture has some MB
+CRC_MASK_DELTA = 0xA282EAD8
+
+_SCALAR_PLUGIN = "scalars"
+
+
+# -- CSV and JSON ------------------------------------------------------------------------------
+
+
+def read_csv(path: AnyPath) -> pd.DataFrame:
+    """Read a `progress.csv`, or the one in the folder `path`; one row per dump, in order.
+
+    Empty cells and `nan` are NaN; other text stays as it is. A last line without its end, rows of
+    commas alone and `#` lines before the header are left out; cells beyond the header's too.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    import pandas as pd
+
+    file = Path(path)
+    data = _whole_records(_content(file / "progress.csv" if file.is_dir() else file))
+    while data.startswith(b"#"):  # stable-baselines' monitor files
+        data = data.partition(b"\n")[2]
+    if not data.strip():
+        empty: pd.DataFrame = pd.DataFrame()
+        return empty
+    try:
+        frame = _parse_csv(data)
+    except pd.errors.ParserError:  # the original's text with commas in it
+        frame = _parse_csv(_cut_to_header(data))
+    filled: pd.DataFrame = frame.dropna(how="all").reset_index(drop=True)
+    return filled
+
+
+def _parse_csv(data: bytes) -> pd.DataFrame:
+    import pandas as pd
+
+    version = tuple(int(part) for part in pd.__version__.split(".")[:2])
+    exact: Any = {"float_precision": "round_trip"} if version < EXACT_PANDAS else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pd.errors.ParserWarning)  # cells beyond the header
+        frame: pd.DataFrame = pd.read_csv(
+            io.BytesIO(data),
+            index_col=False,
+            keep_default_na=False,
+            na_values=["", "nan"],
+            **exact,
+            encoding_errors="replace",
+            low_memory=False,
+        )
+    return frame
+
+
+def _content(path: Path) -> bytes:
+    with open_plain(path, links=True) as file:
+        return file.read(written_bytes(file))
+
+
+def _whole_records(data: bytes) -> bytes:
+    """Cut to the last line end that is not inside quotes; NULs begin what a power cut left."""
+    nul = data.find(b"\0")
+    if nul >= 0:
+        data = data[:nul]
+    end = data.rfind(b"\n") + 1
+    quotes = data.count(b'"', 0, end)
+    while end and quotes % 2:
+        before = data.rfind(b"\n", 0, end - 1) + 1
+        quotes -= data.count(b'"', before, end)
+        end = before
+    return data[:end]
+
+
+def _cut_to_header(data: bytes) -> bytes:
+    """Rewrite with each row cut to the header's number of cells."""
+    header, *rows = split_rows(data.decode(errors="replace"))
+    return rows_text([header, *(row[: len(header)] for row in rows)]).encode()
+
+
+def read_json(path: AnyPath) -> pd.DataFrame:
+    """Read a `progress.json` (one object a line), or the one in the folder `path`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ArgumentError: a whole line is not a JSON object.
+    """
+    import pandas as pd
+
+    file = Path(path)
+    if file.is_dir():
+        file /= "progress.json"
+    data = _content(file)
+    rows = []
+    for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = parse_json(line)
+        except ValueError as error:
+            raise ArgumentError(f"{file}, line {number}: not JSON ({error})") from error
+        if not isinstance(row, dict):
+            raise ArgumentError(f"{file}, line {number}: not an object")
+        rows.append(row)
+    frame: pd.DataFrame = pd.DataFrame(rows)
+    return frame
+
+
+# -- TensorBoard -------------------------------------------------------------------------------
+
+
+def read_tb(path: AnyPath) -> pd.DataFrame:
+    """Read all scalars of an event file, or of the event files in a folder.
+
+    Args:
+        path: an event file; or a folder with some, else all below it: then tags from folders
+            other than `events` carry the folder's name in front (`eval/return` of `tb/eval`).
+
+    Returns:
+        Index `step`, sorted; columns the tags, sorted; NaN where a tag has no value at a step.
+        Of several values of one tag at one step the last one written counts.
+
+    Raises:
+        FileNotFoundError: no such file, or no event file below the folder.
+    """
+    import pandas as pd
+
+    columns: dict[str, dict[int, float]] = {}
+    for prefix, file in _event_files(Path(path)):
+        for step, tag, value in _scalars(file):
+            columns.setdefault(prefix + tag, {})[step] = value
+    ordered = {tag: pd.Series(columns[tag], dtype="float64") for tag in sorted(columns)}
+    frame: pd.DataFrame = pd.DataFrame(ordered).sort_index()
+    frame.index = frame.index.astype("int64")
+    frame.index.name = "step"
+    return frame
+
+
+def read_events(file: AnyPath) -> Iterator[bytes]:
+    """Yield the serialised Events of one file, up to the first record that is not whole."""
+    from crc32c import crc32c
+
+    def masked(data: bytes) -> int:
+        crc: int = crc32c(data)
+        return ((crc >> 15 | crc << 17) + CRC_MASK_DELTA) & 0xFFFFFFFF
+
+    with open_plain(file, links=True) as source:
+        size = min(written_bytes(source), MAX_RECORD_BYTES)
+        while len(head := source.read(RECORD_HEAD.size)) == RECORD_HEAD.size:
+            length, check = RECORD_HEAD.unpack(head)
+            if masked(head[:8]) != check or length > size:
+                return
+            data = source.read(length)
+            tail = source.read(RECORD_TAIL.size)
+            if len(tail) < RECORD_TAIL.size or RECORD_TAIL.unpack(tail)[0] != masked(data):
+                return
+            yield data
+
+
+def _event_files(path: Path) -> list[tuple[str, Path]]:
+    """Prefix for the tags, and event file; in the order in which TensorBoard reads them."""
+    if path.is_file():
+        return [("", path)]
+    found = sorted(path.glob(f"*{EVENT_FILE_MARK}*"))
+    if found:
+        return [("", file) for file in found]
+    found = sorted(path.rglob(f"*{EVENT_FILE_MARK}*"))
+    if not found:
+        raise FileNotFoundError(f"no TensorBoard event file in {path}")
+    if len({file.parent for file in found}) == 1:
+        return [("", file) for file in found]
+    return [(_prefix(file.parent.relative_to(path)), file) for file in found]
+
+
+def _prefix(folder: Path) -> str:
+    parts = list(folder.parts)
+    if parts and parts[0] == "tb":
+        parts = parts[1:]
+    return "" if parts in ([], [MAIN_EVENTS_FOLDER]) else "/".join(parts) + "/"
+
+
+def _scalars(file: Path) -> Iterator[tuple[int, str, float]]:
+    """Step, tag and value of each scalar of one file, up to what is no Event."""
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from tensorboardX.proto.event_pb2 import Event
+
+    plugins: dict[str, str] = {}
+    for data in read_events(file):
+        try:
+            event = Event.FromString(data)
+        except DecodeError:
+            return
+        for tag, number in summary_scalars(event.summary, plugins):
+            yield event.step, tag, number
+
+
+def summary_scalars(summary: Any, plugins: dict[str, str] | None = None) -> Iterator[tuple[str, float]]:  # noqa: ANN401
+    """Tag and number of each scalar of a Summary, as `simple_value` or as TF 2's tensors.
+
+    Args:
+        summary: a Summary message.
+        plugins: tag to plugin name, kept between calls: metadata may come with a tag's first value only.
+    """
+    known = {} if plugins is None else plugins
+    for value in summary.value:
+        kind = value.WhichOneof("value")
+        plugin = known.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
+        if kind == "simple_value":
+            yield value.tag, value.simple_value
+        elif kind == "tensor" and plugin == _SCALAR_PLUGIN:
+            number = _tensor_number(value.tensor)
+            if number is not None:
+                yield value.tag, number
+
+
+def _tensor_number(tensor: Any) -> float | None:  # noqa: ANN401 - a TensorProto
+    """The number in a tensor of one element; None for what is no scalar."""
+    formats = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}  # DT_FLOAT, DT_DOUBLE, DT_INT32, DT_INT64
+    if tensor.tensor_content:
+        form = formats.get(tensor.dtype)
+        if form is None or len(tensor.tensor_content) != struct.calcsize(form):
+            return None
+        return float(struct.unpack(form, tensor.tensor_content)[0])
+    for values in (tensor.float_val, tensor.double_val, tensor.int_val, tensor.int64_val):
+        if len(values) == 1:
+            return float(values[0])
+    return None

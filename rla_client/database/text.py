@@ -1,0 +1,209 @@
+"""Text for terminals and pipes: tables, numbers. No colours unless it is a terminal.
+
+Tables fit the width (of the terminal, or COLUMNS, or 80): columns that do not fit are dropped
+from the right and counted below the table, long cells are cut with `…`. Everything printed
+comes from files, so control characters are shown as `?` and never reach the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from rla_client.contract.csv_lines import rows_text
+from rla_client.contract.textformat import indented
+
+MAX_CELL = 40  # characters; the rest of a long value is one `rla show` away
+MIN_CELL = 6
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_STATE_COLOURS = {
+    "running": "32",
+    "finished": "36",
+    "interrupted": "33",
+    "failed": "31",
+    "killed": "31",
+    "stalled": "33",
+    "unknown": "33",
+    "silent": "33",
+    "waiting": "33",
+}
+
+
+def width() -> int:
+    """Columns that output may take."""
+    return max(shutil.get_terminal_size((80, 24)).columns, 20)
+
+
+@cache
+def colours() -> bool:
+    """Whether the output may hold colours."""
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+
+def clean(value: object) -> str:
+    """A value as one line of text without control characters."""
+    if value is None:
+        return "-"
+    if type(value) is int:
+        return repr(value)
+    if type(value) is float:
+        return f"{value:.6g}"
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    if text.isprintable():  # surrogates are not
+        return text
+    text = text.encode("utf-8", "replace").decode()
+    return _CONTROL.sub("?", text)
+
+
+def lines_text(text: str) -> str:
+    """Lines of a file as they are, tabs too, but without other control characters."""
+    rows = text.removesuffix("\n").split("\n")
+    return "\n".join("\t".join(map(clean, row.removesuffix("\r").split("\t"))) for row in rows)
+
+
+def text_width(text: str) -> int:
+    """Columns that a text takes: wide characters two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(mark) else 2 if unicodedata.east_asian_width(mark) in "WF" else 1
+        for mark in text
+    )
+
+
+def cut(text: str, room: int) -> str:
+    """A text in at most `room` columns."""
+    if text_width(text) <= room:
+        return text
+    kept, used = [], 1
+    for mark in text:
+        used += text_width(mark)
+        if used > room:
+            break
+        kept.append(mark)
+    return "".join(kept) + "…"
+
+
+def table_text(names: Sequence[str], rows: Sequence[Sequence[object]], room: int | None = None) -> str:
+    """An aligned table; numbers to the right, a note when columns had to go."""
+    room = width() if room is None else room
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
+    texts = [[clean(name), *map(clean, column)] for name, column in zip(names, columns, strict=True)]
+    widths = [min(max(_widths(column)), MAX_CELL) for column in texts]
+    shown = _fitting(widths, room)
+    if shown < len(names) and shown:
+        left = room - sum(widths[:shown]) - 2 * shown
+        if left >= MIN_CELL:
+            widths[shown] = left
+            shown += 1
+    aligned = [
+        _aligned(texts[place], widths[place], to_right=_all_numbers(columns[place])) for place in range(shown)
+    ]
+    lines = ["  ".join(line).rstrip() for line in zip(*aligned, strict=True)]
+    if shown < len(names):
+        hidden = ", ".join(column[0] for column in texts[shown:])
+        lines.append(cut(f"(not shown for want of room: {hidden}; --json has all)", room))
+    return "\n".join(lines)
+
+
+def _widths(texts: Sequence[str]) -> list[int]:
+    """Columns that each text takes; whole columns of ASCII at once, 10,000 rows in 2 ms."""
+    return list(map(len if "".join(texts).isascii() else text_width, texts))
+
+
+def _aligned(texts: list[str], wide: int, *, to_right: bool) -> list[str]:
+    """Texts cut and filled up to a width."""
+    found = _widths(texts)
+    if max(found) > wide:
+        texts = [cut(text, wide) for text in texts]
+        found = _widths(texts)
+    gaps = [" " * (wide - used) for used in found]
+    if colours():
+        texts = list(map(_coloured, texts))
+    pairs = zip(gaps, texts, strict=True) if to_right else zip(texts, gaps, strict=True)
+    return [first + second for first, second in pairs]
+
+
+def _fitting(widths: list[int], room: int) -> int:
+    used = 0
+    for count, wide in enumerate(widths):
+        used += wide + (2 if count else 0)
+        if used > room:
+            if count == 0:
+                widths[0] = room
+                return 1
+            return count
+    return len(widths)
+
+
+def _all_numbers(column: Sequence[object]) -> bool:
+    kinds = set(map(type, column)) - {type(None)}
+    if kinds <= {int, float}:
+        return bool(kinds)
+    return all(_looks_like_number(value) for value in column if value is not None)
+
+
+def _looks_like_number(value: object) -> bool:
+    if isinstance(value, str):
+        return value[-1:].isdigit() and value.lstrip("-").replace(".", "", 1).isdigit()
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _coloured(text: str) -> str:
+    code = _STATE_COLOURS.get(text)
+    return f"\x1b[{code}m{text}\x1b[0m" if code else text
+
+
+def pairs_text(
+    pairs: Mapping[str, object], room: int | None = None, indent: str = "  ", *, whole: bool = False
+) -> str:
+    """`name  value` lines; a value that is too long is cut, or as a `whole` goes on below itself."""
+    room = width() if room is None else room
+    names = [clean(name) for name in pairs]
+    wide = min(max((text_width(name) for name in names), default=0), max(room // 2 - 4, 8))
+    lines = []
+    for name, value in zip(names, pairs.values(), strict=True):
+        head = cut(name, wide)
+        head += " " * (wide - text_width(head))
+        before = indent + head + "  "
+        if whole:
+            parts = str(value).splitlines() if isinstance(value, str) else [value]
+            texts = [
+                indented(clean(part), room, " " * text_width(before), " " * text_width(before))
+                for part in parts
+            ]
+            lines.append(before + "\n".join(texts)[text_width(before) :])
+        else:
+            lines.append(before + cut(clean(value), room - wide - len(indent) - 2))
+    return "\n".join(lines)
+
+
+def json_text(value: object) -> str:
+    """JSON of plain data; what is none becomes text."""
+    return json.dumps(value, default=str, indent=1, ensure_ascii=False)
+
+
+def csv_text(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """CSV with a header, without the last newline."""
+    return rows_text([names, *rows]).removesuffix("\n")
+
+
+def bytes_text(count: float) -> str:
+    """`12 B`, `3.4 kB`, `5.6 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:  # noqa: PLR2004
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401
+    """Time-steps that are whole as ints, for people."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,90 @@
+"""Reproducible experiments in garage's style: launchers, seeds, snapshots, runner, samplers.
+
+Everything is loaded at first use, so that `import rla_client` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rla_client.launcher import deterministic, dowel
+    from rla_client.launcher.context import ExperimentContext, SnapshotConfig
+    from rla_client.launcher.deterministic import get_seed, set_seed
+    from rla_client.launcher.dowel import Histogram, logger, tabular
+    from rla_client.launcher.episode_batch import EnvSpec, EpisodeBatch, StepType
+    from rla_client.launcher.performance import log_performance, obtain_evaluation_episodes
+    from rla_client.launcher.runner import LocalRunner, Trainer
+    from rla_client.launcher.samplers import (
+        DefaultWorker,
+        FragmentWorker,
+        LocalSampler,
+        MultiprocessingSampler,
+        RaySampler,
+        WorkerFactory,
+    )
+    from rla_client.launcher.snapshotter import Snapshotter
+    from rla_client.launcher.wrap import wrap_experiment
+
+_HOMES = {
+    "DefaultWorker": "samplers",
+    "EnvSpec": "episode_batch",
+    "EpisodeBatch": "episode_batch",
+    "ExperimentContext": "context",
+    "FragmentWorker": "samplers",
+    "Histogram": "dowel",
+    "LocalRunner": "runner",
+    "LocalSampler": "samplers",
+    "MultiprocessingSampler": "samplers",
+    "RaySampler": "samplers",
+    "SnapshotConfig": "context",
+    "Snapshotter": "snapshotter",
+    "StepType": "episode_batch",
+    "Trainer": "runner",
+    "WorkerFactory": "samplers",
+    "get_seed": "deterministic",
+    "log_performance": "performance",
+    "logger": "dowel",
+    "obtain_evaluation_episodes": "performance",
+    "set_seed": "deterministic",
+    "tabular": "dowel",
+    "wrap_experiment": "wrap",
+}
+
+__all__ = [
+    "DefaultWorker",
+    "EnvSpec",
+    "EpisodeBatch",
+    "ExperimentContext",
+    "FragmentWorker",
+    "Histogram",
+    "LocalRunner",
+    "LocalSampler",
+    "MultiprocessingSampler",
+    "RaySampler",
+    "SnapshotConfig",
+    "Snapshotter",
+    "StepType",
+    "Trainer",
+    "WorkerFactory",
+    "deterministic",
+    "dowel",
+    "get_seed",
+    "log_performance",
+    "logger",
+    "obtain_evaluation_episodes",
+    "set_seed",
+    "tabular",
+    "wrap_experiment",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    if name in {"deterministic", "dowel", "samplers"}:
+        return importlib.import_module(f"{__name__}.{name}")
+    home = _HOMES.get(name)
+    if home is None:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

@@ -1,0 +1,230 @@
+"""What `rla resume`, `rla restore-code` and `rla rerun` do.
+
+All three go by the launch record in the run's log folder (launch.py). Resume and rerun start the
+launcher as it was started first, in a process of its own with the user's rights, and tell it by
+`RLA_RELAUNCH` which run is meant (relaunch.py); what it prints goes to this terminal. It gets the recorded
+environment variables that change results, and modules of the repository from where they came from.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rla_client.contract.csv_lines import stream_rows
+from rla_client.contract.errors import LaunchError
+from rla_client.launcher import launch_archive
+from rla_client.launcher.context import ResumeFrom
+from rla_client.launcher.launch import Launch, read_launch, read_variables
+from rla_client.launcher.relaunch import VARIABLE, Relaunch
+from rla_client.launcher.settle import settle
+from rla_client.launcher.snapshotter import find_snapshot
+from rla_client.run.run import disabled
+
+TIME_COLUMNS = ("timestamp",)  # and whatever begins with time_used/ or wait_
+_TIME_PREFIXES = ("time_used/", "wait_", "time/")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How two runs' rows differ, time columns aside.
+
+    Attributes:
+        rows: rows of the first and of the second.
+        differences: (row number from 0, column, first value, second value), the first few.
+    """
+
+    rows: tuple[int, int]
+    differences: tuple[tuple[int, str, str, str], ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether both are the same."""
+        return self.rows[0] == self.rows[1] and not self.differences
+
+
+def resume(log_dir: str | os.PathLike[str], from_epoch: int | str = "last") -> int:
+    """Go on with an interrupted run, in its folder, from a snapshot.
+
+    Args:
+        log_dir: the run's log folder.
+        from_epoch: number of the snapshot's epoch, `last` or `first`.
+
+    Returns:
+        The launcher's exit status.
+
+    Raises:
+        LaunchError: no launch record, a run that is still going, a launcher that no longer makes it.
+        AgentNotRunningError: no agent to write out its rows.
+        FileNotFoundError: no such snapshot; `last` without any begins at the first epoch instead.
+    """
+    folder = Path(log_dir).absolute()
+    launch, parameters = _top_launch(folder)
+    source = _resume_from(from_epoch)
+    snapshots = Path(os.path.normpath(folder / launch.snapshot_dir))
+    if launch.script is not None and not os.path.isfile(launch.script):
+        message = (
+            f"the launcher {launch.script} is gone; `rla restore-code` gives the tree back that it was in"
+        )
+        raise LaunchError(message)
+    settle(folder)  # the agent may still have the snapshot
+    if source != "last":
+        find_snapshot(snapshots, source if source is not None else "last")
+    command, where = launch.command()
+    environment = _environment(folder, launch.import_path())
+    return _start(command, where, environment, _relaunch(launch, folder, snapshots, parameters, source))
+
+
+def restore_code(log_dir: str | os.PathLike[str], target: str | os.PathLike[str]) -> launch_archive.Manifest:
+    """Give back the run's source tree in a new folder, each file checked by its hash.
+
+    Returns:
+        The archive's manifest; `left_out` names files that it never held (too large).
+
+    Raises:
+        LaunchError: no archive, a damaged one, or `target` is not empty.
+    """
+    folder = Path(log_dir).absolute()
+    launch, _parameters = read_launch(folder)
+    return launch_archive.restore(Path(os.path.normpath(folder / launch.code_dir)), Path(target).absolute())
+
+
+def rerun(log_dir: str | os.PathLike[str], target: str | os.PathLike[str]) -> Comparison:
+    """Run the same code with the same parameters again and compare the rows.
+
+    Args:
+        log_dir: the run's log folder.
+        target: a new folder: `target/code` gets the code, `target/run` the repeated run.
+
+    Raises:
+        LaunchError: the code cannot be restored, or the repeated run failed.
+    """
+    folder, base = Path(log_dir).absolute(), Path(target).absolute()
+    launch, parameters = _top_launch(folder)
+    restore_code(folder, base / "code")
+    repeated = base / "run"
+    command, where = launch.command(root=base / "code")
+    os.makedirs(where, exist_ok=True)
+    environment = _environment(folder, launch.import_path(root=base / "code"))
+    status = _start(command, where, environment, _relaunch(launch, repeated, repeated, parameters, None))
+    if status != 0:
+        message = f"the repeated run in {repeated} ended with status {status}"
+        raise LaunchError(message)
+    settle(folder)
+    settle(repeated)
+    return compare_rows(folder / "progress.csv", repeated / "progress.csv")
+
+
+def compare_rows(first: Path, second: Path, limit: int = 10) -> Comparison:
+    """Compare two progress.csv by the text of their cells, time columns aside."""
+    one, two = _read(first), _read(second)
+    differences: list[tuple[int, str, str, str]] = []
+    for number, (left, right) in enumerate(zip(one, two, strict=False)):
+        for column in sorted({*left, *right}):
+            if column in TIME_COLUMNS or column.startswith(_TIME_PREFIXES):
+                continue
+            a, b = left.get(column) or "", right.get(column) or ""
+            if a != b and len(differences) < limit:
+                differences.append((number, column, a, b))
+    return Comparison((len(one), len(two)), tuple(differences))
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            columns, *rows = [row for row in stream_rows(file) if row] or [[]]
+            return [dict(zip(columns, row, strict=False)) for row in rows]
+    except FileNotFoundError:
+        return []
+
+
+def _resume_from(from_epoch: int | str) -> ResumeFrom:
+    if from_epoch == "last":
+        return "last"
+    if from_epoch == "first":
+        return "first"
+    if str(from_epoch).isdecimal():
+        return int(from_epoch)
+    message = f"--from-epoch takes a number, 'last' or 'first'; got {from_epoch!r}"
+    raise LaunchError(message)
+
+
+def _top_launch(folder: Path) -> tuple[Launch, dict[str, object]]:
+    """The launch of a run that can be started by itself.
+
+    Raises:
+        LaunchError: no record, the run was part of another, or nothing is to be stored.
+    """
+    launch, parameters = read_launch(folder)
+    if disabled():
+        message = "RLA_MODE=disabled: a run that is resumed or repeated is stored; unset it"
+        raise LaunchError(message)
+    if launch.outer is not None:
+        outer = os.path.normpath(folder / launch.outer)
+        message = (
+            f"{folder} was made by {launch.function} inside of the experiment in {outer}, and cannot be "
+            "started without it; name that folder instead"
+        )
+        raise LaunchError(message)
+    return launch, parameters
+
+
+def _relaunch(
+    launch: Launch, log_dir: Path, snapshots: Path, parameters: dict[str, object], source: ResumeFrom
+) -> Relaunch:
+    return Relaunch(
+        launch.function,
+        launch.call,
+        str(log_dir),
+        str(snapshots),
+        launch.config,
+        parameters,
+        source,
+        launch.log_used,
+    )
+
+
+def _environment(log_dir: Path, import_path: list[str]) -> dict[str, str]:
+    environment = {**os.environ, **read_variables(log_dir)}
+    given = environment.get("PYTHONPATH")
+    whole = [*import_path, *([given] if given else [])]
+    return {**environment, "PYTHONPATH": os.pathsep.join(whole)} if import_path else environment
+
+
+def _start(command: list[str], folder: str, environment: Mapping[str, str], relaunch: Relaunch) -> int:
+    """Start the launcher and wait for its end; its exit status.
+
+    Raises:
+        LaunchError: it cannot be started, or it ended well without making the run.
+    """
+    descriptor, token = tempfile.mkstemp(prefix="rla-launch-")  # whoever takes it removes it
+    os.close(descriptor)
+    try:
+        told = replace(relaunch, token=token, starter=os.getpid())
+        status = _wait_for(command, folder, {**environment, VARIABLE: told.to_variable()})
+        if status == 0 and os.path.exists(token):
+            message = (
+                f"call {relaunch.call} of {relaunch.function} was not reached: {' '.join(command)} ended "
+                "without making it, so nothing was run"
+            )
+            raise LaunchError(message)
+    finally:
+        Path(token).unlink(missing_ok=True)
+    return status
+
+
+def _wait_for(command: list[str], folder: str, environment: Mapping[str, str]) -> int:
+    try:
+        process = subprocess.Popen(command, cwd=folder, env=environment)
+    except OSError as error:
+        message = f"cannot start {' '.join(command)} in {folder}: {error.strerror or error}"
+        raise LaunchError(message) from error
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            continue  # the terminal sent it to the launcher too, which ends by it

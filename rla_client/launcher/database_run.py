@@ -1,0 +1,214 @@
+"""An experiment as an item of an RLA database instead of a plain folder.
+
+That happens when `task_table_name`, `data_root` or `rla_config` is given, or when an
+`rla_config.yaml` lies beside the launcher. It may also lie above, up to the top of the git
+repository, for who works there: `rla_client.init` and `rla ls` search upwards from the working folder.
+An explicit `log_dir` asks for a plain folder. The table is `task_table_name`, else the experiment's prefix
+and name; the database is `data_root`, else where `rla_client.init` puts it: `$RLA_DATA_ROOT`, or `data`
+beside rla_config.yaml. A project has one database then, which `rla ls` finds, and what `rla init`
+ignores for git is all of it.
+
+The code is that beside the configuration, without one that beside the launcher. A home folder or one for
+temporary files is no project: there `rla_client.code.root` finds it, as for `rla_client.init`.
+
+Snapshots lie in checkpoint/, the code archive in code/, the rest in log/ of the item.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla_client import logger
+from rla_client.code.root import is_broad
+from rla_client.code.select import VENV_MARKS
+from rla_client.config.schema import load_config
+from rla_client.contract.layout import FOLDER_KINDS, LOG, RunIndex, item_path
+from rla_client.launcher.directories import Folders
+from rla_client.launcher.options import Options
+from rla_client.launcher.outputs import Opener, Outputs
+from rla_client.manager import ExpManager, exp_manager
+from rla_client.resume.resume import earlier_times
+from rla_client.run.init import DATA_FOLDER, DATA_ROOT_VARIABLE
+from rla_client.run.recording import Row
+from rla_client.run.run import Run, make_opening, open_run
+from rla_client.run.setup import names_code
+
+ITEM_TEXT_NAME = "log.txt"  # an item's files keep RLA's names
+CONFIG_NAME = "rla_config.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class DatabasePlan:
+    """Which database and table a run goes into; `code_root` is None where the code is to be found."""
+
+    table: str
+    data_root: Path
+    config: Path | dict[str, Any]
+    code_root: Path | None
+
+    @property
+    def log_used(self) -> list[str] | None:
+        """Outputs that a dict asks for, all of it that a resume needs; a file is read again then."""
+        return None if isinstance(self.config, Path) else list(load_config(self.config).log_used)
+
+
+def find_database(options: Options, function_name: str, launcher: Path | None) -> DatabasePlan | None:
+    """The database that a run belongs to; None for a plain folder."""
+    if options.log_dir is not None:
+        return None
+    folder = launcher.parent if launcher is not None else Path.cwd()
+    found = find_config_of(folder) if options.rla_config is None else None
+    asked = options.task_table_name or options.data_root or options.rla_config
+    if found is None and not asked:
+        return None
+    config: Path | dict[str, Any]
+    if isinstance(options.rla_config, Mapping):
+        config = dict(options.rla_config)
+    elif options.rla_config is not None:
+        config = Path(options.rla_config)
+    else:
+        config = found or {}
+    base = config.absolute().parent if isinstance(config, Path) else folder
+    root = options.data_root or os.environ.get(DATA_ROOT_VARIABLE) or base / DATA_FOLDER
+    table = options.task_table_name or f"{options.prefix}/{options.name or function_name}"
+    unsaid = isinstance(config, dict) and not names_code(config)
+    code_root = None if unsaid and is_broad(base) else base
+    return DatabasePlan(table, Path(os.path.abspath(root)), config, code_root)
+
+
+def find_config_of(folder: Path) -> Path | None:
+    """The nearest rla_config.yaml from the launcher's `folder` upwards, as far as it may be (see above)."""
+    top = _top(folder)
+    works_here = Path.cwd().is_relative_to(top)
+    for one in (folder, *folder.parents):
+        if (one / CONFIG_NAME).is_file():
+            return one / CONFIG_NAME
+        if one == top or not works_here or any((one / mark).exists() for mark in VENV_MARKS):
+            return None
+    return None
+
+
+def _top(folder: Path) -> Path:
+    """Top of the git repository around `folder`; the folder itself where there is none."""
+    return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
+
+
+def open_item(
+    plan: DatabasePlan, x_axis: str, parameters: Mapping[str, Any], tracked: Iterable[str]
+) -> tuple[Outputs, Folders]:
+    """Open a new item with these parameters; the `tracked` ones are part of its index.
+
+    The process's `exp_manager` opens it, so that the experiment's figures and checkpoints go there
+    too; an experiment inside another's item gets a manager of its own.
+
+    Raises:
+        ArgumentError, ConfigError: the table, the database or its configuration cannot be used.
+    """
+    manager = exp_manager if exp_manager.run is None else ExpManager()
+    rows = _RowCallback()
+    manager.configure(plan.table, plan.config, plan.data_root, code_root=plan.code_root, log_callback_fn=rows)
+    manager.set_hyper_param(**parameters)
+    manager.clear_record_param()
+    manager.add_record_param(list(tracked))
+    former = logger.get_current()
+    manager.log_files_gen()
+    manager.clear_record_param()
+    logger.set_current(former)
+    log, code, snapshots = (
+        Path(str(path)) for path in (manager.log_dir, manager.code_dir, manager.checkpoint_dir)
+    )
+    reopen = item_opener(ItemPlace(str(plan.data_root), plan.table, _index(log)), plan.config)
+    assert manager.run is not None
+    first = [manager.run]
+
+    def opener(on_row: Callable[[Row], None]) -> Run:
+        rows.target = on_row
+        return first.pop() if first else reopen(on_row)
+
+    outputs = Outputs(log, x_axis, None, opener, ITEM_TEXT_NAME, fresh=True, on_close=manager.close)
+    return outputs, Folders(log, code, snapshots, plan.data_root)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemPlace:
+    """Which item of which database: enough to open it again."""
+
+    data_root: str
+    table: str
+    index: str
+
+    @classmethod
+    def of(cls, log_dir: Path) -> ItemPlace | None:
+        """The item whose log folder this is; None for a plain folder."""
+        parts = log_dir.absolute().parts
+        index = _index(log_dir)
+        if RunIndex.parse(index) is None or LOG not in parts[:-5]:
+            return None
+        at = len(parts) - 1 - parts[::-1].index(LOG, 5)
+        return cls(str(Path(*parts[:at])), "/".join(parts[at + 1 : -4]), index)
+
+
+def item_opener(place: ItemPlace, config: Path | dict[str, Any]) -> Opener:
+    """Opens a further run into an existing item."""
+
+    def opener(on_row: Callable[[Row], None]) -> Run:
+        settings = load_config(config)
+        opening = make_opening(
+            root=place.data_root,
+            folders={kind: item_path(kind, place.table, place.index) for kind in FOLDER_KINDS},
+            sinks=settings.log_used,
+            names={},
+            item={"table": place.table, "index": place.index, "earlier": _earlier(place)},
+            config_path=settings.path,
+        )
+        return open_run(opening, settings.log_used, settings.agent, callback=on_row)
+
+    return opener
+
+
+def _earlier(place: ItemPlace) -> dict[str, Any]:
+    """When the run that the item holds began and how long it ran; empty where its run.json does not say."""
+    from rla_client.database.chains import run_file  # noqa: PLC0415 - not at import of the package
+
+    return earlier_times(run_file(place.data_root, place.table, place.index))
+
+
+def reopen_item(
+    place: ItemPlace,
+    log_dir: Path,
+    x_axis: str,
+    keep_rows: int,
+    config: Path | None,
+    log_used: list[str] | None,
+) -> Outputs:
+    """Open an existing item again, with the first `keep_rows` rows of its earlier part.
+
+    Args:
+        place: which item.
+        log_dir: its log folder.
+        x_axis: key of the row that is the time-step.
+        keep_rows: rows of the earlier part that stay.
+        config: its rla_config.yaml.
+        log_used: its outputs where there is no such file; None: the usual ones.
+    """
+    settings = config or ({} if log_used is None else {"LOG_USED": log_used})
+    return Outputs(log_dir, x_axis, keep_rows, item_opener(place, settings), ITEM_TEXT_NAME)
+
+
+class _RowCallback:
+    """Passes rows on to whoever is told later."""
+
+    def __init__(self) -> None:
+        self.target: Callable[[Row], None] | None = None
+
+    def __call__(self, row: Row) -> None:
+        if self.target is not None:
+            self.target(row)
+
+
+def _index(log_dir: Path) -> str:
+    return "/".join(log_dir.absolute().parts[-4:])

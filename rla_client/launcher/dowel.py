@@ -1,0 +1,261 @@
+"""`tabular` and `logger` in dowel's manner, on top of `rla_client.logger`.
+
+    with tabular.prefix("evaluation/"):
+        tabular.record("return", 12.5)
+    tabular.record("weights", Histogram(values))     # TensorBoard only, as a matplotlib figure is
+    logger.log("text")
+    logger.log(tabular)      # these values go into the next row
+    logger.dump_all(epoch)   # the row
+
+Runners log `tabular` and dump the row after each epoch themselves. Values recorded by
+`rla_client.logger.record_tabular` go into the same row. Outputs beside those of the experiment:
+dowel_outputs.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeAlias
+
+from rla_client import logger as rla_logger
+from rla_client.contract.errors import ArgumentError
+from rla_client.launcher.dowel_outputs import (
+    CsvOutput,
+    Histogram,
+    LogOutput,
+    StdOutput,
+    TensorBoardOutput,
+    TextOutput,
+    is_picture,
+    time_lead,
+)
+from rla_client.stream.rare_warnings import warn_rarely
+
+__all__ = [
+    "CsvOutput",
+    "DowelLogger",
+    "Histogram",
+    "LogOutput",
+    "StdOutput",
+    "TabularInput",
+    "TensorBoardOutput",
+    "TextOutput",
+    "logger",
+    "tabular",
+]
+
+DEFAULT_X_AXIS = "TotalEnvSteps"
+Contents: TypeAlias = tuple[list[str], dict[str, Any], list[LogOutput], str]
+
+
+class TabularInput:
+    """Values of the row in the making, under prefixes that nest."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._prefixes: list[str] = []
+
+    def record(self, key: str, val: object) -> None:
+        """Set a value; the key gets the prefixes in force."""
+        self._values["".join(self._prefixes) + str(key)] = val
+
+    def record_misc_stat(self, key: str, values: Iterable[float], placement: str = "back") -> None:
+        """Set average, standard deviation, median, minimum and maximum of `values` (none: NaN).
+
+        Args:
+            key: name of what was measured.
+            values: the measurements.
+            placement: `back` gives `ReturnAverage`, `front` gives `AverageReturn`.
+
+        Raises:
+            ArgumentError: another placement.
+        """
+        import numpy as np  # noqa: PLC0415
+
+        if placement not in {"back", "front"}:
+            message = f"placement is 'back' or 'front', got {placement!r}"
+            raise ArgumentError(message)
+        data = np.asarray(list(values), dtype=np.float64)
+        reductions: dict[str, Callable[[Any], Any]] = {
+            "Average": np.mean,
+            "Std": np.std,
+            "Median": np.median,
+            "Min": np.min,
+            "Max": np.max,
+        }
+        for word, reduce in reductions.items():
+            name = f"{key}{word}" if placement == "back" else f"{word}{key}"
+            self.record(name, float(reduce(data)) if data.size else float("nan"))
+
+    @contextmanager
+    def prefix(self, prefix: str) -> Iterator[None]:
+        """Put `prefix` before the keys recorded in the block."""
+        self.push_prefix(prefix)
+        try:
+            yield
+        finally:
+            self.pop_prefix()
+
+    def push_prefix(self, prefix: str) -> None:
+        """Put `prefix` before further keys."""
+        self._prefixes.append(prefix)
+
+    def pop_prefix(self) -> None:
+        """Take the last prefix away."""
+        self._prefixes.pop()
+
+    def clear(self) -> None:
+        """Forget the values."""
+        self._values.clear()
+
+    @property
+    def as_dict(self) -> dict[str, Any]:
+        """A copy of the values."""
+        return dict(self._values)
+
+    @property
+    def as_primitive_dict(self) -> dict[str, Any]:
+        """A copy of those values that have a place in a table: no histograms, no figures."""
+        return {key: value for key, value in self._values.items() if not is_picture(value)}
+
+    def __str__(self) -> str:
+        from rla_client.contract.textformat import format_table  # noqa: PLC0415 - for outputs of the user only
+
+        return format_table(self.as_primitive_dict)
+
+    def swap(self, values: dict[str, Any], prefixes: list[str]) -> tuple[dict[str, Any], list[str]]:
+        """Put other contents in and give the former: nested experiments do not mix their rows."""
+        former = self._values, self._prefixes
+        self._values, self._prefixes = values, prefixes
+        return former
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        # by name: a snapshot of code that uses it must not bring a copy of its own
+        return "tabular" if self is tabular else (TabularInput, ())
+
+
+class DowelLogger:
+    """Text with prefixes, rows, and outputs beside those of the experiment."""
+
+    def __init__(self) -> None:
+        self._prefixes: list[str] = []
+        self._pictures: dict[str, Any] = {}
+        self._outputs: list[LogOutput] = []
+        self._warned: dict[str, float] = {}
+        self.x_axis = DEFAULT_X_AXIS
+
+    def log(self, data: object) -> None:
+        """Write text behind time and prefixes, or put the values of a TabularInput into the next row."""
+        prefix = "".join(self._prefixes)
+        for output in self._outputs:
+            if isinstance(data, output.types_accepted):
+                self._have(output, partial(output.record, data, prefix=prefix))
+        if not isinstance(data, TabularInput):
+            lead = time_lead() + prefix
+            echo = not self.has_output_type(StdOutput)
+            rla_logger.get_current().log(data, echo=echo, lead=lead)
+            return
+        for key, value in data.as_dict.items():
+            if is_picture(value):
+                self._pictures[key] = value
+            else:
+                rla_logger.record_tabular(key, value)
+
+    def dump_all(self, step: int | None = None) -> dict[str, Any]:
+        """Write the row. Its time-step is the value under the x axis, else `step`."""
+        at = rla_logger.getkvs().get(self.x_axis, step)
+        if isinstance(at, (int, float)):
+            rla_logger.set_time(at)
+        if self._pictures:
+            self._send_pictures()
+        for output in self._outputs:
+            self._have(output, partial(output.dump, step))
+        return rla_logger.dump_tabular()
+
+    def _send_pictures(self) -> None:
+        pictures, self._pictures = self._pictures, {}
+        if "tensorboard" not in rla_logger.get_current().sinks:
+            return
+        writer = rla_logger.get_tbx_writer()
+        for key, value in pictures.items():
+            if isinstance(value, Histogram):
+                writer.add_histogram(key, value.values)
+            else:
+                writer.add_figure(key, value)
+
+    def add_output(self, output: LogOutput) -> None:
+        """Give everything that is logged from now on to `output` too.
+
+        Raises:
+            ArgumentError: it is a class, or has no `record` and `dump`.
+        """
+        fit = all(callable(getattr(output, name, None)) for name in ("record", "dump", "close"))
+        if isinstance(output, type) or not fit:
+            message = f"add_output takes an output with record, dump and close; got {output!r}"
+            raise ArgumentError(message)
+        self._outputs.append(output)
+
+    def has_output_type(self, output_type: type) -> bool:
+        """Whether an output of that type was added."""
+        return any(isinstance(output, output_type) for output in self._outputs)
+
+    def remove_output_type(self, output_type: type) -> None:
+        """Close and forget added outputs of a type. The experiment's own stay."""
+        for output in [output for output in self._outputs if isinstance(output, output_type)]:
+            self._outputs.remove(output)
+            self._have(output, output.close)
+
+    def remove_all(self) -> None:
+        """Close and forget all added outputs. The experiment's own stay."""
+        self.remove_output_type(object)
+
+    def reset_output(self, output: LogOutput) -> None:
+        """Put `output` in the place of added ones of its type."""
+        self.remove_output_type(type(output))
+        self.add_output(output)
+
+    def dump_output_type(self, output_type: type, step: int | None = None) -> None:
+        """Have added outputs of a type write what they were given."""
+        for output in self._outputs:
+            if isinstance(output, output_type):
+                self._have(output, partial(output.dump, step))
+
+    def _have(self, output: LogOutput, write: Callable[[], None]) -> None:
+        """Write by an output of the user's; a disk that refuses does not end the training."""
+        try:
+            write()
+        except OSError as error:
+            name = type(output).__name__
+            warn_rarely(self._warned, name, "output %s lost what it was given: %s", name, error)
+
+    @contextmanager
+    def prefix(self, prefix: str) -> Iterator[None]:
+        """Put `prefix` before lines of text written in the block."""
+        self.push_prefix(prefix)
+        try:
+            yield
+        finally:
+            self.pop_prefix()
+
+    def push_prefix(self, prefix: str) -> None:
+        """Put `prefix` before further lines."""
+        self._prefixes.append(prefix)
+
+    def pop_prefix(self) -> None:
+        """Take the last prefix away."""
+        self._prefixes.pop()
+
+    def swap(self, contents: Contents) -> Contents:
+        """Use other prefixes, pictures, outputs and x axis and give the former."""
+        former = self._prefixes, self._pictures, self._outputs, self.x_axis
+        self._prefixes, self._pictures, self._outputs, self.x_axis = contents
+        return former
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        return "logger" if self is logger else (DowelLogger, ())
+
+
+tabular = TabularInput()
+logger = DowelLogger()

@@ -1,0 +1,90 @@
+"""One experiment at a time writes into a log folder: a lock on the folder itself.
+
+The lock is flock's, on a descriptor of the folder: nothing is created, so nothing is there to be copied,
+reported or left behind, and it ends with the process. Programs that are started do not inherit it
+(close-on-exec), and a forked child closes its copy, so workers that outlive a killed training hold
+nothing. Where the file system refuses such locks (NFS does, for folders) there is none.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+
+from rla_client.contract.descriptors import OwnFile
+from rla_client.contract.errors import LaunchError
+from rla_client.launcher.settle import DYING_S, POLL_S
+from rla_client.stream import forks
+
+_LOCKS_FILE = "/proc/locks"
+
+
+class FolderLock:
+    """Holds `folder` for this process.
+
+    Raises:
+        LaunchError: another process holds it.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._file: OwnFile | None = None
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return  # whoever writes there will say what is wrong with it
+        try:
+            taken = _take(descriptor)
+        except OSError:  # no such locks here
+            os.close(descriptor)
+            return
+        if not taken:
+            holder = _holder(descriptor)
+            os.close(descriptor)
+            message = (
+                f"{holder} is writing into {folder}; wait until it has ended, or stop it, before you use "
+                "the folder again"
+            )
+            raise LaunchError(message)
+        try:
+            self._file = OwnFile(descriptor)
+        except OSError:
+            return
+        forks.register(self)
+
+    def release(self) -> None:
+        """Let go. Does nothing the second time."""
+        if self._file is not None:
+            self._file.close()
+
+    def after_fork_in_child(self) -> None:
+        """Let go: the parent's copy of the descriptor keeps the lock."""
+        self.release()
+
+
+def _take(descriptor: int) -> bool:
+    deadline = time.monotonic() + DYING_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_S)
+        else:
+            return True
+
+
+def _holder(descriptor: int) -> str:
+    """Who holds the lock, as far as the kernel tells."""
+    found = os.fstat(descriptor)
+    wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    try:
+        with open(_LOCKS_FILE, encoding="ascii") as file:
+            for line in file:  # 1: FLOCK  ADVISORY  WRITE 1234 08:01:12345 0 EOF
+                parts = line.split()
+                if parts[1:2] == ["FLOCK"] and parts[5:6] == [wanted]:
+                    return f"process {parts[4]}"
+    except (OSError, ValueError):
+        pass
+    return "another process"

@@ -1,0 +1,221 @@
+"""The open outputs of one experiment: rows, text, and how many rows there are.
+
+An experiment owns a run of its own (rla_client/run/run.py) and makes its logger the current one;
+`close` puts the former logger, clock, prefixes and pending values back, so experiments nest and
+follow each other in one process. What is logged after that goes to whoever was current before.
+
+`rows` counts the rows of progress.csv since the very beginning of the experiment, also over
+resumes; snapshots carry it, and `rewind` begins the outputs anew with that many of them (history.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from rla_client import logger as rla_logger
+from rla_client.contract.errors import AgentNotRunningError, LaunchError
+from rla_client.contract.layout import CHECKPOINT, LOG
+from rla_client.contract.protocol import FrameKind, TextTarget, pack
+from rla_client.launcher import dowel
+from rla_client.launcher.dowel_outputs import time_lead
+from rla_client.launcher.folder_lock import FolderLock
+from rla_client.launcher.history import PastRow, hide_events, past_rows, past_text
+from rla_client.launcher.settle import settle
+from rla_client.run.plain import open_plain_run
+from rla_client.stream.clock import time_step_holder
+
+if TYPE_CHECKING:
+    from rla_client.code.secret_values import Secrets
+    from rla_client.launcher.snapshot_saver import SnapshotSaver
+    from rla_client.run.recording import Row
+    from rla_client.run.run import Run
+
+Opener: TypeAlias = "Callable[[Callable[[Row], None]], Run]"
+
+SINKS = ("stdout", "log", "csv", "tensorboard")
+TEXT_NAME = "debug.log"
+RESUME_WAIT_S = 30.0  # an agent that starts first replays whatever else waits in the spool
+REUSE_WAIT_S = 5.0  # a run that only uses its folder again does not depend on the agent
+
+_log = logging.getLogger("rla_client")
+_open: list[Outputs] = []
+
+
+class Outputs:
+    """The outputs of one experiment. Opens at once.
+
+    Args:
+        log_dir: their folder.
+        x_axis: key of the row that is the time-step.
+        keep_rows: rows of an earlier part that stay; None: as many as there are.
+        opener: opens the run, given what is to be called with each row.
+        text_name: file of the text log.
+        fresh: the folder is new, so there is no earlier part to look for.
+        on_close: called with state and reason before the run is closed.
+
+    Raises:
+        LaunchError: a process, this one or another, is writing there.
+        AgentNotRunningError: `keep_rows` was asked for, and no agent writes the earlier part out.
+    """
+
+    def __init__(  # noqa: PLR0913 - how a folder is opened has this many sides
+        self,
+        log_dir: str | os.PathLike[str],
+        x_axis: str,
+        keep_rows: int | None = None,
+        opener: Opener | None = None,
+        text_name: str = TEXT_NAME,
+        *,
+        fresh: bool = False,
+        on_close: Callable[[str, str], None] | None = None,
+    ) -> None:
+        self.log_dir = os.path.realpath(log_dir)
+        if any(other.log_dir == self.log_dir for other in _open):
+            message = f"an experiment of this process is writing into {self.log_dir}"
+            raise LaunchError(message)
+        self.rows = 0
+        self._opener = opener or self._open_plain
+        self._text_name = text_name
+        self._on_close = on_close
+        self._secrets: Secrets | None = None
+        self._lead: Callable[[], str] | None = None
+        self._former_logger = rla_logger.get_current()
+        self._savers: dict[str, SnapshotSaver] = {}
+        self._kinds: dict[Path, str | None] = {}
+        self._former_time = time_step_holder.get_time()
+        self._lock = FolderLock(self.log_dir)
+        try:
+            self._run = self._begin(keep_rows, fresh=fresh)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._former_tabular = dowel.tabular.swap({}, [])
+        self._former_dowel = dowel.logger.swap(([], {}, [], x_axis))
+        time_step_holder.clear()
+        _open.append(self)
+
+    def _begin(self, keep_rows: int | None, *, fresh: bool) -> Run:
+        folder = Path(self.log_dir)
+        rows: list[PastRow] = []
+        text: list[str] = []
+        if not fresh and self._is_settled(folder, needed=keep_rows is not None):
+            rows = past_rows(folder, keep_rows)
+            text = list(past_text(folder / self._text_name))
+            hide_events(folder)
+        run = self._opener(self._count_row)
+        self.rows = len(rows)
+        if run.outbox is not None:
+            now = time.time()
+            for row in rows:  # their tables are in the text already
+                content = [row.time_step, row.timestamp, row.values, dict.fromkeys(row.values, ("log",))]
+                run.outbox.put(FrameKind.ROW, pack(content), now, 1)
+            for piece in text:
+                run.outbox.put(FrameKind.TEXT, pack([TextTarget.LOG, piece]), now)
+            run.outbox.push()
+        rla_logger.set_current(run.logger)
+        return run
+
+    def introduce(self, name: str, secrets: Secrets) -> None:
+        """Begin texts with the time and `[name]`; hide these in text and in the reason of a failure."""
+        self._secrets, self._lead = secrets, lambda: f"{time_lead()}[{name}] "
+        self._tell_logger()
+        dowel.logger.push_prefix(f"[{name}] ")
+        dowel.logger.log(f"Logging to {self.log_dir}")
+
+    def _tell_logger(self) -> None:
+        self._run.logger.secrets, self._run.logger.lead = self._secrets, self._lead
+
+    def _is_settled(self, folder: Path, *, needed: bool) -> bool:
+        try:
+            settle(folder, RESUME_WAIT_S if needed else REUSE_WAIT_S)
+        except AgentNotRunningError as error:
+            if needed:
+                raise
+            _log.warning("%s goes on without the rows of its earlier part: %s", folder, error)
+            return False
+        return True
+
+    def _open_plain(self, on_row: Callable[[Row], None]) -> Run:
+        return open_plain_run(self.log_dir, SINKS, on_row, None, "", {"log": TEXT_NAME})
+
+    def _count_row(self, _row: Row) -> None:
+        self.rows += 1
+
+    def rewind(self, rows: int) -> None:
+        """Begin the outputs anew with their first `rows` rows and go on behind them.
+
+        Where nothing is stored, there is nothing to do.
+
+        Raises:
+            AgentNotRunningError: no agent writes the earlier part out.
+        """
+        if rows == self.rows or self._run.outbox is None:
+            return
+        self._end_savers()
+        self._run.close("finished", "")
+        self._run = self._begin(rows, fresh=False)
+        self._tell_logger()
+
+    def snapshot_saver(self, folder: Path) -> SnapshotSaver | None:
+        """Who hands snapshots for `folder` to the agent; None where it is no folder of this run."""
+        outbox = self._run.outbox
+        if folder not in self._kinds:
+            self._kinds[folder] = self._kind_of(folder)
+        kind = self._kinds[folder]
+        if outbox is None or kind is None:
+            return None
+        if kind not in self._savers:
+            from rla_client.launcher.snapshot_saver import SnapshotSaver  # noqa: PLC0415 - not light
+
+            self._savers[kind] = SnapshotSaver(outbox, kind)
+        return self._savers[kind]
+
+    def _kind_of(self, folder: Path) -> str | None:
+        opening = self._run.opening
+        if opening is None:
+            return None
+        real, root, folders = os.path.realpath(folder), opening["root"], opening["folders"]
+        there = [kind for kind in (CHECKPOINT, LOG) if kind in folders]
+        kinds = [kind for kind in there if os.path.realpath(os.path.join(root, folders[kind])) == real]
+        return kinds[0] if kinds else None
+
+    def _end_savers(self) -> None:
+        for saver in self._savers.values():
+            saver.close()
+        self._savers.clear()
+
+    def close(self, state: str, reason: str) -> None:
+        """End the run and put the former logger back, whatever goes wrong.
+
+        Args:
+            state: finished, interrupted or failed.
+            reason: why.
+        """
+        if self not in _open:
+            return
+        _open.remove(self)
+        with ExitStack() as steps:  # from the last to the first
+            steps.callback(self._put_back)
+            steps.callback(dowel.logger.remove_all)
+            steps.callback(self._lock.release)
+            steps.callback(self._run.close, state, reason)
+            steps.callback(self._end_savers)
+            if self._on_close is not None:
+                self._on_close(state, reason)
+
+    def _put_back(self) -> None:
+        rla_logger.set_current(self._former_logger)
+        time_step_holder.set_time(self._former_time)
+        dowel.tabular.swap(*self._former_tabular)
+        dowel.logger.swap(self._former_dowel)
+
+
+def current_outputs() -> Outputs | None:
+    """The innermost open experiment's outputs, None outside of any."""
+    return _open[-1] if _open else None

@@ -1,0 +1,416 @@
+"""`LocalRunner` (later called `Trainer`): epochs, sampling, logging, snapshots, resume.
+
+The algorithm drives: `train` calls `algo.train(runner)`, which loops over
+`runner.step_epochs()`. Between two epochs the runner dumps the row and then takes a snapshot, so
+a snapshot knows how many rows belong to it. It holds the runner's own description and counters,
+environment, algorithm, worker environments and generator states.
+
+Resume. `restore` loads a snapshot and cuts the outputs to its rows when it goes on in the same
+folder; `resume` runs the remaining epochs. Generator states are put back right before the first
+of them, after everything else that might draw from them. What an epoch samples depends on its
+number and the seed (samplers/workers.py). So an interrupted and resumed run equals an uninterrupted
+one, provided that the algorithm keeps its state in attributes, not in local variables of `train`.
+
+Under `rla resume` the launcher runs as it did first: `setup` takes new objects, and `train`
+finds in its context that it shall go on from a snapshot, and does.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from rla_client import logger as rla_logger
+from rla_client.code.secret_values import restored
+from rla_client.contract.errors import ArgumentError, NotSetupError, SnapshotError
+from rla_client.launcher import dowel
+from rla_client.launcher.context import ExperimentContext, ResumeFrom, SnapshotConfig
+from rla_client.launcher.deterministic import capture_rng, restore_rng, set_seed
+from rla_client.launcher.environments import EnvOfSpec, copy_env, env_to_save
+from rla_client.launcher.episode_batch import EpisodeBatch, count_steps, paths_of
+from rla_client.launcher.outputs import current_outputs
+from rla_client.launcher.plotter import Plotter
+from rla_client.launcher.sampler_setup import RunnerSampler, describe_setup
+from rla_client.launcher.samplers import Sampler
+from rla_client.launcher.snapshotter import Snapshotter
+from rla_client.launcher.training_state import FORMAT_VERSION, SetupArgs, TrainArgs, TrainStats
+
+
+class LocalRunner:
+    """Runs the training of one algorithm.
+
+    Args:
+        snapshot_config: the launcher's `ctxt`, or a SnapshotConfig.
+        max_cpus: taken for garage's sake; `setup(n_workers=…)` says how many processes sample.
+
+    Attributes:
+        step_itr: the algorithm's iteration; it counts it up itself.
+        enable_logging: False leaves the epochs' rows and times to the algorithm.
+        step_episode: what the algorithm sampled last, if it says so here (`step_path` is the same).
+    """
+
+    def __init__(self, snapshot_config: ExperimentContext | SnapshotConfig, max_cpus: int = 1) -> None:
+        del max_cpus
+        self._snapshotter = Snapshotter(
+            snapshot_config.snapshot_dir, snapshot_config.snapshot_mode, snapshot_config.snapshot_gap
+        )
+        self._resume_from: ResumeFrom = getattr(snapshot_config, "resume_from", None)
+        self._setup_args: SetupArgs | None = None
+        self._train_args: TrainArgs | None = None
+        self._stats = TrainStats()
+        self._rng: dict[str, Any] | None = None
+        self._sampling = RunnerSampler()
+        self._algo: Any = None
+        self._env: Any = None
+        self._started = self._epoch_started = time.time()
+        self._plotter: Plotter | None = None
+        self.enable_logging = True
+        self.step_itr = 0
+        self.step_episode: Any = None
+
+    @property
+    def step_path(self) -> Any:  # noqa: ANN401 - whatever the algorithm put there
+        """Older name of step_episode."""
+        return self.step_episode
+
+    @step_path.setter
+    def step_path(self, value: Any) -> None:  # noqa: ANN401
+        self.step_episode = value
+
+    @property
+    def total_env_steps(self) -> int:
+        """Environment steps sampled so far, also before a resume."""
+        return self._stats.total_env_steps
+
+    @total_env_steps.setter
+    def total_env_steps(self, value: int) -> None:
+        self._stats.total_env_steps = int(value)
+
+    # -- setup --------------------------------------------------------------------------------
+
+    def setup(  # noqa: PLR0913, PLR0917 - garage's signature
+        self,
+        algo: Any,  # noqa: ANN401 - the user's own
+        env: Any,  # noqa: ANN401
+        sampler_cls: type[Sampler] | None = None,
+        sampler_args: dict[str, Any] | None = None,
+        n_workers: int | None = None,
+        worker_class: type[Any] | None = None,
+        worker_args: dict[str, Any] | None = None,
+    ) -> None:
+        """Say what is trained, and how it is sampled.
+
+        Args:
+            algo: has `train(runner)`; may have `policy` (or `exploration_policy`), `sampler_cls`,
+                `max_episode_length` (or `max_path_length`), and `sampler`.
+            env: a gymnasium environment.
+            sampler_cls: default: the algorithm's, else LocalSampler.
+            sampler_args: further keyword arguments of the sampler.
+            n_workers: default: 1 for LocalSampler, else the machine's physical cores.
+            worker_class: default: the algorithm's `worker_cls`, else DefaultWorker.
+            worker_args: further keyword arguments of the worker class.
+
+        Raises:
+            ArgumentError: `algo` has no `train`, or n_workers is below 1.
+        """
+        if not callable(getattr(algo, "train", None)):
+            message = f"algo needs a method train(runner); {type(algo).__name__} has none"
+            raise ArgumentError(message)
+        self._setup_args = describe_setup(
+            algo, sampler_cls, sampler_args, n_workers, worker_class, worker_args
+        )
+        self._algo, self._env = algo, env
+
+    def _ready(self) -> SetupArgs:
+        if self._setup_args is None:
+            raise NotSetupError("call setup(algo, env) or restore(from_dir) first")
+        return self._setup_args
+
+    def _policy(self) -> Any:  # noqa: ANN401
+        policy = getattr(self._algo, "exploration_policy", None)
+        policy = policy if policy is not None else getattr(self._algo, "policy", None)
+        if policy is None:
+            raise NotSetupError("the algorithm needs an attribute `policy` to sample with")
+        return policy
+
+    # -- sampling -----------------------------------------------------------------------------
+
+    def obtain_episodes(
+        self,
+        itr: int,
+        batch_size: int | None = None,
+        agent_update: Any = None,  # noqa: ANN401
+        env_update: Any = None,  # noqa: ANN401
+    ) -> EpisodeBatch:
+        """Sample at least `batch_size` steps with the algorithm's policy.
+
+        A sampler of your own may return other batches: with `lengths`, with `to_list()` or
+        `to_trajectory_list()`, or a list of garage's paths. They come as they are.
+
+        Args:
+            itr: the iteration, for garage's sake; seeds go by the count of calls.
+            batch_size: steps; default: that of `train`.
+            agent_update: another policy to sample with, or parameters for the one there is.
+            env_update: another environment to sample in from now on, or a function that changes it.
+
+        Raises:
+            NotSetupError: before `setup`, or the algorithm has no policy.
+            ArgumentError: no batch size here nor in `train`.
+            WorkerError: sampling failed again and again.
+        """
+        del itr
+        setup = self._ready()
+        size = batch_size or (self._train_args.batch_size if self._train_args else None)
+        if not size:
+            raise ArgumentError("batch_size is needed, here or in train(…)")
+        policy = agent_update if agent_update is not None else self._policy()
+        sampler = self._sampling.start(setup, self._algo, self._policy(), self._env)
+        batch: EpisodeBatch = sampler.obtain_samples(self._stats.sampled, int(size), policy, env_update)
+        self._stats.sampled += 1
+        self._stats.total_env_steps += count_steps(batch)
+        return batch
+
+    def obtain_samples(
+        self,
+        itr: int,
+        batch_size: int | None = None,
+        agent_update: Any = None,  # noqa: ANN401
+        env_update: Any = None,  # noqa: ANN401
+    ) -> list[dict[str, Any]]:
+        """Like `obtain_episodes`; gives garage's paths (EpisodeBatch.to_list)."""
+        return paths_of(self.obtain_episodes(itr, batch_size, agent_update, env_update))
+
+    obtain_trajectories = obtain_episodes  # older name
+
+    def get_env_copy(self) -> Any:  # noqa: ANN401
+        """A copy of the environment, e.g. for evaluation."""
+        self._ready()
+        return copy_env(self._env)
+
+    # -- training -----------------------------------------------------------------------------
+
+    def train(
+        self,
+        n_epochs: int,
+        batch_size: int | None = None,
+        plot: bool = False,
+        store_episodes: bool = False,
+        pause_for_plot: bool = False,
+        store_paths: bool = False,
+    ) -> Any:  # noqa: ANN401 - what algo.train returns
+        """Train; returns what `algo.train(runner)` returns.
+
+        Args:
+            n_epochs: epochs in all.
+            batch_size: environment steps that one call for samples gives at least.
+            plot: show an episode of the policy after each epoch (see plotter.py).
+            store_episodes: keep the last samples in each snapshot.
+            pause_for_plot: wait for Enter after each shown episode.
+            store_paths: older name of store_episodes.
+
+        Raises:
+            NotSetupError: before `setup`.
+        """
+        self._ready()
+        self._train_args = TrainArgs(
+            n_epochs, batch_size, plot, store_episodes or store_paths, pause_for_plot
+        )
+        if self._resume_from is not None:
+            source, self._resume_from = self._resume_from, None
+            try:
+                self.restore(self._snapshotter.snapshot_dir, source)
+            except FileNotFoundError as missing:
+                if source != "last":
+                    raise
+                dowel.logger.log(f"Nothing to go on from ({missing}); beginning at the first epoch")
+            else:
+                return self.resume(n_epochs, batch_size, plot, store_episodes or store_paths, pause_for_plot)
+        return self._run()
+
+    def resume(
+        self,
+        n_epochs: int | None = None,
+        batch_size: int | None = None,
+        plot: bool | None = None,
+        store_episodes: bool | None = None,
+        pause_for_plot: bool | None = None,
+        store_paths: bool | None = None,
+    ) -> Any:  # noqa: ANN401
+        """Go on after `restore` with the epochs that are left; arguments override the former ones.
+
+        Raises:
+            NotSetupError: before `restore`.
+        """
+        if self._train_args is None or self._rng is None:
+            raise NotSetupError("call restore(from_dir) before resume()")
+        given = {
+            "n_epochs": n_epochs,
+            "batch_size": batch_size,
+            "plot": plot,
+            "store_episodes": store_paths if store_episodes is None else store_episodes,
+            "pause_for_plot": pause_for_plot,
+        }
+        changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        args = replace(self._train_args, **changes, start_epoch=self._stats.total_epoch + 1)
+        self._train_args = args
+        if args.start_epoch >= args.n_epochs:
+            dowel.logger.log(f"All {args.n_epochs} epochs are done; resume(n_epochs=…) adds some")
+        return self._run()
+
+    def _run(self) -> Any:  # noqa: ANN401
+        try:
+            return self._algo.train(self)
+        finally:
+            self._sampling.end()
+            if self._plotter is not None:
+                self._plotter.close()
+                self._plotter = None
+            self._snapshotter.wait()
+
+    def step_epochs(self) -> Iterator[int]:
+        """Yield the number of each epoch; between them, log the row and take the snapshot.
+
+        Raises:
+            NotSetupError: outside of `train` and `resume`.
+        """
+        args = self._train_args
+        if args is None:
+            raise NotSetupError("step_epochs() works inside train(…)")
+        self._started = time.time()
+        self.step_itr = self._stats.total_itr
+        self.step_episode = None
+        if self._rng is not None:
+            restore_rng(self._rng)
+            self._rng = None
+        for epoch in range(args.start_epoch, args.n_epochs):
+            self._epoch_started = time.time()
+            with dowel.logger.prefix(f"epoch #{epoch} | "):
+                yield epoch
+                self._stats.last_episode = self.step_episode if args.store_episodes else None
+                self._stats.total_epoch = epoch
+                self._stats.total_itr = self.step_itr
+                if self.enable_logging:
+                    self.log_diagnostics(args.pause_for_plot)
+                    dowel.logger.dump_all(self.step_itr)
+                    dowel.tabular.clear()
+                self.save(epoch)
+
+    def log_diagnostics(self, pause_for_plot: bool = False) -> None:
+        """Write the epoch's times as text and put `tabular` and TotalEnvSteps into the row.
+
+        With `train(plot=True)` it then shows an episode, and waits for Enter if `pause_for_plot`.
+        """
+        now = time.time()
+        dowel.logger.log(f"Time {now - self._started:.2f} s")
+        dowel.logger.log(f"EpochTime {now - self._epoch_started:.2f} s")
+        dowel.tabular.record("TotalEnvSteps", self._stats.total_env_steps)
+        dowel.logger.log(dowel.tabular)
+        if self._train_args is not None and self._train_args.plot:
+            self._show(pause=pause_for_plot)
+
+    def _show(self, *, pause: bool) -> None:
+        setup = self._ready()
+        if self._plotter is None:
+            self._plotter = Plotter(self._env, setup.seed, setup.max_episode_length)
+        self._plotter.show(self._policy(), self._stats.total_epoch, pause=pause)
+
+    # -- snapshots ----------------------------------------------------------------------------
+
+    def save(self, epoch: int) -> None:
+        """Snapshot everything as of now, if the mode has this epoch.
+
+        Raises:
+            NotSetupError: before `setup`.
+            SnapshotError: the algorithm or environment cannot be pickled.
+        """
+        setup = self._ready()
+        if not self._snapshotter.is_due(epoch):
+            return
+        setup = _without_secrets(setup)
+        outputs = current_outputs()
+        rows = outputs.rows if outputs is not None else 0
+        params = {
+            "format_version": FORMAT_VERSION,
+            "setup_args": setup,
+            "train_args": self._train_args,
+            "stats": self._stats,
+            "env": env_to_save(self._env),
+            "algo": self._algo,
+            "n_workers": setup.n_workers,
+            "worker_class": setup.worker_class,
+            "worker_args": setup.worker_args,
+            "env_states": self._sampling.env_states(),
+            "rows": rows,
+            "rng": capture_rng(),
+        }
+        note = {"rows": rows, "env_steps": self._stats.total_env_steps}
+        self._snapshotter.save_itr_params(epoch, params, note)
+
+    def restore(
+        self, from_dir: str | os.PathLike[str], from_epoch: int | str = "last", *, trust: bool = False
+    ) -> TrainArgs:
+        """Load a snapshot and set its seed. In the folder it came from, the outputs are cut to its rows.
+
+        Args:
+            from_dir: folder of the snapshots.
+            from_epoch: number, `last` or `first`.
+            trust: load it also where it is not your own; a snapshot runs code that its file names.
+
+        Returns:
+            What the interrupted `train` was called with, and where it goes on (`start_epoch`).
+
+        Raises:
+            FileNotFoundError, NotAFileError: no such snapshot.
+            UntrustedCheckpointError: it is not your own, and `trust` is False.
+            SnapshotError: it cannot be loaded, or is no snapshot of a runner of this release.
+        """
+        saved = self._snapshotter.load(from_dir, from_epoch, trust=trust)
+        if not isinstance(saved, dict) or saved.get("format_version") != FORMAT_VERSION:
+            message = f"the snapshot in {from_dir} was not made by this release's runner"
+            raise SnapshotError(message)
+        self._sampling.end()
+        self._setup_args, self._stats = self._with_secrets(saved["setup_args"]), saved["stats"]
+        env = saved["env"]
+        self._env = env.make() if isinstance(env, EnvOfSpec) else env  # release 0.1 saved it so
+        self._algo, self._rng = saved["algo"], saved["rng"]
+        self._sampling.restore(saved["env_states"])
+        if self._rng is not None and self._rng.get("seed") is not None:
+            set_seed(self._rng["seed"])
+        args: TrainArgs = saved["train_args"] or TrainArgs(0, None)
+        self._train_args = replace(args, start_epoch=self._stats.total_epoch + 1)
+        outputs = current_outputs()
+        if outputs is not None and os.path.realpath(from_dir) == os.path.realpath(
+            self._snapshotter.snapshot_dir
+        ):
+            outputs.rewind(saved["rows"])
+        dowel.logger.log(f"Restored epoch {self._stats.total_epoch} from {from_dir}")
+        return self._train_args
+
+    def _with_secrets(self, saved: SetupArgs) -> SetupArgs:
+        """What a snapshot says of the setup; secrets are those that `setup` was told."""
+        own = self._setup_args or saved
+        missing: list[str] = []
+        sampler_args = restored(saved.sampler_args, own.sampler_args, missing, "sampler_args")
+        worker_args = restored(saved.worker_args, own.worker_args, missing, "worker_args")
+        if missing:
+            dowel.logger.log(f"setup() gave no {', '.join(missing)}; secrets are not in snapshots")
+        return replace(saved, sampler_args=sampler_args, worker_args=worker_args)
+
+    def __reduce__(self) -> tuple[type[LocalRunner], tuple[SnapshotConfig]]:
+        # an algorithm may keep its runner; a snapshot of it holds only where that saved to
+        shot = self._snapshotter
+        return LocalRunner, (SnapshotConfig(shot.snapshot_dir, shot.snapshot_mode, shot.snapshot_gap),)
+
+
+def _without_secrets(setup: SetupArgs) -> SetupArgs:
+    secrets = rla_logger.get_current().secrets
+    if secrets is None:
+        return setup
+    sampler_args = secrets.parameters(setup.sampler_args)
+    return replace(setup, sampler_args=sampler_args, worker_args=secrets.parameters(setup.worker_args))
+
+
+Trainer = LocalRunner

@@ -1,0 +1,403 @@
+"""How the making of a figure, image or video is handed to the agent, or done by the caller.
+
+`bind` says which run is open. `find_place` turns a user's name into a file of its results folder.
+Then one of: `send_blob` (payload into a spool blob, then the JOB frame), `record_pixels` (raw
+pixels into shared memory if a warm slot is free, else a blob), or `make_here`, in the caller.
+Nothing here raises because of disk, agent or spool: that is a warning, once for each reason.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import io
+import os
+import secrets
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+
+from rla_client.contract.errors import ArgumentError, NotConfiguredError, PlaceError
+from rla_client.contract.files import atomic_file
+from rla_client.contract.layout import check_relative
+from rla_client.contract.paths import program_problem
+from rla_client.media import render
+from rla_client.media.slots import MIN_SLOT_BYTES, MediaSlots
+from rla_client.stream.clock import time_step_holder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rla_client.media.pixels import Pixels
+
+JOB_FIGURE = "figure"
+JOB_IMAGE = "image"
+JOB_VIDEO = "video"
+FIGURE_FORMATS = frozenset({
+    "png", "pdf", "svg", "svgz", "jpg", "jpeg", "tif", "tiff", "webp", "gif", "eps", "ps", "pgf", "raw",
+    "rgba",
+})  # fmt: skip
+IMAGE_FORMATS = frozenset({"png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff", "gif"})
+VIDEO_FORMATS = frozenset({"mp4", "gif"})
+AGENT_START_S = 10.0  # an agent that was started with the run may still be on its way
+
+
+class JobOutbox(Protocol):
+    """What is needed of the outbox."""
+
+    @property
+    def stream_folder(self) -> Path | None:
+        """Folder of this process's stream; its name is the stream's."""
+
+    @property
+    def blobs_folder(self) -> Path | None:
+        """Folder for payloads; None while there is no spool, or no room in it."""
+
+    @property
+    def blob_room(self) -> int:
+        """Bytes that one more payload may have."""
+
+    def job(self, kind: str, fields: dict[str, Any]) -> bool:
+        """Append one JOB frame; False when nobody will do the job."""
+
+    def agent_alive(self, *, memory: bool = False) -> bool:
+        """Whether an agent serves this machine; with `memory`, one that sees our /dev/shm."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingTarget:
+    """Where the recorders put things.
+
+    Attributes:
+        results_dir: the run's item folder of the kind `results`; None where it stores nothing.
+        outbox: the run's stream; None when the caller does everything.
+        warn: gets each warning's text.
+        nowhere: gives a temporary folder for the names of files that are not made, because the run
+            stores nothing.
+        elsewhere: such a run makes files that go into a folder of the caller's all the same.
+    """
+
+    results_dir: Path | None
+    outbox: JobOutbox | None
+    warn: Callable[[str], None]
+    nowhere: Callable[[], str] | None = None
+    elsewhere: bool = False
+
+
+@dataclass(slots=True)
+class _State:
+    target: RecordingTarget | None = None
+    bound_at: float = 0.0
+    warned: set[str] | None = None
+    slots: MediaSlots | None = None
+    slots_stream: str = ""
+    expects_videos: bool = False
+
+
+_state = _State()
+
+
+def bind(target: RecordingTarget | None) -> None:
+    """Say which run the recorders belong to; called when a run is opened and closed."""
+    _state.target = target
+    _state.bound_at = time.monotonic()
+    _state.warned = set()
+    stream = None if target is None or target.outbox is None else target.outbox.stream_folder
+    if _state.slots is not None and (stream is None or stream.name != _state.slots_stream):
+        _state.slots.release()
+        atexit.unregister(_state.slots.release)
+        _state.slots = None
+    if target is not None and _state.expects_videos:
+        _prepare_first(target)
+
+
+def expect_videos() -> None:
+    """Say that this process will record videos: memory for the first one is made ready in the background."""
+    if not _state.expects_videos:
+        _state.expects_videos = True
+        if _state.target is not None:
+            _prepare_first(_state.target)
+
+
+def _prepare_first(target: RecordingTarget) -> None:
+    slots = _slots_of(target.outbox)
+    if slots is not None:
+        slots.prepare_first()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One file to be made.
+
+    Attributes:
+        folder: where `name` starts from.
+        name: relative path with extension.
+        format: what to encode.
+        cover: True replaces a file of this name.
+        outbox: the stream to send the job through; None when the caller makes the file.
+        nowhere: True where no file is made at all.
+    """
+
+    folder: Path
+    name: str
+    format: str
+    cover: bool
+    outbox: JobOutbox | None
+    nowhere: bool = False
+
+    @property
+    def path(self) -> Path:
+        """The final path."""
+        return self.folder / self.name
+
+    @property
+    def stays(self) -> bool:
+        """True when there is nothing to make: a file that is not to be replaced, or all is dropped."""
+        return self.nowhere or (not self.cover and self.path.exists())
+
+
+def find_place(
+    name: str | os.PathLike[str],
+    formats: frozenset[str],
+    *,
+    cover: bool,
+    add_timestamp: bool,
+    results_dir: str | os.PathLike[str] | None,
+    format_: str | None = None,
+) -> Place:
+    """Work out where a file goes and how it is encoded.
+
+    Args:
+        name: below the results folder; parts before the last are folders.
+        formats: extensions that can be encoded; the default is mp4 if it is among them, else png.
+        cover: replace a file with an explicit extension.
+        add_timestamp: put the time-step before the last part.
+        results_dir: another folder than the run's.
+        format_: encode this whatever the name's extension.
+
+    Raises:
+        ArgumentError: the name or format cannot be meant.
+        NotConfiguredError: no run is open and no results_dir is given.
+    """
+    parts = list(check_relative(name_text(name), what="name"))
+    extension = os.path.splitext(parts[-1])[1][1:].lower()
+    explicit = extension in formats
+    chosen = (format_ or (extension if explicit else "mp4" if "mp4" in formats else "png")).lower()
+    if chosen not in formats:
+        raise ArgumentError(f"format {chosen!r} is none of {', '.join(sorted(formats))}")
+    if not explicit:
+        parts[-1] += f".{chosen}"
+    if add_timestamp:
+        parts[-1] = f"{time_step_holder.get_time()}-{parts[-1]}"
+    folder, outbox, above = _folder_of(results_dir)
+    full = "/".join([*above, *parts])
+    check_relative(full, what="name")
+    return Place(folder, full, chosen, cover or not explicit, outbox, makes_nothing(results_dir))
+
+
+def _folder_of(
+    results_dir: str | os.PathLike[str] | None,
+) -> tuple[Path, JobOutbox | None, tuple[str, ...]]:
+    """The folder that names start from, its stream, and parts to put before a name.
+
+    Raises:
+        NotConfiguredError: no run is open and no results_dir is given.
+    """
+    target = _state.target
+    if results_dir is None:
+        if target is None:
+            raise NotConfiguredError("no run is open: call log_files_gen() first, or give results_dir")
+        if target.results_dir is None:
+            return Path(target.nowhere() if target.nowhere is not None else "."), None, ()
+        return target.results_dir, target.outbox, ()
+    folder = Path(os.path.abspath(results_dir))
+    own = None if target is None else target.results_dir
+    if target is not None and own is not None and folder.is_relative_to(own):
+        return own, target.outbox, folder.relative_to(own).parts
+    return folder, None, ()
+
+
+def makes_nothing(results_dir: object = None) -> bool:
+    """Whether the open run stores nothing, so that figures and media are neither drawn nor looked at."""
+    target = _state.target
+    return target is not None and target.nowhere is not None and (results_dir is None or not target.elsewhere)
+
+
+def name_text(name: object) -> str:
+    """A user's file name as text.
+
+    Raises:
+        ArgumentError: it is neither text nor a path.
+    """
+    if isinstance(name, (str, os.PathLike)):
+        text = os.fspath(name)
+        if isinstance(text, str):
+            return text
+    raise ArgumentError(f"name must be text, got {type(name).__name__}")
+
+
+def warn_once(reason: str, text: str) -> None:
+    """Warn, once for each reason and run."""
+    target, warned = _state.target, _state.warned
+    if warned is not None:
+        if reason in warned:
+            return
+        warned.add(reason)
+    if target is not None:
+        target.warn(text)
+    else:
+        import warnings  # noqa: PLC0415 - only without a run
+
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+def can_send(place: Place) -> bool:
+    """Whether the agent can be given the job; says once why not."""
+    if place.outbox is None:
+        return False
+    problem = _own_interpreter_problem()
+    if problem is not None:
+        warn_once("interpreter", f"figures and media are made by the training process: {problem}")
+        return False
+    starting = time.monotonic() - _state.bound_at < AGENT_START_S
+    if place.outbox.agent_alive() or starting:
+        return True
+    warn_once(
+        "agent", "no agent runs: figures and media are made by the training process, which waits for them"
+    )
+    return False
+
+
+@cache
+def _own_interpreter_problem() -> PlaceError | None:
+    """Why the agent would not draw with this interpreter: somebody else can exchange it."""
+    return program_problem(sys.executable) if os.path.exists(sys.executable or "") else None
+
+
+def send_blob(place: Place, kind: str, chunks: Iterable[Any], fields: dict[str, Any]) -> bool:
+    """Write a blob and its job frame; False, with a warning, when the spool takes none."""
+    outbox = place.outbox
+    folder = None if outbox is None else outbox.blobs_folder
+    if outbox is None or folder is None:
+        return False
+    blob = f"{kind}-{secrets.token_hex(8)}"
+    try:
+        descriptor = os.open(folder / blob, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            room = outbox.blob_room
+            for chunk in chunks:
+                room -= memoryview(chunk).nbytes
+                write_within(room, descriptor, chunk)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(folder / blob)
+        warn_once("spool", f"the spool takes no {kind} ({error.strerror}): the training process makes it")
+        return False
+    if not outbox.job(kind, job_fields(place) | fields | {"blob": blob}):
+        with suppress(OSError):
+            os.unlink(folder / blob)
+        warn_full(kind)
+        return False
+    return True
+
+
+def warn_full(kind: str) -> None:
+    """Say once that the spool is full."""
+    warn_once("full", f"the spool is full and takes no {kind}: the training process makes it")
+
+
+def write_within(room: int, descriptor: int, data: Any) -> None:  # noqa: ANN401 - any C-contiguous buffer
+    """Write a buffer whole where `room`, the bytes that may be left after it, is not negative.
+
+    Raises:
+        OSError: it is, or as write(2) says.
+    """
+    if room < 0:
+        raise OSError(errno.EDQUOT, "AGENT.spool_max_bytes is reached")
+    write_all(descriptor, data)
+
+
+def write_all(descriptor: int, data: Any) -> None:  # noqa: ANN401 - any C-contiguous buffer
+    """Write a buffer whole.
+
+    Raises:
+        OSError: as write(2) says.
+    """
+    rest = memoryview(data).cast("B")
+    while len(rest):
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def job_fields(place: Place) -> dict[str, Any]:
+    """What every job says about its file."""
+    return {"name": place.name, "format": place.format, "cover": place.cover}
+
+
+def make_here(place: Place, draw: Callable[[BinaryIO], None]) -> None:
+    """Make the file in this process; a failing disk is a warning, other errors are the caller's."""
+    target = _state.target
+    try:
+        if target is None or place.folder != target.results_dir:
+            place.folder.mkdir(parents=True, exist_ok=True)
+        if not place.folder.is_dir():
+            raise FileNotFoundError(None, "the results folder is gone", str(place.folder))
+        place.path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(place.path, durable=False) as file:
+            draw(file)
+    except OSError as error:
+        warn_once("disk", f"{place.path} could not be written: {error.strerror or error}")
+
+
+def record_pixels(place: Place, kind: str, pixels: Pixels, fps: float) -> None:
+    """Send raw pixels to the agent, or encode them here."""
+    fields = {"shape": list(pixels.shape), "dtype": pixels.dtype, "fps": fps}
+    if can_send(place) and _send_pixels(place, kind, pixels, fields):
+        return
+    encode_here(place, kind, io.BytesIO(b"".join(pixels.chunks())), fields)
+
+
+def encode_here(place: Place, kind: str, raw: BinaryIO, fields: dict[str, Any]) -> None:
+    """Encode raw pixels in this process."""
+    request = fields | {"format": place.format, "offset": 0}
+    encode = render.encode_image if kind == JOB_IMAGE else render.encode_video
+    make_here(place, lambda file: encode(raw, file, request))
+
+
+def _send_pixels(place: Place, kind: str, pixels: Pixels, fields: dict[str, Any]) -> bool:
+    outbox = place.outbox
+    slots = media_slots(place) if pixels.total_bytes >= MIN_SLOT_BYTES else None
+    if outbox is None or slots is None:
+        return send_blob(place, kind, pixels.chunks(), fields)
+    slot = slots.fill(pixels.total_bytes, pixels.copy_into)
+    if slot is None:
+        sent = send_blob(place, kind, pixels.chunks(), fields)
+    else:
+        sent = outbox.job(kind, job_fields(place) | fields | {"slot": list(slot)})
+        if not sent:
+            slots.give_back(slot)
+            warn_full(kind)
+    slots.prepare(pixels.total_bytes)  # last: it would compete with this copy
+    return sent
+
+
+def media_slots(place: Place) -> MediaSlots | None:
+    """The shared-memory slots of this process's stream; None where there is no such memory."""
+    return _slots_of(place.outbox)
+
+
+def _slots_of(outbox: JobOutbox | None) -> MediaSlots | None:
+    stream = None if outbox is None else outbox.stream_folder
+    if stream is None or not os.path.isdir("/dev/shm"):
+        return None
+    if _state.slots is None or _state.slots_stream != stream.name:
+        if outbox is not None and outbox.agent_alive() and not outbox.agent_alive(memory=True):
+            return None  # the agent is outside of this container
+        _state.slots, _state.slots_stream = MediaSlots(stream.name, str(stream)), stream.name
+        atexit.register(_state.slots.release)
+    return _state.slots

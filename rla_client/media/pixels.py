@@ -1,0 +1,146 @@
+"""Images and frames of any origin as C-ordered raw pixels, without a copy until they are written.
+
+Taken: numpy arrays, torch tensors, PIL images, and whatever numpy makes an array of. The result
+is always (T, H, W, C), one frame for an image.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rla_client.checkpoint.copy import copy_memory
+from rla_client.contract.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+CHANNELS = (1, 3, 4)
+TYPES = frozenset({
+    "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32",
+    "float64",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Pixels:
+    """Raw pixels, still in the caller's arrays.
+
+    Attributes:
+        shape: (T, H, W, C).
+        dtype: one of TYPES.
+        parts: arrays of shape (t, H, W, C) whose t add up to T.
+    """
+
+    shape: tuple[int, int, int, int]
+    dtype: str
+    parts: tuple[Any, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """Size of the C-ordered array."""
+        return sum(part.nbytes for part in self.parts)
+
+    def chunks(self) -> Iterator[Any]:
+        """The C-ordered bytes, part by part."""
+        return (np.ascontiguousarray(part).reshape(-1).view(np.uint8).data for part in self.parts)
+
+    def copy_into(self, memory: memoryview) -> None:
+        """Write the whole array into `memory` of `total_bytes`; no thread writes there afterwards."""
+        flat = np.frombuffer(memory, np.uint8)
+        if all(part.flags.c_contiguous for part in self.parts):
+            copy_memory(_jobs(self.parts, flat.ctypes.data))
+            return
+        start = 0
+        for part in self.parts:
+            target = flat[start : start + part.nbytes].view(part.dtype).reshape(part.shape)
+            np.copyto(target, part)
+            start += part.nbytes
+
+
+def _jobs(parts: Iterable[Any], to: int) -> list[tuple[int, int, int]]:
+    """(destination, source, bytes) of arrays that come to lie one after the other from address `to` on."""
+    jobs = []
+    for part in parts:
+        jobs.append((to, part.__array_interface__["data"][0], part.nbytes))
+        to += part.nbytes
+    return jobs
+
+
+def image_pixels(image: Any) -> Pixels:  # noqa: ANN401 - array, tensor or PIL image
+    """Pixels of one image, shape (H, W), (H, W, C) or (C, H, W).
+
+    Raises:
+        ArgumentError: it is no image.
+    """
+    array = _frame(_as_array(image))
+    return Pixels((1, *array.shape), array.dtype.name, (array[None],))
+
+
+def video_pixels(frames: Any) -> Pixels:  # noqa: ANN401 - array, tensor or sequence of either
+    """Pixels of a video: an array (T, H, W), (T, H, W, C) or (T, C, H, W), or a sequence of images.
+
+    Raises:
+        ArgumentError: it is no video, or its frames differ in shape or type.
+    """
+    if isinstance(frames, (list, tuple)):
+        return _stacked(frames)
+    array = _as_array(frames)
+    if array.ndim == 3:  # noqa: PLR2004 - (T, H, W)
+        array = array[..., None]
+    if array.ndim != 4 or array.shape[0] == 0:  # noqa: PLR2004 - (T, H, W, C)
+        raise ArgumentError(f"frames must have the shape (T, H, W, C), got {array.shape}")
+    if array.shape[3] not in CHANNELS and array.shape[1] in CHANNELS:
+        array = array.transpose(0, 2, 3, 1)
+    _check(array[0])
+    return Pixels(array.shape, array.dtype.name, (array,))
+
+
+def _stacked(frames: Sequence[Any]) -> Pixels:
+    arrays = [_frame(_as_array(frame)) for frame in frames]
+    if not arrays:
+        raise ArgumentError("a video needs at least one frame")
+    first = arrays[0]
+    for number, array in enumerate(arrays):
+        if array.shape != first.shape or array.dtype != first.dtype:
+            raise ArgumentError(
+                f"frame {number} is {array.shape} {array.dtype}, the first one {first.shape} {first.dtype}"
+            )
+    return Pixels((len(arrays), *first.shape), first.dtype.name, tuple(array[None] for array in arrays))
+
+
+def _as_array(value: Any) -> Any:  # noqa: ANN401 - anything an image may be
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        try:
+            return value.numpy()
+        except TypeError:  # bfloat16: numpy has no such type
+            return value.float().numpy()
+    if hasattr(value, "getbands"):
+        modes = {"1": "L", "LA": "RGBA", "PA": "RGBA", "P": "RGBA" if "transparency" in value.info else "RGB"}
+        wanted = modes.get(value.mode, value.mode if value.mode in {"L", "RGB", "RGBA"} else "RGB")
+        return np.asarray(value if value.mode == wanted else value.convert(wanted))
+    array = np.asarray(value)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _frame(array: Any) -> Any:  # noqa: ANN401 - an array
+    """One frame as (H, W, C)."""
+    if array.ndim == 2:  # noqa: PLR2004 - (H, W)
+        array = array[..., None]
+    if array.ndim == 3 and array.shape[2] not in CHANNELS and array.shape[0] in CHANNELS:  # noqa: PLR2004
+        array = array.transpose(1, 2, 0)
+    _check(array)
+    return array
+
+
+def _check(array: Any) -> None:  # noqa: ANN401 - an array
+    if array.ndim != 3 or array.shape[2] not in CHANNELS or 0 in array.shape:  # noqa: PLR2004
+        raise ArgumentError(
+            f"an image must have the shape (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or 4, "
+            f"got {array.shape}"
+        )
+    if array.dtype.name not in TYPES:
+        raise ArgumentError(f"an image must hold plain numbers, got {array.dtype}")

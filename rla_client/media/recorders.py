@@ -1,0 +1,257 @@
+"""Figures, images and videos of a run: `results/<index>/<time-step>-<name>.<ext>`.
+
+The training loop pays for the copy: a figure is pickled (a few milliseconds), an array is copied
+into a blob of the spool or into shared memory; then one JOB frame, and the agent has the file
+drawn and encoded by a process of its own (`render.py`). The file appears a moment later, whole.
+
+The caller does the work himself, with one warning for each reason, when a figure cannot travel
+(`figure_pickle.py`), when no agent runs, or when there is no spool. Files outside the run's
+results folder (an explicit `results_dir`) are always written by the caller, because the agent
+writes nowhere else.
+
+With RLA_MODE=disabled and on ranks above 0 no file is made and nothing is drawn or encoded; the calls
+return where the file would have been.
+
+Names: `add_timestamp` puts the time-step before the last part; without a known extension the
+default one is added. A file with an explicit extension stays unless `cover`. Wrong arguments
+raise; what disk or agent do is a warning.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from rla_client.media.jobs import (
+    FIGURE_FORMATS,
+    IMAGE_FORMATS,
+    JOB_FIGURE,
+    JOB_IMAGE,
+    Place,
+    RecordingTarget,
+    bind,
+    can_send,
+    find_place,
+    make_here,
+    makes_nothing,
+    record_pixels,
+    send_blob,
+    warn_once,
+)
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from matplotlib.figure import Figure
+
+    from rla_client.media.video import VideoRecorder
+
+__all__ = ["ImgRecorder", "MatplotlibRecorder", "RecordingTarget", "VideoRecorder", "bind"]
+
+
+class MatplotlibRecorder:
+    """Saves matplotlib figures."""
+
+    @classmethod
+    def save(
+        cls,
+        name: str,
+        fig: Figure | None = None,
+        cover: bool = False,
+        add_timestamp: bool = True,
+        results_dir: str | os.PathLike[str] | None = None,
+        **savefig_options: Any,  # noqa: ANN401 - as Figure.savefig
+    ) -> str:
+        """Save a figure as it is now.
+
+        Args:
+            name: below the results folder, png without a known extension.
+            fig: the figure (or a thing that has one as `.figure`); pyplot's current one by default.
+            cover: replace a file with an explicit extension.
+            add_timestamp: put the time-step before the name.
+            results_dir: another folder; outside of the run's, the caller draws.
+            **savefig_options: of `Figure.savefig`.
+
+        Returns:
+            The path of the file. It is there at once, or a moment later when the agent makes it.
+
+        Raises:
+            ArgumentError: the name or format cannot be meant.
+            NotConfiguredError: no run is open and no results_dir is given.
+        """
+        place = _figure_place(name, cover, add_timestamp, results_dir, savefig_options)
+        if not place.stays:
+            if fig is None:
+                import matplotlib.pyplot as plt  # noqa: PLC0415 - only where figures are made
+
+                fig = plt.gcf()
+            _record_figure(place, getattr(fig, "figure", fig), savefig_options)
+        return str(place.path)
+
+    @classmethod
+    def pretty_plot_wrapper(  # noqa: PLR0913, PLR0917 - RLA's signature
+        cls,
+        name: str,
+        plot_func: Callable[[], object],
+        cover: bool = False,
+        legend_outside: bool = False,
+        pretty_plot: bool = False,
+        xlabel: str = "",
+        ylabel: str = "",
+        title: str = "",
+        add_timestamp: bool = True,
+        close_all_fig: bool = False,
+        results_dir: str | os.PathLike[str] | None = None,
+        **savefig_options: Any,  # noqa: ANN401 - as Figure.savefig
+    ) -> str:
+        """Draw with pyplot and save the result.
+
+        `plot_func` runs once, here, before this returns (not where nothing is stored: RLA_MODE=disabled,
+        ranks above 0): on your current pyplot figure, cleared, or on a fresh one when there is none
+        (drawn by agg; your backend is not touched). The drawing stays pyplot's current figure until
+        the next call, except where your backend opens windows; further figures of `plot_func` are closed.
+
+        Args:
+            name: below the results folder, png without a known extension.
+            plot_func: draws by pyplot calls.
+            cover: replace a file with an explicit extension.
+            legend_outside: put the legend to the right of the axes.
+            pretty_plot: larger labels (18), ticks (14) and title (13), and a grid.
+            xlabel: label of the x axis, none by default.
+            ylabel: label of the y axis, none by default.
+            title: title, none by default.
+            add_timestamp: put the time-step before the name.
+            close_all_fig: close all pyplot figures, yours too.
+            results_dir: another folder; outside of the run's, the caller draws.
+            **savefig_options: of `Figure.savefig`.
+
+        Returns:
+            The path of the file.
+        """
+        if makes_nothing(results_dir):
+            return str(_figure_place(name, cover, add_timestamp, results_dir, savefig_options).path)
+        from rla_client.media import pyplot as plotting  # noqa: PLC0415 - imports matplotlib
+        from rla_client.media.render import decorate  # noqa: PLC0415 - for figures only
+
+        stays_open = (plotting.has_figures() or plotting.can_stay()) and not close_all_fig
+        with plotting.canvas(close_all=close_all_fig) as current:
+            plot_func()
+            figure, axes = current()
+            decoration = {
+                "axes": axes,
+                "texts": (xlabel, ylabel, title),
+                "legend_outside": legend_outside,
+                "pretty": pretty_plot,
+            }
+            place = _figure_place(name, cover, add_timestamp, results_dir, savefig_options)
+            is_later = plotting.when_seen(figure, functools.partial(decorate, {}, **decoration))
+            if stays_open and not is_later:
+                decorate(savefig_options, **decoration)
+                decoration = {}
+            if not place.stays:
+                _record_figure(place, figure, savefig_options, decoration)
+        return str(place.path)
+
+
+class ImgRecorder:
+    """Saves images."""
+
+    @classmethod
+    def save(
+        cls,
+        name: str,
+        img: Any,  # noqa: ANN401 - array, tensor or PIL image
+        cover: bool = False,
+        add_timestamp: bool = True,
+        results_dir: str | os.PathLike[str] | None = None,
+        **_unused: object,
+    ) -> str:
+        """Save an image, shape (H, W), (H, W, C) or (C, H, W) with C of 1, 3 (RGB) or 4 (RGBA).
+
+        Args:
+            name: below the results folder, png without a known extension.
+            img: numpy array, torch tensor or PIL image. Floats are 0…1 when none is larger than
+                1, else 0…255; other numbers are cut to 0…255.
+            cover: replace a file with an explicit extension.
+            add_timestamp: put the time-step before the name.
+            results_dir: another folder; outside of the run's, the caller encodes.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            ArgumentError: the name or the image cannot be meant.
+            NotConfiguredError: no run is open and no results_dir is given.
+        """
+        from rla_client.media.pixels import image_pixels  # noqa: PLC0415 - imports numpy
+
+        place = find_place(
+            name, IMAGE_FORMATS, cover=cover, add_timestamp=add_timestamp, results_dir=results_dir
+        )
+        if place.nowhere:
+            return str(place.path)
+        pixels = image_pixels(img)
+        if not place.stays:
+            record_pixels(place, JOB_IMAGE, pixels, 1.0)
+        return str(place.path)
+
+
+def _figure_place(
+    name: str,
+    cover: bool,
+    add_timestamp: bool,
+    results_dir: str | os.PathLike[str] | None,
+    options: dict[str, Any],
+) -> Place:
+    """Where a figure goes; savefig's `format` leaves the options."""
+    return find_place(
+        name,
+        FIGURE_FORMATS,
+        cover=cover,
+        add_timestamp=add_timestamp,
+        results_dir=results_dir,
+        format_=options.pop("format", None),
+    )
+
+
+def _record_figure(
+    place: Place, figure: Figure, options: dict[str, Any], decoration: dict[str, Any] | None = None
+) -> None:
+    """Have it drawn by the agent, else here; `decoration`: what render.decorate still has to do."""
+    if can_send(place) and _send_figure(place, figure, options, decoration):
+        return
+    if decoration:
+        from rla_client.media.render import decorate  # noqa: PLC0415 - for figures only
+
+        decorate(options, **decoration)
+    make_here(place, lambda file: figure.savefig(file, format=place.format, **options))
+
+
+def _send_figure(
+    place: Place, figure: Figure, options: dict[str, Any], decoration: dict[str, Any] | None
+) -> bool:
+    from rla_client.media.figure_pickle import NotPortableError, dump_figure  # noqa: PLC0415 - for figures only
+
+    try:
+        data = dump_figure(figure, options, decoration, place.format)
+    except NotPortableError as error:
+        warn_once(f"figure: {error}", f"figure {place.name} is drawn by the training process: {error}")
+        return False
+    return send_blob(place, JOB_FIGURE, (data,), {})
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - VideoRecorder
+    """`VideoRecorder`, loaded by those who use it: then memory for the first video is made ready.
+
+    It imports numpy, as who has videos has already.
+    """
+    if name != "VideoRecorder":
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from rla_client.media.jobs import expect_videos  # noqa: PLC0415
+    from rla_client.media.video import VideoRecorder  # noqa: PLC0415
+
+    expect_videos()
+    globals()[name] = VideoRecorder
+    return VideoRecorder

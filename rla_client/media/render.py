@@ -1,0 +1,295 @@
+"""The render process: one picture or video, made in a process of its own.
+
+Started by the agent (`rla_agent/jobs/figure.py`) as a script, with the interpreter of the
+training process: `<python> -E <this file> <request>`, the blob as standard input and the new
+file as standard output, both plain files opened by the agent. So this process is given no path
+to write to, no socket and no credentials, and it exits after one blob. Whatever it prints goes
+to standard error, whose end the agent keeps as the reason of a failure.
+
+Request (JSON)::
+
+    {"task": "figure" | "image" | "video", "format": "png", "offset": 0,
+     "shape": [T, H, W, C], "dtype": "uint8", "fps": 30.0}       (the second line: not for figures)
+
+A figure blob is a pickle of {"figure", "options", "rc", "fonts", "decoration"}. It is loaded here and nowhere
+else in this system. `FigureUnpickler` knows the classes that figures consist of (CLASSES) and how each of
+them is made; it looks up no other name, calls nothing else, and lets no attribute take the place of a
+method. The client applies the same rules while it pickles (figure_pickle.py), so that a figure that would be
+refused here is drawn by the program it belongs to. Behind that an audit hook forbids this process to start
+a program and to open a file for writing. Raw arrays are C-ordered bytes from `offset`.
+
+The file is self-contained (no import of rla_client), so that it runs in any interpreter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING or __package__:
+    from rla_client.media.figure_reader import FigureUnpickler, check_payload
+else:  # a script, run by an interpreter that may have no rla_client, or another one
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # taken out again before anything runs
+    from figure_reader import FigureUnpickler, check_payload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_MEMORY_BYTES = 8 << 30  # of address space: numpy and its threads reserve more than they use
+MAX_CPU_S = 300
+MAX_FILE_BYTES = 4 << 30
+NICE = 10
+
+FORBIDDEN_EVENTS = (
+    "os.chmod", "os.chown", "os.exec", "os.fork", "os.link", "os.mkdir", "os.posix_spawn", "os.remove",
+    "os.rename", "os.rmdir", "os.spawn", "os.symlink", "os.system", "os.truncate", "pty.spawn", "shutil.",
+    "socket.", "subprocess.",
+)  # fmt: skip
+
+LEGEND_SIZE, LABEL_SIZE, TICK_SIZE, TITLE_SIZE = 15, 18, 14, 13  # points, as RLA's
+UPPER_LEFT = 2
+
+
+def main(arguments: list[str]) -> int:
+    """Do the one request; the exit status is 0 when standard output holds the whole file."""
+    out = _take_output()
+    _limit()
+    request = json.loads(arguments[0])
+    if request["task"] == "figure":
+        _forbid_programs()
+    with open(0, "rb", closefd=False) as blob, open(out, "wb", closefd=False) as target:
+        if request["task"] == "figure":
+            render_figure(blob, target, request["format"])
+        elif request["task"] == "image":
+            encode_image(blob, target, request)
+        else:
+            encode_video(blob, target, request)
+        target.flush()
+    return 0
+
+
+def _take_output() -> int:
+    """Keep the output for ourselves: what libraries print must not end up in it."""
+    out = os.dup(1)
+    os.dup2(2, 1)
+    return out
+
+
+def _limit() -> None:
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
+    for what, bound in (
+        (resource.RLIMIT_AS, MAX_MEMORY_BYTES),
+        (resource.RLIMIT_CPU, MAX_CPU_S),
+        (resource.RLIMIT_FSIZE, MAX_FILE_BYTES),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        with contextlib.suppress(OSError, ValueError):  # a lower hard limit is there already
+            resource.setrlimit(what, (bound, bound))
+
+
+def _forbid_programs() -> None:
+    """From now on this process starts no program, connects nowhere and changes no file but its output."""
+    from matplotlib import font_manager  # noqa: F401, PLC0415 - its cache is made by a program, and written
+
+    sys.dont_write_bytecode = True
+    written = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
+        changes = event == "open" and arguments[2] & written and not isinstance(arguments[0], int)
+        if changes or event.startswith(FORBIDDEN_EVENTS):
+            raise PermissionError(f"a figure may not do {event} {arguments!r:.200}")
+
+    sys.addaudithook(refuse)
+
+
+def render_figure(blob: BinaryIO, target: BinaryIO, format_: str) -> None:
+    """Load a figure and draw it with the styles and fonts of the process that made it.
+
+    Raises:
+        RefusedError: it is none that our client sends.
+    """
+    import matplotlib as mpl  # noqa: PLC0415 - not for images and videos
+
+    mpl.use("agg")
+    from matplotlib import font_manager  # noqa: PLC0415 - after the backend has been chosen
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
+
+    warnings.simplefilter("ignore")
+    payload = FigureUnpickler(blob).load()
+    check_payload(payload, format_)
+    known = {entry.fname for entry in font_manager.fontManager.ttflist}
+    for path in payload["fonts"]:
+        if path not in known and os.path.isfile(path):
+            font_manager.fontManager.addfont(path)
+    for key, value in payload["rc"].items():
+        with contextlib.suppress(KeyError, ValueError):  # another release of matplotlib
+            mpl.rcParams[key] = value
+    mpl.rcParams["text.usetex"] = False  # the user's matplotlibrc may say otherwise
+    figure = payload["figure"]
+    FigureCanvasAgg(figure)
+    if payload.get("decoration"):
+        decorate(payload["options"], **payload["decoration"])
+    figure.savefig(target, format=format_, **payload["options"])
+
+
+def decorate(
+    options: dict[str, Any],
+    axes: Any,  # noqa: ANN401 - matplotlib is untyped here
+    texts: tuple[str, str, str],
+    *,
+    legend_outside: bool,
+    pretty: bool,
+) -> None:
+    """Give a drawing what `pretty_plot_wrapper` promises; it costs as much as the drawing itself.
+
+    Args:
+        options: of savefig; those that make room for the legend are added.
+        axes: what was drawn on.
+        texts: x label, y label and title; empty ones are left alone.
+        legend_outside: to the right of the axes. There is a legend when something has a label.
+        pretty: set sizes and a grid.
+    """
+    legend = axes.get_legend()
+    if axes.get_legend_handles_labels()[0]:
+        place = {"loc": UPPER_LEFT, "bbox_to_anchor": (1, 1)} if legend_outside else {}
+        legend = axes.legend(prop={"size": LEGEND_SIZE}, **place)
+    for text, put in zip(texts, (axes.set_xlabel, axes.set_ylabel, axes.set_title), strict=True):
+        if text:
+            put(text)
+    if pretty:
+        axes.xaxis.label.set_fontsize(LABEL_SIZE)
+        axes.yaxis.label.set_fontsize(LABEL_SIZE)
+        axes.title.set_fontsize(TITLE_SIZE)
+        axes.tick_params(labelsize=TICK_SIZE)
+        axes.grid(visible=True)
+    if legend is not None:
+        options.setdefault("bbox_extra_artists", (legend,))
+        options.setdefault("bbox_inches", "tight")
+
+
+def encode_image(blob: BinaryIO, target: BinaryIO, request: dict[str, Any]) -> None:
+    """Encode one raw array, shape (1, H, W, C)."""
+    from PIL import Image  # noqa: PLC0415 - not for figures
+
+    frame = next(iter(frames(blob, request)))
+    if request["format"] in {"jpg", "jpeg", "bmp"} and frame.shape[2] == 4:  # noqa: PLR2004 - RGBA
+        frame = frame[:, :, :3]
+    picture = Image.fromarray(frame[:, :, 0] if frame.shape[2] == 1 else frame)
+    picture.save(target, format={"jpg": "jpeg", "tif": "tiff"}.get(request["format"], request["format"]))
+
+
+def frames(blob: BinaryIO, request: dict[str, Any]) -> Iterator[Any]:
+    """Yield the frames of a raw array as uint8, shape (H, W, C) each.
+
+    Floats are 0…1 when no value of the whole array is larger, else 0…255; NaN is black.
+    """
+    import numpy as np  # noqa: PLC0415 - not for figures
+
+    count, *shape = request["shape"]
+    dtype = np.dtype(request["dtype"])
+    size = int(np.prod(shape)) * dtype.itemsize
+
+    def raw() -> Iterator[Any]:
+        blob.seek(request["offset"])
+        for _ in range(count):
+            data = blob.read(size)
+            if len(data) != size:
+                raise EOFError("the raw array is cut short")
+            yield np.frombuffer(data, dtype).reshape(shape)
+
+    scale = 1.0
+    if dtype.kind == "b" or (dtype.kind == "f" and max(_largest(frame) for frame in raw()) <= 1.0):
+        scale = 255.0
+    for frame in raw():
+        if dtype == np.uint8:
+            yield frame
+        else:
+            values = np.nan_to_num(frame.astype(np.float32), nan=0.0, posinf=255.0, neginf=0.0)
+            yield np.rint(np.clip(values * scale, 0.0, 255.0)).astype(np.uint8)
+
+
+def _largest(frame: Any) -> float:  # noqa: ANN401 - numpy is not imported at the top
+    import numpy as np  # noqa: PLC0415 - not for figures
+
+    finite = frame[np.isfinite(frame)]
+    return float(finite.max()) if finite.size else 0.0
+
+
+def encode_video(blob: BinaryIO, target: BinaryIO, request: dict[str, Any]) -> None:
+    """Encode raw frames to mp4 (ffmpeg) or gif (Pillow)."""
+    if request["format"] == "gif":
+        _encode_gif(blob, target, request)
+    else:
+        _encode_mp4(blob, target, request)
+
+
+def _encode_gif(blob: BinaryIO, target: BinaryIO, request: dict[str, Any]) -> None:
+    from PIL import Image  # noqa: PLC0415 - not for figures
+
+    pictures = (
+        Image.fromarray(frame[:, :, 0] if frame.shape[2] == 1 else frame[:, :, :3])
+        for frame in frames(blob, request)
+    )
+    first = next(pictures)
+    first.save(
+        target,
+        format="gif",
+        save_all=True,
+        append_images=pictures,
+        duration=max(round(1000 / request["fps"]), 20),  # viewers slow down what is faster than 20 ms
+        loop=0,
+    )
+
+
+def _encode_mp4(blob: BinaryIO, target: BinaryIO, request: dict[str, Any]) -> None:
+    _, height, width, channels = request["shape"]
+    layout = {1: "gray", 3: "rgb24", 4: "rgba"}[channels]
+    out = target.fileno()
+    os.set_inheritable(out, True)
+    command = [
+        ffmpeg_path(), "-hide_banner", "-loglevel", "error", "-nostdin", "-y",
+        "-f", "rawvideo", "-pix_fmt", layout, "-s", f"{width}x{height}", "-r", str(request["fps"]),
+        "-i", "pipe:0",
+        "-an", "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-c:v", "libx264", "-preset", "veryfast", "-crf", "20",
+        "-pix_fmt", "yuv420p", "-threads", "1", "-f", "mp4", f"/dev/fd/{out}",
+    ]  # fmt: skip
+    coder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=(out,))
+    assert coder.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it ended early: its exit status says so
+        for frame in frames(blob, request):
+            coder.stdin.write(frame.tobytes())
+        coder.stdin.close()
+    if coder.wait() != 0:
+        raise OSError(f"ffmpeg ended with status {coder.returncode}")
+
+
+def ffmpeg_path() -> str:
+    """Path of ffmpeg: that of the package imageio-ffmpeg, else of the machine.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    try:
+        import imageio_ffmpeg  # noqa: PLC0415 - optional
+    except ImportError:
+        import shutil  # noqa: PLC0415 - only here
+
+        found = shutil.which("ffmpeg")
+    else:
+        found = imageio_ffmpeg.get_ffmpeg_exe()
+    if not found:
+        raise FileNotFoundError("no ffmpeg: install imageio-ffmpeg")
+    return str(found)
+
+
+if __name__ == "__main__":
+    # The script's own folder must not shadow modules of the interpreter.
+    sys.path[:] = [entry for entry in sys.path if entry != os.path.dirname(os.path.abspath(__file__))]
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,455 @@
+"""A real tensorboardX `SummaryWriter` whose events travel through the agent, not to a file of its own.
+
+tensorboardX builds each event as ever; only its `FileWriter`, with a thread, a queue and a file,
+is replaced by one that hands the serialised event on. What tensorboardX spreads over several
+files lands where TensorBoard reads it just as well:
+
+- `add_scalars(main, {…})`: tags `main/<name>` of this run, not one run folder per name;
+- `add_hparams`: in this run, not in a run folder of its own;
+- `add_embedding`: the projector's files come to `logdir` by temp name and rename;
+- `add_video` (GIF through Pillow) and `add_audio` (WAV) need neither moviepy nor soundfile.
+
+A step that is not given is the logger's time-step. Events leave at the call; scalars also become rows
+(`ScalarRows`). `flush` and `close` write the row that still waits for more, and the writer goes on
+working after them. Import this module inside functions:
+tensorboardX imports torch where it is installed.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import tempfile
+import threading
+import time
+import wave
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from tensorboardX import SummaryWriter
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
+from tensorboardX.summary import _clean_tag, hparams
+from tensorboardX.utils import _prepare_video, convert_to_NTCHW
+from tensorboardX.writer import FileWriter
+from tensorboardX.x2num import make_np
+
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.files import write_atomic
+from rla_client.database.readers import summary_scalars
+from rla_client.stream import forks
+from rla_client.stream.values import to_plain
+
+if TYPE_CHECKING:
+    from rla_client.run.recording import Logger
+
+EmitEvent: TypeAlias = Callable[[bytes, float, int], object]
+EmitFile: TypeAlias = Callable[[str, bytes], object]
+
+MAX_KEPT_SCALARS = 100_000  # a name, for export_scalars_to_json; tensorboardX keeps all for ever
+ROW_WAIT_S = 1.0  # that a row of scalars waits for more of its step
+_LOG = logging.getLogger("rla_client")
+PROJECTOR_CONFIG = "projector_config.pbtxt"
+
+_PCM16_BYTES = 2
+_PCM16_MAX = 32767
+
+
+class ScalarRows:
+    """Rows of progress.csv from the scalars of a `SummaryWriter`: those of one step, given in a row.
+
+    A row is written when a scalar of another step comes, or a tag that it has already, when the
+    writer is flushed, when the run ends, and at the latest ROW_WAIT_S after its first scalar. TensorBoard
+    has each scalar as an event of its own already, and tables of such rows are not printed.
+    """
+
+    def __init__(self, current: Logger) -> None:
+        self._logger = current
+        self._values: dict[str, Any] = {}
+        self._step, self._wall_time, self._begun = 0, 0.0, 0.0
+        self._waiting = threading.Event()
+        self._writer_pid = 0  # in which the thread runs that writes rows that wait
+        forks.register(self)
+
+    def after_fork_in_child(self) -> None:
+        """What waits belongs to the parent."""
+        self._values, self._waiting = {}, threading.Event()
+
+    def add(self, tag: str, value: float, step: int, wall_time: float) -> None:
+        """Take a scalar."""
+        with self._logger.lock:
+            if self._values and (step != self._step or tag in self._values):
+                self.write()
+            if not self._values:
+                self._step, self._begun = step, time.monotonic()
+            self._values[tag], self._wall_time = value, wall_time
+            if self._writer_pid != os.getpid():
+                self._writer_pid = os.getpid()
+                threading.Thread(target=self._write_late_rows, name="rla-scalars", daemon=True).start()
+        self._waiting.set()
+
+    def write(self) -> None:
+        """Write the row that waits for more, if there is one."""
+        with self._logger.lock:
+            values, self._values = self._values, {}
+            if values:
+                self._logger.write_row(values, self._step, self._wall_time, ("tensorboard", "log"))
+
+    def _write_late_rows(self) -> None:
+        while True:
+            self._waiting.wait()
+            time.sleep(ROW_WAIT_S)
+            with self._logger.lock:
+                if not self._values:
+                    self._waiting.clear()
+                elif time.monotonic() - self._begun >= ROW_WAIT_S:
+                    self.write()
+
+
+class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is untyped
+    """`SummaryWriter` of tensorboardX with another way out; every `add_*` works as documented there.
+
+    Args:
+        emit: takes the serialised Event, its wall time (Unix seconds) and its step.
+        logdir: the folder of this run's event files; the projector's files are written there.
+        get_step: the step of what is added without one.
+        emit_file: takes the path below `logdir` and the content of an extra file; by default it is
+            written at once, atomically.
+        shown: gives hyper-parameters as they may be written.
+        rows: takes each scalar as well.
+    """
+
+    def __init__(
+        self,
+        emit: EmitEvent,
+        logdir: str | os.PathLike[str],
+        get_step: Callable[[], float],
+        *,
+        emit_file: EmitFile | None = None,
+        shown: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+        rows: ScalarRows | None = None,
+    ) -> None:
+        self._shown = shown or dict
+        self._rows = rows
+        self._writer = _EmittingWriter(emit, os.fspath(logdir), get_step)
+        self._emit_file = emit_file or self._write_file
+        self._files_lock = threading.Lock()
+        self._config: bytes | None = None
+        forks.register(self)
+        super().__init__(os.fspath(logdir))
+
+    def after_fork_in_child(self) -> None:
+        """Free the lock."""
+        forks.renew(self._files_lock)
+
+    def _get_file_writer(self) -> _EmittingWriter:
+        self.file_writer = self._writer
+        self.all_writers = {self._writer.get_logdir(): self._writer}
+        return self._writer
+
+    def flush(self) -> None:
+        """Write the scalars of the last step; `logger.flush()` waits until all is in its files."""
+        if self._rows is not None:
+            self._rows.write()
+
+    def close(self) -> None:
+        """Flush; the writer belongs to the run and goes on working."""
+        self.flush()
+
+    def add_scalar(  # tensorboardX's signature
+        self,
+        tag: str,
+        scalar_value: Any,  # noqa: ANN401
+        global_step: int | None = None,
+        walltime: float | None = None,
+        display_name: str | None = "",
+        summary_description: str | None = "",
+        **further: Any,  # noqa: ANN401 - torch's new_style and double_precision
+    ) -> None:
+        """See tensorboardX; takes any number (bfloat16, jax, tensorflow, Decimal too).
+
+        The scalars of one step also make a row of progress.csv.
+        """
+        del further
+        number = _number(scalar_value)
+        step, walltime = self._writer.time_of(global_step, walltime)
+        super().add_scalar(tag, number, step, walltime, display_name, summary_description)
+        if self._rows is not None and isinstance(number, int | float):
+            self._rows.add(_clean_tag(tag), number, step, walltime)
+
+    def add_scalars(
+        self,
+        main_tag: str,
+        tag_scalar_dict: Mapping[str, Any],
+        global_step: int | None = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Add one scalar per entry under the tag `main_tag/<name>`."""
+        global_step, walltime = self._writer.time_of(global_step, walltime)
+        for name, value in tag_scalar_dict.items():
+            number = _number(value)
+            self.add_scalar(f"{main_tag}/{name}", number, global_step, walltime)
+            kept = self.scalar_dict.setdefault(os.path.join(self.logdir, main_tag, name), [])
+            kept.append([walltime, global_step, float(number)])
+            del kept[:-MAX_KEPT_SCALARS]
+
+    def add_hparams(
+        self,
+        hparam_dict: Mapping[str, Any],
+        metric_dict: Mapping[str, Any],
+        name: str | None = None,
+        global_step: int | None = None,
+    ) -> None:
+        """Add hyper-parameters and metrics for the HPARAMS tab, and the metrics as scalars.
+
+        They belong to this run, so `name`, tensorboardX's name for a run of their own, has no use.
+        Values may be numbers of any kind, bools or text; others are shown as text.
+        """
+        del name
+        plain = {key: _param(value) for key, value in self._shown(hparam_dict).items()}
+        for summary in hparams(plain, dict(metric_dict)):
+            self._writer.add_summary(summary, global_step)
+        for key, value in metric_dict.items():
+            self.add_scalar(key, value, global_step)
+
+    def add_histogram(self, tag: str, values: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        """See tensorboardX; takes bfloat16 and sparse tensors too."""
+        super().add_histogram(tag, _array(values), *args, **kwargs)
+
+    def add_video(
+        self,
+        tag: str,
+        vid_tensor: Any,  # noqa: ANN401
+        global_step: int | None = None,
+        fps: float | None = 4,
+        walltime: float | None = None,
+        dataformats: str | None = "NTCHW",
+    ) -> None:
+        """Add a video as an animated GIF; uint8 in 0…255 or float in 0…1, by default (N, T, C, H, W)."""
+        frames = _prepare_video(convert_to_NTCHW(make_np(vid_tensor), input_format=dataformats))
+        image = _gif(_as_uint8(frames), fps or 4)
+        self._writer.add_summary(Summary(value=[Summary.Value(tag=tag, image=image)]), global_step, walltime)
+
+    def add_audio(
+        self,
+        tag: str,
+        snd_tensor: Any,  # noqa: ANN401
+        global_step: int | None = None,
+        sample_rate: int | None = 44100,
+        walltime: float | None = None,
+    ) -> None:
+        """Add sound as 16-bit WAV; float in -1…1 (clipped), shape (frames,) or (frames, 1 or 2 channels)."""
+        audio = _wav(make_np(snd_tensor), int(sample_rate or 44100))
+        self._writer.add_summary(Summary(value=[Summary.Value(tag=tag, audio=audio)]), global_step, walltime)
+
+    def add_embedding(
+        self,
+        mat: Any,  # noqa: ANN401
+        metadata: Any = None,  # noqa: ANN401
+        label_img: Any = None,  # noqa: ANN401
+        global_step: int | None = None,
+        tag: str = "default",
+        metadata_header: Any = None,  # noqa: ANN401
+    ) -> None:
+        """Add projector data: files below `logdir`, listed in `projector_config.pbtxt` there."""
+        step = self._writer.step_or_default(global_step)
+        try:
+            with self._files_lock, tempfile.TemporaryDirectory(prefix="rla-embedding-") as folder:
+                Path(folder, PROJECTOR_CONFIG).write_bytes(self._projector_config())
+                target = _FolderWriter(folder, self._writer)
+                target.add_embedding(_array(mat), metadata, label_img, step, tag, metadata_header)
+                self._send_files(Path(folder))
+        except OSError as error:  # the disk is no reason to end training
+            _LOG.warning("embedding %r at step %s was not written: %s", tag, step, error)
+
+    def _projector_config(self) -> bytes:
+        if self._config is None:
+            config = Path(self.logdir, PROJECTOR_CONFIG)
+            self._config = config.read_bytes() if config.exists() else b""
+        return self._config
+
+    def _send_files(self, folder: Path) -> None:
+        """Hand on all files, the list of them last, so that nothing is listed before it is there."""
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and path.name != PROJECTOR_CONFIG:
+                self._emit_file(path.relative_to(folder).as_posix(), path.read_bytes())
+        self._config = (folder / PROJECTOR_CONFIG).read_bytes()
+        self._emit_file(PROJECTOR_CONFIG, self._config)
+
+    def _write_file(self, name: str, content: bytes) -> None:
+        path = Path(self.logdir, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, content, durable=False)  # the loop does not wait for fsync
+
+
+class _FolderWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is untyped
+    """Lets tensorboardX write the projector's files to a folder of ours."""
+
+    def __init__(self, folder: str, writer: _EmittingWriter) -> None:
+        self._writer = _EmittingWriter(writer.emit, folder, writer.get_step)
+        super().__init__(folder)
+
+    def _get_file_writer(self) -> _EmittingWriter:
+        return self._writer
+
+
+class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyped
+    """tensorboardX's FileWriter without a file: no thread, no queue; events leave at the call."""
+
+    def __init__(self, emit: EmitEvent, logdir: str, get_step: Callable[[], float]) -> None:
+        # FileWriter's own __init__ would open a file and start a thread.
+        self.emit = emit
+        self.get_step = get_step
+        self._logdir = logdir
+        self._default_metadata: dict[str, Any] = {}
+
+    def get_logdir(self) -> str:
+        return self._logdir
+
+    def add_event(self, event: Event, step: Any = None, walltime: float | None = None) -> None:  # noqa: ANN401
+        event.step, event.wall_time = self.time_of(step, walltime)
+        self.emit(event.SerializeToString(), event.wall_time, event.step)
+
+    def time_of(self, step: Any, walltime: float | None) -> tuple[int, float]:  # noqa: ANN401 - as below
+        """Step and wall time: as given, else as `use_metadata` says, else the clock's and now."""
+        if walltime is None:
+            walltime = self._default_metadata.get("walltime")
+        if step is None:
+            step = self._default_metadata.get("global_step")
+        return self.step_or_default(step), time.time() if walltime is None else float(walltime)
+
+    def step_or_default(self, step: Any) -> int:  # noqa: ANN401 - an int of any library
+        return int(self.get_step() if step is None else step)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def reopen(self) -> None:
+        pass
+
+
+# -- Summary objects ---------------------------------------------------------------------------
+
+
+def event_of_summary(summary: Any, wall_time: float, step: int) -> bytes:  # noqa: ANN401
+    """Wrap a Summary (an object of any protobuf build, or its bytes) into a serialised Event.
+
+    Raises:
+        ArgumentError: it is no Summary.
+    """
+    event = Event(wall_time=wall_time, step=step, summary=_summary(summary))
+    data: bytes = event.SerializeToString()
+    return data
+
+
+def scalars_of_summary(summary: Any) -> list[tuple[str, float]]:  # noqa: ANN401
+    """Tag and value of each scalar in a Summary (an object, or its bytes).
+
+    Raises:
+        ArgumentError: it is no Summary.
+    """
+    return list(summary_scalars(_summary(summary)))
+
+
+def table_summary(content: Mapping[Any, Any], name: str) -> bytes:
+    """A serialised Summary that TensorBoard shows as a table of text: one row for each entry."""
+    from tensorboardX.proto.tensor_pb2 import TensorProto  # noqa: PLC0415 - rarely needed
+    from tensorboardX.proto.tensor_shape_pb2 import TensorShapeProto  # noqa: PLC0415
+
+    cells = [str(cell).encode("utf-8", "backslashreplace") for pair in content.items() for cell in pair]
+    sizes = [TensorShapeProto.Dim(size=size) for size in (len(content), 2)]
+    tensor = TensorProto(dtype="DT_STRING", string_val=cells, tensor_shape=TensorShapeProto(dim=sizes))
+    text = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
+    data: bytes = Summary(value=[Summary.Value(tag=name, metadata=text, tensor=tensor)]).SerializeToString()
+    return data
+
+
+def _summary(summary: Any) -> Summary:  # noqa: ANN401
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    if hasattr(summary, "numpy"):
+        summary = summary.numpy()  # tensorflow's eager summaries are text tensors
+    data = summary.SerializeToString() if hasattr(summary, "SerializeToString") else summary
+    if not isinstance(data, bytes):
+        raise ArgumentError(f"not a Summary object or its bytes: {type(summary).__name__}")
+    try:
+        return Summary.FromString(data)
+    except DecodeError as error:
+        raise ArgumentError(f"these bytes are no Summary: {error}") from error
+
+
+# -- values and media --------------------------------------------------------------------------
+
+
+def _number(value: Any) -> Any:  # noqa: ANN401
+    """A Python number where there is one; else the value, for tensorboardX to judge."""
+    plain = to_plain(value)
+    return plain if isinstance(plain, int | float) else value
+
+
+def _param(value: Any) -> bool | int | float | str:  # noqa: ANN401
+    plain = to_plain(value)
+    return plain if isinstance(plain, bool | int | float | str) else str(plain)
+
+
+def _array(values: Any) -> Any:  # noqa: ANN401
+    """An array that tensorboardX can read: dense, and of a type that numpy has."""
+    if hasattr(values, "detach"):
+        values = values.detach()
+        if str(getattr(values, "layout", "")).startswith("torch.sparse"):
+            values = values.to_dense()
+        if "float8" in str(values.dtype) or "bfloat16" in str(values.dtype):
+            values = values.float()
+    return values
+
+
+def _as_uint8(frames: Any) -> Any:  # noqa: ANN401 - float array in 0…1, shape (T, H, W, C)
+    if frames.dtype == np.uint8:
+        return frames
+    return (frames.clip(0, 1) * 255).astype(np.uint8)
+
+
+def _gif(frames: Any, fps: float) -> Summary.Image:  # noqa: ANN401 - uint8 array, shape (T, H, W, C)
+    from PIL import Image  # noqa: PLC0415
+
+    count, height, width, channels = frames.shape
+    if not count:
+        raise ArgumentError("a video needs one frame at least")
+    pictures = [Image.fromarray(frame[..., 0] if channels == 1 else frame) for frame in frames]
+    with io.BytesIO() as target:
+        pictures[0].save(
+            target, "GIF", save_all=True, append_images=pictures[1:], duration=1000 / fps, loop=0
+        )
+        encoded = target.getvalue()
+    return Summary.Image(height=height, width=width, colorspace=channels, encoded_image_string=encoded)
+
+
+def _wav(sound: Any, sample_rate: int) -> Summary.Audio:  # noqa: ANN401
+    if sound.ndim == 1:
+        sound = sound[:, None]
+    if sound.ndim != 2 or sound.shape[1] not in {1, 2}:  # noqa: PLR2004
+        raise ArgumentError(
+            f"sound has shape (frames,) or (frames, channels) with 1 or 2 channels, not {sound.shape}"
+        )
+    frames, channels = sound.shape
+    samples = np.rint(np.nan_to_num(sound).clip(-1, 1) * _PCM16_MAX).astype("<i2")
+    with io.BytesIO() as target:
+        with wave.open(target, "wb") as out:
+            out.setnchannels(channels)
+            out.setsampwidth(_PCM16_BYTES)
+            out.setframerate(sample_rate)
+            out.writeframes(samples.tobytes())
+        encoded = target.getvalue()
+    return Summary.Audio(
+        sample_rate=sample_rate,
+        num_channels=channels,
+        length_frames=frames,
+        encoded_audio_string=encoded,
+        content_type="audio/wav",
+    )

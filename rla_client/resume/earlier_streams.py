@@ -1,0 +1,147 @@
+"""Streams of an earlier run that wait in the spool, before a fork copies its files or a resume cuts them.
+
+Nothing here needs an agent. What it has not taken in yet stays in the spool, and whoever asks decides
+what can be done without it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla_client.contract.agent_process import agent_alive, start_agent
+from rla_client.contract.errors import RemoteProtocolError, RlaError, SpoolError, UnknownVersionError
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import FrameKind, iter_frames, unpack
+from rla_client.contract.segments import (
+    LOCK_NAME,
+    read_at,
+    segment_numbers,
+    segment_path,
+    stream_names,
+    writer_alive,
+)
+from rla_client.run.item import Item
+
+TAKEN_IN_S = 30.0  # for the agent to take in what a run left behind
+POLL_S = 0.02
+OPENING_BYTES = 256 << 10  # an opening frame is a few KB
+
+
+class StillWritingError(RlaError):
+    """A run that should be continued is still being written by a living process."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierStream:
+    """One stream in the spool and what its opening frame says; empty where that cannot be read."""
+
+    folder: Path
+    opening: dict[str, Any]
+
+
+def streams_of(places: Places, item: Item, content: dict[str, Any]) -> list[EarlierStream]:
+    """The streams of a run that are in the spool, oldest first.
+
+    Args:
+        places: where the spool is.
+        item: the run, wherever its database lies now.
+        content: its run.json; empty for a run that no agent has taken in yet.
+    """
+    named = {str(name) for name in content.get("streams") or ()}
+    own = content.get("run_id")
+    root = os.path.realpath(item.root)
+
+    def is_of_run(stream: EarlierStream) -> bool:
+        opening = stream.opening
+        if stream.folder.name in named or (own and opening.get("run") == own):
+            return True
+        where = root_of(stream), opening.get("table"), opening.get("index")
+        return where == (root, item.table, item.index.path)
+
+    return [stream for stream in all_streams(places) if is_of_run(stream)]
+
+
+def root_of(stream: EarlierStream) -> str:
+    """The data root that a stream writes into; links may lead to where it was moved since."""
+    return os.path.realpath(str(stream.opening.get("root") or os.sep))
+
+
+def all_streams(places: Places) -> list[EarlierStream]:
+    """All streams in the spool, oldest first; none where it cannot be read."""
+    with suppress(OSError):
+        return [_read(places.spool / name) for name in stream_names(places.spool)]
+    return []
+
+
+def _read(folder: Path) -> EarlierStream:
+    with suppress(OSError, SpoolError, RemoteProtocolError, UnknownVersionError):
+        for number in segment_numbers(folder):
+            first = next(iter_frames(read_at(segment_path(folder, number), 0, OPENING_BYTES)), None)
+            if first is not None and first.kind == FrameKind.OPEN:
+                content = unpack(first.payload)
+                return EarlierStream(folder, content if isinstance(content, dict) else {})
+    return EarlierStream(folder, {})
+
+
+def newest_epoch(content: dict[str, Any], streams: Iterable[EarlierStream]) -> int:
+    """The epoch of a run's newest opening, by its run.json and by what waits in the spool; 0 for none."""
+    known = [content.get("epoch"), *(stream.opening.get("epoch") for stream in streams)]
+    return max((epoch for epoch in known if isinstance(epoch, int)), default=0)
+
+
+def await_taken_in(
+    places: Places, streams: Sequence[EarlierStream], *, autostart: bool, timeout_s: float = TAKEN_IN_S
+) -> str:
+    """Wait until an agent took streams in to their ends, as long as there is one or one may be started.
+
+    Args:
+        places: where the agent is.
+        streams: of writers that are gone.
+        autostart: start an agent where none runs.
+        timeout_s: for all of them.
+
+    Returns:
+        Why that did not happen; empty when it did.
+
+    Raises:
+        StillWritingError: a writer lives.
+    """
+    waiting = [stream.folder for stream in streams]
+    for stream in streams:
+        if _is_open_here(stream.folder / LOCK_NAME):
+            raise StillWritingError(
+                "this process itself still writes the run; close it first: exp_manager.close()"
+            )
+        if writer_alive(stream.folder):
+            who = f"process {stream.opening.get('pid')} on {stream.opening.get('host')}"
+            message = f"the run is still being written by a living process ({who}); end that one first"
+            raise StillWritingError(message)
+    if not any(map(os.path.isdir, waiting)):
+        return ""
+    if not agent_alive(places) and not (autostart and start_agent(places)):
+        return f"no agent runs to take in what waits in {places.spool}; start one: rla-agent start --detach"
+    deadline = time.monotonic() + timeout_s
+    while any(map(os.path.isdir, waiting)):
+        if time.monotonic() > deadline:
+            return f"the agent has not taken in what it left within {timeout_s:g} s; see: rla-agent status"
+        time.sleep(POLL_S)
+    return ""
+
+
+def _is_open_here(path: Path) -> bool:
+    """Whether this process has a file open: to close another descriptor of it would drop its lock."""
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return False
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(int(name)), found):
+                return True
+    return False

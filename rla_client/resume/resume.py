@@ -1,0 +1,235 @@
+"""Exact resume: a run goes on where a checkpoint was taken, in its own files.
+
+`cut_back` moves figures and checkpoints of later time-steps to `abandoned-N/`, and says in the
+new stream's opening frame how much of the rows and events counts; the agent cuts them before it
+takes the first new record in (rla_agent/pipeline/truncate.py). The clock, moving averages, random
+generators and custom data come back from the state that `save_checkpoint` stored.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import zipfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla_client.checkpoint.files import find_checkpoint, list_checkpoints
+from rla_client.contract.bounded_text import parse_json
+from rla_client.contract.errors import RlaError
+from rla_client.contract.files import read_small
+from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS
+from rla_client.contract.paths import find_places
+from rla_client.contract.pruned import FETCHED_MARK, drop_note, pruned_files, write_note
+from rla_client.resume.earlier_streams import all_streams, await_taken_in, newest_epoch, root_of, streams_of
+from rla_client.resume.find import find_item, read_run_file
+from rla_client.run import run_ids
+from rla_client.run.item import Item
+from rla_client.run.state import RESUME_FOLDER, read_resume_state
+
+_FIGURE = re.compile(r"^(\d+)-")
+_CHECKPOINT = re.compile(r"^.+[_-](\d+)\.pt$")
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """Where a run goes on.
+
+    Attributes:
+        item: the run.
+        run: its identity in run.json.
+        epoch: of the opening that goes on: higher than all before.
+        time_step: of the checkpoint; None when there is no checkpoint, and the run begins again.
+        name: of the checkpoint's series.
+        state: what `save_checkpoint` stored beside it.
+        continues: for the opening frame.
+    """
+
+    item: Item
+    run: str
+    epoch: int
+    time_step: int | None
+    name: str
+    state: dict[str, Any]
+    continues: dict[str, Any]
+
+
+def find_unfinished(root: str, table: str, run_id: str) -> Item | None:
+    """The newest run of a table with this `run_id` that did not finish.
+
+    Left out are copies of runs that another machine began, and runs that a later one has gone on with in an
+    item of its own.
+    """
+    gone_on: set[str] = set()
+    for index in run_ids.newest_first(Path(root, LOG, table), run_id):
+        item = Item(os.path.abspath(root), table, index, index.opened)
+        content = read_run_file(item)
+        parent = content.get("parent")
+        if isinstance(parent, dict) and parent.get("chain") is True:
+            gone_on.add(str(parent.get("run")))
+        if content.get("run_key") != run_id or content.get("state") == "finished":
+            continue
+        if index.path not in gone_on and not os.path.exists(os.path.join(item.folder(LOG), FETCHED_MARK)):
+            return item
+    return None
+
+
+def find_here(root: str, table: str, run_id: str, *, autostart: bool) -> tuple[Item | None, str]:
+    """`find_unfinished`, once an agent has taken in a run of that name of which only the spool knows.
+
+    Returns:
+        The run; and why one is left in the spool, empty where none is.
+
+    Raises:
+        StillWritingError: a living process writes it.
+    """
+    found = find_unfinished(root, table, run_id)
+    if found is not None:
+        return found, ""
+    places, where = find_places(), (os.path.realpath(root), table, run_id)
+    waiting = [
+        stream
+        for stream in all_streams(places)
+        if (root_of(stream), stream.opening.get("table"), stream.opening.get("run_key")) == where
+    ]
+    late = await_taken_in(places, waiting, autostart=autostart)
+    return (None, late) if late or not waiting else (find_unfinished(root, table, run_id), "")
+
+
+def prepare(
+    root: str, table: str, which: str | Item, at: int | None, name: str, *, autostart: bool
+) -> ResumePoint:
+    """Wait for a run's earlier streams to be taken in, and find the checkpoint to go on from.
+
+    Args:
+        root: data root.
+        table: task table name.
+        which: record date, index, or the item.
+        at: time-step of a checkpoint; None takes the newest.
+        name: series of checkpoints.
+        autostart: start an agent where one is needed and none runs.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        StillWritingError: a living process writes it.
+        NoCheckpointError: `at` names none.
+        RlaError: it has no run.json, or no agent takes its records in.
+    """
+    item = which if isinstance(which, Item) else find_item(root, table, which)
+    content = read_run_file(item)
+    places = find_places()
+    streams = streams_of(places, item, content)
+    late = await_taken_in(places, streams, autostart=autostart)
+    if late:
+        message = f"the run {item.index.path} cannot be resumed: {late}"
+        raise RlaError(message)
+    content = read_run_file(item)
+    if not content.get("run_id"):
+        message = (
+            f"{item.folder(LOG)} has no run.json, so it cannot be resumed in place; "
+            "start a new run from it with ExperimentLoader and fork_log_files()"
+        )
+        raise RlaError(message)
+    folder = Path(item.folder(CHECKPOINT))
+    step = _newest_whole(folder, name) if at is None else find_checkpoint(folder, name, at)[0]
+    marks = read_marks(folder, name, step)
+    abandoned = next_abandoned(item)
+    events = marks.get("outputs", {}).get("tensorboard", [0, 0, 0, None])
+    continues = {
+        "rows": 0 if step is None else marks.get("rows"),
+        "time_step": None if step is None else float(step),
+        "event_file": events[3],
+        "event_size": events[2],
+        "abandoned": abandoned,
+        "after": [stream.folder.name for stream in streams],
+        **earlier_times(content),
+    }
+    state = {} if step is None else read_resume_state(folder, name, step) or {}
+    epoch = max(time.time_ns(), newest_epoch(content, streams) + 1)  # also where the clock was set back
+    return ResumePoint(item, content["run_id"], epoch, step, name, state, continues)
+
+
+def _newest_whole(folder: Path, name: str) -> int | None:
+    """The time-step of the newest checkpoint that is a whole file; None without one.
+
+    A file without its end (the disk was full, a copy was cut off) is passed over, with a warning.
+
+    Raises:
+        OSError: one cannot be opened: that says nothing of what it holds.
+    """
+    from rla_client import logger  # noqa: PLC0415 - imports us
+
+    for step, path in reversed(list_checkpoints(folder, name, pruned=True)):
+        found = find_checkpoint(folder, name, step)[1]
+        with open(found, "rb") as file:
+            begins = file.read(2)
+            if zipfile.is_zipfile(file) or begins[:1] == b"\x80":  # torch's format before 1.6: a bare pickle
+                return step
+        logger.warn(f"{path} is damaged; the run goes on from the newest checkpoint before it")
+    return None
+
+
+def earlier_times(content: dict[str, Any]) -> dict[str, Any]:
+    """When the run of this run.json began and how long it ran, for an agent that does not know it."""
+    from rla_client.database.records import ran_s  # noqa: PLC0415 - not at import of the package
+
+    began = content.get("opened")
+    return {"began": began, "ran_s": ran_s(content)} if isinstance(began, int | float) else {}
+
+
+def read_marks(folder: Path, name: str, step: int | None) -> dict[str, Any]:
+    """How long each output was when a checkpoint was taken; empty when nobody noted it."""
+    with suppress(OSError, ValueError):
+        content = parse_json(read_small(folder / RESUME_FOLDER / f"{name}_{step}.marks.json"))
+        if isinstance(content, dict):
+            return content
+    return {}
+
+
+def next_abandoned(item: Item) -> str:
+    """A name that no earlier resume of this run has used."""
+    number = 1
+    kinds = (LOG, CHECKPOINT, OTHER_RESULTS)
+    while any(os.path.exists(os.path.join(item.folder(kind), f"abandoned-{number}")) for kind in kinds):
+        number += 1
+    return f"abandoned-{number}"
+
+
+def abandon_later(point: ResumePoint) -> None:
+    """Move figures and checkpoints of later time-steps away; can be repeated."""
+    limit = -1 if point.time_step is None else point.time_step
+    target = str(point.continues["abandoned"])
+    for kind, pattern in ((CHECKPOINT, _CHECKPOINT), (OTHER_RESULTS, _FIGURE)):
+        root = Path(point.item.folder(kind))
+        for folder, folders, files in os.walk(root):
+            folders[:] = [entry for entry in folders if not entry.startswith(("abandoned-", "."))]
+            for file in files:
+                match = pattern.match(file)
+                if match is None or int(match[1]) <= limit:
+                    continue
+                source = Path(folder, file)
+                final = root / target / source.relative_to(root)
+                with suppress(OSError):
+                    final.parent.mkdir(parents=True, exist_ok=True)
+                    source.rename(final)
+    _abandon_notes(Path(point.item.folder(CHECKPOINT)), target, limit)
+
+
+def _abandon_notes(folder: Path, target: str, limit: int) -> None:
+    """The same for checkpoints that are on the master alone: their notes move."""
+    for note in pruned_files(folder):
+        match = _CHECKPOINT.match(note.name)
+        if match is None or int(match[1]) <= limit:
+            continue
+        with suppress(OSError):
+            (folder / target).mkdir(parents=True, exist_ok=True)
+            write_note(folder / target, note)
+            drop_note(folder, note.name)
+
+
+def checkpoints_of(item: Item, name: str) -> list[int]:
+    """Time-steps of a run's checkpoints, ascending."""
+    return [step for step, _path in list_checkpoints(Path(item.folder(CHECKPOINT)), name)]

@@ -1,0 +1,219 @@
+"""Custom data as plain data: what a manager's archive and a checkpoint's resume state hold of it.
+
+`split_arrays` turns a value into what JSON and msgpack can say, arrays aside; `join_arrays` is its
+inverse. None, numbers, text, lists and dicts with text as keys stand as they are. The others are
+dicts with one of the marks below, so tuples, sets, bytes, deques, dicts with other keys, and objects
+of registered types come back as they were::
+
+    {"__rla_array__": key in the .pt, "kind": …, "dtype": …}     {"__rla_tuple__": […]}
+    {"__rla_deque__": maxlen, "items": […]}                      {"__rla_set__": […]}
+    {"__rla_items__": [[key, value], …]}                         {"__rla_frozenset__": […]}
+    {"__rla_object__": registered name, "plain": …}              {"__rla_bytes__": base64}
+
+Reading never imports or calls what a file names: a registered pair of functions is the reader's own,
+and without one, or where it fails, an object is its plain data.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rla_client.contract.errors import ArgumentError
+
+ARRAY_KEY = "__rla_array__"
+DEQUE_KEY = "__rla_deque__"
+TUPLE_KEY = "__rla_tuple__"
+SET_KEY = "__rla_set__"
+FROZEN_KEY = "__rla_frozenset__"  # apart from sets: only this one can be a key
+BYTES_KEY = "__rla_bytes__"
+ITEMS_KEY = "__rla_items__"
+OBJECT_KEY = "__rla_object__"
+MARK = "__rla_"  # a user's key that begins so is kept by ITEMS_KEY
+MAX_DEPTH = 100  # what contains itself ends here
+_PLAIN = (type(None), bool, int, float, str)
+_MARKED: dict[type, str] = {tuple: TUPLE_KEY, set: SET_KEY, frozenset: FROZEN_KEY}
+
+
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    name: str
+    to_plain: Callable[[Any], object]
+    from_plain: Callable[[Any], object]
+
+
+_types: dict[type, _Registered] = {}
+
+
+def register_custom_type(
+    kind: type,
+    to_plain: Callable[[Any], object],
+    from_plain: Callable[[Any], object],
+    name: str = "",
+) -> None:
+    """Let custom data hold objects of `kind`.
+
+    Args:
+        kind: the type itself; types derived from it are registered by themselves.
+        to_plain: makes plain data (arrays may be in it) of an object.
+        from_plain: makes an object of that plain data again.
+        name: what files call the type; default: its qualified name.
+
+    Raises:
+        ArgumentError: another type has that name, so that a file could not say which is meant.
+    """
+    called = name or kind.__qualname__
+    former = [known for known, entry in _types.items() if entry.name == called and known is not kind]
+    for known in former:
+        if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+            message = (
+                f"{known.__module__}.{known.__qualname__} is registered as {called!r}; "
+                f"give {kind.__module__}.{kind.__qualname__} another name"
+            )
+            raise ArgumentError(message)
+        del _types[known]  # the same class, made again: a notebook's cell, a reloaded module
+    _types[kind] = _Registered(called, to_plain, from_plain)
+
+
+def split_arrays(value: object, arrays: dict[str, Any], path: str, depth: int = 0) -> Any:  # noqa: ANN401
+    """Plain data of a custom value; arrays and tensors go into `arrays` under their path.
+
+    Raises:
+        ArgumentError: it holds an object that is neither plain data nor an array.
+    """
+    if type(value) in _PLAIN:
+        return value
+    if depth > MAX_DEPTH:
+        message = f"custom data {path[:100]!r} is nested more than {MAX_DEPTH} deep, or contains itself"
+        raise ArgumentError(message)
+    registered = _types.get(type(value))
+    if registered is not None:
+        plain = split_arrays(registered.to_plain(value), arrays, path, depth + 1)
+        return {OBJECT_KEY: registered.name, "plain": plain}
+    if isinstance(value, _PLAIN):
+        return value
+    return _split_container(value, arrays, path, depth)
+
+
+def _split_container(value: object, arrays: dict[str, Any], path: str, depth: int) -> Any:  # noqa: ANN401
+    if isinstance(value, Mapping):
+        return _split_mapping(value, arrays, path, depth)
+    if isinstance(value, (bytes, bytearray)):
+        return {BYTES_KEY: base64.b64encode(value).decode()}
+    if not isinstance(value, (deque, list, tuple, set, frozenset)):
+        return _split_array(value, arrays, path)
+    entries = [split_arrays(entry, arrays, f"{path}/{i}", depth + 1) for i, entry in enumerate(value)]
+    if isinstance(value, deque):
+        return {DEQUE_KEY: value.maxlen, "items": entries}
+    mark = next((mark for kind, mark in _MARKED.items() if isinstance(value, kind)), None)
+    return entries if mark is None else {mark: entries}
+
+
+def _split_mapping(value: Mapping[Any, Any], arrays: dict[str, Any], path: str, depth: int) -> Any:  # noqa: ANN401
+    entries = {key: split_arrays(entry, arrays, f"{path}/{key}", depth + 1) for key, entry in value.items()}
+    if all(isinstance(key, str) and not key.startswith(MARK) for key in entries):
+        return entries
+    keys = [split_arrays(key, arrays, path, depth + 1) for key in entries]
+    return {ITEMS_KEY: [[key, entry] for key, entry in zip(keys, entries.values(), strict=True)]}
+
+
+def _split_array(value: Any, arrays: dict[str, Any], path: str) -> Any:  # noqa: ANN401
+    kind = array_kind(value)
+    if kind == "tensorflow":
+        value, kind = value.numpy(), "numpy"
+    if kind == "scalar":
+        return value.item()
+    if kind is None:
+        message = (
+            f"custom data {path!r} holds a {type(value).__name__}, which is neither plain data nor an array; "
+            "keep it with save_checkpoint, give plain data made of it, or register_custom_type() a pair of "
+            "functions that do"
+        )
+        raise ArgumentError(message)
+    while path in arrays:  # keys may hold slashes
+        path += "'"
+    arrays[path] = value
+    plain = {ARRAY_KEY: path, "kind": kind}
+    return plain if kind == "torch" else plain | {"dtype": value.dtype.name}
+
+
+def array_kind(value: object) -> str | None:
+    """`numpy`, `torch`, `tensorflow` or `scalar` (a numpy one), None for anything else."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None and isinstance(value, (tensorflow.Tensor, tensorflow.Variable)):
+        return "tensorflow"
+    if torch is not None and isinstance(value, torch.Tensor):
+        return "torch"
+    if numpy is not None and isinstance(value, numpy.generic) and value.dtype.kind in "biuf":
+        return "scalar"
+    if numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.kind in "biufc":
+        return "numpy"
+    return None
+
+
+def join_arrays(value: Any, arrays: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """The inverse of `split_arrays`; arrays that are missing become None."""
+    if isinstance(value, list):
+        return [join_arrays(entry, arrays) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    for mark, join in _JOINS.items():
+        if mark in value:
+            try:
+                return join(value, arrays)
+            except (KeyError, TypeError, ValueError, binascii.Error):
+                return None  # not written by us
+    return {key: join_arrays(entry, arrays) for key, entry in value.items()}
+
+
+def _join_array(value: dict[str, Any], arrays: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    found = arrays.get(value[ARRAY_KEY])
+    if value.get("kind") != "numpy" or found is None:
+        return found
+    array = found.numpy() if hasattr(found, "detach") else found
+    dtype = str(value.get("dtype", array.dtype.name))
+    signed = dtype in {"uint16", "uint32", "uint64"} and dtype != array.dtype.name
+    return array.view(dtype) if signed else array  # other types that no file holds stay what they became
+
+
+def _join_deque(value: dict[str, Any], arrays: Mapping[str, Any]) -> deque[Any]:
+    return deque((join_arrays(entry, arrays) for entry in value["items"]), maxlen=value[DEQUE_KEY])
+
+
+def _join_items(value: dict[str, Any], arrays: Mapping[str, Any]) -> dict[Any, Any]:
+    return {join_arrays(key, arrays): join_arrays(entry, arrays) for key, entry in value[ITEMS_KEY]}
+
+
+def _join_object(value: dict[str, Any], arrays: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    plain = join_arrays(value["plain"], arrays)
+    known = [entry for entry in _types.values() if entry.name == value[OBJECT_KEY]]
+    if not known:
+        return plain
+    try:
+        return known[-1].from_plain(plain)
+    except Exception as error:  # noqa: BLE001 - the user's function; nothing it was to read may be lost
+        import logging  # noqa: PLC0415 - not at import of the package
+
+        logging.getLogger("rla_client").warning(
+            "custom data of type %s stays plain data, its from_plain failed: %s: %s",
+            known[-1].name, type(error).__name__, error,
+        )  # fmt: skip
+        return plain
+
+
+_JOINS: dict[str, Callable[[dict[str, Any], Mapping[str, Any]], Any]] = {
+    ARRAY_KEY: _join_array,
+    DEQUE_KEY: _join_deque,
+    TUPLE_KEY: lambda value, arrays: tuple(join_arrays(value[TUPLE_KEY], arrays)),
+    SET_KEY: lambda value, arrays: set(join_arrays(value[SET_KEY], arrays)),
+    FROZEN_KEY: lambda value, arrays: frozenset(join_arrays(value[FROZEN_KEY], arrays)),
+    BYTES_KEY: lambda value, _: base64.b64decode(value[BYTES_KEY], validate=True),
+    ITEMS_KEY: _join_items,
+    OBJECT_KEY: _join_object,
+}

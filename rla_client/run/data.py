@@ -1,0 +1,335 @@
+"""The data half of exp_manager: custom data, checkpoints, and the archive that holds them.
+
+Names and behaviour are RLA's: `save_checkpoint(model_dict, related_variable)` keeps the model as
+`<name>_<time-step>.pt` and the related variables with the time-step as custom data; the archive is
+written anew each time. The step waits for one copy of the tensors; the agent writes the file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla_client import logger
+from rla_client.contract.errors import ArgumentError, NotConfiguredError
+from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, FOLDER_KINDS
+from rla_client.run.archive import encode_archive, write_archive
+from rla_client.run.custom_values import register_custom_type, split_arrays
+from rla_client.run.item import Item
+from rla_client.run.run import Run
+from rla_client.stream.clock import time_step_holder
+from rla_client.stream.values import plain_hyper_param
+
+if TYPE_CHECKING:
+    from rla_client.checkpoint.saver import CheckpointSaver
+    from rla_client.code.secret_values import Secrets
+    from rla_client.run.disabled_folders import Nowhere
+
+CHECKPOINT_NAME = "checkpoint"
+TIME_STEP_DATA = "time-step"  # custom data: the clock at the last save_checkpoint
+
+
+class ItemData:
+    """Custom data and checkpoints of one experiment; `ExpManager` is one."""
+
+    hyper_param: dict[str, Any]
+    dl_framework: str | None
+    _secrets: Callable[[], Secrets]
+
+    def __init__(self) -> None:
+        self.custom_data: dict[str, Any] = {}
+        self.max_to_keep: int | None = None
+        self._var_prefix: str | None = None
+        self._saver: CheckpointSaver | None = None
+        self._keeps: list[tuple[str, tuple[Any, ...]]] = []
+        self._item: Item | None = None
+        self._nowhere: Nowhere | None = None  # where files go while a run stores nothing
+        self._run: Run | None = None
+
+    # -- custom data --------------------------------------------------------------------------
+
+    def add_custom_data(
+        self,
+        key: str,
+        data: Any,  # noqa: ANN401
+        dtype: type = list,
+        max_len: int = -1,
+        mode: str = "append",
+    ) -> None:
+        """Keep a value with the experiment; `load_tester` and the loader give it back.
+
+        Args:
+            key: its name.
+            data: plain data, arrays or tensors, containers of them, objects of registered types.
+            dtype: with mode append: `list` grows, `deque` keeps the last `max_len`, any other type
+                replaces.
+            max_len: of a deque.
+            mode: `append` or `replace`.
+
+        Raises:
+            ArgumentError: another mode, a deque without `max_len`, or an object that cannot be kept.
+        """
+        if mode not in {"append", "replace"}:
+            message = f"add_custom_data takes mode 'append' or 'replace', got {mode!r}"
+            raise ArgumentError(message)
+        split_arrays(data, {}, key)
+        grows = mode == "append" and isinstance(dtype, type) and issubclass(dtype, (list, deque))
+        if not grows:
+            self.custom_data[key] = data
+            return
+        held = self.custom_data.get(key)
+        if isinstance(held, list) and issubclass(dtype, deque) and max_len > 0:
+            held = deque(held, maxlen=max_len)  # archives of RLA are read with lists in place of deques
+        elif not isinstance(held, (list, deque)):
+            held = _new_deque(max_len) if issubclass(dtype, deque) else []
+        self.custom_data[key] = held
+        held.append(data)
+
+    register_custom_type = staticmethod(register_custom_type)
+
+    def get_custom_data(self, key: str) -> Any:  # noqa: ANN401
+        """The value kept under `key`, None without one."""
+        return self.custom_data.get(key)
+
+    def print_custom_data(self, key: str, prefix: str = "") -> None:
+        """Record the mean of the values kept under `key` as `prefix + key`.
+
+        Raises:
+            ArgumentError: nothing is kept there.
+        """
+        if key not in self.custom_data:
+            message = f"no custom data under {key!r}; there is: {', '.join(self.custom_data) or 'none'}"
+            raise ArgumentError(message)
+        import numpy as np  # noqa: PLC0415 - not at import of the package
+
+        logger.record_tabular(prefix + key, float(np.mean(self.custom_data[key])))
+
+    def clear_custom_data(self, key: str) -> None:
+        """Forget what is kept under `key`."""
+        if self.custom_data.pop(key, None) is None:
+            logger.warn(f"key {key} is not in custom_data")
+
+    # -- checkpoints --------------------------------------------------------------------------
+
+    def new_saver(
+        self, max_to_keep: int | None = None, var_prefix: str | None = None, verbose: bool = True
+    ) -> None:
+        """Say how many checkpoints of each name are kept (None: all), and make ready for the first.
+
+        Args:
+            max_to_keep: newest ones of each name.
+            var_prefix: TensorFlow: save variables whose name begins so.
+            verbose: taken for RLA's sake.
+
+        Raises:
+            ArgumentError: `max_to_keep` is no positive whole number.
+        """
+        del verbose
+        self.max_to_keep = max_to_keep
+        self._var_prefix = var_prefix
+        if self._saver is not None:
+            self._saver.close()
+            self._saver = None
+        if self._run is not None and self._run.outbox is not None:
+            self._open_saver()
+        elif max_to_keep is not None and (not isinstance(max_to_keep, int) or max_to_keep < 1):
+            message = f"max_to_keep is a whole number of at least 1, or None; got {max_to_keep!r}"
+            raise ArgumentError(message)
+
+    def keep_best(self, metric: str, mode: str = "min", k: int = 1) -> None:
+        """Also keep the `k` checkpoints with the best `metric` in the last row before their save."""
+        self._keep("keep_best", metric, mode, k)
+
+    def keep_every(self, n: int) -> None:
+        """Also keep checkpoints whose time-step is a multiple of `n`."""
+        self._keep("keep_every", n)
+
+    def _keep(self, rule: str, *arguments: Any) -> None:  # noqa: ANN401
+        self._keeps = [entry for entry in self._keeps if entry[0] != rule] + [(rule, arguments)]
+        if self._saver is not None:
+            getattr(self._saver, rule)(*arguments)
+
+    def _open_saver(self) -> CheckpointSaver | None:
+        run, item = self._run, self._item
+        if self._saver is not None or run is None or item is None or run.outbox is None:
+            return self._saver
+        from rla_client.checkpoint.saver import CheckpointSaver  # noqa: PLC0415 - not at import of the package
+
+        identity = run.opening["run"] if run.opening else ""
+        self._saver = CheckpointSaver(
+            run.outbox, Path(item.folder(CHECKPOINT)), self.max_to_keep, run=identity
+        )
+        for rule, arguments in self._keeps:
+            getattr(self._saver, rule)(*arguments)
+        return self._saver
+
+    def save_checkpoint(
+        self,
+        model_dict: Any = None,  # noqa: ANN401 - whatever the user trains
+        related_variable: Mapping[str, Any] | None = None,
+        checkpoint_name: str = CHECKPOINT_NAME,
+    ) -> None:
+        """Save a checkpoint of the current time-step; on return it survives SIGKILL.
+
+        With RLA_MODE=disabled and on ranks above 0 only the newest of each name is kept, of up to
+        512 MiB, in a temporary file that goes with the process.
+
+        Args:
+            model_dict: tensors, state dicts, containers of them, or whatever pickles; with
+                TensorFlow a dict of trackable objects.
+            related_variable: kept as custom data (mode replace).
+            checkpoint_name: each name has its own series and retention.
+
+        Raises:
+            NotConfiguredError: no run is open.
+            ArgumentError: the name cannot be a file name, or something cannot be kept.
+        """
+        if self._run is None:
+            message = "open a run first: exp_manager.log_files_gen()"
+            raise NotConfiguredError(message)
+        from rla_client.contract.checkpoint_job import final_name  # noqa: PLC0415 - not at import of the package
+
+        step = time_step_holder.get_time()
+        final_name(checkpoint_name, int(step))  # refused before it is part of any path
+        for key, value in (related_variable or {}).items():
+            self.add_custom_data(key, value, mode="replace")
+        self.custom_data[TIME_STEP_DATA] = step
+        saver = self._open_saver()
+        if saver is None and self._nowhere is None:
+            return
+        if self.dl_framework == "tensorflow":
+            self._save_tensorflow(model_dict, checkpoint_name, int(step))
+        elif self._nowhere is not None:
+            self._nowhere.checkpoints.save(model_dict, checkpoint_name, int(step))
+        elif saver is not None:
+            from rla_client.run.state import keep_resume_state  # noqa: PLC0415
+
+            logger.get_current().write_scalars()
+            keep_resume_state(self._run, self.custom_data, checkpoint_name, int(step))
+            saver.save(model_dict, checkpoint_name, int(step), metrics=self._last_metrics())
+        self.save_archive()
+
+    def _save_tensorflow(self, model_dict: Any, name: str, step: int) -> None:  # noqa: ANN401
+        if model_dict is None:
+            logger.warn("save_checkpoint() without a model_dict saves no variables of TensorFlow 2")
+            return
+        from rla_client.checkpoint.tensorflow import save_tensorflow  # noqa: PLC0415
+
+        folder = self.folder_of(CHECKPOINT)
+        save_tensorflow(model_dict, folder, name, step, self._var_prefix, max_to_keep=self.max_to_keep)
+
+    def _last_metrics(self) -> dict[str, float]:
+        row = logger.get_current().last_row
+        return {key: float(value) for key, value in row.items() if isinstance(value, (int, float))}
+
+    def load_checkpoint(
+        self,
+        ckp_index: int | str | None = None,
+        checkpoint_name: str = CHECKPOINT_NAME,
+        model_dict: Mapping[str, Any] | None = None,
+        *,
+        trust: bool = False,
+    ) -> tuple[int, Any]:
+        """The checkpoint of time-step `ckp_index`, or the newest by number: (time-step, content).
+
+        Args:
+            ckp_index: a time-step; None takes the newest.
+            checkpoint_name: the series.
+            model_dict: TensorFlow: the objects that were saved; they are restored in place, and are
+                the content. Without it that is {variable path: array}.
+            trust: the user's word for a file that this run did not write here (a fork's, another run's, one
+                from the master). Without it such a file may hold tensors, arrays and plain data only:
+                anything else runs code that the file names.
+
+        Raises:
+            NoCheckpointError: there is none.
+            UntrustedCheckpointError: it holds objects, is not this run's own, and `trust` is False.
+        """
+        index = None if ckp_index is None else int(ckp_index)
+        saver = self._open_saver()
+        if self.dl_framework == "tensorflow":
+            from rla_client.checkpoint.tensorflow import load_tensorflow  # noqa: PLC0415
+
+            folder = self.folder_of(CHECKPOINT)
+            return load_tensorflow(folder, checkpoint_name, index, model_dict, self._var_prefix)
+        if self._nowhere is not None:
+            return self._nowhere.checkpoints.load(checkpoint_name, index, trust=trust)
+        if saver is not None:
+            found = saver.load(checkpoint_name, index, trust=trust)
+            self._restore_random_state()
+            return found
+        from rla_client.checkpoint.files import find_checkpoint, load_file  # noqa: PLC0415
+
+        step, path = find_checkpoint(Path(self.folder_of(CHECKPOINT)), checkpoint_name, index)
+        return step, load_file(path, trust=trust)
+
+    def _restore_random_state(self) -> None:
+        """A resumed run also gets its random generators back when it loads its checkpoint."""
+
+    # -- the archive --------------------------------------------------------------------------
+
+    def folder_of(self, kind: str) -> str:
+        """Folder of the item of a kind.
+
+        Raises:
+            NotConfiguredError: no run is open.
+        """
+        folder = self._folder(kind)
+        if folder is None:
+            message = "open a run first: exp_manager.log_files_gen()"
+            raise NotConfiguredError(message)
+        return folder
+
+    def _place_of_files(self) -> Item | None:
+        """The run's item; the temporary one of a run that stores nothing; None before a run is open."""
+        return self._nowhere.item() if self._nowhere is not None else self._item
+
+    def _folder(self, kind: str) -> str | None:
+        place = self._place_of_files()
+        return None if place is None else place.folder(kind)
+
+    def archive_content(self) -> dict[str, Any]:
+        """What the archive says beside the custom data."""
+        item = self._item
+        if item is None:
+            return {}
+        return {
+            "hyper_param": plain_hyper_param(self._secrets().parameters(self.hyper_param)),
+            "hyper_param_record": list(getattr(self, "hyper_param_record", ())),
+            "record_date": item.opened.isoformat(),
+            "info": item.index.info,
+            "task_table_name": item.table,
+            "data_root": item.root,
+            "index": item.index.path,
+            "log_name_format_version": getattr(self, "log_name_format_version", None),
+            "dl_framework": self.dl_framework,
+            "dirs": {kind: item.folder(kind) for kind in FOLDER_KINDS},
+        }
+
+    def save_archive(self) -> None:
+        """Write the archive: `pkl_file` and, with arrays among the custom data, the `.pt` beside it."""
+        item, run = self._item, self._run
+        if item is None:
+            return
+        text, tensors = encode_archive(self.archive_content(), self.custom_data)
+        try:
+            write_archive(item.archive_file, text, tensors)
+        except OSError as error:
+            logger.warn(f"the archive {item.archive_file} was not written: {error.strerror or error}")
+        if run is not None and len(text) < ARCHIVE_FRAME_BYTES:
+            run.file(ARCHIVE_TESTER, os.path.basename(item.archive_file), text)
+
+    serialize_object_and_save = save_archive
+
+
+def _new_deque(max_len: int) -> deque[Any]:
+    if max_len < 1:
+        message = f"a deque needs max_len of at least 1, got {max_len}"
+        raise ArgumentError(message)
+    return deque(maxlen=max_len)
+
+
+ARCHIVE_FRAME_BYTES = 1 << 20  # larger archives are durable when the system writes them out

@@ -1,0 +1,123 @@
+"""Checkpoints of a process that stores nothing (RLA_MODE=disabled, ranks above 0).
+
+`save` keeps the newest content of each name in a temporary file, so that a `load_checkpoint()` after
+it works as ever. The file has no name any more once it is written: it goes with the process, also with
+one that torchrun kills because another rank failed. Beyond MAX_KEPT_BYTES, and where the disk has no
+room, nothing is kept. A rank above 0 of a resumed run also reads the checkpoint that rank 0 went on
+from; it never writes there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rla_client.contract.descriptors import OwnFile
+from rla_client.contract.errors import NoCheckpointError
+
+MAX_KEPT_BYTES = 512 << 20  # eight ranks must not fill the disk for temporary files
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCheckpoint:
+    """The checkpoint of another process's run that this one goes on from."""
+
+    folder: Path
+    name: str
+    time_step: int
+    run: str = ""
+
+
+class NowhereCheckpoints:
+    """What `load_checkpoint` finds.
+
+    Args:
+        folder: gives the temporary folder, when it is needed.
+        why: names the mode, for messages.
+    """
+
+    def __init__(self, folder: Callable[[], str], why: str) -> None:
+        self.seen: SeenCheckpoint | None = None
+        self._folder = folder
+        self._why = why
+        self._kept: dict[str, tuple[int, OwnFile | str]] = {}  # or why it is not there
+
+    def __del__(self) -> None:
+        for _step, kept in self._kept.values():
+            _close(kept)
+
+    def save(self, content: object, name: str, time_step: int) -> None:
+        """Keep the content instead of the former one of this name.
+
+        Raises:
+            ArgumentError: it cannot be pickled.
+        """
+        from rla_client.checkpoint.fallback import (  # noqa: PLC0415 - rarely needed
+            NotWrittenError,
+            has_room,
+            write_checkpoint,
+        )
+        from rla_client.checkpoint.pickling import capture  # noqa: PLC0415
+        from rla_client.contract.checkpoint_job import Stamp  # noqa: PLC0415
+
+        captured = capture(content)
+        size = len(captured.skeleton) + sum(captured.sizes)
+        folder = Path(self._folder())
+        former = self._kept.get(name)
+        if size > MAX_KEPT_BYTES or not has_room(folder):
+            what = f"over {MAX_KEPT_BYTES >> 20} MiB" if size > MAX_KEPT_BYTES else "and there was no room"
+            self._kept[name] = time_step, f"it was {what}"
+        else:
+            path = folder / f"kept-{os.urandom(8).hex()}.pt"
+            stamp = Stamp(os.urandom(8).hex(), 0, "", name, time_step, {})
+            try:
+                write_checkpoint(content, path, stamp)
+                self._kept[name] = time_step, OwnFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                os.unlink(path)
+            except (NotWrittenError, OSError) as error:
+                self._kept[name] = time_step, str(error)
+        if former is not None:
+            _close(former[1])
+
+    def load(self, name: str, index: int | None, *, trust: bool = False) -> tuple[int, Any]:
+        """What was kept last under a name, else the checkpoint that was seen at the start.
+
+        Args:
+            name: the series.
+            index: a time-step.
+            trust: see `ItemData.load_checkpoint`.
+
+        Raises:
+            NoCheckpointError: neither is the one that is asked for.
+            UntrustedCheckpointError: see there.
+        """
+        from rla_client.checkpoint.files import find_checkpoint, load_file  # noqa: PLC0415 - rarely needed
+
+        step, kept = self._kept.get(name, (None, None))
+        if step is not None and index in {None, step} and isinstance(kept, OwnFile):
+            try:
+                return step, load_file(Path(f"/proc/self/fd/{kept.number}"), trust=True)
+            except OSError:
+                kept = "its descriptor was closed by the program"
+        seen = self.seen
+        asked = seen is not None and (index == seen.time_step or (index is None and step is None))
+        if seen is not None and seen.name == name and asked:
+            found, path = find_checkpoint(seen.folder, name, seen.time_step)
+            return found, load_file(path, trust=trust, run=seen.run)
+        wanted = f"{name!r}" if index is None else f"{name!r} at time-step {index}"
+        there = "none was saved" if step is None else f"the last one is of time-step {step}"
+        if isinstance(kept, str):
+            there += f" and was not kept ({kept})"
+        message = (
+            f"no checkpoint {wanted}: {self._why} stores nothing; a process gets back what it saved last "
+            f"itself, and {there}"
+        )
+        raise NoCheckpointError(message)
+
+
+def _close(kept: OwnFile | str) -> None:
+    if isinstance(kept, OwnFile):
+        kept.close()

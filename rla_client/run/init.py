@@ -1,0 +1,172 @@
+"""`rla_client.init` and `rla_client.log`: a run and its rows, one call each.
+
+    exp_manager = rla_client.init("cartpole", config=args, track=["seed", "optimizer.lr"])
+    for step in range(1000):
+        rla_client.log({"loss/policy": loss, "perf/return": episode_return}, step=step)
+
+The configuration is the nearest `rla_config.yaml` from the working folder upwards; without one the
+built-in defaults hold, and what the code is `rla_client.code.root` finds. The database lies in
+`data` beside the configuration (without one: in the working folder), or where `RLA_DATA_ROOT` says.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rla_client import logger
+from rla_client.contract.errors import ArgumentError
+from rla_client.manager import ExpManager, exp_manager
+from rla_client.run.recording import Row
+from rla_client.run.setup import names_code
+from rla_client.stream.clock import time_step_holder
+
+CONFIG_NAME = "rla_config.yaml"
+DATA_FOLDER = "data"
+DATA_ROOT_VARIABLE = "RLA_DATA_ROOT"
+
+
+def init(
+    task_table_name: str,
+    *,
+    config: object = None,
+    track: Iterable[str] = (),
+    data_root: str | os.PathLike[str] | None = None,
+    rla_config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    all_ranks: bool = False,
+    **further: Any,  # noqa: ANN401 - arguments of configure
+) -> ExpManager:
+    """Open a run: `configure`, `set_hyper_param`, `add_record_param` and `log_files_gen` in one call.
+
+    Args:
+        task_table_name: table that collects the runs of one task.
+        config: hyper-parameters: a mapping, an argparse Namespace, a dataclass, an OmegaConf, or
+            any object with attributes.
+        track: names of those that become part of the run's index; dotted ones reach into nested ones.
+        data_root: folder of the database; default `$RLA_DATA_ROOT`, else `data` beside the configuration.
+        rla_config: path or dict; default the nearest rla_config.yaml upwards, else built-in defaults.
+        all_ranks: see `exp_manager.log_files_gen`.
+        **further: other arguments of `exp_manager.configure` (code_root, run_file, …).
+
+    Returns:
+        `exp_manager`.
+
+    Raises:
+        ArgumentError: an argument is wrong.
+        ConfigError: the configuration has faults.
+        KeyError: a tracked name without dot is not among the hyper-parameters.
+    """
+    if isinstance(track, str):
+        message = f"track takes a list of names, e.g. track=[{track!r}]"
+        raise ArgumentError(message)
+    parameters = to_parameters(config)
+    source, folder = _source(rla_config, further.get("code_root"))
+    if isinstance(source, Mapping) and names_code(source):
+        further.setdefault("code_root", folder)
+    exp_manager.configure(
+        task_table_name=task_table_name,
+        rla_config=source,
+        data_root=data_root or os.environ.get(DATA_ROOT_VARIABLE) or folder / DATA_FOLDER,
+        **further,
+    )
+    exp_manager.set_hyper_param(**parameters)
+    exp_manager.clear_record_param()
+    exp_manager.add_record_param(track)
+    exp_manager.log_files_gen(all_ranks=all_ranks)
+    return exp_manager
+
+
+def log(values: Mapping[str, Any], step: float | None = None) -> Row:
+    """Write one row: `record_tabular` for each value, the clock set to `step`, `dump_tabular`.
+
+    Values that were recorded before and not yet dumped are part of the row.
+
+    Args:
+        values: name to number, text or array; nested dicts become `group/name`.
+        step: the time-step. Without one the clock stands as it was set last; as long as nobody
+            ever set it, calls are counted from 0.
+
+    Returns:
+        The row with `time-step` and `timestamp`; an empty dict when there was no value.
+
+    Raises:
+        ArgumentError: `values` is no dict, or `step` no number; nothing is written then.
+    """
+    flat = list(_flat(values, ""))
+    with logger.get_current().lock:  # rows of two threads do not mix
+        if step is not None:
+            time_step_holder.set_time(step)
+        for name, value in flat:
+            logger.record_tabular(name, value)
+        row = logger.dump_tabular()
+        if row:
+            time_step_holder.count()
+    return row
+
+
+def _flat(values: object, prefix: str) -> Iterator[tuple[str, Any]]:
+    if not isinstance(values, Mapping):
+        what = type(values).__name__
+        message = f"log takes a dict of values, e.g. log({{'loss': 0.1}}, step=1), got {what}"
+        raise ArgumentError(message)
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def find_config(start: Path) -> Path | None:
+    """The nearest rla_config.yaml in `start` or above it."""
+    for folder in (start, *start.parents):
+        path = folder / CONFIG_NAME
+        if path.is_file():
+            return path
+    return None
+
+
+def to_parameters(config: object) -> dict[str, Any]:
+    """Hyper-parameters by name, values as they are.
+
+    Raises:
+        ArgumentError: it holds no names.
+    """
+    if config is None:
+        return {}
+    omegaconf = sys.modules.get("omegaconf")
+    if omegaconf is not None and omegaconf.OmegaConf.is_config(config):
+        config = omegaconf.OmegaConf.to_container(config, resolve=True)
+    if isinstance(config, Mapping):
+        return {str(key): value for key, value in config.items()}
+    fields = getattr(type(config), "__dataclass_fields__", None)
+    if fields is not None and not isinstance(config, type):
+        return {name: getattr(config, name) for name in fields if hasattr(config, name)}
+    if hasattr(config, "_asdict"):
+        return dict(config._asdict())
+    if isinstance(config, type) or not hasattr(config, "__dict__"):
+        message = (
+            "config takes the hyper-parameters as a dict, Namespace, dataclass or OmegaConf, "
+            f"got {type(config).__name__}"
+        )
+        raise ArgumentError(message)
+    return dict(vars(config))
+
+
+def _source(
+    rla_config: str | os.PathLike[str] | Mapping[str, Any] | None, code_root: object
+) -> tuple[str | os.PathLike[str] | Mapping[str, Any], Path]:
+    """The configuration, and the folder beside which the database lies by default."""
+    try:
+        here = Path.cwd() if code_root is None else Path(str(code_root)).absolute()
+        if isinstance(rla_config, Mapping):
+            return rla_config, here
+        if rla_config is not None:
+            return rla_config, Path(rla_config).absolute().parent
+        found = find_config(Path.cwd())
+    except FileNotFoundError as error:
+        message = "a path starts from the working folder, which is gone: change to another folder"
+        raise ArgumentError(message) from error
+    return ({}, here) if found is None else (found, found.parent)

@@ -1,0 +1,161 @@
+"""Making an item: its index, its seven places in the database, its parameter files.
+
+Folders are made exclusively: two runs that start in the same microsecond get indices one
+microsecond apart. Parameter files are written at once, atomically, and made durable by the agent,
+which gets their content too.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.files import write_atomic
+from rla_client.contract.layout import (
+    ARCHIVE_TESTER,
+    CODE,
+    FOLDER_KINDS,
+    HYPARAM_FILE_NAME,
+    HYPARAMETER,
+    LOG,
+    RunIndex,
+    item_path,
+    shorten_info,
+)
+from rla_client.stream.values import plain_hyper_param
+
+PARAMETER_KINDS = (CODE, LOG, HYPARAMETER)
+SHORT_INFO_BYTES = 60  # for file systems whose names are shorter than usual (eCryptfs: 143)
+_LIKE_A_NUMBER = re.compile(r"^[-+]?(\d[\d_]*)?\.?\d*[eE][-+]?\d+$")
+PROBE_ADDRESS = ("192.0.2.1", 80)  # TEST-NET: nothing is sent, the kernel only picks the interface
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Where one run's data lie. Folders end with a slash, as RLA's do."""
+
+    root: str
+    table: str
+    index: RunIndex
+    opened: datetime
+
+    def relative(self, kind: str) -> str:
+        """Path of the item of a kind below the data root."""
+        return item_path(kind, self.table, self.index.path)
+
+    def folder(self, kind: str) -> str:
+        """Absolute folder of a kind, with a closing slash."""
+        return os.path.join(self.root, self.relative(kind)) + "/"
+
+    @property
+    def archive_file(self) -> str:
+        """The plain-data archive of the run's manager."""
+        return os.path.join(self.root, self.relative(ARCHIVE_TESTER)) + ".json"
+
+
+def local_address() -> str:
+    """Address of the interface towards the default route, `noip` without one."""
+    import socket  # noqa: PLC0415 - not at import of the package
+
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(PROBE_ADDRESS)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "noip"
+
+
+def create_item(root: str, table: str, info: str, address: str) -> Item:
+    """Make the folders of a new item.
+
+    Raises:
+        ArgumentError: the data root cannot be written.
+    """
+    opened = datetime.now()  # noqa: DTZ005 - indices are local time, as RLA's
+    while True:
+        index = RunIndex.make(opened, address, info)
+        item = Item(os.path.abspath(root), table, index, opened)
+        try:
+            log = Path(item.folder(LOG))
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.mkdir()
+            for kind in FOLDER_KINDS:
+                Path(item.folder(kind)).mkdir(parents=True, exist_ok=True)
+            Path(item.archive_file).parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            if not os.path.isdir(item.folder(LOG)):
+                raise _cannot_write(root, error) from error
+            opened += timedelta(microseconds=1)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG or len(info) <= SHORT_INFO_BYTES:
+                raise _cannot_write(root, error) from error
+            info = shorten_info(info, SHORT_INFO_BYTES)
+        else:
+            return item
+
+
+def _cannot_write(root: str, error: OSError) -> ArgumentError:
+    return ArgumentError(f"cannot make the run's folders below data_root {root}: {error.strerror or error}")
+
+
+def parameter_file(hyper_param: Mapping[str, Any]) -> tuple[str, bytes]:
+    """Name and content of the parameter file: YAML when all values are plain data, else JSON.
+
+    JSON has sorted keys and indent 4, as RLA's; numpy and torch scalars are numbers in it, enums,
+    paths and dataclasses plain data, other objects their repr.
+    """
+    if all(isinstance(key, str) for key in hyper_param) and is_plain(hyper_param):
+        import yaml  # noqa: PLC0415 - not at import of the package
+
+        class Dumper(yaml.SafeDumper):
+            """Quotes text such as 1e5, which OmegaConf and other readers of YAML 1.2 take for a number."""
+
+        Dumper.add_representer(
+            str,
+            lambda dumper, text: dumper.represent_scalar(
+                "tag:yaml.org,2002:str",
+                text.encode("utf-8", "backslashreplace").decode(),  # readers refuse lone surrogates
+                style="'" if _LIKE_A_NUMBER.match(text) else None,
+            ),
+        )
+        text = yaml.dump(
+            _lists(hyper_param), Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
+        )
+        return f"{HYPARAM_FILE_NAME}.yaml", text.encode("utf-8", "backslashreplace")
+    content = json.dumps(plain_hyper_param(dict(hyper_param)), sort_keys=True, indent=4)
+    return f"{HYPARAM_FILE_NAME}.json", content.encode()
+
+
+def is_plain(value: object, depth: int = 50) -> bool:
+    """Whether YAML can hold a value as it is: None, bool, int, float, text, lists and dicts of these."""
+    if value is None or type(value) in {bool, int, float, str}:
+        return True
+    if depth == 0:
+        return False
+    if type(value) in {list, tuple}:
+        return all(is_plain(entry, depth - 1) for entry in value)  # type: ignore[attr-defined]
+    if isinstance(value, Mapping) and type(value) is dict:
+        return all(isinstance(k, (str, int)) and is_plain(v, depth - 1) for k, v in value.items())
+    return False
+
+
+def _lists(value: Any) -> Any:  # noqa: ANN401 - plain data of any shape
+    if isinstance(value, Mapping):
+        return {key: _lists(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_lists(entry) for entry in value]
+    return value
+
+
+def write_parameters(item: Item, name: str, content: bytes, kinds: Iterable[str] = PARAMETER_KINDS) -> None:
+    """Put the parameter file into its folders; durable once the agent has seen it."""
+    for kind in kinds:
+        write_atomic(os.path.join(item.folder(kind), name), content, durable=False)

@@ -1,0 +1,78 @@
+"""Runs that log into a plain folder, without a database: what `logger.configure` opens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.layout import OUTPUT_NAMES
+from rla_client.run.disabled_folders import Nowhere
+from rla_client.run.recording import SINKS, Logger, Row
+from rla_client.run.run import Run, check_path, disabled, make_opening, open_run, rank
+
+
+def open_plain_run(
+    folder: str,
+    sinks: tuple[str, ...],
+    callback: Callable[[Row], object] | None,
+    comm: Any,  # noqa: ANN401
+    suffix: str,
+    names: dict[str, str],
+) -> Run:
+    """Open a run that logs into a plain folder.
+
+    Raises:
+        ArgumentError: the folder cannot be made.
+    """
+    from rla_client.config.schema import AgentConfig  # noqa: PLC0415 - not at import of the package
+
+    settings = AgentConfig()
+    if disabled() or rank() > 0:
+        outputs = [name for name in sinks if name != "stdout" or rank() == 0]
+        where = Nowhere("plain", "", "noip").log_dir
+        return Run(Logger(where, outputs, callback=callback, comm=comm), None, settings)
+    check_path(folder)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        message = f"cannot make the log folder {folder}: {error.strerror or error}"
+        raise ArgumentError(message) from error
+    if suffix:
+        for output in ("csv", "json", "log"):
+            stem, ending = os.path.splitext(OUTPUT_NAMES[output])
+            names.setdefault(output, f"{stem}{suffix}{ending}")
+    opening = make_opening(root=folder, folders={"log": "."}, sinks=sinks, names=names, item={})
+    run = open_run(opening, sinks, settings, callback=callback, comm=comm)
+    run.logger.folder = folder
+    return run
+
+
+def default_folder(folder: str | os.PathLike[str] | None) -> str:
+    """`folder`, else `$OPENAI_LOGDIR`, else a new name among the temporary files."""
+    if folder is not None:
+        return os.fspath(folder)
+    stamp = datetime.now().strftime("openai-%Y-%m-%d-%H-%M-%S-%f")  # noqa: DTZ005 - local, as baselines
+    if os.environ.get("OPENAI_LOGDIR"):
+        return os.environ["OPENAI_LOGDIR"]
+    import tempfile  # noqa: PLC0415 - not at import of the package
+
+    return os.path.join(tempfile.gettempdir(), stamp)
+
+
+def check_sinks(format_strs: Iterable[str] | None) -> tuple[str, ...]:
+    """The outputs asked for, else those of `$OPENAI_LOG_FORMAT`, else stdout, log, csv.
+
+    Raises:
+        ArgumentError: one that does not exist.
+    """
+    if format_strs is None:
+        format_strs = os.environ.get("OPENAI_LOG_FORMAT", "stdout,log,csv").split(",")
+    names = tuple(name for name in format_strs if name)
+    for name in names:
+        if name not in SINKS:
+            message = f"unknown output {name!r} in format_strs; choose from {', '.join(SINKS)}"
+            raise ArgumentError(message)
+    return names

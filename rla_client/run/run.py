@@ -1,0 +1,412 @@
+"""One open run in the training process: its description, its stream, its end.
+
+A run is described by the payload of its OPEN frame (`opening`), which is all the agent knows of
+it: who writes, the data root with its device and inode, the folders below it, the outputs. The
+description also goes into the environment variable RLA_RUN, so that worker processes of this run
+join it with streams of their own.
+
+The end. A run is closed by `close`, by a later run of the same owner, or at interpreter exit:
+`interrupted` when Ctrl-C ended the program, `failed` when another exception did, else `finished`.
+A process that is killed says nothing, and its released lock tells the agent. `sys.exit(3)` is
+`finished` too: SystemExit passes by sys.excepthook, exit functions do not see it, and a replaced
+`sys.exit` would take a SystemExit that somebody catches for the end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rla_client.contract.agent_process import shares_our_life
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.layout import ALWAYS_OUTPUTS, FILE_NAMES, OUTPUT_NAMES, TAKEN_NAMES, check_relative
+from rla_client.contract.paths import find_places
+from rla_client.contract.protocol import FrameKind, pack
+from rla_client.run.failure import REASON_CHARS, active_traceback, ending, traceback_text
+from rla_client.run.recording import ERROR, Logger, Row
+from rla_client.stream.outbox import Outbox
+from rla_client.stream.values import text_of
+
+if TYPE_CHECKING:
+    from rla_client.config.schema import AgentConfig
+
+RUN_VARIABLE = "RLA_RUN"
+MODE_VARIABLE = "RLA_MODE"
+MODES = ("", "online", "offline", "disabled")
+LAUNCH_VARIABLE = "RLA_LAUNCH"  # set by `rla-agent run`: which runs its command opened
+RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
+
+_open_runs: list[Run] = []
+_failure: deque[tuple[str, str, str]] = deque(maxlen=1)  # state, reason, traceback; the last of a session
+_to_await: deque[tuple[Outbox, float]] = deque(maxlen=64)  # closed ones; older ones are committed
+
+
+class Run:
+    """An open run: `logger` for its records, `close` for its end."""
+
+    def __init__(self, logger: Logger, opening: dict[str, Any] | None, settings: AgentConfig) -> None:
+        self.logger = logger
+        self.opening = opening
+        self._settings = settings
+        self._pid = os.getpid()
+        self._closed = False
+        _install_hooks()
+        _end_with_worker()
+        _open_runs.append(self)
+
+    @property
+    def outbox(self) -> Outbox | None:
+        """The stream, None when nothing is stored (RLA_MODE=disabled, ranks above 0)."""
+        return self.logger.outbox
+
+    def mark(self, name: str, data: object) -> None:
+        """Tell the agent something about the run (plain data)."""
+        if self.outbox is not None:
+            self.outbox.put(FrameKind.MARK, pack([name, data]), time.time())
+
+    def file(self, kind: str, path: str, content: bytes) -> None:
+        """Have the agent keep `content` durably as `path` in the item folder of `kind`."""
+        if self.outbox is not None:
+            self.outbox.put(FrameKind.FILE, pack([kind, path, content]), time.time())
+
+    def go_on(self, **continues: Any) -> bool:  # noqa: ANN401 - plain data
+        """Go on in a new stream, for which something other than the next record is due (see `Outbox.go_on`).
+
+        Args:
+            **continues: for the new opening frame.
+
+        Returns:
+            False when the spool takes no new stream; the run goes on as before.
+        """
+        if self.outbox is None or self.opening is None:
+            return False
+        before = self.opening.get("continues") or {}
+        earlier = {name: before[name] for name in ("began", "ran_s") if name in before}
+        return self.outbox.go_on(lambda old: {**earlier, **continues, "after": [old]})
+
+    def close(self, state: str, reason: str, details: str = "") -> None:
+        """End the run; does nothing the second time.
+
+        Args:
+            state: finished, interrupted or failed.
+            reason: a line that says why; cut to REASON_CHARS.
+            details: for its log; of a failed run, the traceback of what is being handled now.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self in _open_runs:
+            _open_runs.remove(self)
+        outbox = self.outbox
+        if outbox is None:
+            return
+        if self._pid != os.getpid():
+            outbox.release()  # a forked worker ends; the run itself goes on
+            return
+        if os.environ.get(RUN_VARIABLE) and self.opening and self.opening["run"] in os.environ[RUN_VARIABLE]:
+            del os.environ[RUN_VARIABLE]
+        self.logger.finish_rows()
+        try:
+            details = details or (active_traceback() if state == "failed" else "")
+            if details:
+                self.logger.log(details, level=ERROR, echo=False)  # Python prints it itself
+        finally:  # Ctrl-C while the traceback is made must not leave the run open
+            outbox.close(state, self.logger.shown(text_of(reason))[:REASON_CHARS])
+        if self._settings.exit_wait_s > 0 and shares_our_life():
+            _to_await.append((outbox, self._settings.exit_wait_s))
+
+
+def disabled() -> bool:
+    """Whether RLA_MODE=disabled: every call works, no file, no agent.
+
+    Raises:
+        ArgumentError: RLA_MODE is none of disabled, offline, online.
+    """
+    if os.environ.get(MODE_VARIABLE, "").lower() not in MODES:
+        message = f"{MODE_VARIABLE} is disabled, offline or online; got {os.environ[MODE_VARIABLE]!r}"
+        raise ArgumentError(message)
+    return os.environ.get(MODE_VARIABLE, "").lower() == "disabled"
+
+
+def rank() -> int:
+    """Rank of this process in its job, 0 outside of one."""
+    for name in RANK_VARIABLES:
+        value = os.environ.get(name, "")
+        if value.isdigit():
+            return int(value)
+    return 0
+
+
+def make_opening(
+    *,
+    root: str | os.PathLike[str],
+    folders: Mapping[str, str],
+    sinks: Iterable[str],
+    names: Mapping[str, str],
+    item: Mapping[str, Any],
+    config_path: Path | None = None,
+) -> dict[str, Any]:
+    """Describe a run.
+
+    Args:
+        root: data root, or the plain folder.
+        folders: kind → path below `root`; `log` is required.
+        sinks: outputs.
+        names: output → file name in the log folder, where it is not the usual one.
+        item: `table`, `index` and the like; empty for a plain folder.
+        config_path: the rla_config.yaml that the run was opened with.
+
+    Raises:
+        ArgumentError: a file name cannot be used, two outputs have the same, or a path is not UTF-8.
+    """
+    sinks = set(sinks) - {"stdout"}
+    _check_names(sinks, names)
+    real = check_path(root)
+    if config_path is not None:
+        check_path(config_path)
+    found = os.stat(real)
+    opening = {
+        "run": os.urandom(16).hex(),
+        "epoch": time.time_ns(),
+        "opened": time.time(),
+        "root": real,
+        "root_device": found.st_dev,
+        "root_inode": found.st_ino,
+        "folders": dict(folders),
+        "sinks": sorted(sinks),
+        "names": {**OUTPUT_NAMES, **names},
+        "offline": os.environ.get(MODE_VARIABLE, "").lower() == "offline",
+        "config": None if config_path is None else os.path.abspath(config_path),
+        "launch": os.environ.get(LAUNCH_VARIABLE, "")[:64],
+        **item,
+        **_writer_fields(primary=True, label=""),
+    }
+    return {key: readable(value) if isinstance(value, str) else value for key, value in opening.items()}
+
+
+def check_path(path: str | os.PathLike[str]) -> str:
+    """The real path of a data root, log folder or configuration, which the agent must be able to name.
+
+    Raises:
+        ArgumentError: it is not UTF-8, or relative to a working folder that is gone.
+    """
+    try:
+        real = os.path.realpath(path)
+    except FileNotFoundError as error:
+        message = f"the path {readable(os.fspath(path))} starts from the working folder, which is gone"
+        raise ArgumentError(message) from error
+    except UnicodeEncodeError as error:
+        message = f"the path {os.fspath(path)!a} cannot be used: {FILE_NAMES}; start it with PYTHONUTF8=1"
+        raise ArgumentError(message) from error
+    if real == readable(real):
+        return real
+    try:
+        text = os.fsencode(real).decode()
+    except UnicodeDecodeError:
+        message = f"the path {readable(real)} is not UTF-8: choose another folder, or rename it"
+    else:
+        message = f"the path {text!a} cannot be used: {FILE_NAMES}; start it with PYTHONUTF8=1"
+    raise ArgumentError(message)
+
+
+def readable(text: str) -> str:
+    """The text, with bytes that are not UTF-8 (of a path, the environment) written as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _check_names(sinks: Iterable[str], names: Mapping[str, str]) -> None:
+    """Refuse what no agent takes, before the first row waits for one.
+
+    Raises:
+        ArgumentError: a file name cannot be used, or two outputs have the same.
+    """
+    for output, name in names.items():
+        if len(check_relative(name, what="output file name")) != 1:
+            message = f"the {output} output cannot be called {name!r}: a file name without a folder is needed"
+            raise ArgumentError(message)
+    owners = dict.fromkeys(TAKEN_NAMES, "what rla-agent itself writes there")
+    for output, usual in OUTPUT_NAMES.items():
+        if output not in sinks and output not in ALWAYS_OUTPUTS:
+            continue
+        name = names.get(output, usual)
+        other = owners.setdefault(name, f"the {output} output")
+        if other != f"the {output} output":
+            message = (
+                f"{other} and the {output} output cannot both be {name!r}: give one of them another name"
+            )
+            raise ArgumentError(message)
+
+
+def _writer_fields(*, primary: bool, label: str) -> dict[str, Any]:
+    from rla_client import __version__  # noqa: PLC0415 - the package imports this module
+
+    return {
+        "primary": primary,
+        "label": label,
+        "pid": os.getpid(),
+        "host": os.uname().nodename,
+        "user": _user(),
+        "python": sys.executable or "",
+        "client": __version__,
+    }
+
+
+def _user() -> str:
+    import getpass  # noqa: PLC0415 - not at import of the package
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return str(os.getuid())
+
+
+def open_run(
+    opening: dict[str, Any],
+    sinks: Iterable[str],
+    settings: AgentConfig,
+    *,
+    callback: Callable[[Row], object] | None = None,
+    comm: Any = None,  # noqa: ANN401 - mpi4py is no dependency
+) -> Run:
+    """Open the stream of a described run whose folders exist."""
+    places = find_places()
+    config = opening.get("config")
+    from rla_client.config.schema import settings_of_run, warn_of_machine_keys  # noqa: PLC0415 - not at import
+
+    opening = {**opening, **settings_of_run(settings)}
+    warn_of_machine_keys(settings, config)
+    outbox = Outbox(
+        places,
+        opening,
+        settings,
+        as_worker=lambda: worker_opening(opening),
+        config_path=None if config is None else Path(config),
+    )
+    log_folder = os.path.join(opening["root"], opening["folders"]["log"])
+    logger = Logger(log_folder, sinks, outbox, callback=callback, comm=comm)
+    os.environ[RUN_VARIABLE] = json.dumps({"sinks": list(sinks), "opening": opening})
+    return Run(logger, opening, settings)
+
+
+def worker_opening(opening: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Describe the stream of a worker process of the run: its outputs bear a label of its own."""
+    folder = os.path.join(opening["root"], opening["folders"]["log"])
+    position = rank()
+    wanted = f"rank{position}" if position else f"p{os.getpid()}"
+    label = wanted
+    for attempt in range(2, 1000):
+        try:
+            name = labelled(opening["names"]["warn"], label)
+            os.close(os.open(os.path.join(folder, name), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        except FileExistsError:
+            label = f"{wanted}-{attempt}"
+        except OSError:
+            return None  # the item is gone, so there is nothing to join
+        else:
+            break
+    return {**opening, **_writer_fields(primary=False, label=label)}
+
+
+def labelled(name: str, label: str) -> str:
+    """`progress.csv` of a worker stream is `progress.<label>.csv`."""
+    stem, ending = os.path.splitext(name)
+    return f"{stem}.{label}{ending}" if label else name
+
+
+def joined_logger() -> Logger | None:
+    """The logger of a worker process whose parent opened a run; None where there is none."""
+    try:
+        description = json.loads(os.environ[RUN_VARIABLE])
+        opening, sinks = dict(description["opening"]), tuple(description["sinks"])
+        folder = os.path.join(opening["root"], opening["folders"]["log"])
+        owner = opening["pid"]
+    except (KeyError, ValueError, TypeError):
+        return None
+    if owner == os.getpid() or disabled():
+        return None
+    if rank() > 0 and not description.get("all_ranks"):
+        return Logger(folder, ())
+
+    def join(lock: threading.RLock) -> Outbox | None:
+        from rla_client.config.schema import AgentConfig  # noqa: PLC0415 - not at import of the package
+
+        own = worker_opening(opening)
+        if own is None:
+            return None
+        outbox = Outbox(
+            find_places(), own, AgentConfig(), lock=lock, as_worker=lambda: worker_opening(opening)
+        )
+        atexit.register(outbox.release)
+        return outbox
+
+    return Logger(folder, sinks, join=join)
+
+
+# -- the end of the process ---------------------------------------------------------------------
+
+_hooks_installed = False
+
+
+def _install_hooks() -> None:
+    global _hooks_installed  # noqa: PLW0603 - once per process
+    if _hooks_installed:
+        return
+    _hooks_installed = True
+    former = sys.excepthook
+
+    def note_failure(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        _failure.append((*ending(error), traceback_text(error)))
+        former(kind, error, traceback)
+
+    sys.excepthook = note_failure
+    atexit.register(_close_at_exit)
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _end_with_worker() -> None:
+    """Have runs closed at the end of a `multiprocessing` child, too: it knows no atexit and no excepthook."""
+    util, process = map(sys.modules.get, ("multiprocessing.util", "multiprocessing.process"))
+    if util is not None and process is not None and process.parent_process() is not None:
+        util.Finalize(None, _close_at_worker_end, exitpriority=-100)  # after all others
+
+
+def _close_at_worker_end() -> None:
+    error = sys.exc_info()[1]
+    if error is not None and not isinstance(error, SystemExit):
+        _failure.append((*ending(error), traceback_text(error)))
+    _close_at_exit()
+
+
+def _close_at_exit() -> None:
+    state, reason, details = _failure[-1] if _failure else ("finished", "", "")
+    for run in tuple(_open_runs):  # each leaves the list
+        with contextlib.suppress(OSError):
+            run.close(state, reason, details)
+    _await_commits()
+
+
+def _await_commits() -> None:
+    """Where the agent dies with this process: wait for what was written, `exit_wait_s` in all at most."""
+    began = time.monotonic()
+    while _to_await:
+        outbox, wait_s = _to_await.pop()
+        left = wait_s - (time.monotonic() - began)
+        if left > 0 and outbox.agent_alive():
+            outbox.flush(left)
+
+
+def _after_fork_in_child() -> None:
+    _to_await.clear()
+    _failure.clear()

@@ -1,0 +1,378 @@
+"""The first half of exp_manager: which table, database and configuration, and which hyper-parameters.
+
+Nothing here opens a run; `ExpManager.log_files_gen` does, with what was said here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla_client import logger
+from rla_client.contract.errors import ArgumentError, NotConfiguredError, UnknownParameterError
+from rla_client.contract.files import read_small
+from rla_client.contract.layout import LOG_NAME_FORMAT_VERSION, RunIndex, check_table_name, make_info
+from rla_client.contract.spelling import near
+from rla_client.run.item import local_address
+from rla_client.run.recording import Row
+from rla_client.run.run import check_path
+from rla_client.stream.clock import TimeStepHolder, time_step_holder
+
+if TYPE_CHECKING:
+    from rla_client.code.root import FoundCode
+    from rla_client.code.secret_values import Secrets
+    from rla_client.config.schema import Config
+
+RUN_ID_VARIABLE, RESUME_VARIABLE = "RLA_RUN_ID", "RLA_RESUME"
+MOST_LISTED = 30  # names in one message
+RESUME_MODES = ("never", "allow", "must")
+_EXPECTED = {
+    "task_table_name": "the name of a task table",
+    "rla_config": "the path of your rla_config.yaml, or a dict of its shape; `rla init` writes one",
+    "data_root": "the folder that the runs go into",
+}
+_ALIASES = {"task_name": "task_table_name", "private_config_path": "rla_config", "log_root": "data_root"}
+
+
+class ExperimentSetup:
+    """Configuration and hyper-parameters of the next run; `ExpManager` is one."""
+
+    loaded_record: list[str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time_step_holder: TimeStepHolder = time_step_holder
+        self.hyper_param: dict[str, Any] = {}
+        self.log_name_format_version: str | None = LOG_NAME_FORMAT_VERSION
+        self.task_table_name: str | None = None
+        self.data_root: str | None = None
+        self.private_config: dict[str, Any] | None = None
+        self.config: Config | None = None
+        self.record_date: datetime | None = None
+        self.info: str | None = None
+        self.is_master_node = False
+        self.run_file: list[str] = []
+        self.ignore_file_path: str | None = None
+        self.project_root: str | None = None
+        self._found_code: FoundCode | None = None
+        self.dl_framework: str | None = None
+        self.log_callback_fn: Callable[[Row], object] | None = None
+        self._tracked: list[tuple[str, object]] = []
+        self._address: str | None = None
+        self.run_id: str | None = None
+        self.resume_mode = "never"
+
+    # -- configuration ------------------------------------------------------------------------
+
+    def configure(  # noqa: PLR0913, PLR0917 - RLA's signature
+        self,
+        task_table_name: str | None = None,
+        rla_config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+        data_root: str | os.PathLike[str] | None = None,
+        ignore_file_path: str | os.PathLike[str] | None = None,
+        run_file: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
+        is_master_node: bool = False,
+        code_root: str | os.PathLike[str] | None = None,
+        log_callback_fn: Callable[[Row], object] | None = None,
+        run_id: str | None = None,
+        resume: str | None = None,
+        **older_names: Any,  # noqa: ANN401
+    ) -> None:
+        """Say which table, configuration and database the next run belongs to.
+
+        Args:
+            task_table_name: table that collects the runs of one task (older name: `task_name`).
+            rla_config: path of rla_config.yaml, or a dict of the same shape (older name:
+                `private_config_path`).
+            data_root: folder of the database (older name: `log_root`).
+            ignore_file_path: gitignore rules of what the code backup leaves out. Relative paths start
+                from the working directory, as in RLA, or else from the root of the code.
+            run_file: file or files to back up beside the code; relative ones as above.
+            is_master_node: this machine is the master, so the run is not replicated.
+            code_root: root of the code to back up; by default the folder of the file, and with a dict
+                what `rla_client.code.root` finds.
+            log_callback_fn: called with each dumped row.
+            run_id: names this run for a later process (default: `RLA_RUN_ID`).
+            resume: `never`; `allow` goes on with the newest unfinished run of this `run_id` at its
+                newest checkpoint, or opens a new one; `must` fails without one (default:
+                `RLA_RESUME`, else never).
+            **older_names: the older names above.
+
+        Raises:
+            ArgumentError: an argument is missing or wrong.
+            ConfigError: the configuration has faults; all are listed.
+        """
+        from rla_client.config.schema import load_config  # noqa: PLC0415 - not at import of the package
+
+        given = {"task_table_name": task_table_name, "rla_config": rla_config, "data_root": data_root}
+        _take_older_names(given, older_names)
+        missing = [name for name, value in given.items() if value is None]
+        if missing:
+            what = "; ".join(f"{name} is {_EXPECTED[name]}" for name in missing)
+            message = f"configure() needs {', '.join(missing)}: {what}"
+            raise ArgumentError(message)
+        source: Any = given["rla_config"]
+        root: Any = given["data_root"]
+        if not isinstance(source, (str, os.PathLike, Mapping)):
+            message = f"rla_config must be {_EXPECTED['rla_config']}, not {source!r:.100}"
+            raise ArgumentError(message)
+        if isinstance(root, (str, os.PathLike)):
+            check_path(root)
+        table = check_table_name(given["task_table_name"])
+        config = load_config(source)
+        if isinstance(source, Mapping) and code_root is None and names_code(source):
+            message = (
+                "with rla_config as a dict that says what the code is, configure() needs code_root: "
+                "the folder that its paths start from"
+            )
+            raise ArgumentError(message)
+        self.task_table_name = table
+        self.config = config
+        self.private_config = _raw_config(source)
+        self.data_root = os.fspath(root)
+        self.dl_framework = config.dl_framework
+        if config.dl_framework == "tensorflow":
+            _check_tensorflow(config)
+        self.is_master_node = is_master_node
+        self.ignore_file_path = None if ignore_file_path is None else _from_here(ignore_file_path)
+        self.run_file = _run_files(run_file)
+        self.log_callback_fn = log_callback_fn
+        self._set_resume(run_id, resume)
+        self._found_code = None
+        if code_root is None and isinstance(source, Mapping):
+            from rla_client.code.root import find_code  # noqa: PLC0415 - not at import of the package
+
+            self._found_code = find_code()
+            code_root = self._found_code.root
+        folder = code_root if code_root is not None else Path(str(config.path)).parent
+        self.project_root = os.path.abspath(folder)
+        if logger.get_dir() is None:
+            logger.get_current().reminder = (
+                "exp_manager.configure() was called, but not log_files_gen(): rows are printed and not kept"
+            )
+
+    def _set_resume(self, run_id: str | None, resume: str | None) -> None:
+        run_id = run_id or os.environ.get(RUN_ID_VARIABLE) or None
+        mode = resume or os.environ.get(RESUME_VARIABLE) or "never"
+        if mode not in RESUME_MODES:
+            message = f"resume is one of {', '.join(RESUME_MODES)}; got {mode!r}"
+            raise ArgumentError(message)
+        if mode == "must" and run_id is None:
+            message = f"resume='must' needs a run_id (or {RUN_ID_VARIABLE})"
+            raise ArgumentError(message)
+        self.run_id, self.resume_mode = run_id, mode
+
+    def get_task_table_name(self) -> str:
+        """The table of the next run."""
+        return self._configured()[0]
+
+    @property
+    def task_name(self) -> str | None:
+        """`task_table_name`, as RLA called it until 2022."""
+        return self.task_table_name
+
+    @property
+    def root(self) -> str | None:
+        """`data_root`, as RLA called it until 2022."""
+        return self.data_root
+
+    @property
+    def ipaddr(self) -> str:
+        """Address in the run's index."""
+        if self._address is None:
+            self._address = local_address()
+        return self._address
+
+    # -- names --------------------------------------------------------------------------------
+
+    def get_version_num(self) -> str | None:
+        """Version of the index's spelling: `v1`, or None for that with spaces."""
+        return self.log_name_format_version
+
+    @staticmethod
+    def record_date_to_str(record_date: datetime) -> str:
+        """The time of day in an index, `HH-MM-SS-ffffff`."""
+        return record_date.strftime("%H-%M-%S-%f")
+
+    def log_name_formatter(self, prefix: str, record_date: datetime) -> str:
+        """Path below `prefix` of a run with this one's address and info that began at `record_date`.
+
+        Raises:
+            RuntimeError: the version of the index's spelling is unknown.
+        """
+        separators = {None: " ", LOG_NAME_FORMAT_VERSION: "_"}
+        if self.log_name_format_version not in separators:
+            message = f"unknown version of the index's spelling: {self.log_name_format_version!r}"
+            raise RuntimeError(message)
+        info = f"&{self.auto_parse_info()}" if self.info is None else self.info
+        index = RunIndex.make(record_date, self.ipaddr, info)
+        return f"{prefix}/{replace(index, separator=separators[self.log_name_format_version]).path}"
+
+    @staticmethod
+    def task_gen(task_pattern_list: Iterable[str]) -> str:
+        """Join the parts of a table's name by `-`."""
+        return "-".join(task_pattern_list)
+
+    def get_ignore_files(self, src: str | os.PathLike[str], names: Iterable[str]) -> list[str]:
+        """Which of the `names` in the folder `src` the ignore file leaves out of the code backup.
+
+        None where there is no ignore file. Fits `shutil.copytree(ignore=…)`.
+        """
+        if self.ignore_file_path is None:
+            return []
+        from rla_client.code.select import ignored_names  # noqa: PLC0415 - not at import of the package
+
+        root = Path(self.project_root or ".")
+        return ignored_names(root, Path(self.ignore_file_path), Path(src), names)
+
+    def _configured(self) -> tuple[str, Config, str]:
+        if self.task_table_name is None or self.config is None or self.data_root is None:
+            message = "call exp_manager.configure(task_table_name, rla_config, data_root) first"
+            raise NotConfiguredError(message)
+        return self.task_table_name, self.config, self.data_root
+
+    # -- hyper-parameters ---------------------------------------------------------------------
+
+    def set_hyper_param(self, **argkw: Any) -> None:  # noqa: ANN401
+        """Set all hyper-parameters of the next run, of any type."""
+        self.hyper_param = argkw
+
+    def update_hyper_param(self, k: str, v: Any) -> None:  # noqa: ANN401
+        """Set one hyper-parameter."""
+        self.hyper_param[k] = v
+
+    def add_record_param(self, keys: Iterable[str]) -> None:
+        """Track hyper-parameters: they become part of the run's index.
+
+        Args:
+            keys: names; a dotted one reaches into nested dicts.
+
+        Raises:
+            UnknownParameterError: a name without dot that is not set (also a KeyError). An unknown
+                dotted one is reported and skipped, as in RLA.
+            ArgumentError: one text instead of a list of names.
+        """
+        if isinstance(keys, str):
+            message = f"add_record_param takes a list of names, e.g. add_record_param([{keys!r}])"
+            raise ArgumentError(message)
+        found: list[tuple[str, object]] = []
+        for key in keys:
+            if key in self.hyper_param:
+                found.append((key, self.hyper_param[key]))
+            elif "." in key:
+                try:
+                    found.append((key, _reach(self.hyper_param, key)))
+                except (KeyError, TypeError, AttributeError):
+                    logger.warn(f"hyper-parameter {key} is not set, so the run's index leaves it out")
+            else:
+                raise UnknownParameterError(_unknown(key, self.hyper_param))
+        self._tracked += found
+
+    def clear_record_param(self) -> None:
+        """Track nothing."""
+        self._tracked = []
+
+    @property
+    def hyper_param_record(self) -> list[str]:
+        """Tracked hyper-parameters as `key=value`, in the order added."""
+        secrets = self._secrets()
+        shown = ((name, secrets.value(name, value)) for name, value in self._tracked)
+        return self.loaded_record or [make_info([pair])[1:] for pair in shown]
+
+    def auto_parse_info(self) -> str:
+        """The tracked hyper-parameters, `key=value&key=value`."""
+        return "&".join(self.hyper_param_record)
+
+    def print_args(self) -> None:
+        """Write all hyper-parameters to backup.txt and log.txt, sorted by name, and print them as a table."""
+        shown = self._secrets().parameters(self.hyper_param)
+        for key, value in sorted(shown.items(), key=lambda pair: str(pair[0])):
+            logger.backup(f"key: {key}, value: {value}", echo=False)
+        logger.get_current().print_table({str(key): value for key, value in shown.items()}, logger.BACKUP)
+
+    def _secrets(self) -> Secrets:
+        """What is hidden where something is written about this run; see AGENT.hide_secrets."""
+        from rla_client.code.secret_values import Secrets  # noqa: PLC0415 - not at import of the package
+
+        hides = self.config is None or self.config.agent.hide_secrets
+        return Secrets.of(self.hyper_param, hides=hides)
+
+
+def _check_tensorflow(config: Config) -> None:
+    """Warn where checkpoints are to be TensorFlow's and it is not installed."""
+    from importlib.util import find_spec  # noqa: PLC0415 - rarely needed
+
+    found = sys.modules["tensorflow"] if "tensorflow" in sys.modules else find_spec("tensorflow")
+    if found is not None:
+        return
+    where = "rla_config" if config.path is None else str(config.path)
+    logger.warn(
+        f"DL_FRAMEWORK is tensorflow in {where}, but TensorFlow is not installed for {sys.executable}: "
+        "checkpoints cannot be saved or loaded; set DL_FRAMEWORK: torch, or pip install tensorflow"
+    )
+
+
+def names_code(config: Mapping[str, Any]) -> bool:
+    """Whether a configuration says itself which folders are code."""
+    backup, project = (config.get(name) for name in ("BACKUP_CONFIG", "PROJECT_TYPE"))
+    return (isinstance(backup, Mapping) and bool({"backup_code_dir", "lib_dir"} & set(backup))) or (
+        isinstance(project, Mapping) and project.get("backup_code_by") == "lib"
+    )
+
+
+def _take_older_names(given: dict[str, Any], older: dict[str, Any]) -> None:
+    for old, value in older.items():
+        new = _ALIASES.get(old)
+        if new is None:
+            message = f"configure() got an unexpected argument {old!r}"
+            raise TypeError(message)
+        if given[new] is not None:
+            message = f"configure() got both {old} and {new}; {old} is the older name of {new}"
+            raise ArgumentError(message)
+        warnings.warn(f"{old} is the older name of {new}", DeprecationWarning, stacklevel=3)
+        given[new] = value
+
+
+def _from_here(path: str | os.PathLike[str]) -> str:
+    """A path that is there as seen from the working directory, absolute; any other as it is."""
+    text = os.fspath(path)
+    return os.path.abspath(text) if os.path.exists(text) else text
+
+
+def _run_files(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None) -> list[str]:
+    if isinstance(given, (str, os.PathLike)):
+        return [_from_here(given)]
+    return [_from_here(path) for path in given or ()]
+
+
+def _raw_config(source: object) -> dict[str, Any]:
+    """The configuration as the user wrote it, for scripts that read `private_config`."""
+    if isinstance(source, Mapping):
+        return dict(source)
+    import yaml  # noqa: PLC0415 - loaded already by load_config
+
+    content = yaml.safe_load(read_small(os.fspath(source), links=True))  # type: ignore[call-overload]
+    return content if isinstance(content, dict) else {}
+
+
+def _unknown(key: object, hyper_param: Mapping[str, Any]) -> str:
+    names = sorted(map(str, hyper_param))
+    meant = f"did you mean {' or '.join(map(repr, close))}? " if (close := near(key, names)) else ""
+    listed = ", ".join(names[:MOST_LISTED]) + (", …" if len(names) > MOST_LISTED else "")
+    return (
+        f"add_record_param: hyper-parameter {key!r} is not set; {meant}"
+        f"There are: {listed or 'none; call set_hyper_param(...) first'}"
+    )
+
+
+def _reach(hyper_param: Mapping[str, Any], dotted: str) -> object:
+    value: Any = hyper_param
+    for part in dotted.split("."):
+        value = value[part] if isinstance(value, Mapping) else getattr(value, part)
+    return value

@@ -1,0 +1,330 @@
+"""Where time and memory go: time tracker, time records, `ProfileKV`, large variables.
+
+    with time_tracker("rollout"):        # or @time_tracker("rollout") on a function
+        collect()
+    time_tracker.log()                   # time_used/{total calls, …}/rollout in the next row
+
+All of it may be used from several threads. A block that runs inside a block of the same name in
+the same thread (recursion) counts as a call; its time is counted once. Times are of the monotonic
+clock, in seconds.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ContextDecorator
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+
+from rla_client.contract.errors import ArgumentError
+from rla_client.stream import forks
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+MIN_LARGE_BYTES = 1 << 20  # of a variable worth telling about
+MAX_LARGE_VARIABLES = 10
+SAMPLED_ITEMS = 1000  # of a longer container as many are measured, and the rest reckoned from them
+MAX_SIZE_DEPTH = 8
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class RowLogger(Protocol):
+    """What trackers need of a logger: values of the next row, under a reentrant lock."""
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """Held while a value is read and changed."""
+
+    @property
+    def pending(self) -> Mapping[str, Any]:
+        """The next row so far."""
+
+    def record(self, key: str, value: object, exclude: str | tuple[str, ...] | None = None) -> None:
+        """Set a value of the next row."""
+
+
+# -- time --------------------------------------------------------------------------------------
+
+
+class SingleTimeTracker(ContextDecorator):
+    """Calls and seconds of one name; a context manager and a decorator."""
+
+    def __init__(self, name: str = "untitled") -> None:
+        self.name = name
+        self.call_time = 0
+        self.time_cost = 0.0
+        self._lock = threading.Lock()
+        self._begun = threading.local()
+        forks.register(self)
+
+    def after_fork_in_child(self) -> None:
+        """Free the lock."""
+        forks.renew(self._lock)
+
+    def __enter__(self) -> Self:
+        stack = self._stack()
+        with self._lock:
+            self.call_time += 1
+        stack.append(time.perf_counter())
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        now = time.perf_counter()
+        stack = self._stack()
+        start = stack.pop()
+        if not stack:
+            with self._lock:
+                self.time_cost += now - start
+
+    def _stack(self) -> list[float]:
+        stack: list[float] | None = getattr(self._begun, "stack", None)
+        if stack is None:
+            stack = self._begun.stack = []
+        return stack
+
+
+class TimeTracker:
+    """Time spent in named blocks, all together and as a share of the time since `clear()`."""
+
+    def __init__(self) -> None:
+        self.time_dict: dict[str, SingleTimeTracker] = {}
+        self._since = time.perf_counter()
+
+    def __call__(self, name: str) -> SingleTimeTracker:
+        """The tracker of `name`: use it in a `with` statement or as a decorator."""
+        return self.time_dict.get(name) or self.time_dict.setdefault(name, SingleTimeTracker(name))
+
+    def clear(self) -> None:
+        """Forget all names and begin to count anew, as a new experiment does."""
+        self.time_dict = {}
+        self._since = time.perf_counter()
+
+    def get_info(self) -> dict[str, float]:
+        """`{"total calls/<name>": …, "total time cost/<name>": seconds, …}` of all names.
+
+        `time cost per call` is in seconds; `time cost percentage` is a share between 0 and 1 (more
+        when several threads spend time under one name).
+        """
+        passed = max(time.perf_counter() - self._since, 1e-9)
+        info: dict[str, float] = {}
+        for name, tracker in list(self.time_dict.items()):
+            calls, cost = tracker.call_time, tracker.time_cost
+            info[f"total calls/{name}"] = calls
+            info[f"total time cost/{name}"] = cost
+            info[f"time cost per call/{name}"] = cost / max(calls, 1)
+            info[f"time cost percentage/{name}"] = cost / passed
+        return info
+
+    def log(
+        self, exclude_lst: list[str] | tuple[str, ...] = ("csv",), *, target: RowLogger | None = None
+    ) -> None:
+        """Record all of `get_info()` under `time_used/…` for the next row, by default not in the CSV."""
+        found = _target(target)
+        for key, value in self.get_info().items():
+            found.record(f"time_used/{key}", value, tuple(exclude_lst))
+
+
+time_tracker = TimeTracker()
+_records: dict[str, float] = {}
+
+
+def open_time_tracker(name: str) -> SingleTimeTracker:
+    """A context manager (or decorator) that measures a block; `log_time_tracker` records it."""
+    return time_tracker(name)
+
+
+def log_time_tracker(target: RowLogger | None = None) -> None:
+    """Record what the global time tracker measured (not in the CSV)."""
+    time_tracker.log(target=target)
+
+
+def time_record(name: str) -> None:
+    """Begin to measure `name`; begun already, it begins again."""
+    _records[name] = time.perf_counter()
+
+
+def time_record_end(name: str, target: RowLogger | None = None) -> float:
+    """Record the seconds since `time_record(name)` as `time_used/<name>`, and return them.
+
+    Raises:
+        ArgumentError: it was not begun, or ended already.
+    """
+    now = time.perf_counter()
+    start = _records.pop(name, None)
+    if start is None:
+        raise ArgumentError(f"time_record_end({name!r}) without time_record({name!r}) before it")
+    _target(target).record(f"time_used/{name}", now - start)
+    return now - start
+
+
+def clear_time() -> None:
+    """Forget all that was measured: a new experiment starts afresh."""
+    time_tracker.clear()
+    _records.clear()
+
+
+class ProfileKV:
+    """`with ProfileKV(name, get_logger):` adds the seconds of the block to `wait_<name>`."""
+
+    def __init__(self, name: str, get_logger: Callable[[], RowLogger] | None = None) -> None:
+        self.name = f"wait_{name}"
+        self._get_logger = get_logger
+        self._begun: list[float] = []
+
+    def __enter__(self) -> Self:
+        self._begun.append(time.perf_counter())
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        seconds = time.perf_counter() - self._begun.pop()
+        target = self._get_logger() if self._get_logger is not None else _target(None)
+        with target.lock:
+            before = target.pending.get(self.name, 0.0)
+            target.record(self.name, (before if isinstance(before, int | float) else 0.0) + seconds)
+
+
+def profile_with(
+    make: Callable[[], AbstractContextManager[Any]],
+) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Decorator that runs each call inside a context manager of its own, made by `make`."""
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(function)
+        def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            with make():
+                return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def _target(target: RowLogger | None) -> RowLogger:
+    if target is not None:
+        return target
+    from rla_client.logger import get_current  # noqa: PLC0415 - logger imports this module
+
+    return get_current()
+
+
+# -- memory ------------------------------------------------------------------------------------
+
+
+def print_large_memory_variable(
+    write: Callable[[str], object] = print,
+    *,
+    namespace: Mapping[str, object] | None = None,
+    min_bytes: int = MIN_LARGE_BYTES,
+    depth: int = 1,
+) -> dict[str, str]:
+    """Write one line for each of the largest variables, the largest first.
+
+    Args:
+        write: takes a line of text, for example `logger.info`.
+        namespace: name to object; by default the local and global variables `depth` calls up.
+        min_bytes: smaller ones are not told.
+        depth: 1 for the direct caller; a wrapper passes 2.
+
+    Returns:
+        Name → size as text, as written.
+    """
+    if namespace is None:
+        frame = sys._getframe(depth)  # noqa: SLF001 - what inspect.currentframe() calls, without the import
+        outer = {name: value for name, value in frame.f_globals.items() if name not in frame.f_locals}
+        namespace = {**frame.f_locals, **outer}
+    told = {}
+    for name, size in large_variables(namespace, min_bytes):
+        told[name] = size_text(size)
+        write(f"{name:>30}: {told[name]:>8}")
+    return told
+
+
+def large_variables(
+    namespace: Mapping[str, object], min_bytes: int = MIN_LARGE_BYTES
+) -> list[tuple[str, int]]:
+    """Name and bytes of the at most MAX_LARGE_VARIABLES largest objects, the largest first.
+
+    Arrays and tensors count with their data (also on a GPU), containers and objects with what they
+    hold. What several of them hold counts for each; an object with several names has its first.
+    """
+    sizes = []
+    known: set[int] = set()
+    for name, value in list(namespace.items()):
+        if not name.startswith("__") and id(value) not in known:
+            known.add(id(value))
+            sizes.append((name, int(_size(value, set(), 0))))
+    sizes.sort(key=lambda pair: -pair[1])
+    return [pair for pair in sizes[:MAX_LARGE_VARIABLES] if pair[1] >= min_bytes]
+
+
+def size_text(size: float) -> str:
+    """Bytes as text with one decimal: `3.5 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:  # noqa: PLR2004
+            return f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+_NOT_COUNTED = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+
+
+def _size(value: Any, seen: set[int], depth: int) -> float:  # noqa: ANN401
+    """Bytes of `value` and all it holds, without what was seen already."""
+    if isinstance(value, _NOT_COUNTED) or id(value) in seen:
+        return 0
+    seen.add(id(value))
+    try:
+        data = _data_bytes(value, seen)
+        if data is not None:
+            return data
+        own = sys.getsizeof(value)
+        return own + _held_size(value, seen, depth + 1) if depth < MAX_SIZE_DEPTH else own
+    except Exception:  # noqa: BLE001 - foreign __getattr__, __len__, …; what cannot be measured is 0
+        return 0
+
+
+def _data_bytes(value: Any, seen: set[int]) -> int | None:  # noqa: ANN401
+    """Bytes of an array's, tensor's or data frame's data; None for anything else."""
+    if hasattr(value, "untyped_storage"):
+        storage = value.untyped_storage()
+        key = hash(("storage", storage.data_ptr()))
+        if key in seen and storage.data_ptr():
+            return 0
+        seen.add(key)
+        return int(storage.nbytes())
+    if hasattr(value, "memory_usage"):
+        usage = value.memory_usage(deep=False)
+        return int(getattr(usage, "sum", lambda: usage)())
+    if not isinstance(getattr(value, "nbytes", None), int):
+        return None
+    base = getattr(value, "base", None)
+    if base is not None and hasattr(base, "nbytes"):
+        return int(_size(base, seen, MAX_SIZE_DEPTH))  # a view keeps all of its base alive
+    return int(value.nbytes)
+
+
+def _held_size(value: Any, seen: set[int], depth: int) -> float:  # noqa: ANN401
+    if isinstance(value, str | bytes | bytearray | int | float | complex):
+        return 0
+    if isinstance(value, Mapping):
+        return _sampled(value.keys(), seen, depth) + _sampled(value.values(), seen, depth)
+    if isinstance(value, list | tuple | set | frozenset) or type(value).__name__ == "deque":
+        return _sampled(value, seen, depth)
+    held = getattr(value, "__dict__", None)
+    return _size(held, seen, depth) if isinstance(held, dict) else 0
+
+
+def _sampled(items: Any, seen: set[int], depth: int) -> float:  # noqa: ANN401
+    count = len(items)
+    if count <= SAMPLED_ITEMS:
+        return sum(_size(item, seen, depth) for item in list(items))
+    measured = sum(_size(item, seen, depth) for _, item in zip(range(SAMPLED_ITEMS), items, strict=False))
+    return measured * count / SAMPLED_ITEMS

@@ -1,0 +1,73 @@
+"""The clock of a run: its time-step, set by the training loop and read by every record."""
+
+from __future__ import annotations
+
+from rla_client.contract.errors import ArgumentError
+
+
+class TimeStepHolder:
+    """Holds the current time-step (RLA's `time_step_holder`).
+
+    Every row, figure and checkpoint carries the time-step of the moment it was made. It may be
+    set before or after the run is opened, and to a smaller value.
+    """
+
+    def __init__(self) -> None:
+        self._time: int | float = 0
+        self.was_set = False  # by anybody since the run was opened
+
+    def clear(self) -> None:
+        """Back to 0, as before the first `set_time`."""
+        self._time, self.was_set = 0, False
+
+    def config(self, time: float = 0, *_ignored: object, **_also_ignored: object) -> None:
+        """Start at `time` (RLA's name; its further arguments have no meaning here)."""
+        self.set_time(time)
+
+    def set_time(self, time: float) -> None:
+        """Set the time-step.
+
+        Args:
+            time: a whole number, or a float where a run counts in parts; numpy and torch
+                scalars are taken.
+
+        Raises:
+            ArgumentError: not a number.
+        """
+        self._time = time if type(time) is int else _number(time)
+        self.was_set = True
+
+    def get_time(self) -> int | float:
+        """The current time-step, 0 before the first `set_time`."""
+        return self._time
+
+    def count(self) -> None:
+        """One step further, unless somebody set the time-step."""
+        if not self.was_set:
+            self._time += 1
+
+    def inc_time(self) -> None:
+        """One step further."""
+        self._time += 1
+        self.was_set = True
+
+    def add_time(self, add: float) -> None:
+        """`add` steps further."""
+        self._time += add if type(add) is int else _number(add)
+        self.was_set = True
+
+
+def _number(value: object) -> int | float:
+    detach = getattr(value, "detach", None)
+    item = getattr(detach() if callable(detach) else value, "item", None)
+    try:
+        plain = item() if callable(item) else value
+    except (ValueError, TypeError, RuntimeError):
+        plain = value
+    if isinstance(plain, (int, float)):
+        return plain
+    message = f"a time-step is a number, got {type(value).__name__}"
+    raise ArgumentError(message)
+
+
+time_step_holder = TimeStepHolder()

@@ -1,0 +1,106 @@
+"""Getting files from the master through the agent: pruned checkpoints, runs begun on another machine.
+
+The client never speaks SSH; it asks the agent on its control socket again and again until the answer
+is there or the deadline has passed. An agent that does not run is started, as for a run.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from rla_client.contract.agent_process import agent_alive, start_agent
+from rla_client.contract.errors import ArgumentError, FetchError, StillWrittenError
+from rla_client.contract.paths import Places, find_places
+
+TIMEOUT_VARIABLE = "RLA_FETCH_TIMEOUT_S"
+FETCH_TIMEOUT_S = 600.0  # 60 GB at 100 MB/s
+AGENT_S = 10.0  # for the agent to come up and answer at all
+ANSWER_S = 2.0  # for one question; then it is asked again
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.02, 0.5  # between two questions
+
+
+def fetch_timeout_s() -> float:
+    """Seconds that a fetch may take: `RLA_FETCH_TIMEOUT_S`, else ten minutes.
+
+    Raises:
+        ArgumentError: the variable holds no number of seconds.
+    """
+    text = os.environ.get(TIMEOUT_VARIABLE, "")
+    try:
+        found = float(text) if text else FETCH_TIMEOUT_S
+    except ValueError:
+        found = -1.0
+    if not 0 < found < float("inf"):
+        raise ArgumentError(f"{TIMEOUT_VARIABLE} must be a number of seconds above 0, not {text!r}")
+    return found
+
+
+def bring_back(path: Path, *, config: str | None = None, timeout_s: float | None = None) -> None:
+    """Fetch a pruned file; on return it is here, whole.
+
+    Args:
+        path: where it was.
+        config: rla_config.yaml of the project, where there is one.
+        timeout_s: deadline; None: see `fetch_timeout_s`.
+
+    Raises:
+        FetchError: no agent, no master, no such file there, or not in time.
+    """
+    absolute = Path(os.path.abspath(path))
+    question = {"folder": str(absolute.parent), "name": absolute.name, "config": config}
+    what = f"{path.name} was pruned here and must come from the master"
+    ask_agent(question, what, fetch_timeout_s() if timeout_s is None else timeout_s)
+
+
+def ask_agent(
+    question: dict[str, Any], what: str, timeout_s: float, *, autostart: bool = True
+) -> dict[str, Any]:
+    """Have the agent fetch something.
+
+    Args:
+        question: for the agent's fetching process.
+        what: the beginning of an error's message.
+        timeout_s: deadline.
+        autostart: start an agent where none runs.
+
+    Returns:
+        The process's answer.
+
+    Raises:
+        StillWrittenError: the run that was asked for is being written elsewhere.
+        FetchError: see `bring_back`.
+    """
+    from rla_client.run.replication import ask  # noqa: PLC0415 - ZeroMQ
+
+    places = find_places()
+    _agent_for(places, what, autostart=autostart)
+    began = heard = time.monotonic()
+    wait = FIRST_WAIT_S
+    while True:
+        left = began + timeout_s - time.monotonic()
+        answer = ask(places, {"fetch": question}, max(0.1, min(ANSWER_S, left)))
+        now = time.monotonic()
+        if answer is not None and "fetch" in answer:
+            heard = now
+            if answer["fetch"] == "done":
+                return answer
+            if answer["fetch"] == "failed":
+                kind = StillWrittenError if answer.get("still_written") else FetchError
+                raise kind(f"{what}: {answer.get('error')}")
+        if now - heard > AGENT_S:
+            raise FetchError(f"{what}, but the agent does not answer; see: rla-agent status")
+        if now - began > timeout_s:
+            raise FetchError(
+                f"{what}, which is not done after {timeout_s:g} s; it goes on where it stopped when it is "
+                f"asked for again ({TIMEOUT_VARIABLE} sets the limit)"
+            )
+        time.sleep(min(wait, max(0.0, left)))
+        wait = min(2 * wait, LONGEST_WAIT_S)
+
+
+def _agent_for(places: Places, what: str, *, autostart: bool) -> None:
+    if not agent_alive(places) and not (autostart and start_agent(places)):
+        raise FetchError(f"{what}, but no agent is running here; start one: rla-agent start --detach")

@@ -1,0 +1,228 @@
+"""Messages from the training process to the agent, and an agent's start where none answers.
+
+Sending never waits, and nothing depends on it: records are in the spool. A connection belongs to the
+thread that holds the outbox's lock; waiting for an answer uses one of its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla_client.contract.agent_process import (
+    agent_alive,
+    installed_unit,
+    load_imports,
+    start_agent,
+    tight_limits,
+)
+from rla_client.contract.errors import RemoteProtocolError
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import PROTOCOL_VERSION, MessageKind, decode_message, encode_message
+from rla_client.stream.rare_warnings import warn_rarely
+
+if TYPE_CHECKING:
+    from rla_client.stream.dealer import Dealer
+
+START_INTERVAL_S = 60.0  # between looks for an agent when records are refused, and between starts of one
+START_WAIT_S = 10.0  # that an agent may take to serve; one that has not come by then is not waited for
+FLUSH_ASK_AGAIN_S = 0.25
+LOOK_INTERVAL_S = 1.0  # at where the agent serves, while it does not take what is sent
+CONNECT_INTERVAL_S = 0.05  # between attempts
+REFUSED_PAUSE_S = 0.010  # a refused send costs 2.3 us; at most a hundred a second
+
+
+class Messenger:
+    """The agent of this machine, seen from one outbox.
+
+    Args:
+        places: where its sockets are.
+        autostart: whether one may be started from here.
+        config_path: handed to it then.
+    """
+
+    def __init__(self, places: Places, *, autostart: bool, config_path: Path | None) -> None:
+        self._places = places
+        self._autostart = autostart
+        self._config_path = config_path
+        self._looked = self._started = float("-inf")
+        self._start_refused = False
+        self._warned: dict[str, float] = {}
+        self._next_look = self._next_connect = 0.0
+        self._path: Path | None = None  # that the dealer is connected to
+        self._dealer: Dealer | None = None
+
+    def send(self, header: dict[str, Any], body: bytes) -> bool:
+        """Send segment bytes without waiting; False if they were refused."""
+        try:
+            dealer = self._dealer or self._connect()
+            if dealer is not None and dealer.send(encode_message(MessageKind.DATA, header, body)):
+                return True
+        except OSError:  # nobody serves there any more, or somebody closed our descriptor
+            self.close()
+        self._follow_agent()
+        return False
+
+    def _follow_agent(self) -> None:
+        """Let go of a connection when the next agent serves under another path."""
+        now = time.monotonic()
+        if self._dealer is None or now < self._next_look:
+            return
+        self._next_look = now + LOOK_INTERVAL_S
+        if self._places.data_socket != self._path:
+            self.close()
+
+    def _connect(self) -> Dealer | None:
+        now = time.monotonic()
+        if now < self._next_connect:
+            return None
+        self._next_connect = now + CONNECT_INTERVAL_S
+        self._path = self._places.data_socket
+        self._dealer = _dial(self._path)
+        self._warn_of_older_agent()
+        return self._dealer
+
+    def _warn_of_older_agent(self) -> None:
+        """Say once that an agent serves which cannot read this release's records."""
+        import json  # noqa: PLC0415 - not at import of the package
+        import logging  # noqa: PLC0415
+
+        try:
+            reads = json.loads(self._places.lock.read_bytes()).get("protocol", 1)
+        except (OSError, ValueError, AttributeError):
+            return
+        if isinstance(reads, int) and reads < PROTOCOL_VERSION and agent_alive(self._places):
+            logging.getLogger("rla_client").warning(
+                "the agent that runs is of an older release and cannot read this one's records; "
+                "they wait in %s. Start the new one: rla-agent restart",
+                self._places.spool,
+            )
+
+    def close(self) -> None:
+        """Let go of the connection; what was not sent stays in the spool. In a forked child: of its copy."""
+        dealer, self._dealer = self._dealer, None
+        if dealer is not None:
+            dealer.close()
+
+    def start_agent_if_none(self, *, at_once: bool = False) -> bool:
+        """Start an agent when none serves, at most once a minute; else say once how to.
+
+        A thread does it: a shell takes milliseconds, a service manager that hangs takes seconds.
+
+        Args:
+            at_once: look now, however short ago the last look was.
+
+        Returns:
+            False when it was found that none serves and none is about to.
+        """
+        now = time.monotonic()
+        if not at_once and now - self._looked < START_INTERVAL_S:
+            return True
+        self._looked = now
+        if self._autostart:
+            load_imports()
+        if agent_alive(self._places):
+            return True
+        if not self._autostart or self._places.stopped_marker.exists():
+            self._advise()
+            return False
+        if now - self._started < START_INTERVAL_S:
+            return not self._start_refused and now - self._started < START_WAIT_S
+        self._started, self._start_refused = now, False
+        self._warn_of_limits()
+        thread = threading.Thread(target=self._start_agent, name="rla-start", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads
+            self._start_refused = True
+            self._advise()
+        return not self._start_refused
+
+    def _start_agent(self) -> None:
+        if not start_agent(self._places, self._config_path):
+            self._start_refused = True
+            self._advise()
+
+    def _warn_of_limits(self) -> None:
+        if (limits := tight_limits()) and installed_unit() is None:
+            advice = (
+                "the agent that is started here has the limits of this process: %s. Start one without them"
+            )
+            warn_rarely(self._warned, "limits", advice + ": rla-agent start --detach", "; ".join(limits))
+
+    def _advise(self) -> None:
+        advice = "no agent runs; records wait in %s. Start one: rla-agent start --detach"
+        warn_rarely(self._warned, "agent", advice, self._places.spool)
+
+    def await_flushed(self, header: dict[str, Any], deadline: float | None) -> bool:
+        """Ask until everything before a position is durable.
+
+        Args:
+            header: names stream and position.
+            deadline: monotonic; None waits for ever.
+
+        Returns:
+            False when that did not happen in time, or no agent runs and none may be started.
+        """
+        wait_s = FLUSH_ASK_AGAIN_S
+        while wait_s > 0:
+            path = self._places.data_socket
+            try:
+                with closing(_dial(path)) as dealer:
+                    done = self._ask_until(dealer, path, header, deadline)
+                if done is not None:
+                    return done
+            except OSError:  # nobody serves there (yet), or there are too few descriptors
+                if not self.start_agent_if_none(at_once=True):
+                    return False
+                wait_s = _wait_s(deadline)
+                time.sleep(min(wait_s, CONNECT_INTERVAL_S))
+        return False
+
+    def _ask_until(
+        self, dealer: Dealer, path: Path, header: dict[str, Any], deadline: float | None
+    ) -> bool | None:
+        """As `await_flushed`; None when the agent serves elsewhere than at `path`.
+
+        Raises:
+            OSError: the connection is gone.
+        """
+        request = encode_message(MessageKind.FLUSH, header)
+        while wait_s := _wait_s(deadline):
+            connected = dealer.connected(wait_s)
+            if connected:
+                dealer.send(request)
+            if connected and (answer := dealer.receive(_wait_s(deadline))) is not None:
+                with suppress(RemoteProtocolError):
+                    kind, fields, _body = decode_message(answer)
+                    if kind == MessageKind.FLUSHED and fields.get("s") == header["s"]:
+                        return bool(fields.get("done"))
+            elif not self.start_agent_if_none(at_once=True):
+                return False
+            elif not connected and self._places.data_socket != path:
+                return None
+        return False
+
+
+def _dial(path: Path) -> Dealer:
+    """Connect to an agent.
+
+    Raises:
+        OSError: none serves there, or there are too few descriptors.
+    """
+    try:
+        from rla_client.stream.dealer import Dealer  # noqa: PLC0415 - not at import of the package
+    except ImportError as error:  # no descriptors left to read it by
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE)) from error
+    return Dealer(path)
+
+
+def _wait_s(deadline: float | None) -> float:
+    """Seconds until it is time to ask again, 0 when the deadline has passed."""
+    left = FLUSH_ASK_AGAIN_S if deadline is None else min(deadline - time.monotonic(), FLUSH_ASK_AGAIN_S)
+    return max(0.0, left)

@@ -1,0 +1,507 @@
+"""The outbox: what the training process does with a record. Spool first, then a message.
+
+`put` appends one frame to the segment of its stream (rla_client/contract/segments.py) and returns: from
+then on the record survives this process. The agent reads the segment. It looks at the size of an awake stream
+four times a second; a message, which says no more than where the stream ends, keeps it awake
+(SEND_INTERVAL_S), wakes it after a pause, and comes at once for an opening, a job, a flush and the end. No
+message is waited for.
+
+Nothing here raises because of disk, agent or network. When the spool cannot be written, frames wait in
+order in memory (WAITING_MAX_BYTES) and are written by a later call; beyond that, and beyond the run's share
+of the spool (quota.py), records are counted as lost with one warning a minute. Media are refused first, then
+texts, rows last.
+
+Threads share one re-entrant lock, which the logger also uses, so that order in the file is order of the
+calls. After fork the child forgets everything at once and opens a stream of its own at its first record.
+
+Signal handlers may log too, and may raise (see spool.py). A waiting record is tied to the number of frames
+before it when it is first tried, so that a retry writes it only if that was not done.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla_client.contract.agent_process import agent_alive, memory_apart
+from rla_client.contract.errors import PlaceError, SpoolError
+from rla_client.contract.paths import Places
+from rla_client.contract.protocol import FrameKind, encode_frame, pack
+from rla_client.contract.segments import BLOBS_NAME, OpeningFrame, SegmentWriter
+from rla_client.stream import forks
+from rla_client.stream.messenger import REFUSED_PAUSE_S, Messenger
+from rla_client.stream.quota import CHECK_BYTES, SHARE_MEDIA, SHARE_ROWS, SHARE_TEXT, Quota
+from rla_client.stream.rare_warnings import warn_rarely
+
+if TYPE_CHECKING:
+    from rla_client.config.schema import AgentConfig
+
+SEND_INTERVAL_S = 2.0  # well below ASLEEP_S, after which the agent looks once a second; see docs/adr/0015
+WAITING_MAX_BYTES = 16 << 20  # what a training process may hold while its spool cannot be written
+RETRY_S = 0.05  # between attempts to write to a spool that refused
+FULL_RECHECK_S = 1.0
+SMALL_FILE_BYTES = (
+    64 << 10
+)  # a whole file in a frame: up to here as dear as a row, beyond a picture or snapshot
+SHORT_BYTES = WAITING_MAX_BYTES + CHECK_BYTES  # one frame of any size, and what comes before the next look
+SHARES: dict[int, int] = {FrameKind.TEXT: SHARE_TEXT, FrameKind.EVENT: SHARE_MEDIA}
+HANDED_OVER = "handed over"  # last word of a stream that another one of its run follows
+
+
+class Outbox:
+    """One stream of one run, seen from the training process.
+
+    Args:
+        places: state and runtime folders.
+        opening: plain data of the OPEN frame, without `segment`, `rows` and `lost`.
+        settings: the AGENT section.
+        as_worker: called in a forked child; gives the opening of its own stream, None when
+            its records are to be dropped.
+        config_path: handed to an agent that is started from here.
+        lock: shared with the logger, so that order in the file is order of the calls.
+        waits_for_opening: while `as_worker` gives None, records wait instead of being dropped.
+    """
+
+    def __init__(  # noqa: PLR0913 - one place makes it
+        self,
+        places: Places,
+        opening: dict[str, Any],
+        settings: AgentConfig,
+        *,
+        as_worker: Callable[[], dict[str, Any] | None] | None = None,
+        config_path: Path | None = None,
+        lock: threading.RLock | None = None,
+        waits_for_opening: bool = False,
+    ) -> None:
+        self.lock = lock or threading.RLock()
+        self.lost = 0
+        self._reported_lost = 0
+        self._places = places
+        self._opening = opening
+        self._quota = Quota(places.spool, settings.spool_max_bytes, settings.min_free_fraction)
+        self._messenger = Messenger(places, autostart=settings.autostart, config_path=config_path)
+        self._as_worker = as_worker
+        self._waits_for_opening = waits_for_opening
+        self._warned: dict[str, float] = {}
+        self._dropping = False
+        self._reset()
+        with self.lock:
+            self._open_writer()
+        self._messenger.start_agent_if_none()
+        forks.register(self)
+
+    def _reset(self) -> None:
+        self._writer: SegmentWriter | None = None
+        self._next_send = self._last_put = 0.0
+        self._waiting: deque[tuple[bytes, int]] = deque()
+        self._waiting_bytes = 0
+        self._writing: tuple[tuple[bytes, int], int] | None = None  # waiting[0], frames before it
+        self._next_try = 0.0  # monotonic
+        self._unchecked = self._no_rows = 0  # bytes since the last look; of these in other frames than rows
+        self._quota.begin("", None)
+        self._check_after = 0
+        self._full: str | None = None  # why rows are refused
+        self._short = False  # not all that is no row may be spooled
+        self._blocked = True  # take the slow way: no writer, something waits, or spool full
+        self._closed = False
+
+    def put(self, kind: int, payload: bytes, now: float, is_row: int = 0) -> bool:
+        """Append one frame. Returns with the frame in the page cache, or waiting, or counted.
+
+        Args:
+            kind: a FrameKind.
+            payload: msgpack.
+            now: Unix seconds, only compared with earlier calls.
+            is_row: 1 for a row.
+
+        Returns:
+            False when it was dropped: the spool is full, or the stream closed.
+
+        Raises:
+            FrameTooLargeError: the record is over the limit; nothing was written.
+        """
+        frame = encode_frame(kind, payload)
+        with self.lock:
+            if not is_row:
+                if self._short and self._refuses(kind, len(frame)):
+                    return False
+                self._no_rows += len(frame)
+            if self._blocked:
+                return self._put_slowly(frame, is_row)
+            writer: SegmentWriter = self._writer  # type: ignore[assignment]  # there is one unless blocked
+            try:
+                if not 0.0 < now - self._last_put < writer.trust_s:
+                    writer.verify()
+                self._last_put = now
+                writer.append(frame, is_row)
+            except SpoolError as error:
+                self._keep(frame, is_row, str(error))
+                return True
+            self._unchecked += len(frame)
+            if self._unchecked > self._check_after:
+                self._check_quota()
+            if now >= self._next_send or now < self._next_send - SEND_INTERVAL_S:
+                self._send(now)
+        return True
+
+    def job(self, kind: str, fields: dict[str, Any]) -> bool:
+        """Ask for work: `fields` (plain data) reach the agent's job of that name, once.
+
+        Returns:
+            As for `put`: False when nobody will do it, also where the blob that it names is too much.
+        """
+        with self.lock:
+            if (blob := fields.get("blob")) is not None and not self._takes_blob(blob):
+                return False
+            taken = self.put(FrameKind.JOB, pack([kind, fields]), time.time())
+            self.push()
+        return taken
+
+    def push(self) -> None:
+        """Send what is pending now instead of within SEND_INTERVAL_S."""
+        with self.lock:
+            if not self._blocked:
+                self._send(time.time())
+
+    def close(self, state: str, reason: str) -> None:
+        """Say that the run ended in `state` and let go of the stream. Further records are dropped."""
+        with self.lock:
+            if self._closed:
+                return
+            self._write_or_lose()
+            now = time.time()
+            self.put(FrameKind.CLOSE, pack([state, reason, now]), now)
+            self.push()
+            self._waiting.clear()  # the agent notices the end without it, too
+            self.release()
+
+    def release(self) -> None:
+        """Let go of the stream without a closing record."""
+        with self.lock:
+            if not self._closed:
+                self._write_or_lose()
+            self._closed = self._blocked = True
+            if self._writer is not None:
+                self._writer.close()
+            self._messenger.close()
+
+    @property
+    def stream_folder(self) -> Path | None:
+        """Spool folder of this stream; None while there is none."""
+        with self.lock:
+            if self._writer is None and not self._closed:
+                self._open_writer()
+            return self._writer.folder if self._writer else None
+
+    @property
+    def blob_room(self) -> int:
+        """How many bytes one more payload may have; 0 where the spool takes none."""
+        with self.lock:
+            if self.stream_folder is None:
+                return 0
+            self._check_quota(count=self._quota.stale)
+            return 0 if self._quota.why_full(SHARE_MEDIA, 1) else self._quota.room(SHARE_MEDIA)
+
+    @property
+    def blobs_folder(self) -> Path | None:
+        """Where payloads that JOB frames name are put, created at first use; None where there is no room."""
+        folder = self.stream_folder
+        if folder is None or not self.blob_room:
+            return None
+        blobs = folder / BLOBS_NAME
+        with suppress(OSError):
+            blobs.mkdir(mode=0o700, exist_ok=True)
+        return blobs
+
+    def agent_alive(self, *, memory: bool = False) -> bool:
+        """Whether an agent serves this machine now; with `memory`, one that sees our /dev/shm."""
+        return agent_alive(self._places) and not (memory and memory_apart(self._places))
+
+    def _put_slowly(self, frame: bytes, is_row: int) -> bool:
+        if self._closed or self._dropping:
+            return False
+        if self._writer is None and not self._open_writer():
+            return False
+        now = time.monotonic()
+        if self._full is not None and now >= self._next_try:
+            self._check_quota(count=True)
+        if self._full is not None:
+            self._lose(1, self._full)
+            return False
+        self._waiting.append((frame, is_row))
+        self._waiting_bytes += len(frame)
+        if now >= self._next_try:
+            self._write_waiting()
+        if self._waiting_bytes > WAITING_MAX_BYTES and self._waiting:
+            gone, _ = self._waiting.pop()
+            self._waiting_bytes -= len(gone)
+            self._lose(1, "the spool cannot be written and the memory kept for that is used up")
+            return False
+        return True
+
+    def _refuses(self, kind: int, size: int) -> bool:
+        """Whether what is no row is too much for its share of the spool; it is counted as lost then."""
+        share = SHARES.get(kind, SHARE_ROWS)
+        if kind == FrameKind.FILE and size > SMALL_FILE_BYTES:
+            share = SHARE_MEDIA
+        if share == SHARE_ROWS or self._quota.why_full(share, size) is None:
+            return False
+        self._check_quota()
+        why = self._quota.why_full(share, size)
+        if why is not None:
+            self._lose(1, why)
+        return why is not None
+
+    def _takes_blob(self, name: str) -> bool:
+        """Whether a payload that was written stays; its bytes count from now on.
+
+        It does not where it lies in an earlier stream: another thread has gone on in a new one meanwhile.
+        """
+        if self._writer is None:
+            return True
+        with suppress(OSError):
+            try:
+                size = os.stat(self._writer.folder / BLOBS_NAME / name).st_size
+            except FileNotFoundError:
+                return False
+            self._quota.spend(size)
+            self._check_quota(count=self._quota.overspent)
+            if self._quota.why_full(SHARE_MEDIA) is not None:
+                self._quota.spend(-size)
+                return False
+        return True
+
+    def _keep(self, frame: bytes, is_row: int, why: str) -> None:
+        self._blocked = True
+        self._waiting.append((frame, is_row))
+        self._waiting_bytes += len(frame)
+        self._next_try = time.monotonic() + RETRY_S
+        warn_rarely(self._warned, "keep", "%s; records are kept in memory until it can be written", why)
+
+    def _write_waiting(self) -> None:
+        writer = self._writer
+        if writer is None:
+            self._next_try = time.monotonic() + RETRY_S
+            return
+        try:
+            self._see_to(writer)
+            while True:
+                writer.settle()
+                # No calls from here to append(): a signal handler cannot come between.
+                if writer.unsettled:
+                    continue
+                if not self._waiting:
+                    break
+                entry = self._waiting[0]
+                if self._writing is None or self._writing[0] is not entry:
+                    self._writing = (entry, writer.frames)
+                writer.append(entry[0], entry[1], self._writing[1])
+                if self._waiting and self._waiting[0] is entry:
+                    self._waiting.popleft()
+                    self._waiting_bytes -= len(entry[0])
+                    self._unchecked += len(entry[0])
+        except (PlaceError, SpoolError) as error:
+            if self._waiting and writer.never_fits(len(self._waiting[0][0])):
+                gone, _ = self._waiting.popleft()
+                self._waiting_bytes -= len(gone)
+                self._lose(1, f"one of {len(gone)} bytes is over the limit of a file's size (ulimit -f)")
+                self._write_waiting()
+                return
+            self._next_try = time.monotonic() + RETRY_S
+            warn_rarely(self._warned, "keep", "%s; records are kept in memory until it can be written", error)
+            return
+        self._waiting_bytes = 0
+        self._blocked = self._closed or self._full is not None or bool(self._waiting)
+        self._report_lost()
+        self._send(time.time())
+
+    def _write_or_lose(self) -> None:
+        """Before the end: write what waits and how much was lost; what cannot be written now is lost."""
+        self._next_try = 0.0
+        if self._waiting and self._writer is None:
+            self._open_writer()
+        if self._waiting:
+            self._write_waiting()  # and look at the limits again
+        if self._writer is not None:
+            self._full = None  # the last words fit into what the limits leave free
+            self._blocked = bool(self._waiting)
+        if count := len(self._waiting):
+            self._waiting.clear()
+            self._blocked = self._writer is None
+            self._warned.pop("lost", None)  # the last word about it
+            self._lose(count, "they could not be written to the spool before the run ended")
+        self._next_try = 0.0
+        self._report_lost()
+
+    def _open_writer(self) -> bool:
+        """Open a stream if it is time to try; False when this process's records are dropped."""
+        now = time.monotonic()
+        if now < self._next_try:
+            return True
+        if self._as_worker is not None and self._opening.get("pid") != os.getpid():
+            self._next_try = now + RETRY_S
+            opening = self._as_worker()
+            if opening is None:
+                self._dropping = not self._waits_for_opening
+                return not self._dropping
+            self._opening = opening
+            self._next_try = 0.0
+        try:
+            self._places.create()
+            self._writer = SegmentWriter(self._places.spool, self._opening_frames(self._opening))
+        except (PlaceError, SpoolError) as error:
+            self._next_try = now + RETRY_S
+            warn_rarely(self._warned, "open", "%s; records are kept in memory until it can be written", error)
+            return True
+        self._quota.begin(self._writer.name, self._opening.get("run"))
+        self._blocked = bool(self._waiting)
+        self._check_quota(count=True)
+        self._send(time.time())
+        return True
+
+    def _opening_frames(self, opening: dict[str, Any]) -> OpeningFrame:
+        def frame(number: int, rows: int) -> bytes:
+            content = {**opening, "segment": number, "rows": rows, "lost": self.lost}
+            return encode_frame(FrameKind.OPEN, pack(content))
+
+        return frame
+
+    def go_on(self, continues: Callable[[str], dict[str, Any]]) -> bool:
+        """Go on in a new stream of the run: the new one is there first, then the old one ends.
+
+        Whoever writes meanwhile does so in one of the two, and the old one comes first. Blobs and shared
+        memory stay where they are, with the records that name them.
+
+        Args:
+            continues: gives the new opening frame's `continues`, from the old stream's name.
+
+        Returns:
+            False when the spool takes no new stream; then all is as before.
+        """
+        with self.lock:
+            if self._waiting:
+                self._write_waiting()
+            old = self._writer
+            if old is None or self._closed or self._waiting:
+                return False
+            opening = {**self._opening, "continues": continues(old.name)}
+            try:
+                writer = SegmentWriter(self._places.spool, self._opening_frames(opening))
+            except SpoolError:
+                return False
+            self._opening = opening
+            self._writer = writer
+            self._quota.begin(writer.name, opening.get("run"))
+            now = time.time()
+            with suppress(SpoolError):  # the agent notices the end without it, too
+                old.append(encode_frame(FrameKind.CLOSE, pack([HANDED_OVER, "", now])), 0)
+            old.close()
+            self._send(now)
+        return True
+
+    def _check_quota(self, *, count: bool = False) -> None:
+        quota = self._quota
+        quota.spend(self._unchecked, self._no_rows)
+        self._unchecked = self._no_rows = 0
+        if count:
+            quota.count()
+        else:
+            quota.look()
+        self._full = quota.why_full(SHARE_ROWS)
+        self._short = quota.room(SHARE_TEXT) < SHORT_BYTES or quota.room(SHARE_MEDIA) < SHORT_BYTES
+        self._check_after = quota.look_after
+        if self._full is not None:
+            self._blocked = True
+            self._next_try = time.monotonic() + FULL_RECHECK_S
+        elif self._writer is not None:
+            self._blocked = self._closed or bool(self._waiting)
+            self._report_lost()
+
+    def _lose(self, count: int, why: str) -> None:
+        self.lost += count
+        warn_rarely(self._warned, "lost", "records are being lost (%d so far): %s", self.lost, why)
+
+    def _report_lost(self) -> None:
+        if self.lost != self._reported_lost and self._writer is not None:
+            lost = self.lost
+            mark = encode_frame(FrameKind.MARK, pack(["lost", {"records": lost, "time": time.time()}]))
+            with suppress(SpoolError):
+                self._writer.verify()
+                self._writer.append(mark, 0)
+                self._reported_lost = lost
+
+    def _send(self, now: float) -> None:
+        writer = self._writer
+        if writer is None:
+            return
+        try:
+            self._see_to(writer)
+        except (PlaceError, SpoolError) as error:
+            self._next_try = time.monotonic() + RETRY_S
+            self._blocked = True
+            warn_rarely(self._warned, "keep", "%s; records are kept in memory until it can be written", error)
+            return
+        if self._messenger.send({"s": writer.name, "n": writer.number, "o": writer.size}, b""):
+            self._next_send = now + SEND_INTERVAL_S
+        else:
+            self._next_send = now + REFUSED_PAUSE_S
+            self._messenger.start_agent_if_none()
+
+    def _see_to(self, writer: SegmentWriter) -> None:
+        """See that what we write is still ours, and still in the spool.
+
+        Raises:
+            PlaceError, SpoolError: it is not, and that cannot be changed now.
+        """
+        if not writer.check():
+            self._places.create()
+            writer.write_anew()
+            why = "the spool folder %s was deleted; what is open of it was written anew"
+            warn_rarely(self._warned, "anew", why, writer.folder)
+
+    def flush(self, timeout: float | None = 10.0, *, media: bool = True) -> bool:
+        """Wait until everything put before is durable in its final files.
+
+        Args:
+            timeout: seconds; None waits for ever.
+            media: False waits for rows, texts and checkpoints, not for figures, images and videos.
+
+        Returns:
+            False when that did not happen in time, no agent runs, or the stream's folder is gone.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self.lock:
+            if self._waiting:
+                self._write_waiting()
+            self.push()
+            if (writer := self._writer) is None or self._waiting:
+                return False
+            with suppress(SpoolError):
+                writer.settle()
+            header = {"s": writer.name, "n": writer.number, "o": writer.size, "m": media}
+        done = self._messenger.await_flushed(header, deadline)
+        return done and not self._spool_gone(writer)
+
+    def _spool_gone(self, writer: SegmentWriter) -> bool:
+        """Whether somebody removed the folder that we write to; no agent does while we hold its lock."""
+        gone = not (self._closed or writer is not self._writer or writer.folder.is_dir())
+        if gone:
+            warn_rarely(self._warned, "gone", "the spool folder %s is gone, and its rows", writer.folder)
+        return gone
+
+    def after_fork_in_child(self) -> None:
+        """Forget the parent's stream without touching it."""
+        forks.renew(self.lock)
+        self._messenger.close()
+        if self._writer is not None:
+            self._writer.abandon()
+        closed = self._closed
+        self.lost = self._reported_lost = 0
+        self._reset()
+        self._closed = closed
