@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from written_runs import write_run
 
 from rla_client.contract.errors import DatabaseError, LiveRunError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
@@ -171,13 +172,6 @@ def kill_at_renames(tmp_path: Path, command: str, calls: Iterable[int]) -> None:
     """SIGKILL at the k-th rename, then the next command: each item whole, in one place."""
     if not any(os.access(Path(folder, "strace"), os.X_OK) for folder in os.environ["PATH"].split(":")):
         pytest.skip("strace is not installed")
-    from importlib.util import module_from_spec, spec_from_file_location
-
-    spec = spec_from_file_location("look_alike", Path(__file__).with_name("conftest.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    look_alike = module_from_spec(spec)
-    spec.loader.exec_module(look_alike)
     foreign = tmp_path / "foreign"
     write_foreign(foreign)
     choice = ["-t", "task", "-y"]
@@ -190,7 +184,7 @@ def kill_at_renames(tmp_path: Path, command: str, calls: Iterable[int]) -> None:
     for call in calls:
         root = tmp_path / f"db {call}"
         root.mkdir()
-        indices = [look_alike.write_run(root, number=number) for number in range(2)]
+        indices = [write_run(root, number=number) for number in range(2)]
         before = tree(root)
         if command == "restore":
             with changing(root, time.time()):

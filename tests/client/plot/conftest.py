@@ -6,12 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-
-
-@pytest.fixture(autouse=True)
-def _own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLA_STATE_DIR", str(tmp_path_factory.mktemp("state")))
-    monkeypatch.setenv("MPLBACKEND", "agg")
+from written_runs import own_state  # noqa: F401 - a fixture
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from rla_client.contract.pruned import FETCHED_MARK
 
 torch = pytest.importorskip("torch")
 
-from client.checkpoint_lab import (  # noqa: E402
+from checkpoint_lab import (  # noqa: E402
     arenas_of,
     assert_is,
     content,

@@ -23,7 +23,7 @@ from rla_agent.service.doctor.doctor import Finding, Surroundings
 from rla_agent.service.unit_files import install_user_unit
 from rla_client.contract.paths import Places
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "doctor.md"
+DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "doctor.md"
 
 
 def test_problems_of_the_agent(
@@ -39,7 +39,7 @@ def test_problems_of_the_agent(
 def test_problems_of_replication(look: Callable[..., dict[str, Finding]]) -> None:
     found = look(replication=({"what": "held up: refused", "mend": "is it up?"},))["replication-problem"]
     assert (found.level, found.what, found.mend) == ("warning", "held up: refused", "is it up?")
-    assert look() == {}  # with a master that is down: tests/agent/replicate/test_outage.py
+    assert look() == {}  # with a master that is down: tests/agent/replicate/worker/test_offline.py
 
 
 def test_version_of_the_agent(agent: Any, look: Callable[..., dict[str, Finding]]) -> None:
@@ -328,7 +328,7 @@ def test_every_finding_is_documented_and_tested() -> None:
     import re
 
     sources = [
-        Path(__file__).resolve().parents[2] / "rla_agent" / f"doctor_{part}.py"
+        Path(__file__).resolve().parents[4] / "rla_agent" / "service" / "doctor" / f"{part}.py"
         for part in ("places", "service", "alerts")
     ]
     text = "".join(path.read_text() for path in sources)
@@ -340,7 +340,7 @@ def test_every_finding_is_documented_and_tested() -> None:
         for n in names
         if n not in {"version-state", "version-runtime", "msgpack-permissions", "torch-permissions"}
     } == documented
-    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_doctor_*.py"))
+    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
     assert not {
         name for name in documented if f'"{name}"' not in tests and name.partition("-")[2] != "permissions"
     }

@@ -56,7 +56,7 @@ READ = """
 def test_no_evil_pickle_gets_anything_run(tmp_path: Path) -> None:
     """Each is refused before anything is looked up, called or written."""
     marker = tmp_path / "marker"
-    command = [sys.executable, "-c", textwrap.dedent(READ), str(marker), str(Path(__file__).parents[1])]
+    command = [sys.executable, "-c", textwrap.dedent(READ), str(marker), str(Path(__file__).parents[2])]
     done = subprocess.run(command, input=blob(drawn()), capture_output=True, check=False)
 
     assert done.returncode == 0, done.stderr.decode()

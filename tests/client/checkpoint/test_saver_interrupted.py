@@ -18,7 +18,7 @@ from forked import in_forked_child
 
 torch = pytest.importorskip("torch")
 
-from client.checkpoint_lab import (  # noqa: E402
+from checkpoint_lab import (  # noqa: E402
     arenas_of,
     assert_is,
     content,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client.checkpoint_lab import lock_held
+from checkpoint_lab import lock_held
 from forked import in_forked_child
 from PIL import Image
 from spooled import fill_spool

@@ -105,7 +105,7 @@ def test_all_faults_of_a_config_at_once(ended: Places, tmp_path: Path, command: 
 
 def test_a_config_without_faults(tmp_path: Path) -> None:
     (tmp_path / "rla_config.yaml").write_text("LOG_USED: [csv]\n")
-    done = cli("check-config", cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])})
+    done = cli("check-config", cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])})
     assert (done.returncode, done.stdout) == (0, "rla_config.yaml: no faults\n")
     assert cli("check-config", str(tmp_path / "missing.yaml")).returncode == 5
 
