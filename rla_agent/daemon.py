@@ -36,17 +36,10 @@ from typing import Any, NoReturn
 
 from rla_agent.alerts import Alerting
 from rla_agent.model.opening import StreamOpening
-from rla_agent.model.process import (
-    end_process,
-    raise_limits,
-    set_up_logging,
-    spare_collections,
-    sweep_half_made,
-)
 from rla_agent.model.status import ENDED_SHOWN, Facts, RateMeter, build_status
 from rla_agent.pipeline.commands import Adopt, Data, Flush
 from rla_agent.pipeline.disks import Disk, disk_of
-from rla_agent.pipeline.gc import MEMORY_SWEEP_INTERVAL_S, sweep_memory
+from rla_agent.pipeline.gc import MEMORY_SWEEP_INTERVAL_S, sweep_half_made, sweep_memory
 from rla_agent.pipeline.quarantine import Unreadable
 from rla_agent.pipeline.runs import RunRegistry
 from rla_agent.pipeline.spool_watch import SpoolWatch
@@ -55,6 +48,12 @@ from rla_agent.pipeline.volume import Volume
 from rla_agent.replicate.agent_side import Replication
 from rla_agent.sampling import Sampler
 from rla_agent.service.notify import Notifier
+from rla_agent.service.process import (
+    end_process,
+    raise_limits,
+    set_up_logging,
+    spare_collections,
+)
 from rla_agent.sockets import Wire
 from rla_agent.store.config_reader import ConfigReader, InForce, settings_in_force
 from rla_agent.store.lock import AgentLock, take_lock

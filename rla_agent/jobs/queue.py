@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla_agent.model.opening import StreamOpening, root_is_away
-from rla_agent.pipeline.stream import Stream
+from rla_agent.model.opening import StreamOpening
 from rla_agent.store.state import AgentDatabase, Changes, JobRow
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import component_problem
@@ -28,6 +27,7 @@ from rla_client.contract.paths import Places
 from rla_client.contract.protocol import unpack
 from rla_client.contract.segments import BLOBS_NAME
 
+MARKS_FIELD = "marks"  # of a checkpoint job: where resume cuts the outputs back to
 RETRY_S = 5.0  # between attempts of a job that failed for a reason that may pass (a full disk)
 
 _log = logging.getLogger("rla_agent.jobs.queue")
@@ -44,17 +44,11 @@ class JobContext:
     Attributes:
         opening: of the stream that asked.
         blobs: folder of the stream's payloads.
-        places: of the agent.
-        outputs: name → (generation, rows, size) of the run's outputs when the job was accepted.
-        live_streams: streams whose writers or jobs are still there.
         removed: the item counts as removed, and is not only away with its data root.
     """
 
     opening: StreamOpening
     blobs: Path
-    places: Places
-    outputs: dict[str, tuple[int, int, int]]
-    live_streams: frozenset[str]
     removed: bool = False
 
 
@@ -81,7 +75,7 @@ class _Pending:
     broken: bool = False  # by a fault of the agent
 
 
-class JobDesk:
+class JobQueue:
     """Jobs of one volume."""
 
     def __init__(
@@ -100,23 +94,26 @@ class JobDesk:
         self._pending: dict[str, list[_Pending]] = {}
         self._storing: list[JobRow] = []
 
-    def restore(self, stream: Stream, database: AgentDatabase) -> None:
+    def restore(self, stream: str, database: AgentDatabase) -> None:
         """Take up the jobs that agent.db holds for a stream."""
-        rows = database.jobs_of(stream.name)
+        rows = database.jobs_of(stream)
         if rows:
-            self._pending[stream.name] = [_Pending(row) for row in rows]
+            self._pending[stream] = [_Pending(row) for row in rows]
 
-    def add_changes(self, streams: Iterable[Stream], changes: Changes) -> None:
+    def add_changes(self, new: Iterable[JobRow], changes: Changes) -> None:
         """Put new and done jobs into a commit."""
-        self._storing = [job for stream in streams for job in stream.new_jobs]
+        self._storing = list(new)
         changes.jobs.extend(self._storing)
         for name, pending in self._pending.items():
             changes.jobs_done.extend((name, job.row.position) for job in pending if job.done)
 
-    def start(self, streams: dict[str, Stream]) -> None:
-        """After a commit: forget what is done, start what may start."""
+    def start(self, context_of: Callable[[str], JobContext | None]) -> None:
+        """After a commit: forget what is done, start what may start.
+
+        Args:
+            context_of: what runners of a stream get; None where its jobs must wait.
+        """
         now = time.monotonic()
-        live = frozenset(streams)
         for row in self._storing:
             self._pending.setdefault(row.stream, []).append(_Pending(row))
         self._storing = []
@@ -127,23 +124,14 @@ class JobDesk:
                 del self._pending[name]
                 continue
             self._pending[name] = left
-            stream = streams.get(name)
-            if stream is None or stream.root_away or stream.broken or _must_be_looked_at(stream):
+            context = context_of(name)
+            if context is None:
                 continue
             busy: set[str] = set()
             for job in left:
                 if job.broken:
                     continue
                 if job.row.kind not in busy and job.future is None and now >= job.not_before:
-                    removed = stream.removed and not stream.outputs
-                    context = JobContext(
-                        stream.opening,
-                        stream.folder / BLOBS_NAME,
-                        self._places,
-                        sizes(stream),
-                        live,
-                        removed,
-                    )
                     job.future = self._executor.submit(run_job, self._kinds, job.row, context)
                     job.future.add_done_callback(lambda _: self._wake())
                 busy.add(job.row.kind)
@@ -198,17 +186,6 @@ class JobDesk:
         return known is not None and known.media
 
 
-def _must_be_looked_at(stream: Stream) -> bool:
-    """Whether jobs wait for the next look at a stream, which finds out if its item is away or removed.
-
-    A checkpoint changes no output, so no commit would have noticed that the data root is away.
-    """
-    if not stream.outputs or not root_is_away(stream.opening):
-        return False
-    stream.removed = stream.dirty = True
-    return True
-
-
 def drop_blobs(places: Places, rows: Iterable[JobRow]) -> None:
     """Remove the payloads of jobs whose rows are gone; before that, a replay would need them."""
     for row in rows:
@@ -219,11 +196,6 @@ def drop_blobs(places: Places, rows: Iterable[JobRow]) -> None:
         if isinstance(blob, str) and component_problem(blob) is None:
             with suppress(OSError):
                 (places.spool / row.stream / BLOBS_NAME / blob).unlink()
-
-
-def sizes(stream: Stream) -> dict[str, tuple[int, int, int]]:
-    """(generation, rows, size) of each output now."""
-    return {o.name: (o.generation, o.encoder.rows, o.size) for o in stream.outputs}
 
 
 def run_job(kinds: Mapping[str, JobKind], row: JobRow, context: JobContext) -> None:

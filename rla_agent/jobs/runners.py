@@ -18,13 +18,11 @@ from typing import Any, NoReturn
 from rla_agent.jobs.checkpoint import retain, run_checkpoint
 from rla_agent.jobs.code import Outcome, parse_code, run_code
 from rla_agent.jobs.figure import RENDER_JOBS, parse_figure, run_figure
-from rla_agent.jobs.queue import JobContext, JobKind, RetryLaterError
+from rla_agent.jobs.queue import MARKS_FIELD, JobContext, JobKind, RetryLaterError
 from rla_agent.jobs.snapshot import run_snapshot
 from rla_agent.jobs.source import Outcome as Checkpointed
 from rla_agent.jobs.source import release
 from rla_agent.model.opening import root_is_away, why_parked
-from rla_agent.pipeline.reader import CHECKPOINT_JOB
-from rla_agent.pipeline.stream import MARKS_FIELD
 from rla_client.contract.checkpoint_job import JOB_KIND as CHECKPOINT_KIND
 from rla_client.contract.checkpoint_job import CheckpointJob
 from rla_client.contract.errors import RlaError
@@ -38,8 +36,6 @@ RESUME_FOLDER = ".resume"  # in the checkpoint item: what exact resume needs bes
 _NEVER = frozenset((errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG))
 
 _log = logging.getLogger("rla_agent.jobs.runners")
-
-assert CHECKPOINT_KIND == CHECKPOINT_JOB
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from rla_agent.jobs.queue import JobDesk
+from rla_agent.jobs.queue import JobQueue
 from rla_agent.pipeline.commands import Flush
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import AgentDatabase
@@ -17,7 +17,7 @@ KEPT_ENDED = 10_000  # names of streams that were taken in to their end
 class FlushDesk:
     """Flushes of one volume that were not answered yet."""
 
-    def __init__(self, database: AgentDatabase, jobs: JobDesk) -> None:
+    def __init__(self, database: AgentDatabase, jobs: JobQueue) -> None:
         self._database = database
         self._jobs = jobs
         self._waiting: dict[tuple[bytes, str], tuple[Flush, float]] = {}

@@ -13,14 +13,16 @@ import shutil
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 
 from rla_agent.jobs.code import sweep_objects
 from rla_agent.jobs.media import sweep_abandoned_slots, sweep_slots
 from rla_agent.jobs.source import sweep_arenas
 from rla_agent.model.opening import StreamOpening
 from rla_agent.pipeline.reader import read_opening
+from rla_agent.pipeline.remove import GONE_PREFIX
 from rla_client.contract.errors import RlaError
-from rla_client.contract.files import FORK_COPY_PREFIX, open_folder
+from rla_client.contract.files import FORK_COPY_PREFIX, TEMP_PREFIX, open_folder
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import stream_names
 
@@ -29,6 +31,16 @@ STORE_SWEEP_INTERVAL_S = 3600.0  # a store of many runs has thousands of files
 
 _log = logging.getLogger("rla_agent.pipeline.gc")
 _swept: dict[str, float] = {}
+
+
+def sweep_half_made(spool: Path, older_than_s: float = 60.0) -> None:
+    """Remove what a client was killed in the middle of making, or an agent of removing."""
+    now = time.time()
+    with suppress(OSError), os.scandir(spool) as entries:
+        for entry in entries:
+            old = entry.name.startswith(TEMP_PREFIX) and now - entry.stat().st_mtime > older_than_s
+            if old or entry.name.startswith(GONE_PREFIX):
+                shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def sweep_memory(places: Places, ended: Iterable[str] = ()) -> None:

@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from rla_agent.model.opening import item_is_there, same_root, why_parked
+from rla_agent.jobs.queue import JobContext
+from rla_agent.model.opening import item_is_there, root_is_away, same_root, why_parked
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.widening import Widener
+from rla_client.contract.segments import BLOBS_NAME
 
 
 def waits_for_root(stream: Stream, files: OpenFiles, widener: Widener) -> bool:
@@ -34,6 +36,20 @@ def waits_for_root(stream: Stream, files: OpenFiles, widener: Widener) -> bool:
     for output in stream.outputs:
         widener.forget(output, files)
     return True
+
+
+def job_context(stream: Stream | None) -> JobContext | None:
+    """What jobs of a stream run with; None where they must wait.
+
+    A checkpoint changes no output, so no commit would have noticed that the data root is away: the stream
+    is marked here, and its next look finds out whether its item is away or removed.
+    """
+    if stream is None or stream.root_away or stream.broken:
+        return None
+    if stream.outputs and root_is_away(stream.opening):
+        stream.removed = stream.dirty = True
+        return None
+    return JobContext(stream.opening, stream.folder / BLOBS_NAME, stream.removed and not stream.outputs)
 
 
 def _deleted(stream: Stream, files: OpenFiles) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rla_agent.model.ingest import Batch, Content, Job, Opening, decode, parse
 from rla_agent.model.opening import StreamOpening, check_opening
+from rla_client.contract.checkpoint_job import JOB_KIND as CHECKPOINT_KIND
 from rla_client.contract.errors import RemoteProtocolError, SpoolError, UnknownVersionError
 from rla_client.contract.protocol import (
     FRAME_HEADER_BYTES,
@@ -27,7 +28,6 @@ from rla_client.contract.segments import (
 )
 
 READ_BYTES = 256 << 10  # some thousand rows: the unit of fairness between streams
-CHECKPOINT_JOB = "checkpoint"
 MOST_SEGMENT_BYTES = SEGMENT_MAX_BYTES + MAX_FRAME_BYTES + FRAME_HEADER_BYTES  # one frame may end beyond
 
 
@@ -103,7 +103,7 @@ def cut_at_checkpoints(batch: Batch) -> list[Batch]:
     ends = [
         index + 1
         for index, record in enumerate(batch.records)
-        if type(record.content) is Job and record.content.kind == CHECKPOINT_JOB
+        if type(record.content) is Job and record.content.kind == CHECKPOINT_KIND
     ]
     if not ends or ends == [len(batch.records)]:
         return [batch]

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rla_agent.model.run_states import RunEvent, RunRecord
 from rla_agent.pipeline.fencing import EPOCH, GONE_ON
 from rla_agent.pipeline.following import follow, new_run_record
+from rla_agent.pipeline.observers import RunObserver
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import AgentDatabase, Changes
-
-if TYPE_CHECKING:
-    from rla_agent.alerts import Alerting
 
 
 class RunRegistry:
     """Runs by id; streams of one run share its record."""
 
-    def __init__(self, alerting: Alerting | None = None) -> None:
+    def __init__(self, alerting: RunObserver | None = None) -> None:
         self.records: dict[str, RunRecord] = {}
         self._unstored: dict[str, None] = {}  # changed since agent.db has them, in order
         self._alerting = alerting

@@ -16,23 +16,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rla_agent.jobs.queue import MARKS_FIELD
 from rla_agent.model.ingest import Batch, Close, ItemFile, Job, Mark, Opening, Position, Record, Row
+from rla_agent.model.observers import RowWatch
 from rla_agent.model.opening import ItemGoneError, StreamOpening
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output import Output
 from rla_agent.outputs.output_set import make_outputs
-from rla_agent.pipeline.reader import CHECKPOINT_JOB, SegmentReader, clipped, cut_at_checkpoints, read_opening
+from rla_agent.pipeline.reader import SegmentReader, clipped, cut_at_checkpoints, read_opening
 from rla_agent.store.state import JobRow, OutputRow
+from rla_client.contract.checkpoint_job import JOB_KIND as CHECKPOINT_KIND
 from rla_client.contract.files import write_atomic
 from rla_client.contract.protocol import pack
 from rla_client.contract.segments import base_path, segment_numbers, segment_path, segment_size, writer_alive
 
-if TYPE_CHECKING:
-    from rla_agent.alerts.watch import Watch
-
-MARKS_FIELD = "marks"  # where resume cuts the outputs back to
 CONTROL = ""  # name of the row that holds the stream's own position
 
 
@@ -94,7 +93,7 @@ class Stream:
         self.refused_since: float | None = None  # the first of them; monotonic
         self.marks: list[Mark] = []
         self.replicate_now = False  # asked for since the last commit
-        self.watch: Watch | None = None  # metric rules of alerts
+        self.watch: RowWatch | None = None  # metric rules of alerts
         self.watch_version = 0  # of the rules
         self.watch_state: object = None  # durable state of `watch`, for the one that goes on
         self.bases: dict[int, dict[str, Any]] = {}
@@ -193,7 +192,7 @@ class Stream:
 
     def _with_marks(self, job: Job) -> dict[str, Any]:
         """A job's fields; a checkpoint's also say how long every output is at this frame."""
-        if job.kind != CHECKPOINT_JOB:
+        if job.kind != CHECKPOINT_KIND:
             return job.fields
         marks = {
             output.name: [output.generation, output.encoder.rows, output.size, output.file_name]

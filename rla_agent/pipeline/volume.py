@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import Any
 
-from rla_agent.jobs.queue import JobDesk
+from rla_agent.jobs.queue import JobQueue
 from rla_agent.jobs.runners import KINDS
 from rla_agent.model.ingest import Position
 from rla_agent.model.opening import ItemGoneError, StreamOpening
@@ -38,12 +38,12 @@ from rla_agent.pipeline.commit import Committer
 from rla_agent.pipeline.flush import FlushDesk
 from rla_agent.pipeline.gc import sweep_after
 from rla_agent.pipeline.item_files import drop_faults, keep_new_files
-from rla_agent.pipeline.mounts import waits_for_root
+from rla_agent.pipeline.mounts import job_context, waits_for_root
+from rla_agent.pipeline.observers import ItemObserver
 from rla_agent.pipeline.remove import give_up, remove_durably
 from rla_agent.pipeline.runs import RunRegistry
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.widening import Widener
-from rla_agent.replicate.agent_side import Replication
 from rla_agent.store.state import AgentDatabase, Changes
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.paths import Places
@@ -75,7 +75,7 @@ class Volume(threading.Thread):
         on_failure: Callable[[], None],
         on_done: Callable[[str], None],
         adjust: Callable[[StreamOpening], StreamOpening] | None = None,
-        replication: Replication | None = None,
+        replication: ItemObserver | None = None,
         registry: RunRegistry | None = None,
     ) -> None:
         super().__init__(name=name, daemon=True)
@@ -156,7 +156,7 @@ class Volume(threading.Thread):
     def _serve(self) -> None:
         self._desk = stream_open.Desk(self._adjust, self._database, self.files)
         self._widener = Widener(self._rewriters, self._database)
-        self._jobs = JobDesk(
+        self._jobs = JobQueue(
             self._pool, self._places, KINDS, lambda: self._queue.put(JobsDone()), self._broken_job
         )
         self._flushes = FlushDesk(self._database, self._jobs)
@@ -272,7 +272,7 @@ class Volume(threading.Thread):
         self._registry.opened(stream, self._database, time.time())
         if self._replication is not None:
             self._replication.run_opened(stream.opening)
-        self._jobs.restore(stream, self._database)
+        self._jobs.restore(stream.name, self._database)
         self.streams[item.stream] = stream
 
     def _forget_broken(self) -> None:
@@ -432,10 +432,10 @@ class Volume(threading.Thread):
             self._next_full_commit = began + LOCK_LOOK_S
         of_interest = self.streams.values() if everything else dirty
         self._registry.follow(of_interest, wall, self._settings.stall_s, changes)
-        self._jobs.add_changes(dirty, changes)
+        self._jobs.add_changes((job for stream in dirty for job in stream.new_jobs), changes)
         if self._committer.commit(dirty, changes, self.faults):
             changed = self._registry.stored()
-            self._jobs.start(self.streams)
+            self._jobs.start(lambda name: job_context(self.streams.get(name)))
             self._flushes.answer(
                 self.streams, lambda name: name in self._waiting_streams or name in self._late
             )

@@ -1,7 +1,7 @@
 """Another user of the machine against the agent and the rows of one who has no home on a local disk.
 
-Real processes of two uids, the real /tmp and /var/tmp. What the table in tests/client/contract/test_paths.py says
-of paths is seen here from outside: no program of the other runs, no row is lost.
+Real processes of two uids, the real /tmp and /var/tmp. What the table in
+tests/client/contract/test_paths.py says of paths is seen here from outside: no program of the other runs, no row is lost.
 """
 
 from __future__ import annotations

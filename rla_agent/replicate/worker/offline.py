@@ -11,7 +11,7 @@ import logging.handlers
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rla_agent.model.process import LOG_FORMAT, OneLine
+from rla_agent.model.log_lines import LOG_FORMAT, OneLine
 from rla_agent.replicate.report import shown_target
 
 if TYPE_CHECKING:

@@ -114,7 +114,7 @@ def test_a_job_done_twice_leaves_the_same_file(tmp_path: Path, run: Run) -> None
     "name", ["os", "testing", "dots to os", "numpy.testing", "partial", "LaTeX by a style"]
 )
 def test_an_evil_pickle_does_nothing(tmp_path: Path, run: Run, name: str) -> None:
-    """The whole table is read in tests/client/media/test_figure_reader.py; these go through the agent's own way."""
+    """The whole table is read in tests/client/media/test_figure_reader.py; these take the agent's way."""
     marker = tmp_path / "marker"
 
     result = run("figure", FIGURE, EVIL[name](marker))

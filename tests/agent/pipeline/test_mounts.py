@@ -19,12 +19,12 @@ import pytest
 from crash.lone import LoneStream, Side
 from crash.oracle import event_records
 
-from rla_agent.jobs.queue import JobContext, JobDesk, JobKind, RetryLaterError, run_job
+from rla_agent.jobs.queue import JobContext, JobKind, JobQueue, RetryLaterError, run_job
 from rla_agent.jobs.runners import KINDS
 from rla_agent.model.ingest import Position
 from rla_agent.model.opening import root_is_away, same_root
 from rla_agent.pipeline.following import follow, new_run_record
-from rla_agent.pipeline.mounts import waits_for_root
+from rla_agent.pipeline.mounts import job_context, waits_for_root
 from rla_agent.pipeline.reader import CHECKPOINT_JOB
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import Changes, JobRow
@@ -251,18 +251,18 @@ def test_jobs_wait_for_the_root_too(tmp_path: Path) -> None:
     kinds = {"kind": JobKind(lambda fields, _context: done.append(fields), media=False)}
     with Side(LoneStream(tmp_path)) as side, ThreadPoolExecutor(1) as pool:
         stream = side.stream
-        desk = JobDesk(
+        desk = JobQueue(
             pool, Places(tmp_path / "state", tmp_path / "runtime"), kinds, lambda: None, lambda *_: ""
         )
         stream.new_jobs = [JobRow(stream.name, Position(1, 1), "kind", pack({}))]
-        desk.add_changes([stream], Changes())
+        desk.add_changes(stream.new_jobs, Changes())
         stream.root_away = True
-        desk.start({stream.name: stream})
+        desk.start(lambda _: job_context(stream))
         pool.submit(int).result()
         assert done == []
         assert desk.pending(stream.name, media=True)
         stream.root_away = False
-        desk.start({stream.name: stream})
+        desk.start(lambda _: job_context(stream))
         pool.submit(int).result()
         assert done == [{}]
 
@@ -279,21 +279,21 @@ def test_a_job_that_meets_no_root_has_its_stream_wait(tmp_path: Path) -> None:
     with Side(lone) as side, ThreadPoolExecutor(1) as pool:
         stream = side.stream
         side.commit()
-        desk = JobDesk(
+        desk = JobQueue(
             pool, Places(tmp_path / "state", tmp_path / "runtime"), kinds, lambda: None, lambda *_: ""
         )
         stream.new_jobs = [job(stream, "kind", {})]
-        desk.add_changes([stream], Changes())
+        desk.add_changes(stream.new_jobs, Changes())
         lone.root.rename(tmp_path / "away")
-        desk.start({stream.name: stream})
+        desk.start(lambda _: job_context(stream))
         assert waits_for_root(stream, side.files, side.widener)
-        desk.start({stream.name: stream})
+        desk.start(lambda _: job_context(stream))
         pool.submit(int).result()
         assert done == []
         assert "is not here" in stream.parked
         (tmp_path / "away").rename(lone.root)
         side.come_back()
-        desk.start({stream.name: stream})
+        desk.start(lambda _: job_context(stream))
         pool.submit(int).result()
         assert done == [False]
 
@@ -316,7 +316,7 @@ def test_a_root_that_goes_while_a_job_runs_costs_no_checkpoint(tmp_path: Path) -
     source = BlobSource("kept", 1)
     fields = CheckpointJob(Stamp("0" * 16, 1, "r", "model", 1, {}), source, Retention()).encode()
     row = job(stream, CHECKPOINT_JOB, fields)
-    context = JobContext(stream.opening, blobs, Places(tmp_path, tmp_path), {}, frozenset())
+    context = JobContext(stream.opening, blobs)
     lone.root.rename(tmp_path / "away")
     with pytest.raises(RetryLaterError, match="is not here"):
         run_job(KINDS, row, context)

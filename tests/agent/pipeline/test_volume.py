@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rla_agent.model.opening import why_late
-from rla_agent.model.process import sweep_half_made
+from rla_agent.pipeline.gc import sweep_half_made
 from rla_agent.pipeline.remove import GONE_PREFIX, remove_stream
 from rla_agent.pipeline.volume import ASLEEP_S, LOCK_LOOK_S
 from rla_client.contract.protocol import FrameKind, encode_frame, pack

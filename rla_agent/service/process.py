@@ -1,4 +1,4 @@
-"""What the agent process does before it serves (its log, its limits, leftovers in the spool), and its end."""
+"""What the agent process does before it serves (its log, its limits), and its end."""
 
 from __future__ import annotations
 
@@ -7,39 +7,15 @@ import logging
 import logging.handlers
 import os
 import resource
-import shutil
 import sys
-import time
 from contextlib import suppress
-from pathlib import Path
 from typing import NoReturn
 
-from rla_agent.pipeline.remove import GONE_PREFIX
-from rla_client.contract.files import TEMP_PREFIX
+from rla_agent.model.log_lines import LOG_FORMAT, OneLine
 from rla_client.contract.paths import Places
-from rla_client.contract.textformat import printable
 
 LOG_BYTES = 4 << 20
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 GC_THRESHOLD = 20_000  # new containers between looks: some batches of rows
-
-
-def sweep_half_made(spool: Path, older_than_s: float = 60.0) -> None:
-    """Remove what a client was killed in the middle of making, or an agent of removing."""
-    now = time.time()
-    with suppress(OSError), os.scandir(spool) as entries:
-        for entry in entries:
-            old = entry.name.startswith(TEMP_PREFIX) and now - entry.stat().st_mtime > older_than_s
-            if old or entry.name.startswith(GONE_PREFIX):
-                shutil.rmtree(entry.path, ignore_errors=True)
-
-
-class OneLine(logging.Formatter):
-    """A message is one line, whatever a client called its things; tracebacks stay below it."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """The line, with control characters escaped."""
-        return printable(super().formatMessage(record))
 
 
 def set_up_logging(places: Places, *, to_console: bool) -> None:
