@@ -15,8 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import zmq
-
 from rla_agent.replicate import registry
 from rla_agent.store.lock import HolderProcess, describe_holder, read_holder
 from rla_client.contract.agent_process import (
@@ -27,9 +25,10 @@ from rla_client.contract.agent_process import (
     installed_unit,
     password_variables,
 )
-from rla_client.contract.errors import AgentNotRunningError, RemoteProtocolError, RlaError
+from rla_client.contract.control_client import ask
+from rla_client.contract.errors import AgentNotRunningError, RlaError
 from rla_client.contract.paths import Places, other_states
-from rla_client.contract.protocol import PROTOCOL_VERSION, MessageKind, decode_message, encode_message
+from rla_client.contract.protocol import PROTOCOL_VERSION
 from rla_client.contract.segments import stream_names
 
 ASK_TIMEOUT_S = 5.0
@@ -55,21 +54,11 @@ def _ask(places: Places, question: dict[str, Any], timeout_s: float) -> dict[str
     if not agent_alive(places):
         message = f"no agent is running for {places.state}; start one: rla-agent start --detach"
         raise AgentNotRunningError(message)
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-    try:
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.connect(f"ipc://{places.control_socket}")
-        told = read_holder(places).get("protocol", 1)  # an agent that was not restarted after an upgrade
-        version = min(told, PROTOCOL_VERSION) if isinstance(told, int) else None
-        socket.send(encode_message(MessageKind.STATUS, question, version=version))
-        if socket.poll(int(timeout_s * 1000)):
-            with suppress(RemoteProtocolError):
-                _, header, _ = decode_message(socket.recv())
-                return header
-    finally:
-        socket.close(linger=0)
-        context.term()
+    told = read_holder(places).get("protocol", 1)  # an agent that was not restarted after an upgrade
+    version = min(told, PROTOCOL_VERSION) if isinstance(told, int) else None
+    answer = ask(places.control_socket, question, timeout_s, version=version)
+    if answer is not None:
+        return answer
     message = f"the agent does not answer within {timeout_s:g} s: {describe_holder(places)}"
     raise RlaError(message)
 

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.errors import BrokenFileError, RemoteProtocolError
+from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.layout import LOG
 from rla_client.database.records import (
     LIVE_STATES,
@@ -151,27 +151,15 @@ def known_states(data_root: Path, silent: Sequence[Record]) -> dict[tuple[str, s
 
 def _ask_agent(places: Any) -> dict[str, str] | None:  # noqa: ANN401 - Places, not imported for its type
     """Log folder → state of the runs that the agent knows; None when none answers."""
-    import zmq
-
     from rla_client.contract.agent_process import agent_alive
-    from rla_client.contract.protocol import MessageKind, decode_message, encode_message
+    from rla_client.contract.control_client import ask
 
     if not agent_alive(places):
         return None
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-    try:
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.connect(f"ipc://{places.control_socket}")
-        socket.send(encode_message(MessageKind.STATUS, {}))
-        if socket.poll(ASK_TIMEOUT_MS):
-            with suppress(RemoteProtocolError):
-                runs = decode_message(socket.recv())[1].get("runs", [])
-                return {os.path.realpath(run["log_folder"]): str(run["state"]) for run in runs}
-    finally:
-        socket.close(linger=0)
-        context.term()
-    return None
+    answer = ask(places.control_socket, {}, ASK_TIMEOUT_S)
+    if answer is None:
+        return None
+    return {os.path.realpath(run["log_folder"]): str(run["state"]) for run in answer.get("runs", [])}
 
 
 def _writer_lives(folder: str, spool: Path) -> bool:

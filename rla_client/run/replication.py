@@ -8,13 +8,11 @@ all of the item is on the master, as its files lie here; nothing of the agent's 
 from __future__ import annotations
 
 import time
-from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rla_client.contract.errors import RemoteProtocolError
-from rla_client.contract.paths import Places, find_places
-from rla_client.contract.protocol import FrameKind, MessageKind, decode_message, encode_message, pack
-from rla_client.stream.dealer import Dealer
+from rla_client.contract.control_client import ask
+from rla_client.contract.paths import find_places
+from rla_client.contract.protocol import FrameKind, pack
 
 if TYPE_CHECKING:
     from rla_client.run.run import Run
@@ -51,7 +49,7 @@ def replicate_now(run: Run | None, *, wait: bool = False, timeout: float = 60.0)
         return False
     header = {"root": opening["root"], "item": f"{opening['table']}/{opening['index']}"}
     while True:
-        answer = ask(find_places(), header, min(ANSWER_S, max(0.0, deadline - time.monotonic())))
+        answer = ask(find_places().control_socket, header, min(ANSWER_S, max(0.0, deadline - time.monotonic())))
         if answer is not None:
             found = answer.get("replicated")
             if found is None or found:
@@ -59,13 +57,3 @@ def replicate_now(run: Run | None, *, wait: bool = False, timeout: float = 60.0)
         if time.monotonic() >= deadline:
             return False
         time.sleep(min(ASK_AGAIN_S, max(0.0, deadline - time.monotonic())))
-
-
-def ask(places: Places, header: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
-    """The agent's answer; None when there is none in time."""
-    deadline = time.monotonic() + timeout_s
-    with suppress(OSError, RemoteProtocolError), closing(Dealer(places.control_socket)) as dealer:
-        if dealer.connected(timeout_s) and dealer.send(encode_message(MessageKind.STATUS, header)):
-            answer = dealer.receive(max(0.0, deadline - time.monotonic()))
-            return None if answer is None else decode_message(answer)[1]
-    return None

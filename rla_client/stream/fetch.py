@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.contract.agent_process import agent_alive, start_agent
+from rla_client.contract.control_client import ask
 from rla_client.contract.errors import ArgumentError, FetchError, StillWrittenError
 from rla_client.contract.paths import Places, find_places
 
@@ -73,15 +74,13 @@ def ask_agent(
         StillWrittenError: the run that was asked for is being written elsewhere.
         FetchError: see `bring_back`.
     """
-    from rla_client.run.replication import ask  # noqa: PLC0415 - ZeroMQ
-
     places = find_places()
     _agent_for(places, what, autostart=autostart)
     began = heard = time.monotonic()
     wait = FIRST_WAIT_S
     while True:
         left = began + timeout_s - time.monotonic()
-        answer = ask(places, {"fetch": question}, max(0.1, min(ANSWER_S, left)))
+        answer = ask(places.control_socket, {"fetch": question}, max(0.1, min(ANSWER_S, left)))
         now = time.monotonic()
         if answer is not None and "fetch" in answer:
             heard = now

@@ -27,7 +27,7 @@ from rla_client.contract.protocol import PROTOCOL_VERSION, MessageKind, decode_m
 from rla_client.stream.rare_warnings import warn_rarely
 
 if TYPE_CHECKING:
-    from rla_client.stream.dealer import Dealer
+    from rla_client.contract.dealer import Dealer
 
 START_INTERVAL_S = 60.0  # between looks for an agent when records are refused, and between starts of one
 START_WAIT_S = 10.0  # that an agent may take to serve; one that has not come by then is not waited for
@@ -216,7 +216,7 @@ def _dial(path: Path) -> Dealer:
         OSError: none serves there, or there are too few descriptors.
     """
     try:
-        from rla_client.stream.dealer import Dealer  # noqa: PLC0415 - not at import of the package
+        from rla_client.contract.dealer import Dealer  # noqa: PLC0415 - not at import of the package
     except ImportError as error:  # no descriptors left to read it by
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE)) from error
     return Dealer(path)
