@@ -23,15 +23,15 @@ from rla_client.contract.layout import (
     OTHER_RESULTS,
     TMP_DATA,
 )
+from rla_client.contract.version import __version__ as __version__
 from rla_client.stream.clock import time_step_holder
 
-__version__ = "0.1.0"
 default_log_types = list(DEFAULT_LOG_TYPES)
 
 _LAZY = {
     "exp_manager": ("rla_client.manager", "exp_manager"),
-    "init": ("rla_client.run.init", "init"),
-    "log": ("rla_client.run.init", "log"),
+    "init": ("rla_client.shortcuts", "init"),
+    "log": ("rla_client.shortcuts", "log"),
     "logger": ("rla_client.logger", None),
     "time_tracker": ("rla_client.run.trackers", "time_tracker"),
     "plot_func": ("rla_client.plot", "plot_func"),
@@ -42,9 +42,9 @@ _LAZY = {
     "simple_plot": ("rla_client.media.simple_plots", "simple_plot"),
     "simple_hist": ("rla_client.media.simple_plots", "simple_hist"),
     "simple_scatter": ("rla_client.media.simple_plots", "simple_scatter"),
-    "ExperimentLoader": ("rla_client.resume.loader", "ExperimentLoader"),
-    "fork_log_file_fn": ("rla_client.resume.loader", "fork_log_file_fn"),
-    "update_hyper_parameters_fn": ("rla_client.resume.loader", "update_hyper_parameters_fn"),
+    "ExperimentLoader": ("rla_client.loader", "ExperimentLoader"),
+    "fork_log_file_fn": ("rla_client.loader", "fork_log_file_fn"),
+    "update_hyper_parameters_fn": ("rla_client.loader", "update_hyper_parameters_fn"),
     "experiment_data_query": ("rla_client.database", "experiment_data_query"),
     "single_experiment_query": ("rla_client.database", "single_experiment_query"),
     "DeleteLogTool": ("rla_client.database", "DeleteLogTool"),

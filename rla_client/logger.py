@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rla_client.run.current import backup, get_current, info, replace_current, warn
 from rla_client.run.failure import ending
 from rla_client.run.plain import check_sinks, default_folder, open_plain_run
 from rla_client.run.recording import (
@@ -31,7 +32,7 @@ from rla_client.run.recording import (
     Logger,
     Row,
 )
-from rla_client.run.run import Run, joined_logger
+from rla_client.run.run import Run
 from rla_client.run.trackers import (
     ProfileKV as _ProfileKV,
 )
@@ -46,7 +47,7 @@ from rla_client.stream.clock import time_step_holder
 if TYPE_CHECKING:
     import tensorboardX
 
-    from rla_client.database.readers import read_csv, read_json, read_tb
+    from rla_client.run.readers import read_csv, read_json, read_tb
 
 # fmt: off
 __all__ = [
@@ -59,29 +60,17 @@ __all__ = [
 ]
 # fmt: on
 
-_READERS = frozenset(
-    {"read_csv", "read_json", "read_tb"}
-)  # of rla_client.database.readers, loaded at first use
+_READERS = frozenset({"read_csv", "read_json", "read_tb"})  # of rla_client.run.readers, loaded at first use
 
-_DEFAULT = Logger(None, ("stdout",))
-_DEFAULT.reminder = (
-    "no run is open, so rows are printed and not saved: call rla_client.init(...) first, "
-    "or exp_manager.configure(...) and exp_manager.log_files_gen()"
-)
-_current = joined_logger() or _DEFAULT
+_current = get_current()  # a copy: each value of a row needs it
 _plain_run: Run | None = None  # opened by `configure` here, closed by `reset`
-
-
-def get_current() -> Logger:
-    """The logger that the functions of this module use now."""
-    return _current
 
 
 def set_current(logger: Logger | None) -> Logger:
     """Make `logger` (None: the one that only prints) the current one; returns the former."""
     global _current  # noqa: PLW0603 - the one current logger, as in RLA
     former = _current
-    _current = logger or _DEFAULT
+    _current = replace_current(logger)
     return former
 
 
@@ -196,29 +185,9 @@ def debug(*args: object) -> None:
     _current.log(*args, level=DEBUG)
 
 
-def info(*args: object) -> None:
-    """`log` at level INFO."""
-    _current.log(*args, level=INFO)
-
-
-def warn(*args: object) -> None:
-    """`log` at level WARN, after `[WARN] <time-step> : `."""
-    _current.log(*_prefixed("WARN", args), level=WARN)
-
-
-def backup(*args: object, echo: bool = True) -> None:
-    """`log` at level BACKUP, after `[BACKUP] <time-step> : `; `echo=False` leaves stdout out."""
-    _current.log(*_prefixed("BACKUP", args), level=BACKUP, echo=echo)
-
-
 def error(*args: object) -> None:
     """`log` at level ERROR."""
     _current.log(*args, level=ERROR)
-
-
-def _prefixed(word: str, args: tuple[object, ...]) -> tuple[object, ...]:
-    first = args[0] if args else ""
-    return (f"[{word}] {time_step_holder.get_time()} : {first}", *args[1:])
 
 
 def set_level(level: int) -> None:
@@ -383,7 +352,7 @@ def get_tbx_writer() -> tensorboardX.SummaryWriter:
     Raises:
         ArgumentError: `tensorboard` is not among the outputs (LOG_USED, format_strs).
     """
-    from rla_client.media.tensorboard import tbx_writer  # noqa: PLC0415 - tensorboardX is slow to import
+    from rla_client.run.tensorboard import tbx_writer  # noqa: PLC0415 - tensorboardX is slow to import
 
     return tbx_writer(_current)
 
@@ -394,7 +363,7 @@ def log_from_tf_summary(summary: Any) -> None:  # noqa: ANN401 - a tensorflow ob
     Raises:
         ArgumentError: not a Summary.
     """
-    from rla_client.media.tensorboard import send_tf_summary  # noqa: PLC0415
+    from rla_client.run.tensorboard import send_tf_summary  # noqa: PLC0415
 
     send_tf_summary(_current, summary)
 
@@ -403,7 +372,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a function of rla_client.database.readers
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a function of rla_client.run.readers
     if name in _READERS:
         from rla_client.database import readers  # noqa: PLC0415
 

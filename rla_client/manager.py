@@ -350,7 +350,7 @@ class ExpManager(Measuring, NowhereRuns):
         Raises:
             ArgumentError: `tensorboard` is not among the outputs.
         """
-        from rla_client.media.tensorboard import send_graph  # noqa: PLC0415 - tensorboardX is slow to import
+        from rla_client.run.tensorboard import send_graph  # noqa: PLC0415 - tensorboardX is slow to import
 
         send_graph(logger.get_current(), sess, *args, **kwargs)
 
@@ -378,7 +378,7 @@ class ExpManager(Measuring, NowhereRuns):
         """See `logger.get_tbx_writer`; None where no run is open or it has no TensorBoard."""
         if self._run is None or "tensorboard" not in self._run.logger.sinks:
             return None
-        from rla_client.media.tensorboard import tbx_writer  # noqa: PLC0415 - tensorboardX is slow to import
+        from rla_client.run.tensorboard import tbx_writer  # noqa: PLC0415 - tensorboardX is slow to import
 
         return tbx_writer(self._run.logger)
 

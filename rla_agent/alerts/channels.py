@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from rla_agent.alerts import bodies
-from rla_client import __version__
 from rla_client.config.alerts import Channel
 from rla_client.contract.paths import file_problem
 from rla_client.contract.textformat import printable
+from rla_client.contract.version import __version__
 
 MAX_SECRET_BYTES = 4096
 MAX_ANSWER_BYTES = 1000  # of what a server or a command said, for the error

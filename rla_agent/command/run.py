@@ -38,7 +38,7 @@ from rla_agent.service.control import ask_status, start_detached, stop_agent
 from rla_agent.service.drain import wait_durable
 from rla_agent.store.lock import read_holder
 from rla_agent.store.state import AgentDatabase, Changes
-from rla_client.config.schema import AgentConfig
+from rla_client.config.schema import AgentConfig, password_variables
 from rla_client.contract.agent_process import OWNER_VARIABLE, agent_alive, start_agent
 from rla_client.contract.errors import RlaError
 from rla_client.contract.paths import Places
@@ -168,7 +168,9 @@ class AgentKeeper:
         if (now < self._next_start and not at_once) or agent_alive(self._places):
             return
         self._next_start = now + START_AGAIN_S
-        self._started |= start_agent(self._places, self._config)
+        self._started |= start_agent(
+            self._places, self._config, password_variables([self._config] if self._config else [])
+        )
 
     def serves(self, deadline: float) -> bool:
         """Whether an agent serves now; where none does, one is started and waited for until a moment."""

@@ -21,11 +21,12 @@ from rla_agent.model.run_states import RunRecord, RunState
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output import Output
 from rla_agent.outputs.temp_files import temp_name
-from rla_agent.pipeline.fencing import EPOCH, RUN_FILE, newer_than, read_run_file
+from rla_agent.pipeline.fencing import EPOCH, newer_than, read_run_file
 from rla_agent.pipeline.recovery import renew_base
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import AgentDatabase, Changes
 from rla_client.contract.files import file_mode, fsync_file, fsync_folder, open_folder, write_atomic
+from rla_client.contract.run_file import RUN_FILE
 from rla_client.contract.segments import base_path, segment_path
 
 RUN_FILE_INTERVAL_S = 60.0

@@ -21,10 +21,9 @@ from typing import Any
 from rla_agent.outputs.output_set import make_outputs
 from rla_agent.pipeline.stream import Stream
 from rla_client.contract.files import open_folder, read_small
+from rla_client.contract.run_file import MAX_RUN_FILE_BYTES, RUN_FILE
 
 EPOCH = "epoch"  # field of run.json
-RUN_FILE = "run.json"
-MAX_RUN_FILE_BYTES = 1 << 20
 GONE_ON = "the run went on elsewhere"
 
 _log = logging.getLogger("rla_agent.pipeline.fencing")

@@ -16,11 +16,11 @@ from contextlib import suppress
 
 from rla_agent.model.ingest import ItemFile
 from rla_agent.model.opening import StreamOpening, same_root
-from rla_agent.pipeline.fencing import RUN_FILE
 from rla_agent.pipeline.stream import Stream
 from rla_client.contract.errors import RlaError, UnsafeNameError
 from rla_client.contract.files import file_mode, open_folder, write_atomic
 from rla_client.contract.layout import check_relative
+from rla_client.contract.run_file import RUN_FILE
 from rla_client.contract.snapshot_job import is_older
 
 REFUSED_S = 60.0  # rows wait meanwhile; whoever mends a mount or the rights of a folder is done by then

@@ -17,13 +17,13 @@ from typing import Any
 
 from rla_agent.replicate import registry
 from rla_agent.store.lock import HolderProcess, describe_holder, read_holder
+from rla_client.config.schema import password_variables
 from rla_client.contract.agent_process import (
     Unit,
     agent_alive,
     clean_environment,
     detached_command,
     installed_unit,
-    password_variables,
 )
 from rla_client.contract.control_client import ask
 from rla_client.contract.errors import AgentNotRunningError, RlaError

@@ -35,7 +35,7 @@ COMMAND_MODULES = {
     "rla_client.cli.output": ("plot", "export", "tb", "import"),
     "rla_client.cli.init": ("init",),
     "rla_client.cli.project": ("push", "pull", "verify"),
-    "rla_client.launcher.cli": ("resume", "restore-code", "rerun"),
+    "rla_client.cli.launch": ("resume", "restore-code", "rerun"),
 }
 EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130
@@ -44,7 +44,7 @@ EXIT_PIPE = 141
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from rla_client import __version__
+        from rla_client.contract.version import __version__
 
         print(f"rla {__version__}")  # noqa: T201
         raise typer.Exit

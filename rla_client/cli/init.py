@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from rla_client.cli.options import CONFIG_NAME, say
+from rla_client.cli.options import say
+from rla_client.config.find import CONFIG_NAME, DATA_FOLDER
 from rla_client.contract.errors import ArgumentError
 
-DATA_FOLDER = "data"
 IGNORE_NAME = ".gitignore"
 IGNORE_HEAD = "# runs and their data (rla)"
 SNIPPET = """\

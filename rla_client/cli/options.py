@@ -22,14 +22,13 @@ from rla_client.cli.completion import (
     complete_table,
     complete_tag,
 )
+from rla_client.config.find import CONFIG_NAME, DATA_FOLDER
 from rla_client.contract.errors import DatabaseError, UnknownNameError
 
 if TYPE_CHECKING:
     from rla_client.database.records import Record
     from rla_client.database.runs import Database
 
-CONFIG_NAME = "rla_config.yaml"
-DATA_FOLDER = "data"  # that of rla_client.run.init, whose import takes too long for `rla`
 MANY = 300  # runs to read from which on a terminal is told how far it is
 KEYWORD_ONLY = Parameter.KEYWORD_ONLY
 _SEARCH_DEPTH = 2  # folders below the one with rla_config.yaml

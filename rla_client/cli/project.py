@@ -16,8 +16,8 @@ from pathlib import Path
 
 import typer
 
-from rla_client.cli.options import CONFIG_NAME, find_data_root, open_database, say
-from rla_client.contract.errors import DatabaseError
+from rla_client.cli.options import find_data_root, open_database, say
+from rla_client.config.find import require_config
 
 INTERRUPTED_S = 1.0  # enough to end by the terminal's Ctrl-C
 _PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
@@ -63,7 +63,7 @@ def transfer(name: str, arguments: list[str]) -> int:
     if name != "pull":
         open_database(Path(root))
     if _value(words, "--config") is None:
-        words += ["--config", str(find_config(Path.cwd(), Path(root).absolute()))]
+        words += ["--config", str(require_config(Path.cwd(), Path(root).absolute()))]
     command += words
     with subprocess.Popen(command) as child:
         try:
@@ -105,18 +105,3 @@ def _value(words: list[str], option: str) -> str | None:
         if word.startswith(f"{option}="):
             return word.removeprefix(f"{option}=")
     return None
-
-
-def find_config(*starts: Path) -> Path:
-    """The rla_config.yaml of a folder or of one above it; of several folders, the first that has one.
-
-    Raises:
-        DatabaseError: there is none.
-    """
-    for start in starts:
-        for folder in (start, *start.parents):
-            if (folder / CONFIG_NAME).is_file():
-                return folder / CONFIG_NAME
-    places = " or ".join(map(str, starts))
-    message = f"no {CONFIG_NAME} in {places} or above; go to your project, or give --config FILE"
-    raise DatabaseError(message)

@@ -394,7 +394,7 @@ def _pruned_checkpoints(run: Run) -> list[str]:
 
 
 def _run_file(run: Run) -> dict[str, Any]:
-    from rla_client.database.chains import run_file
+    from rla_client.contract.run_file import run_file
 
     return run_file(run.database.data_root, run.table, run.index)
 

@@ -28,6 +28,7 @@ from rla_client.code.secret_files import (
     tracked_by_git,
 )
 from rla_client.code.written_files import is_written, read_written
+from rla_client.config.find import CONFIG_NAME
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import ConfigError
 from rla_client.contract.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES
@@ -64,7 +65,6 @@ SOURCE_NAMES = (
     "requirements",
     "snakefile",
 )  # fmt: skip - how they begin, in small letters
-CONFIG_NAME = "rla_config.yaml"
 WHY_NAMED = "it holds a secret of REMOTE_SETTING"
 WHY_BY_NAME = "its name says that it holds secrets"
 EVENT_FILE_MARK = ".tfevents."  # in the name of each event file, so TensorBoard finds them

@@ -102,7 +102,7 @@ _NAMES: dict[str, dict[str, tuple[str, str]]] = {
         name: ("rla_client", name) for name in ("MatplotlibRecorder", "ImgRecorder", "VideoRecorder")
     },
     "RLA.easy_log.exp_loader": {
-        **{name: ("rla_client.resume.loader", name) for name in _LOADER},
+        **{name: ("rla_client.loader", name) for name in _LOADER},
         **{name: ("rla_client.manager", name) for name in ("exp_manager", "Tester")},
         "logger": ("rla_client", "logger"),
     },

@@ -16,7 +16,7 @@ from typing import Any
 from rla_client import logger
 from rla_client.contract.bounded_text import check_yaml
 from rla_client.contract.files import read_small
-from rla_client.resume.loader import ExperimentLoader, without_hidden
+from rla_client.loader import ExperimentLoader, without_hidden
 from rla_client.run.profiling import tell_large_memory_variables
 from rla_client.stream.clock import time_step_holder
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-import rla_client
 from rla_client.config.rules import (
     Choice,
     Flag,
@@ -236,7 +235,7 @@ def _set_keys(settings: AgentConfig, keys: Iterable[str]) -> list[str]:
 
 def template_text() -> str:
     """The commented `rla_config.yaml` with every key at its default, as `rla init` writes it."""
-    package = Path(rla_client.__file__).parent
+    package = Path(__file__).parents[1]
     packaged, checkout = package / "data" / "rla_config.yaml", package.parent / "rla_config.yaml"
     return (packaged if packaged.exists() else checkout).read_text(encoding="utf-8")
 
@@ -338,3 +337,19 @@ def _keys_of(schema: type[Any], *, capitals: bool) -> dict[str, tuple[str, Any]]
             if name:
                 keys[name.upper() if capitals else name] = (item.name, rule)
     return keys
+
+
+def password_variables(configs: Iterable[Path]) -> dict[str, str]:
+    """The secrets that an agent takes over from whoever starts it: what `password_env` and `url_env` name.
+
+    Args:
+        configs: configuration files; unreadable ones name nothing.
+    """
+    names = set()
+    for path in configs:
+        with suppress(OSError, ConfigError):
+            config = load_config(path)
+            names.add(config.remote_setting.password_env)
+            for channel in config.agent.alerts.channels if config.agent.alerts else ():
+                names |= {channel.password_env, channel.url_env}
+    return {name: os.environ[name] for name in names if name in os.environ}

@@ -15,12 +15,10 @@ import os
 import pwd
 import resource
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rla_client.contract.errors import ConfigError
 from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 from rla_client.contract.segments import is_locked
 
@@ -98,20 +96,15 @@ def tight_limits(pid: int = 0) -> list[str]:
     return found
 
 
-def load_imports() -> None:
-    """Import what `start_agent` needs, so that a fork never meets a thread in the middle of that.
-
-    The child would wait for ever for a module that only the parent's thread goes on to load.
-    """
-    import logging  # noqa: F401, PLC0415 - not at import of the package
-    import shutil  # noqa: F401, PLC0415
-    import subprocess  # noqa: F401, PLC0415
-
-    import rla_client.config.schema  # noqa: F401, PLC0415
-
-
-def start_agent(places: Places, config_path: Path | None = None) -> bool:
+def start_agent(
+    places: Places, config_path: Path | None = None, secrets: Mapping[str, str] | None = None
+) -> bool:
     """Start an agent for `places` without waiting for it to be ready.
+
+    Args:
+        places: of the agent.
+        config_path: configuration it starts with.
+        secrets: further environment variables it needs, see `config.schema.password_variables`.
 
     Returns:
         False when the user stopped it on purpose (`rla-agent stop`) or it cannot be started.
@@ -123,7 +116,7 @@ def start_agent(places: Places, config_path: Path | None = None) -> bool:
         return True
     if unit is not None and unit.system:
         return False
-    environment = clean_environment() | password_variables([config_path] if config_path else [])
+    environment = clean_environment() | dict(secrets or {})
     return _runs(detached_command(config_path, autostarted=True), environment)
 
 
@@ -192,24 +185,6 @@ def clean_environment() -> dict[str, str]:
     if package_parent.name not in {"site-packages", "dist-packages"}:
         environment["PYTHONPATH"] = str(package_parent)
     return environment
-
-
-def password_variables(configs: Iterable[Path]) -> dict[str, str]:
-    """The secrets that an agent takes over from whoever starts it: what `password_env` and `url_env` name.
-
-    Args:
-        configs: configuration files; unreadable ones name nothing.
-    """
-    from rla_client.config.schema import load_config  # noqa: PLC0415 - not at import of the package
-
-    names = set()
-    for path in configs:
-        with suppress(OSError, ConfigError):
-            config = load_config(path)
-            names.add(config.remote_setting.password_env)
-            for channel in config.agent.alerts.channels if config.agent.alerts else ():
-                names |= {channel.password_env, channel.url_env}
-    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def shares_our_life() -> bool:

@@ -26,12 +26,12 @@ _HOMES = {
     "HyperParamResult": "query",
     "CkpResult": "query",
     "OtherQueryResult": "query",
-    "DeleteLogTool": "batch",
-    "ArchiveLogTool": "batch",
-    "MigrateLogTool": "batch",
-    "ViewLogTool": "batch",
-    "PrettyPlotterTool": "batch",
-    "Filter": "batch",
+    "DeleteLogTool": "tools",
+    "ArchiveLogTool": "tools",
+    "MigrateLogTool": "tools",
+    "ViewLogTool": "tools",
+    "PrettyPlotterTool": "tools",
+    "Filter": "tools",
 }
 __all__ = ["open", *_HOMES]  # noqa: PLE0604 - plain text
 

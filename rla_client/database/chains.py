@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.bounded_text import parse_json
-from rla_client.contract.files import read_small
 from rla_client.contract.layout import LOG, RunIndex
+from rla_client.contract.run_file import run_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     Columns = dict[str, NDArray[np.float64]]
 
 MAX_LINKS = 1000  # of one chain; more is a circle
-MAX_RUN_FILE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +69,6 @@ def chain_of(data_root: str | os.PathLike[str], table: str, index: str) -> list[
         seen.add(link.index)
         chain.insert(0, link)
     return chain
-
-
-def run_file(data_root: str | os.PathLike[str], table: str, index: str) -> dict[str, Any]:
-    """Content of a run.json; empty where there is none, or it cannot be read."""
-    try:
-        path = f"{os.fspath(data_root)}/{LOG}/{table}/{index}/run.json"
-        found = parse_json(read_small(path, MAX_RUN_FILE_BYTES))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def chain_columns(

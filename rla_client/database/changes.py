@@ -38,8 +38,9 @@ from pathlib import Path
 from rla_client.contract.errors import BrokenFileError, DatabaseError, LiveRunError, UnsafeNameError
 from rla_client.contract.files import discard, held_folder, open_folder, open_root, walk_root, write_atomic
 from rla_client.contract.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, component_problem
+from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
 from rla_client.database.live import known_states, waiting_in_spool, written_unserved
-from rla_client.database.records import LIVE_STATES, MAX_TIME, RUN_FILE, read_json, read_record
+from rla_client.database.records import MAX_TIME, read_json, read_record
 from rla_client.database.tree import Item, item_bytes
 
 HIDDEN = ".rla"

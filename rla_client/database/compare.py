@@ -22,6 +22,7 @@ from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import open_plain
 from rla_client.contract.layout import CODE, HYPARAM_FILE_NAME
 from rla_client.database.query import files_below
+from rla_client.run.hyper_params import differences
 
 if TYPE_CHECKING:
     from rla_client.database.records import Record
@@ -58,16 +59,6 @@ def _environment(run: Run, about: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Names whose values differ; None where a side has not the name."""
-    names = dict.fromkeys([*first, *second])
-    return {
-        name: (first.get(name), second.get(name))
-        for name in names
-        if (name in first) != (name in second) or first[name] != second[name]
-    }
-
-
 def differing_keys(records: Sequence[Record]) -> tuple[list[str], list[dict[str, Any]]]:
     """Hyper-parameters that are not the same in all runs, and each run's flat hyper-parameters."""
     flats: list[dict[str, Any]] = [record.hyper.flat() for record in records]
@@ -90,7 +81,7 @@ def code_differences(first: Run, second: Run) -> tuple[str, list[Run]]:
         return code_diff(*folders), []
     if not all(map(has_archive, folders)):
         return "", lacking
-    from rla_client.launcher.launch_archive import restore
+    from rla_client.code.launch_archive import restore
 
     with tempfile.TemporaryDirectory(prefix="rla-diff-") as temporary:
         trees = [Path(temporary, name) for name in ("first", "second")]

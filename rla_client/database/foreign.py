@@ -41,11 +41,12 @@ from rla_client.contract.layout import (
     check_table_name,
     make_info,
 )
+from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
 from rla_client.contract.spelling import unknown
 from rla_client.database.copies import publish
 from rla_client.database.csv_table import TIME_STEP, TIMESTAMP
 from rla_client.database.events import event_files, read_points
-from rla_client.database.records import LIVE_STATES, MAX_TIME, RUN_FILE, UNKNOWN, read_json
+from rla_client.database.records import MAX_TIME, UNKNOWN, read_json
 
 STEP_COLUMNS = (
     TIME_STEP, "TotalEnvSteps", "time/total_timesteps", "total_timesteps", "timesteps", "global_step", "step",

@@ -29,10 +29,10 @@ from pathlib import Path
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.files import TEMP_PREFIX, open_plain
 from rla_client.contract.layout import ARCHIVE_TESTER, DEFAULT_LOG_TYPES, HYPARAM_FILE_NAME, HYPARAMETER, LOG
+from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
 from rla_client.database.changes import live_runs
 from rla_client.database.csv_table import TIME_STEP, parse_header, read_tail
-from rla_client.database.hyper_params import printed_args, read_archive, read_parameter_file, tracked
-from rla_client.database.records import LIVE_STATES, NOTE_FILE, PROGRESS_FILE, RUN_FILE, read_json
+from rla_client.database.records import NOTE_FILE, PROGRESS_FILE, read_json
 from rla_client.database.tree import (
     Item,
     archive_stem,
@@ -42,6 +42,7 @@ from rla_client.database.tree import (
     list_names,
     run_items,
 )
+from rla_client.run.hyper_params import printed_args, read_archive, read_parameter_file, tracked
 
 OLD_S = 86400.0  # a temp file or a live state older than this has nobody who will finish it
 MAX_CHECKED_BYTES = 1 << 30  # of one CSV, for short rows

@@ -25,20 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.layout import LOG
-from rla_client.database.records import (
-    LIVE_STATES,
-    RUN_FILE,
-    SILENT,
-    UNKNOWN,
-    WAITING,
-    Record,
-    read_json,
-)
+from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
+from rla_client.database.records import SILENT, UNKNOWN, WAITING, Record, read_json
 
 if TYPE_CHECKING:
     from rla_client.contract.paths import Places
 
-ASK_TIMEOUT_MS = 500  # an agent answers within milliseconds; a busy one is not waited for
+ASK_TIMEOUT_S = 0.5  # an agent answers within milliseconds; a busy one is not waited for
 TAKE_IN_S = 3.0  # a run that has just ended is in its files after one
 MAX_STREAMS = 1000  # the newest so many are looked at, 0.1 s; older ones wait for an agent as well, unnamed
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rla_client.cli.project import find_config
+from rla_client.config.find import require_config
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.paths import find_places
 from rla_client.database.tree import Item
@@ -48,10 +48,7 @@ def remove_on_master(data_root: Path, items: Sequence[Item], config: Path | None
 
 
 def _config_for(data_root: Path) -> Path:
-    try:
-        return find_config(Path.cwd())
-    except DatabaseError:
-        return find_config(data_root.absolute())
+    return require_config(Path.cwd(), data_root.absolute())
 
 
 def _transfer(

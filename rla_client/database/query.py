@@ -25,9 +25,9 @@ from rla_client.contract.layout import (
     TMP_DATA,
     RunIndex,
 )
-from rla_client.database.hyper_params import HyperParams, read_archive, read_parameter_file, wrap
 from rla_client.database.records import PROGRESS_FILE
 from rla_client.database.tree import Item, check_data_root, check_table, find_items
+from rla_client.run.hyper_params import HyperParams, read_archive, read_parameter_file, wrap
 
 if TYPE_CHECKING:
     from rla_client.manager import ExpManager

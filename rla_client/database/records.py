@@ -26,19 +26,16 @@ from rla_client.contract.bounded_text import MAX_VALUES, parse_json
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.files import MAX_SMALL_BYTES, read_small
 from rla_client.contract.layout import LOG, RunIndex, make_info
+from rla_client.contract.run_file import CLOSED_STATES, LIVE_STATES, RUN_FILE, ran_s, seconds
 from rla_client.database.chains import chain_of, link_of
 from rla_client.database.csv_table import TIME_STEP, TIMESTAMP, read_tail
-from rla_client.database.hyper_params import HyperParams, read_hyper_params
+from rla_client.run.hyper_params import HyperParams, read_hyper_params
 
 LIVE_S = 180.0
 MAX_TIME = 1e11  # Unix seconds: the year 5138
-MAX_NUMBER = 1 << 63  # SQLite's integers; beyond, no time-step and no time
 MAX_CACHED_CHARS = 64 << 10  # of hyper-parameters that are kept parsed
-RUN_FILE = "run.json"
 NOTE_FILE = "note.json"
 PROGRESS_FILE = "progress.csv"
-LIVE_STATES = frozenset({"running", "stalled"})
-CLOSED_STATES = frozenset({"finished", "interrupted", "failed"})  # whose end the program itself told
 UNKNOWN = "unknown"
 SILENT = "silent"  # run.json says running, but its process is gone and no agent serves to say how it ended
 WAITING = "waiting"  # no run.json yet: its rows wait in this machine's spool, and no agent serves
@@ -190,8 +187,8 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
     opened = _moment(run.get("opened"))
     if opened is None:
         opened = start_seconds(parsed)
-    own_s = ran_s({**run, "opened": opened}, _seconds(metrics.get(TIMESTAMP)))
-    time_step = _seconds(metrics.get(TIME_STEP))
+    own_s = ran_s({**run, "opened": opened}, seconds(metrics.get(TIMESTAMP)))
+    time_step = seconds(metrics.get(TIME_STEP))
     host = run.get("host") or (parsed.ip if parsed else "")
     tags = note.get("tags")
     link = link_of(run, table)
@@ -204,7 +201,7 @@ def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...])
         host=str(host),
         state=str(run["state"]) if isinstance(run.get("state"), str) else None,
         updated=_moment(run.get("updated")),
-        time_step=time_step if time_step is not None else _seconds(run.get("time_step")),
+        time_step=time_step if time_step is not None else seconds(run.get("time_step")),
         duration_s=_chain_duration(data_root, table, index, own_s, run),
         hyper_json=to_json(hyper),
         metrics_json=to_json(metrics),
@@ -246,16 +243,9 @@ def _guarded(path: str, problems: list[str]) -> dict[str, Any]:
         return {}
 
 
-def _seconds(value: object) -> float | None:
-    """A number as it is; None for what is none, or none that anything can be done with."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if -MAX_NUMBER < value < MAX_NUMBER else None
-
-
 def _moment(value: object) -> float | None:
     """Unix seconds that a calendar has; None for anything else."""
-    found = _seconds(value)
+    found = seconds(value)
     return found if found is not None and 0 <= found < MAX_TIME else None
 
 
@@ -267,26 +257,6 @@ def start_seconds(parsed: RunIndex | None) -> float:
         return parsed.opened.timestamp()
     except (ValueError, OverflowError, OSError):
         return 0.0
-
-
-def ran_s(run: Mapping[str, Any], last_row: float | None = None) -> float | None:
-    """How long a run ran, in seconds; None while nothing tells. See the module's text.
-
-    Args:
-        run: content of run.json, with `opened`.
-        last_row: time of the last row of progress.csv, Unix seconds, where it is known.
-    """
-    opened, before = _seconds(run.get("opened")), _seconds(run.get("ran_before_s"))
-    reopened, closed = _seconds(run.get("reopened")), _seconds(run.get("closed"))
-    begun = opened if reopened is None else reopened
-    if begun is None:
-        return None
-    rows = [when for when in (last_row, _seconds(run.get("last_row"))) if when is not None]
-    ends = [*rows, closed] if run.get("state") in CLOSED_STATES and closed is not None else rows
-    end = max(ends, default=closed)
-    if end is None:
-        return before or None
-    return (before or 0.0) + max(end - begun, 0.0)
 
 
 def _chain_duration(

@@ -14,7 +14,8 @@ from rla_client.contract.bounded_text import parse_json
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import open_plain, read_small
 from rla_client.contract.layout import OUTPUT_NAMES
-from rla_client.database.records import RUN_FILE, read_json
+from rla_client.contract.run_file import RUN_FILE
+from rla_client.database.records import read_json
 from rla_client.run.failure import TRACEBACK_HEAD
 
 FAILED = "failed"

@@ -20,18 +20,18 @@ from rla_client.contract.spelling import full_name
 from rla_client.database.catalogue import Catalogue, state_folder
 from rla_client.database.choosing import LAST, Since, full_names, match_runs, not_one, parse_since
 from rla_client.database.csv_table import TIME_STEP
-from rla_client.database.hyper_params import wrap
 from rla_client.database.live import with_live_states
 from rla_client.database.records import PROGRESS_FILE, Record, clock
 from rla_client.database.rows import RowView
 from rla_client.database.tree import Item, archived_root, check_data_root, check_table, find_tables, run_items
+from rla_client.run.hyper_params import wrap
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from rla_client.database.curve_cache import CurveCache
-    from rla_client.database.hyper_params import HyperParams
     from rla_client.database.where import Where
+    from rla_client.run.hyper_params import HyperParams
 
 DATA_ROOT_ATTRIBUTE = "rla_data_root"  # of DataFrames of runs, so that a plot finds their curves
 

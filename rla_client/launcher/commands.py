@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rla_client.code import launch_archive
 from rla_client.contract.csv_lines import stream_rows
 from rla_client.contract.errors import LaunchError
-from rla_client.launcher import launch_archive
 from rla_client.launcher.context import ResumeFrom
 from rla_client.launcher.launch import Launch, read_launch, read_variables
 from rla_client.launcher.relaunch import VARIABLE, Relaunch

@@ -25,6 +25,7 @@ from typing import Any
 from rla_client import logger
 from rla_client.code.root import is_broad
 from rla_client.code.select import VENV_MARKS
+from rla_client.config.find import CONFIG_NAME, DATA_FOLDER, DATA_ROOT_VARIABLE
 from rla_client.config.schema import load_config
 from rla_client.contract.layout import FOLDER_KINDS, LOG, RunIndex, item_path
 from rla_client.launcher.directories import Folders
@@ -32,13 +33,11 @@ from rla_client.launcher.options import Options
 from rla_client.launcher.outputs import Opener, Outputs
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.resume.resume import earlier_times
-from rla_client.run.init import DATA_FOLDER, DATA_ROOT_VARIABLE
 from rla_client.run.recording import Row
 from rla_client.run.run import Run, make_opening, open_run
 from rla_client.run.setup import names_code
 
 ITEM_TEXT_NAME = "log.txt"  # an item's files keep RLA's names
-CONFIG_NAME = "rla_config.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +171,7 @@ def item_opener(place: ItemPlace, config: Path | dict[str, Any]) -> Opener:
 
 def _earlier(place: ItemPlace) -> dict[str, Any]:
     """When the run that the item holds began and how long it ran; empty where its run.json does not say."""
-    from rla_client.database.chains import run_file  # noqa: PLC0415 - not at import of the package
+    from rla_client.contract.run_file import run_file  # noqa: PLC0415 - not at import of the package
 
     return earlier_times(run_file(place.data_root, place.table, place.index))
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rla_client.code.select import DATABASE_FOLDERS
+from rla_client.config.find import LAUNCHER_FOLDER
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import MAX_INDEX_NAME_BYTES, component_problem
 
-DATA_FOLDER = ("data", "local")
 RERUN_FOLDER = ("local", "rerun")  # in a database's folder; no kind of item, so nothing takes it for one
 
 
@@ -68,7 +68,7 @@ def default_log_dir(prefix: str, name: str) -> Path:
         if problem:
             message = f"the experiment's folder {prefix}/{name} cannot be made: {problem}"
             raise ArgumentError(message)
-    return Path.cwd().joinpath(*DATA_FOLDER, *parts)
+    return Path.cwd().joinpath(*LAUNCHER_FOLDER, *parts)
 
 
 def claim_folder(wanted: str | os.PathLike[str], *, existing: bool) -> Path:

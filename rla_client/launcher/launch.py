@@ -23,11 +23,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from rla_client.code.repository import Repository
 from rla_client.code.secret_values import Secrets, is_hidden, refilled
 from rla_client.contract.errors import LaunchError
 from rla_client.contract.files import write_atomic
 from rla_client.launcher.recorded_parameters import described
-from rla_client.launcher.repository import Repository
 from rla_client.stream.values import plain_hyper_param
 
 METADATA_NAME = "metadata.json"

@@ -30,11 +30,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+from rla_client.code import launch_archive
+from rla_client.code.repository import find_repository
 from rla_client.code.secret_values import Secrets, restored
+from rla_client.config.find import LAUNCHER_FOLDER
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import ArgumentError, ConfigError, LaunchError, RlaError
 from rla_client.contract.snapshot_job import read_footer
-from rla_client.launcher import launch_archive
 from rla_client.launcher.context import ExperimentContext, ResumeFrom
 from rla_client.launcher.database_run import (
     DatabasePlan,
@@ -45,7 +47,6 @@ from rla_client.launcher.database_run import (
     reopen_item,
 )
 from rla_client.launcher.directories import (
-    DATA_FOLDER,
     Folders,
     claim_folder,
     default_log_dir,
@@ -57,7 +58,6 @@ from rla_client.launcher.options import Options
 from rla_client.launcher.outputs import Outputs, current_outputs
 from rla_client.launcher.recorded_parameters import described, differs, recorded_value
 from rla_client.launcher.relaunch import Relaunch, count_call, taken, wanted
-from rla_client.launcher.repository import find_repository
 from rla_client.launcher.snapshotter import find_snapshot
 from rla_client.run.disabled_folders import Nowhere
 from rla_client.run.failure import ending
@@ -294,7 +294,7 @@ class _Call:
             return None  # a resumed run keeps the record of its first start
         script = launcher_path()
         log_dir = folders.log
-        data = (Path.cwd().joinpath(*DATA_FOLDER), *folders.roots)
+        data = (Path.cwd().joinpath(*LAUNCHER_FOLDER), *folders.roots)
         config = None if plan is None else plan.config
         try:
             repository = find_repository(script.parent if script else Path.cwd(), data)

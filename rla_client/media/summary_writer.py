@@ -26,7 +26,7 @@ import time
 import wave
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from tensorboardX import SummaryWriter
@@ -39,12 +39,9 @@ from tensorboardX.x2num import make_np
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import write_atomic
-from rla_client.database.readers import summary_scalars
+from rla_client.media.summaries import summary_scalars
 from rla_client.stream import forks
 from rla_client.stream.values import to_plain
-
-if TYPE_CHECKING:
-    from rla_client.run.recording import Logger
 
 EmitEvent: TypeAlias = Callable[[bytes, float, int], object]
 EmitFile: TypeAlias = Callable[[str, bytes], object]
@@ -58,6 +55,17 @@ _PCM16_BYTES = 2
 _PCM16_MAX = 32767
 
 
+class RowTarget(Protocol):
+    """A logger, as far as `ScalarRows` uses it."""
+
+    lock: threading.RLock
+
+    def write_row(
+        self, values: dict[str, Any], step: float, wall_time: float, exclude: tuple[str, ...]
+    ) -> None:
+        """Write one row that lacks some outputs."""
+
+
 class ScalarRows:
     """Rows of progress.csv from the scalars of a `SummaryWriter`: those of one step, given in a row.
 
@@ -66,7 +74,7 @@ class ScalarRows:
     has each scalar as an event of its own already, and tables of such rows are not printed.
     """
 
-    def __init__(self, current: Logger) -> None:
+    def __init__(self, current: RowTarget) -> None:
         self._logger = current
         self._values: dict[str, Any] = {}
         self._step, self._wall_time, self._begun = 0, 0.0, 0.0

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.database.hyper_params import HyperParams, read_hyper_params
 from rla_client.database.tree import find_items
+from rla_client.run.hyper_params import HyperParams, read_hyper_params
 
 NOT_FOUND = "NF"
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")

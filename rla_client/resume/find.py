@@ -88,7 +88,7 @@ def find_item(root: str | os.PathLike[str], table: str, which: str) -> Item:
 
 def read_run(item: Item, archive: Mapping[str, Any] | None = None) -> FoundRun:
     """What a run's files tell of it; broken ones count as missing. `archive`: its entry, if it was read."""
-    from rla_client.database.hyper_params import read_archive, read_hyper_params  # noqa: PLC0415
+    from rla_client.run.hyper_params import read_archive, read_hyper_params  # noqa: PLC0415
 
     stem = os.path.splitext(item.archive_file)[0]
     paths = tuple(f"{stem}{ending}" for ending in (".json", ".pkl") if os.path.exists(f"{stem}{ending}"))
@@ -113,7 +113,7 @@ def read_run(item: Item, archive: Mapping[str, Any] | None = None) -> FoundRun:
 
 def read_run_file(item: Item) -> dict[str, Any]:
     """run.json of a run, empty without a readable one."""
-    from rla_client.database.chains import run_file  # noqa: PLC0415 - not at import of the package
+    from rla_client.contract.run_file import run_file  # noqa: PLC0415 - not at import of the package
 
     return run_file(item.root, item.table, item.index.path)
 

@@ -24,8 +24,7 @@ from rla_client.contract.bounded_text import parse_json
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import read_small, write_atomic
 from rla_client.contract.layout import HYPARAM_FILE_NAME, HYPARAMETER, LOG
-from rla_client.database.compare import differences
-from rla_client.database.hyper_params import parse_yaml, read_parameter_file, wrap
+from rla_client.run.hyper_params import differences, parse_yaml, read_parameter_file, wrap
 from rla_client.run.item import Item, parameter_file
 
 MAX_TOLD = 10  # changes in the warning; the file has all

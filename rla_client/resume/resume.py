@@ -174,7 +174,7 @@ def _newest_whole(folder: Path, name: str) -> int | None:
 
 def earlier_times(content: dict[str, Any]) -> dict[str, Any]:
     """When the run of this run.json began and how long it ran, for an agent that does not know it."""
-    from rla_client.database.records import ran_s  # noqa: PLC0415 - not at import of the package
+    from rla_client.contract.run_file import ran_s  # noqa: PLC0415 - not at import of the package
 
     began = content.get("opened")
     return {"began": began, "ran_s": ran_s(content)} if isinstance(began, int | float) else {}

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client import logger
 from rla_client.contract.errors import ArgumentError, NotConfiguredError
 from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, FOLDER_KINDS
 from rla_client.run.archive import encode_archive, write_archive
+from rla_client.run.current import get_current, warn
 from rla_client.run.custom_values import register_custom_type, split_arrays
 from rla_client.run.item import Item
 from rla_client.run.run import Run
@@ -105,12 +105,12 @@ class ItemData:
             raise ArgumentError(message)
         import numpy as np  # noqa: PLC0415 - not at import of the package
 
-        logger.record_tabular(prefix + key, float(np.mean(self.custom_data[key])))
+        get_current().record(prefix + key, float(np.mean(self.custom_data[key])))
 
     def clear_custom_data(self, key: str) -> None:
         """Forget what is kept under `key`."""
         if self.custom_data.pop(key, None) is None:
-            logger.warn(f"key {key} is not in custom_data")
+            warn(f"key {key} is not in custom_data")
 
     # -- checkpoints --------------------------------------------------------------------------
 
@@ -207,14 +207,14 @@ class ItemData:
         elif saver is not None:
             from rla_client.run.state import keep_resume_state  # noqa: PLC0415
 
-            logger.get_current().write_scalars()
+            get_current().write_scalars()
             keep_resume_state(self._run, self.custom_data, checkpoint_name, int(step))
             saver.save(model_dict, checkpoint_name, int(step), metrics=self._last_metrics())
         self.save_archive()
 
     def _save_tensorflow(self, model_dict: Any, name: str, step: int) -> None:  # noqa: ANN401
         if model_dict is None:
-            logger.warn("save_checkpoint() without a model_dict saves no variables of TensorFlow 2")
+            warn("save_checkpoint() without a model_dict saves no variables of TensorFlow 2")
             return
         from rla_client.checkpoint.tensorflow import save_tensorflow  # noqa: PLC0415
 
@@ -222,7 +222,7 @@ class ItemData:
         save_tensorflow(model_dict, folder, name, step, self._var_prefix, max_to_keep=self.max_to_keep)
 
     def _last_metrics(self) -> dict[str, float]:
-        row = logger.get_current().last_row
+        row = get_current().last_row
         return {key: float(value) for key, value in row.items() if isinstance(value, (int, float))}
 
     def load_checkpoint(
@@ -318,7 +318,7 @@ class ItemData:
         try:
             write_archive(item.archive_file, text, tensors)
         except OSError as error:
-            logger.warn(f"the archive {item.archive_file} was not written: {error.strerror or error}")
+            warn(f"the archive {item.archive_file} was not written: {error.strerror or error}")
         if run is not None and len(text) < ARCHIVE_FRAME_BYTES:
             run.file(ARCHIVE_TESTER, os.path.basename(item.archive_file), text)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from rla_client import logger
+from rla_client.run.current import get_current, info
 from rla_client.run.trackers import print_large_memory_variable, time_record, time_record_end
 
 SECONDS_PER_HOUR = 3600.0
@@ -45,8 +45,8 @@ class Measuring:
             self.last_record_fph_time = now
             return
         hours = (now - self.last_record_fph_time) / SECONDS_PER_HOUR
-        logger.record_tabular("fph", cum_epochs / hours if hours > 0 else float("inf"))
-        logger.dump_tabular()
+        get_current().record("fph", cum_epochs / hours if hours > 0 else float("inf"))
+        get_current().dump()
 
     def print_large_memory_variable(self) -> dict[str, str]:
         """Log the caller's largest variables (over 1 MiB, with what they hold): name → size.
@@ -58,9 +58,11 @@ class Measuring:
 
 def tell_large_memory_variables(depth: int) -> dict[str, str]:
     """See `Measuring.print_large_memory_variable`; `depth` as in `trackers.print_large_memory_variable`."""
-    told = print_large_memory_variable(logger.info, depth=depth)
-    current = logger.get_current()
+    told = print_large_memory_variable(info, depth=depth)
+    current = get_current()
     if told and "tensorboard" in current.sinks:
         table = "".join(f"| {name} | {size} |\n" for name, size in told.items())
-        logger.get_tbx_writer().add_text(LARGE_MEMORY_TAG, f"| variable | size |\n| --- | --- |\n{table}")
+        from rla_client.run.tensorboard import tbx_writer  # noqa: PLC0415 - tensorboardX is slow to import
+
+        tbx_writer(current).add_text(LARGE_MEMORY_TAG, f"| variable | size |\n| --- | --- |\n{table}")
     return told

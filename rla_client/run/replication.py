@@ -49,7 +49,9 @@ def replicate_now(run: Run | None, *, wait: bool = False, timeout: float = 60.0)
         return False
     header = {"root": opening["root"], "item": f"{opening['table']}/{opening['index']}"}
     while True:
-        answer = ask(find_places().control_socket, header, min(ANSWER_S, max(0.0, deadline - time.monotonic())))
+        answer = ask(
+            find_places().control_socket, header, min(ANSWER_S, max(0.0, deadline - time.monotonic()))
+        )
         if answer is not None:
             found = answer.get("replicated")
             if found is None or found:

@@ -32,6 +32,7 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import ALWAYS_OUTPUTS, FILE_NAMES, OUTPUT_NAMES, TAKEN_NAMES, check_relative
 from rla_client.contract.paths import find_places
 from rla_client.contract.protocol import FrameKind, pack
+from rla_client.contract.version import __version__
 from rla_client.run.failure import REASON_CHARS, active_traceback, ending, traceback_text
 from rla_client.run.recording import ERROR, Logger, Row
 from rla_client.stream.outbox import Outbox
@@ -248,8 +249,6 @@ def _check_names(sinks: Iterable[str], names: Mapping[str, str]) -> None:
 
 
 def _writer_fields(*, primary: bool, label: str) -> dict[str, Any]:
-    from rla_client import __version__  # noqa: PLC0415 - the package imports this module
-
     return {
         "primary": primary,
         "label": label,

@@ -14,13 +14,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client import logger
 from rla_client.contract.errors import ArgumentError, NotConfiguredError, UnknownParameterError
 from rla_client.contract.files import read_small
 from rla_client.contract.layout import LOG_NAME_FORMAT_VERSION, RunIndex, check_table_name, make_info
 from rla_client.contract.spelling import near
+from rla_client.run.current import backup, get_current, warn
 from rla_client.run.item import local_address
-from rla_client.run.recording import Row
+from rla_client.run.recording import BACKUP, Row
 from rla_client.run.run import check_path
 from rla_client.stream.clock import TimeStepHolder, time_step_holder
 
@@ -152,8 +152,8 @@ class ExperimentSetup:
             code_root = self._found_code.root
         folder = code_root if code_root is not None else Path(str(config.path)).parent
         self.project_root = os.path.abspath(folder)
-        if logger.get_dir() is None:
-            logger.get_current().reminder = (
+        if get_current().folder is None:
+            get_current().reminder = (
                 "exp_manager.configure() was called, but not log_files_gen(): rows are printed and not kept"
             )
 
@@ -269,7 +269,7 @@ class ExperimentSetup:
                 try:
                     found.append((key, _reach(self.hyper_param, key)))
                 except (KeyError, TypeError, AttributeError):
-                    logger.warn(f"hyper-parameter {key} is not set, so the run's index leaves it out")
+                    warn(f"hyper-parameter {key} is not set, so the run's index leaves it out")
             else:
                 raise UnknownParameterError(_unknown(key, self.hyper_param))
         self._tracked += found
@@ -293,8 +293,8 @@ class ExperimentSetup:
         """Write all hyper-parameters to backup.txt and log.txt, sorted by name, and print them as a table."""
         shown = self._secrets().parameters(self.hyper_param)
         for key, value in sorted(shown.items(), key=lambda pair: str(pair[0])):
-            logger.backup(f"key: {key}, value: {value}", echo=False)
-        logger.get_current().print_table({str(key): value for key, value in shown.items()}, logger.BACKUP)
+            backup(f"key: {key}, value: {value}", echo=False)
+        get_current().print_table({str(key): value for key, value in shown.items()}, BACKUP)
 
     def _secrets(self) -> Secrets:
         """What is hidden where something is written about this run; see AGENT.hide_secrets."""
@@ -312,7 +312,7 @@ def _check_tensorflow(config: Config) -> None:
     if found is not None:
         return
     where = "rla_config" if config.path is None else str(config.path)
-    logger.warn(
+    warn(
         f"DL_FRAMEWORK is tensorflow in {where}, but TensorFlow is not installed for {sys.executable}: "
         "checkpoints cannot be saved or loaded; set DL_FRAMEWORK: torch, or pip install tensorflow"
     )

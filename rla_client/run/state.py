@@ -16,12 +16,12 @@ from typing import Any
 
 import msgpack
 
-from rla_client import logger
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import read_small, write_atomic
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.contract.protocol import pack
 from rla_client.run.archive import pack_arrays
+from rla_client.run.current import get_current, warn
 from rla_client.run.custom_values import split_arrays
 from rla_client.run.run import Run
 from rla_client.stream.clock import time_step_holder
@@ -79,7 +79,7 @@ def keep_resume_state(run: Run, custom_data: Mapping[str, Any], name: str, step:
         "format": STATE_FORMAT,
         "time_step": time_step_holder.get_time(),
         "random": capture_random_state(),
-        "logger": logger.get_current().memory(),
+        "logger": get_current().memory(),
         "custom_data": plain,
     }
     if arrays and sum(int(value.nbytes) for value in arrays.values()) <= MAX_STATE_BYTES:
@@ -89,7 +89,7 @@ def keep_resume_state(run: Run, custom_data: Mapping[str, Any], name: str, step:
         if len(content) > 2 * MAX_STATE_BYTES:
             content = pack({**state, "custom_data": {}, "arrays": b""})
     except UnicodeEncodeError as error:  # half of a surrogate pair
-        logger.warn(f"resume state not written: a key or text of the run is no text ({error.reason})")
+        warn(f"resume state not written: a key or text of the run is no text ({error.reason})")
         return
     path = f"{RESUME_FOLDER}/{name}_{step}.state"
     folder = Path(run.opening["root"], run.opening["folders"][CHECKPOINT])
@@ -97,7 +97,7 @@ def keep_resume_state(run: Run, custom_data: Mapping[str, Any], name: str, step:
         (folder / RESUME_FOLDER).mkdir(exist_ok=True)
         write_atomic(folder / path, content, durable=False)
     except OSError as error:
-        logger.warn(f"resume state not written: {error.strerror or error}")
+        warn(f"resume state not written: {error.strerror or error}")
         return
     run.file(CHECKPOINT, path, content)
 

@@ -209,7 +209,7 @@ def profile_with(
 def _target(target: RowLogger | None) -> RowLogger:
     if target is not None:
         return target
-    from rla_client.logger import get_current  # noqa: PLC0415 - logger imports this module
+    from rla_client.run.current import get_current  # noqa: PLC0415 - imports us
 
     return get_current()
 

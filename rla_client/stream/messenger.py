@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from rla_client.contract.agent_process import (
     agent_alive,
     installed_unit,
-    load_imports,
     start_agent,
     tight_limits,
 )
@@ -125,7 +124,7 @@ class Messenger:
             return True
         self._looked = now
         if self._autostart:
-            load_imports()
+            _load_imports()
         if agent_alive(self._places):
             return True
         if not self._autostart or self._places.stopped_marker.exists():
@@ -144,7 +143,10 @@ class Messenger:
         return not self._start_refused
 
     def _start_agent(self) -> None:
-        if not start_agent(self._places, self._config_path):
+        from rla_client.config.schema import password_variables  # noqa: PLC0415 - not at import of the package
+
+        path = self._config_path
+        if not start_agent(self._places, path, password_variables([path] if path else [])):
             self._start_refused = True
             self._advise()
 
@@ -226,3 +228,15 @@ def _wait_s(deadline: float | None) -> float:
     """Seconds until it is time to ask again, 0 when the deadline has passed."""
     left = FLUSH_ASK_AGAIN_S if deadline is None else min(deadline - time.monotonic(), FLUSH_ASK_AGAIN_S)
     return max(0.0, left)
+
+
+def _load_imports() -> None:
+    """Import what starting an agent needs, so that a fork never meets a thread in the middle of that.
+
+    The child would wait for ever for a module that only the parent's thread goes on to load.
+    """
+    import logging  # noqa: F401, PLC0415 - not at import of the package
+    import shutil  # noqa: F401, PLC0415
+    import subprocess  # noqa: F401, PLC0415
+
+    import rla_client.config.schema  # noqa: F401, PLC0415

@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant("links below a data root followed", "rla_client/contract/files.py", "FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW", "FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY", "tests/client/contract/test_files.py tests/agent/jobs/test_code.py"),
     Mutant("append without sum", "rla_agent/replicate/worker/send.py", "    return owned or source.crc_of(record.acked) == record.crc", "    return True", "tests/agent/replicate/worker/test_send.py"),
     Mutant("no mode kept", "rla_agent/replicate/worker/send.py", "    return 0o600 if source.local.mode is None else source.local.mode", "    return 0o644 if source else 0", "tests/agent/replicate/test_modes.py"),
-    Mutant("checkpoints of anybody in full", "rla_client/checkpoint/trust.py", "if not run or stamp is None or stamp.run != run:", "if False:", "tests/client/resume/test_loader.py tests/client/checkpoint/test_saver.py"),
+    Mutant("checkpoints of anybody in full", "rla_client/checkpoint/trust.py", "if not run or stamp is None or stamp.run != run:", "if False:", "tests/client/test_loader.py tests/client/checkpoint/test_saver.py"),
 )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Another user of the machine against the agent and the rows of one who has no home on a local disk.
 
-Real processes of two uids, the real /tmp and /var/tmp. What the table in
-tests/client/contract/test_paths.py says of paths is seen here from outside: no program of the other runs, no row is lost.
+Real processes of two uids, the real /tmp and /var/tmp. What
+tests/client/contract/test_paths.py says of paths is seen here from outside: no program of the other runs, no
+row is lost.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ pytestmark = [
 FAR_HOME = """
 import os
 from pathlib import Path
-from rla_client import places
+from rla_client.contract import paths as places
 home = os.environ.get("HOME", "")
 if home.startswith("/dev/shm"):
     places.NETWORK_FILE_SYSTEMS[places.file_system_type(Path(home))] = "NFS"

@@ -98,7 +98,7 @@ def written(agent: Any, tmp_path: Path) -> Callable[[Callable[[Any], None]], Pat
 
     def write(use: Callable[[Any], None]) -> Path:
         run = open_plain_run(str(tmp_path / "run"), ("tensorboard",), None, None, "", {})
-        from rla_client.media.tensorboard import tbx_writer
+        from rla_client.run.tensorboard import tbx_writer
 
         try:
             use(tbx_writer(run.logger))
@@ -216,7 +216,7 @@ def run_fixture(agent: Any, tmp_path: Path) -> Iterator[Any]:
 
 
 def writer_of(run: Any) -> Any:
-    from rla_client.media.tensorboard import tbx_writer
+    from rla_client.run.tensorboard import tbx_writer
 
     return tbx_writer(run.logger)
 

@@ -133,7 +133,7 @@ def test_a_short_shm_refuses_and_never_faults(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("mounting needs root")
     code = (
-        "import os, sys; from pathlib import Path; from rla_client import arena as a\n"
+        "import os, sys; from pathlib import Path; from rla_client.checkpoint import arena as a\n"
         "open('/dev/shm/ballast', 'wb').write(bytes(3 << 20))\n"
         "a.memory_room = lambda: 1 << 40\n"  # let the allocation itself find out
         f"made = a.create_arena(Path({str(tmp_path)!r}, 'spool', 's'), 1 << 20)\n"

@@ -12,11 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
+from rla_client.config.schema import password_variables
 from rla_client.contract.agent_process import (
     agent_alive,
     clean_environment,
     detached_command,
-    password_variables,
     start_agent,
 )
 from rla_client.contract.paths import Places

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rla_client.code.launch_archive import capture
 from rla_client.database.compare import code_diff, has_code
-from rla_client.launcher.launch_archive import capture
 
 MakeRun = Callable[..., str]
 Rla = Callable[..., subprocess.CompletedProcess[str]]

@@ -285,8 +285,7 @@ def test_a_damaged_archive_is_noticed(tmp_path: Path) -> None:
 def rla(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """One of the commands, registered on an app of its own."""
     program = (
-        "import typer\nfrom rla_client.launcher.cli import register\n"
-        "app = typer.Typer()\nregister(app)\napp()"
+        "import typer\nfrom rla_client.cli.launch import register\napp = typer.Typer()\nregister(app)\napp()"
     )
     return subprocess.run(
         [sys.executable, "-c", program, *arguments],

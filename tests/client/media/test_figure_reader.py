@@ -29,7 +29,7 @@ READ = """
     import io, json, os, sys
     sys.path.insert(0, sys.argv[2])
     import matplotlib.testing, matplotlib.animation, numpy.testing, matplotlib.pyplot
-    from rla_client import render
+    from rla_client.media import render
     from evil_figures import EVIL
     from pathlib import Path
     made = {name: make(Path(sys.argv[1])) for name, make in EVIL.items()}
@@ -121,7 +121,7 @@ def test_every_format_is_drawn_by_a_process_that_may_write_nothing_else(tmp_path
 )
 def test_the_process_that_draws_may_start_and_write_nothing(tmp_path: Path, attempt: str) -> None:
     """Even where a figure found a way through the rules."""
-    script = f"import sys; from rla_client import render; render._forbid_programs(); {attempt}"
+    script = f"import sys; from rla_client.media import render; render._forbid_programs(); {attempt}"
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "x")], capture_output=True, text=True, check=False
     )

@@ -24,6 +24,7 @@ from rla_client.contract.bounded_text import parse_json
 from rla_client.contract.csv_lines import rows_text, split_rows
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import open_plain, written_bytes
+from rla_client.media.summaries import summary_scalars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,8 +40,6 @@ RECORD_HEAD = struct.Struct("<QI")
 RECORD_TAIL = struct.Struct("<I")
 MAX_RECORD_BYTES = 256 << 20  # protobuf itself takes 2 GiB; a picture has some MB
 CRC_MASK_DELTA = 0xA282EAD8
-
-_SCALAR_PLUGIN = "scalars"
 
 
 # -- CSV and JSON ------------------------------------------------------------------------------
@@ -230,36 +229,3 @@ def _scalars(file: Path) -> Iterator[tuple[int, str, float]]:
             return
         for tag, number in summary_scalars(event.summary, plugins):
             yield event.step, tag, number
-
-
-def summary_scalars(summary: Any, plugins: dict[str, str] | None = None) -> Iterator[tuple[str, float]]:  # noqa: ANN401
-    """Tag and number of each scalar of a Summary, as `simple_value` or as TF 2's tensors.
-
-    Args:
-        summary: a Summary message.
-        plugins: tag to plugin name, kept between calls: metadata may come with a tag's first value only.
-    """
-    known = {} if plugins is None else plugins
-    for value in summary.value:
-        kind = value.WhichOneof("value")
-        plugin = known.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
-        if kind == "simple_value":
-            yield value.tag, value.simple_value
-        elif kind == "tensor" and plugin == _SCALAR_PLUGIN:
-            number = _tensor_number(value.tensor)
-            if number is not None:
-                yield value.tag, number
-
-
-def _tensor_number(tensor: Any) -> float | None:  # noqa: ANN401 - a TensorProto
-    """The number in a tensor of one element; None for what is no scalar."""
-    formats = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}  # DT_FLOAT, DT_DOUBLE, DT_INT32, DT_INT64
-    if tensor.tensor_content:
-        form = formats.get(tensor.dtype)
-        if form is None or len(tensor.tensor_content) != struct.calcsize(form):
-            return None
-        return float(struct.unpack(form, tensor.tensor_content)[0])
-    for values in (tensor.float_val, tensor.double_val, tensor.int_val, tensor.int64_val):
-        if len(values) == 1:
-            return float(values[0])
-    return None

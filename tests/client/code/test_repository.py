@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from rla_client.code.launch_archive import restore
+from rla_client.code.repository import find_repository
 from rla_client.code.written_files import note_written
 from rla_client.contract.paths import Places
-from rla_client.launcher.launch_archive import restore
-from rla_client.launcher.repository import find_repository
 
 IDENTITY = ("-c", "user.name=x", "-c", "user.email=x@y")
 LAUNCHER = """

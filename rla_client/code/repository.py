@@ -20,8 +20,8 @@ from pathlib import Path
 from rla_client.code.root import find_script, imported_below, is_broad
 from rla_client.code.select import DATA_ROOT_MARKS, DATABASE_FOLDERS, NEVER_FOLDERS, VENV_MARKS
 from rla_client.code.written_files import is_written, read_written
-from rla_client.launcher.directories import DATA_FOLDER
-from rla_client.run.init import DATA_FOLDER as DATABASE_FOLDER
+from rla_client.config.find import DATA_FOLDER as DATABASE_FOLDER
+from rla_client.config.find import LAUNCHER_FOLDER
 
 GIT_TIMEOUT_S = 10.0  # a repository on a sleeping network disk must not hold up the training
 RECORD_MARKS = frozenset({"metadata.json", "variant.json"})  # of an experiment's folder
@@ -130,7 +130,7 @@ def _holds(names: frozenset[str] | None, folder: str) -> bool:
 
 def _is_data(root: Path, folder: Path) -> bool:
     return (
-        folder.parts[-len(DATA_FOLDER) :] == DATA_FOLDER
+        folder.parts[-len(LAUNCHER_FOLDER) :] == LAUNCHER_FOLDER
         or _is_data_root(folder)
         or (folder.parent == root and folder.name in DATABASE_FOLDERS and _is_data_root(root))
         or all((folder / mark).exists() for mark in RECORD_MARKS)

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from rla_client.contract.errors import ArgumentError, UntrustedCheckpointError
-from rla_client.manager import ExpManager, exp_manager
-from rla_client.resume.find import RunNotFoundError, find_item, log_file_finder
-from rla_client.resume.loader import (
+from rla_client.loader import (
     ExperimentLoader,
     _in_order,
     _last_clock,
@@ -21,6 +19,8 @@ from rla_client.resume.loader import (
     exp_loader,
     fork_log_file_fn,
 )
+from rla_client.manager import ExpManager, exp_manager
+from rla_client.resume.find import RunNotFoundError, find_item, log_file_finder
 from rla_client.run.item import create_item, parameter_file, write_parameters
 
 DATE = "2022/11/24/18-46-30-917022"

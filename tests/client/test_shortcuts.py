@@ -104,7 +104,7 @@ def test_init_without_a_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.usefixtures("fresh_manager")
 def test_init_takes_every_kind_of_config(tmp_path: Path) -> None:
     omegaconf = pytest.importorskip("omegaconf")
-    from rla_client.run.init import to_parameters
+    from rla_client.shortcuts import to_parameters
 
     assert to_parameters(None) == {}
     assert to_parameters(Namespace(a=1)) == {"a": 1}

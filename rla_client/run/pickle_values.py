@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from rla_client.database.safe_pickle import Placeholder
+from rla_client.run.safe_pickle import Placeholder
 
 MAX_PLAIN_DEPTH = 50
 MAX_PLAIN_NODES = 1_000_000

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from rla_client.code import launch_archive
+from rla_client.code.repository import find_repository
 from rla_client.contract.errors import LaunchError
-from rla_client.launcher import launch_archive
-from rla_client.launcher.repository import find_repository
 
 IDENTITY = ("-c", "user.name=x", "-c", "user.email=x@y", "-c", "protocol.file.allow=always")
 

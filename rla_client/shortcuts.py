@@ -18,15 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from rla_client import logger
+from rla_client.config.find import DATA_FOLDER, DATA_ROOT_VARIABLE, find_config
 from rla_client.contract.errors import ArgumentError
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.recording import Row
 from rla_client.run.setup import names_code
 from rla_client.stream.clock import time_step_holder
-
-CONFIG_NAME = "rla_config.yaml"
-DATA_FOLDER = "data"
-DATA_ROOT_VARIABLE = "RLA_DATA_ROOT"
 
 
 def init(
@@ -117,15 +114,6 @@ def _flat(values: object, prefix: str) -> Iterator[tuple[str, Any]]:
             yield from _flat(value, f"{prefix}{name}/")
         else:
             yield f"{prefix}{name}", value
-
-
-def find_config(start: Path) -> Path | None:
-    """The nearest rla_config.yaml in `start` or above it."""
-    for folder in (start, *start.parents):
-        path = folder / CONFIG_NAME
-        if path.is_file():
-            return path
-    return None
 
 
 def to_parameters(config: object) -> dict[str, Any]:

@@ -188,8 +188,8 @@ def read_archive(paths: tuple[str, ...]) -> dict[str, Any] | None:
 
 
 def _old_archive(path: str) -> dict[str, Any]:
-    from rla_client.database.pickle_values import to_plain  # not at the start of every command
-    from rla_client.database.safe_pickle import Placeholder, read_pickle
+    from rla_client.run.pickle_values import to_plain  # not at the start of every command
+    from rla_client.run.safe_pickle import Placeholder, read_pickle
 
     content = read_pickle(path)
     if not isinstance(content, Placeholder):
@@ -260,3 +260,13 @@ def scalar(text: str) -> Any:  # noqa: ANN401
             except ValueError:
                 continue
     return text
+
+
+def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Names whose values differ; None where a side has not the name."""
+    names = dict.fromkeys([*first, *second])
+    return {
+        name: (first.get(name), second.get(name))
+        for name in names
+        if (name in first) != (name in second) or first[name] != second[name]
+    }

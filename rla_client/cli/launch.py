@@ -35,7 +35,7 @@ def resume(
     data_root: DataRoot = None,
 ) -> None:
     """Go on with an interrupted run: same folder, same rows, as if it had never stopped."""
-    from rla_client.launcher import commands  # noqa: PLC0415 - typer alone makes `rla --help`
+    from rla_client.launcher import commands
 
     raise typer.Exit(commands.resume(_log_dir(run, table, data_root), from_epoch))
 
@@ -47,7 +47,7 @@ def restore_code(
     data_root: DataRoot = None,
 ) -> None:
     """Give back the source tree that a run was started from, each file checked by its hash."""
-    from rla_client.launcher import commands  # noqa: PLC0415
+    from rla_client.launcher import commands
 
     manifest = commands.restore_code(_log_dir(run, table, data_root), folder)
     say(f"{len(manifest.files)} files in {folder}, each with the hash it had")
@@ -69,9 +69,9 @@ def rerun(
     data_root: DataRoot = None,
 ) -> None:
     """Run the same code and parameters again and compare the curves (exit code 1: they differ)."""
-    from rla_client.launcher import commands  # noqa: PLC0415
-    from rla_client.launcher.database_run import ItemPlace  # noqa: PLC0415
-    from rla_client.launcher.directories import RERUN_FOLDER, claim_folder  # noqa: PLC0415
+    from rla_client.launcher import commands
+    from rla_client.launcher.database_run import ItemPlace
+    from rla_client.launcher.directories import RERUN_FOLDER, claim_folder
 
     log_dir = _log_dir(run, table, data_root)
     # beside a plain run: data/local is no part of later archives; not among a database's items, nor

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rla_client.contract.errors import BrokenFileError
-from rla_client.database.hyper_params import (
+from rla_client.run.hyper_params import (
     HyperParams,
     parse_yaml,
     read_archive,
