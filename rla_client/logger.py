@@ -374,7 +374,7 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a function of rla_client.run.readers
     if name in _READERS:
-        from rla_client.database import readers  # noqa: PLC0415
+        from rla_client.run import readers  # noqa: PLC0415
 
         return getattr(readers, name)
     message = f"module 'rla_client.logger' has no attribute {name!r}"
