@@ -1,1 +1,1 @@
-"""rla_agent/command."""
+"""The `rla-agent` command."""

@@ -1,1 +1,1 @@
-"""rla_agent/jobs."""
+"""Slow work that streams ask for: checkpoints, snapshots, figures, videos, code."""

@@ -1,1 +1,1 @@
-"""rla_agent/model."""
+"""Decisions without input or output: what records, openings, runs and streams mean."""

@@ -1,1 +1,1 @@
-"""rla_agent/outputs."""
+"""The bytes of one output file: encoders, positions, repair after a crash."""

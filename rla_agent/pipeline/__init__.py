@@ -1,1 +1,1 @@
-"""rla_agent/pipeline."""
+"""From segments to durable files: one volume per file system reads, writes, commits, recovers."""

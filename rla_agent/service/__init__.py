@@ -1,1 +1,1 @@
-"""rla_agent/service."""
+"""The agent as a process: start and stop, systemd, draining, health."""

@@ -1,1 +1,1 @@
-"""rla_agent/store."""
+"""What the agent keeps for itself: its database, its lock, configurations as last read."""

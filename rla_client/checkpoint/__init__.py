@@ -1,1 +1,1 @@
-"""rla_client/checkpoint."""
+"""Tensors to disk at the cost of a memory copy; loading them again, safely."""

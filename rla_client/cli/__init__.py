@@ -1,1 +1,1 @@
-"""rla_client/cli."""
+"""The `rla` command: look at runs, compare, change, and keep databases in order."""

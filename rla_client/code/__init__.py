@@ -1,1 +1,1 @@
-"""rla_client/code."""
+"""Which code and which environment a run had, without secrets."""

@@ -1,1 +1,1 @@
-"""rla_client/contract."""
+"""What client and agent must agree on, byte for byte: frames, segments, layout, jobs, paths, locks."""

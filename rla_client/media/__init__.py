@@ -1,1 +1,1 @@
-"""rla_client/media."""
+"""Figures, images, videos and TensorBoard events, rendered and written by the agent."""

@@ -1,1 +1,1 @@
-"""rla_client/resume."""
+"""Back to an earlier run: find it, load it, fork it, or continue it from a checkpoint."""

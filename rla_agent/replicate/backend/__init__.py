@@ -1,1 +1,1 @@
-"""rla_agent/replicate/backend."""
+"""Where items go: SFTP, FTP or a folder behind one interface."""

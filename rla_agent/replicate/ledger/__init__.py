@@ -1,1 +1,1 @@
-"""rla_agent/replicate/ledger."""
+"""What the master has: one SQLite file, with checksums and tombstones."""

@@ -1,1 +1,1 @@
-"""rla_agent/replicate/pull."""
+"""From the master to here: transfer, follow, fetch, verify."""

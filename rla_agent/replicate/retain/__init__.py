@@ -1,1 +1,1 @@
-"""rla_agent/replicate/retain."""
+"""What may be removed here once the master has it."""

@@ -1,1 +1,1 @@
-"""rla_agent/replicate/worker."""
+"""The replicator's process: find what changed, plan, send, seal."""

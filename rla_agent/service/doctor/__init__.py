@@ -1,1 +1,1 @@
-"""rla_agent/service/doctor."""
+"""`rla-agent doctor`: what is wrong on this machine, and what to do about it."""
