@@ -71,8 +71,14 @@ class Dealer:
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            self._pump()
+            gone: OSError | None = None
+            try:
+                self._pump()
+            except OSError as error:  # an agent that ends may have answered before
+                gone = error
             answer = self._message()
+            if answer is None and gone is not None:
+                raise gone
             left = deadline - time.monotonic()
             if answer is not None or left <= 0:
                 return answer

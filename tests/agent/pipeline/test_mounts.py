@@ -25,10 +25,10 @@ from rla_agent.model.ingest import Position
 from rla_agent.model.opening import root_is_away, same_root
 from rla_agent.pipeline.following import follow, new_run_record
 from rla_agent.pipeline.mounts import job_context, waits_for_root
-from rla_agent.pipeline.reader import CHECKPOINT_JOB
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import Changes, JobRow
 from rla_client.config.schema import AgentConfig
+from rla_client.contract.checkpoint_job import JOB_KIND as CHECKPOINT_KIND
 from rla_client.contract.checkpoint_job import BlobSource, CheckpointJob, Retention, Stamp
 from rla_client.contract.errors import RlaError
 from rla_client.contract.paths import Places
@@ -315,7 +315,7 @@ def test_a_root_that_goes_while_a_job_runs_costs_no_checkpoint(tmp_path: Path) -
     (blobs / "kept").write_bytes(b"x")
     source = BlobSource("kept", 1)
     fields = CheckpointJob(Stamp("0" * 16, 1, "r", "model", 1, {}), source, Retention()).encode()
-    row = job(stream, CHECKPOINT_JOB, fields)
+    row = job(stream, CHECKPOINT_KIND, fields)
     context = JobContext(stream.opening, blobs)
     lone.root.rename(tmp_path / "away")
     with pytest.raises(RetryLaterError, match="is not here"):

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from forked import in_forked_child
 
-from rla_client import logger as logger_module
 from rla_client.launcher.folder_lock import FolderLock
 from rla_client.launcher.one_thread import _owner, this_thread
 from rla_client.media.summary_writer import AgentSummaryWriter
+from rla_client.run import current
 from rla_client.run.recording import Logger
 from rla_client.run.run import RUN_VARIABLE, joined_logger
 from rla_client.run.trackers import SingleTimeTracker
@@ -74,7 +74,7 @@ def test_a_logger_without_a_stream(kind: str, tmp_path: Path, monkeypatch: pytes
     if kind == "joined":
         found = joined_before_its_first_record(monkeypatch, tmp_path)
     else:
-        made = {"the default one": logger_module._DEFAULT, "prints": Logger(None, ("stdout",))}
+        made = {"the default one": current._DEFAULT, "prints": Logger(None, ("stdout",))}
         found = made.get(kind) or Logger(None, ())
     found.forget_pending()
     found.record("parent", 1)
