@@ -1,12 +1,12 @@
 """Alerts by e-mail, webhook or command when a run ends badly, stalls or shows a bad metric.
 
-    volume thread   watch    metric rules over the rows it takes in anyway; firings are stored with
-                             the positions, in the same transaction (agent.db)
-    desk thread     desk     reads run states and firings from agent.db, looks at disks and
-                             replication; keeps what is to be sent in alerts.db; retries
-    couriers        channels send; one thread for each channel that has something to send
+    volume thread  watch       metric rules over the rows it takes in anyway; firings are stored with
+                               the positions, in the same transaction (agent.db)
+    alerts thread  dispatcher  reads run states and firings from agent.db, looks at disks and
+                               replication; keeps what is to be sent in alerts.db; retries
+    couriers       channels    send; one thread for each channel that has something to send
 
-Without a rule there is no desk, no alerts.db and no watch: a stream then pays for one comparison a
+Without a rule there is no dispatcher, no alerts.db and no watch: a stream then pays for one comparison a
 batch. Nothing here waits for a server or a disk on behalf of ingest, commit, stop or watchdog.
 `Alerting` is what the agent sees.
 """
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from rla_agent.alerts.rules import Book
+from rla_agent.alerts.rules import RuleSet
 from rla_agent.alerts.watch import Watch
 from rla_agent.model.opening import StreamOpening
 from rla_agent.pipeline.stream import Stream
@@ -55,41 +55,41 @@ class Alerting:
         self._live = live
         self._since = since
         self._sends = sends
-        self._book = Book(config, reader)
-        self._desk: Any = None  # its module is loaded when there is something to do
+        self._rule_set = RuleSet(config, reader)
+        self._dispatcher: Any = None  # its module is loaded when there is something to do
         self._lock = threading.Lock()
         self._stopped = False
         self._watched = False  # some stream has metric rules
 
     def start(self) -> None:
         """Begin if the agent's own configuration has rules, or an earlier agent left something."""
-        if self._book.any_rules or (self._places.state / "alerts.db").exists():
-            self._open_desk()
+        if self._rule_set.any_rules or (self._places.state / "alerts.db").exists():
+            self._start_dispatcher()
 
-    def _open_desk_if_due(self) -> None:
-        if self._desk is None and self._book.any_rules:
-            self._open_desk()
+    def _start_dispatcher_if_due(self) -> None:
+        if self._dispatcher is None and self._rule_set.any_rules:
+            self._start_dispatcher()
 
-    def _open_desk(self) -> None:
+    def _start_dispatcher(self) -> None:
         with self._lock:
-            if self._desk is None and self._sends and not self._stopped:
-                from rla_agent.alerts.dispatcher import Desk  # noqa: PLC0415 - smtplib and urllib
+            if self._dispatcher is None and self._sends and not self._stopped:
+                from rla_agent.alerts.dispatcher import Dispatcher  # noqa: PLC0415 - smtplib and urllib
 
-                self._desk = Desk(self._places, self._book, self._live, self._since)
-                self._desk.start()
+                self._dispatcher = Dispatcher(self._places, self._rule_set, self._live, self._since)
+                self._dispatcher.start()
 
     # -- for volume threads ---------------------------------------------------------------------
 
     def run_opened(self, stream: Stream) -> None:
         """A stream is taken in: its rules hold from here on."""
-        stream.watch_version = self._book.version
-        stream.watch = self._book.watch(stream.opening)
+        stream.watch_version = self._rule_set.version
+        stream.watch = self._rule_set.watch(stream.opening)
         if stream.watch is not None:
             self._watched = True
             stream.watch.restore(stream.watch_state)
-        if not self._book.unread(stream.opening.config):
+        if not self._rule_set.unread(stream.opening.config):
             stream.watch_state = None  # what it said of rules that are no more
-        self._open_desk_if_due()
+        self._start_dispatcher_if_due()
 
     def add_changes(self, streams: Iterable[Stream], changes: Changes) -> list[Stream]:
         """Put firings into a commit, and take up rules that changed.
@@ -97,9 +97,9 @@ class Alerting:
         Returns:
             Streams whose firings are to be cleared when the commit has succeeded.
         """
-        if self._book.take_late():
-            self._open_desk_if_due()
-        version = self._book.version
+        if self._rule_set.take_late():
+            self._start_dispatcher_if_due()
+        version = self._rule_set.version
         if not version and not self._watched:
             return []
         fired: list[Stream] = []
@@ -116,7 +116,7 @@ class Alerting:
         return fired
 
     def _renew(self, stream: Stream) -> None:
-        fresh: Watch | None = self._book.watch(stream.opening)
+        fresh: Watch | None = self._rule_set.watch(stream.opening)
         self._watched |= fresh is not None
         if fresh is not None:
             fresh.restore(stream.watch_state)
@@ -124,7 +124,7 @@ class Alerting:
                 fresh.restore(stream.watch.state())
                 fresh.firings = stream.watch.firings
         stream.watch = fresh
-        if not self._book.unread(stream.opening.config):
+        if not self._rule_set.unread(stream.opening.config):
             stream.watch_state = None
 
     # -- for the main thread --------------------------------------------------------------------
@@ -132,18 +132,18 @@ class Alerting:
     @property
     def waiting(self) -> int:
         """Messages that are not sent yet."""
-        return 0 if self._desk is None else int(self._desk.waiting)
+        return 0 if self._dispatcher is None else int(self._dispatcher.waiting)
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data for `status`: rules, waiting, channels, recent, problems."""
-        desk = self._desk
-        view = {"channels": [], "recent": []} if desk is None else desk.view
+        dispatcher = self._dispatcher
+        view = {"channels": [], "recent": []} if dispatcher is None else dispatcher.view
         problems = [
             {"what": f"alerts of {config}: {why}", "mend": f"rla-agent check-config {config}"}
-            for config, why in self._book.problems().items()
+            for config, why in self._rule_set.problems().items()
         ]
-        if desk is not None and desk.fault:
-            problems.append({"what": desk.fault, "mend": "see: rla-agent logs"})
+        if dispatcher is not None and dispatcher.fault:
+            problems.append({"what": dispatcher.fault, "mend": "see: rla-agent logs"})
         for channel in view["channels"]:
             if channel["error"]:
                 waits = (
@@ -153,7 +153,7 @@ class Alerting:
                 mend = f"mend that; to try it: rla-agent alerts test --config {channel['config']}"
                 problems.append({"what": what, "mend": mend})
         return {
-            "rules": sum(1 for _ in self._book.all_rules()),
+            "rules": sum(1 for _ in self._rule_set.all_rules()),
             "waiting": self.waiting,
             **view,
             "problems": problems,
@@ -163,5 +163,5 @@ class Alerting:
         """Send what was not tried yet, at most so long, and end; the rest is kept for the next agent."""
         with self._lock:
             self._stopped = True
-        if self._desk is not None:
-            self._desk.stop(max(0.0, timeout_s))
+        if self._dispatcher is not None:
+            self._dispatcher.stop(max(0.0, timeout_s))

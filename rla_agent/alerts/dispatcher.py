@@ -1,4 +1,4 @@
-"""The desk: a thread that turns what happened into alerts, and has them sent.
+"""The dispatcher: a thread that turns what happened into alerts, and has them sent.
 
 It looks each LOOK_S at what is durable: run states in agent.db (so an alert tells of nothing that a
 crash could undo, and one that a crash interrupted is seen again), firings of metric rules there,
@@ -31,7 +31,7 @@ from typing import Any
 from rla_agent.alerts.alert import Alert, of_machine, of_metric, of_run
 from rla_agent.alerts.channels import Route, SendError, send
 from rla_agent.alerts.host_checks import REARM, Disks, Replica
-from rla_agent.alerts.rules import Book, Rule
+from rla_agent.alerts.rules import Rule, RuleSet
 from rla_agent.alerts.store import GIVEN_UP, SENT, AlertStore, Delivery
 from rla_agent.model.opening import StreamOpening
 from rla_agent.store.sqlite import NewerFormatError, open_or_replace
@@ -66,23 +66,23 @@ class _Outcome:
     retry_after_s: float | None = None
 
 
-class Desk(threading.Thread):
+class Dispatcher(threading.Thread):
     """See above.
 
     Args:
         places: of the agent.
-        book: the rules and channels.
+        rule_set: the rules and channels.
         live: openings of the streams whose writers live.
         since: Unix seconds; runs that changed before are not looked at where there is no alerts.db yet.
     """
 
-    def __init__(self, places: Places, book: Book, live: Live, since: float) -> None:
+    def __init__(self, places: Places, rule_set: RuleSet, live: Live, since: float) -> None:
         super().__init__(name="alerts", daemon=True)
         self.waiting = 0  # deliveries
         self.view: dict[str, Any] = {"channels": [], "recent": []}
         self.fault = ""
         self._places = places
-        self._book = book
+        self._rule_set = rule_set
         self._live = live
         self._since = since
         self._host = _host()
@@ -125,11 +125,11 @@ class Desk(threading.Thread):
         """One look and what follows from it; False when it was the last one."""
         ending = self._stop_at is not None
         try:
-            self._book.look(time.monotonic())
+            self._rule_set.look(time.monotonic())
             with store.transaction():
                 self._file(store)
                 # at first, an earlier agent may have left something of a configuration not named yet
-                told = self._gather(store, database) if self._first or self._book.any_rules else []
+                told = self._gather(store, database) if self._first or self._rule_set.any_rules else []
             self._first = False
             if told:
                 database.drop_firings(told)
@@ -161,7 +161,7 @@ class Desk(threading.Thread):
         newest, unread = since, math.inf
         for plain in database.runs_since(since - CLOCK_SLACK_S):
             mark = f"{plain['state']}@{plain['closed'] or ''}"
-            if self._book.unread(plain.get("config")) and now - plain["updated"] < UNREAD_KEPT_S:
+            if self._rule_set.unread(plain.get("config")) and now - plain["updated"] < UNREAD_KEPT_S:
                 unread = min(unread, float(plain["updated"]))  # it comes again; what is told is told once
                 is_news = True
             else:
@@ -169,7 +169,7 @@ class Desk(threading.Thread):
                 is_news = store.run_changed(plain["run_id"], mark, now)
             if not is_news or plain["updated"] < self._oldest(store):
                 continue
-            for rule in self._book.rules(plain.get("config")):
+            for rule in self._rule_set.rules(plain.get("config")):
                 if plain["state"] in rule.rule.when and fnmatch.fnmatchcase(plain["table"], rule.rule.table):
                     self._add(store, of_run(rule.name, plain, self._host), rule, now)
         newest = min(newest, unread)
@@ -189,18 +189,18 @@ class Desk(threading.Thread):
     ) -> list[tuple[str, int, int, str]]:
         told: list[tuple[str, int, int, str]] = []
         for stream, run, firing in database.firings():
-            if self._book.unread(firing["config"]):
+            if self._rule_set.unread(firing["config"]):
                 continue
             told.append((stream, firing["number"], firing["offset"], firing["rule"]))
             plain = database.run(run)
-            rule = next((r for r in self._book.rules(firing["config"]) if r.name == firing["rule"]), None)
+            rule = next((r for r in self._rule_set.rules(firing["config"]) if r.name == firing["rule"]), None)
             if rule is None or plain is None:
                 continue  # the rule was taken out of the file
             self._add(store, of_metric((rule.name, rule.rule), stream, firing, plain, self._host), rule, now)
         return told
 
     def _machine(self, store: AlertStore, now: float) -> None:
-        rules = [rule for rule in self._book.all_rules() if rule.rule.when[0] not in METRICS]
+        rules = [rule for rule in self._rule_set.all_rules() if rule.rule.when[0] not in METRICS]
         low = [rule for rule in rules if "disk_low" in rule.rule.when]
         if low:
             self._disk_rules(store, low, now)
@@ -219,7 +219,7 @@ class Desk(threading.Thread):
         folders = {opening.root: opening.root_device for opening in live}
         free = self._disks.look({state: self._state_device, **folders}, time.monotonic())
         for rule in rules:
-            own = self._book.concerns_all(rule.config)
+            own = self._rule_set.concerns_all(rule.config)
             for folder in {state, *(o.root for o in live if own or o.config == rule.config)} & free.keys():
                 least, is_free = rule.rule.free_bytes, free[folder]
                 name = f"{rule.name}:{folder}"
@@ -247,9 +247,9 @@ class Desk(threading.Thread):
             if not (fresh_only and delivery.tries):
                 due.setdefault((delivery.config, delivery.channel), []).append(delivery)
         for key, deliveries in due.items():
-            if self._book.unread(key[0]):
+            if self._rule_set.unread(key[0]):
                 continue
-            channel, refused = self._book.channel(*key)
+            channel, refused = self._rule_set.channel(*key)
             if channel is None:
                 numbers = [delivery.number for delivery in deliveries]
                 store.done(numbers, GIVEN_UP, "the configuration has no such channel any more", now)
@@ -272,7 +272,7 @@ class Desk(threading.Thread):
             except SendError as error:
                 outcomes.append(_Outcome(numbers, tries, made, str(error), error.retry_after_s))
                 break
-            except Exception as error:  # noqa: BLE001 - the top of a thread: no message is worth the desk
+            except Exception as error:  # noqa: BLE001 - the top of a thread: one message must not end it
                 _log.exception("an alert by channel %s could not be sent", key[1])
                 outcomes.append(_Outcome(numbers, tries, made, f"{type(error).__name__}: {error}"))
                 break
@@ -310,7 +310,7 @@ class Desk(threading.Thread):
 
 
 def alerts_path(places: Places) -> Path:
-    """The desk's database."""
+    """The dispatcher's database."""
     return places.state / "alerts.db"
 
 

@@ -1,7 +1,7 @@
 """What rules of the machine look at: free space, and whether replication has stopped.
 
 `statvfs` on a server that hangs does not return, so disks are looked at in lanes
-(rla_agent/pipeline/disks.py); the desk takes what they last found. Replication is read from its ledger,
+(rla_agent/pipeline/disks.py); the dispatcher takes what they last found. Replication is read from its ledger,
 a local SQLite file.
 """
 

@@ -2,8 +2,8 @@
 
 A run's rules are those of its own `rla_config.yaml` and those of the agent's (`--config`). Files are
 read when a run names them and looked at again each LOOK_AGAIN_S. A file that cannot be read or has
-faults keeps what it said before; `problems` says why. Volume threads ask, the desk's thread looks;
-the reading is done in a thread of its own (config_reader), and a page that is not read in time is
+faults keeps what it said before; `problems` says why. Volume threads ask, the dispatcher's thread looks;
+the reading is done in a thread of its own (config_reader), and a file that is not read in time is
 `unread`, without rules, until `take_late` finds that it was.
 """
 
@@ -27,7 +27,7 @@ MAX_CONFIGS = 1000  # the least lately named is forgotten
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class RuleFile:
     """What one configuration says.
 
     Attributes:
@@ -56,88 +56,88 @@ class Rule:
     rule: AlertRule
 
 
-class Book:
+class RuleSet:
     """All configurations that were named so far."""
 
     def __init__(self, own: Path | None, reader: ConfigReader) -> None:
         self._own = None if own is None else os.path.abspath(own)
         self._reader = reader
-        self._pages: dict[str, Page] = {}
+        self._rule_files: dict[str, RuleFile] = {}
         self._lock = threading.Lock()
         self._next_look = 0.0
         self._unread: set[str] = set()
-        self.version = 0  # grows when a page changes
+        self.version = 0  # grows when a file changes
         if self._own is not None:
-            self.page(self._own)
+            self.rule_file(self._own)
 
-    def page(self, config: str) -> Page:
+    def rule_file(self, config: str) -> RuleFile:
         """What a configuration says; read now if nobody named it before."""
         with self._lock:
-            known = self._pages.get(config)
+            known = self._rule_files.get(config)
         return self._take(config, self._reader.reading(config)) if known is None else known
 
     def unread(self, config: str | None) -> bool:
         """Whether nobody knows yet what a configuration says."""
-        return config is not None and self.page(config).unread
+        return config is not None and self.rule_file(config).unread
 
     def look(self, now: float) -> None:
         """Read again what changed; at most each LOOK_AGAIN_S of a steady clock."""
         if now < self._next_look:
             return
         self._next_look = now + LOOK_AGAIN_S
-        pages = self._all_pages()
-        self._reader.look([config for config, _ in pages])
-        for config, page in pages:
-            self._take_new(config, page)
+        rule_files = self._all_rule_files()
+        self._reader.look([config for config, _ in rule_files])
+        for config, rule_file in rule_files:
+            self._take_new(config, rule_file)
 
     def take_late(self) -> bool:
         """Take up what could not be read in time and was read since; whether there was any. Never waits."""
         taken = False
         for config in list(self._unread):
             with self._lock:
-                page = self._pages.get(config)
-            if page is None:
+                rule_file = self._rule_files.get(config)
+            if rule_file is None:
                 self._unread.discard(config)
             else:
-                taken |= self._take_new(config, page)
+                taken |= self._take_new(config, rule_file)
         return taken
 
     @property
     def configs(self) -> list[str]:
         """Paths of the configurations."""
         with self._lock:
-            return list(self._pages)
+            return list(self._rule_files)
 
     @property
     def any_rules(self) -> bool:
         """Whether some configuration has a rule."""
-        return any(page.alerts.rules for _, page in self._all_pages())
+        return any(rule_file.alerts.rules for _, rule_file in self._all_rule_files())
 
     def rules(self, config: str | None) -> Iterator[Rule]:
         """Rules for a run with this configuration, the agent's own first."""
         for path in (self._own, None if config is None or self.concerns_all(config) else config):
             if path is not None:
-                for rule in self.page(path).alerts.rules:
+                for rule in self.rule_file(path).alerts.rules:
                     yield Rule(rule_id(path, rule), path, rule)
 
     def all_rules(self) -> Iterator[Rule]:
         """Every rule of every configuration."""
         for config in self.configs:
-            for rule in self.page(config).alerts.rules:
+            for rule in self.rule_file(config).alerts.rules:
                 yield Rule(rule_id(config, rule), config, rule)
 
     def concerns_all(self, config: str) -> bool:
         """Whether a configuration is the agent's own, also under another name."""
         if self._own is None or config == self._own:
             return config == self._own
-        real = self.page(config).real
-        return bool(real) and real == self.page(self._own).real
+        real = self.rule_file(config).real
+        return bool(real) and real == self.rule_file(self._own).real
 
     def channel(self, config: str, name: str) -> tuple[Channel | None, str]:
         """A channel, and why it may not be used."""
-        page = self.page(config)
-        found = next((channel for channel in page.alerts.channels if channel.name == name), None)
-        return found, page.foreign if found is not None and found.kind == "command" else ""
+        rule_file = self.rule_file(config)
+        found = next((channel for channel in rule_file.alerts.channels if channel.name == name), None)
+        return found, rule_file.foreign if found is not None and found.kind == "command" else ""
 
     def watch(self, opening: StreamOpening) -> Watch | None:
         """The metric rules for a stream, None without any."""
@@ -150,44 +150,46 @@ class Book:
 
     def problems(self) -> dict[str, str]:
         """Config → why its alerts are not as the file says now."""
-        return {config: page.problem for config, page in self._all_pages() if page.problem}
+        return {
+            config: rule_file.problem for config, rule_file in self._all_rule_files() if rule_file.problem
+        }
 
-    def _all_pages(self) -> list[tuple[str, Page]]:
+    def _all_rule_files(self) -> list[tuple[str, RuleFile]]:
         with self._lock:
-            return list(self._pages.items())
+            return list(self._rule_files.items())
 
-    def _take_new(self, config: str, page: Page) -> bool:
+    def _take_new(self, config: str, rule_file: RuleFile) -> bool:
         found = self._reader.known(config)
         if found is None:
             return False
-        other_hands = found.config is not None and bool(found.foreign) != bool(page.foreign)
-        if not (page.unread or other_hands or found.changed != page.changed):
+        other_hands = found.config is not None and bool(found.foreign) != bool(rule_file.foreign)
+        if not (rule_file.unread or other_hands or found.changed != rule_file.changed):
             return False
         self._take(config, found)
         return True
 
-    def _take(self, config: str, found: Reading | None) -> Page:
+    def _take(self, config: str, found: Reading | None) -> RuleFile:
         with self._lock:
-            former = self._pages.pop(config, None)
-            page = self._pages[config] = _page(config, found, former)
-            while len(self._pages) > MAX_CONFIGS:
-                del self._pages[next(path for path in self._pages if path != self._own)]
-            (self._unread.add if page.unread else self._unread.discard)(config)
-            if former is not None and former.alerts != page.alerts:
+            former = self._rule_files.pop(config, None)
+            rule_file = self._rule_files[config] = _rule_file(config, found, former)
+            while len(self._rule_files) > MAX_CONFIGS:
+                del self._rule_files[next(path for path in self._rule_files if path != self._own)]
+            (self._unread.add if rule_file.unread else self._unread.discard)(config)
+            if former is not None and former.alerts != rule_file.alerts:
                 self.version += 1
-        return page
+        return rule_file
 
 
-def _page(config: str, found: Reading | None, former: Page | None) -> Page:
+def _rule_file(config: str, found: Reading | None, former: RuleFile | None) -> RuleFile:
     """What a reading says; with faults, or when the file is gone, what it said before stays."""
     if found is None:
-        return Page(Alerts(), unread=True) if former is None else former
+        return RuleFile(Alerts(), unread=True) if former is None else former
     if found.config is not None:
         alerts = found.config.agent.alerts or Alerts()
         foreign = found.foreign and (
             f"{config} can be written by others, so the agent runs no command that it names: {found.foreign}"
         )
-        return Page(alerts, found.changed, "", foreign, found.real)
+        return RuleFile(alerts, found.changed, "", foreign, found.real)
     kept, unsafe = (Alerts(), "") if former is None else (former.alerts, former.foreign)
     told = "; ".join(found.faults) if kept.rules or found.changed != -1 else ""
-    return Page(kept, found.changed, told, unsafe, found.real)
+    return RuleFile(kept, found.changed, told, unsafe, found.real)

@@ -1,4 +1,4 @@
-"""alerts.db: which events were told or are to be told. SQLite; used by the desk's thread alone.
+"""alerts.db: which events were told or are to be told. SQLite; used by the dispatcher's thread alone.
 
 An event has a key, so that one that is seen again after a restart gives no second alert. A delivery is
 one alert by one channel; it stays until it was sent or given up. `runs` holds the last state of each

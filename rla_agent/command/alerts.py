@@ -13,7 +13,7 @@ import typer
 
 from rla_agent.alerts.alert import of_test
 from rla_agent.alerts.channels import Route, SendError, send
-from rla_agent.alerts.rules import Book
+from rla_agent.alerts.rules import RuleSet
 from rla_agent.service.control import ask_status
 from rla_agent.store.config_reader import ConfigReader
 from rla_client.config.alerts import AlertRule, Alerts, Channel
@@ -60,12 +60,12 @@ def send_test(
     if unknown:
         typer.echo(f"error: no channel is called {unknown[0]!r}; there are: {', '.join(names)}", err=True)
         raise typer.Exit(EXIT_CONFIG)
-    book, path = Book(None, ConfigReader()), os.path.abspath(config)
+    rule_set, path = RuleSet(None, ConfigReader()), os.path.abspath(config)
     failed = False
     for known in found.channels:
         if channel and known.name not in channel:
             continue
-        told = _try(book, path, known)
+        told = _try(rule_set, path, known)
         failed |= bool(told)
         typer.echo(f"{known.name} ({known.kind}): {told or 'sent'}")
     if any(known.password_env or known.url_env for known in found.channels):
@@ -73,10 +73,10 @@ def send_test(
     raise typer.Exit(EXIT_FAILED if failed else 0)
 
 
-def _try(book: Book, config: str, channel: Channel) -> str:
+def _try(rule_set: RuleSet, config: str, channel: Channel) -> str:
     """Send one test message; what went wrong, empty when nothing did."""
     host = socket.gethostname() or "localhost"
-    _, refused = book.channel(config, channel.name)
+    _, refused = rule_set.channel(config, channel.name)
     try:
         send(Route(channel, Path(config).parent, refused), [of_test(time.time(), host).to_plain()], host)
     except SendError as error:

@@ -14,7 +14,7 @@ GONE_S = 10.0  # a client that still waits has asked again long before
 KEPT_ENDED = 10_000  # names of streams that were taken in to their end
 
 
-class FlushDesk:
+class FlushWaiters:
     """Flushes of one volume that were not answered yet."""
 
     def __init__(self, database: AgentDatabase, jobs: JobQueue) -> None:

@@ -30,7 +30,7 @@ class NotYetError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class StreamOpener:
     """What streams are taken up with: an adjustment of openings, the database, open files."""
 
     adjust: Callable[[StreamOpening], StreamOpening] | None

@@ -35,7 +35,7 @@ from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.pipeline import stream_open
 from rla_agent.pipeline.commands import Adopt, Data, Flush, JobsDone, Stop
 from rla_agent.pipeline.commit import Committer
-from rla_agent.pipeline.flush import FlushDesk
+from rla_agent.pipeline.flush import FlushWaiters
 from rla_agent.pipeline.gc import sweep_after
 from rla_agent.pipeline.item_files import drop_faults, keep_new_files
 from rla_agent.pipeline.mounts import job_context, waits_for_root
@@ -154,12 +154,12 @@ class Volume(threading.Thread):
                     pool.shutdown(wait=wait, cancel_futures=True)
 
     def _serve(self) -> None:
-        self._desk = stream_open.Desk(self._adjust, self._database, self.files)
+        self._opener = stream_open.StreamOpener(self._adjust, self._database, self.files)
         self._widener = Widener(self._rewriters, self._database)
         self._jobs = JobQueue(
             self._pool, self._places, KINDS, lambda: self._queue.put(JobsDone()), self._broken_job
         )
-        self._flushes = FlushDesk(self._database, self._jobs)
+        self._flushes = FlushWaiters(self._database, self._jobs)
         self._committer = Committer(self._database, self.files, self._syncers)
         while not self._finished():
             self._turn()
@@ -257,7 +257,7 @@ class Volume(threading.Thread):
             except OSError as error:
                 message = f"not taken in yet, tried again all the time: {error}"
                 raise stream_open.NotYetError(message) from error
-        stream, waits = self._desk.take_up(item, self.streams.values(), [*self._late, *self._broken])
+        stream, waits = self._opener.take_up(item, self.streams.values(), [*self._late, *self._broken])
         self._retry_waiting |= self._late.pop(item.stream, None) is not None
         drop_faults(self.faults, item.stream)
         if stream is None:

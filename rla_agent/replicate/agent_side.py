@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from rla_agent.model.opening import StreamOpening
 from rla_agent.pipeline.stream import Stream
 from rla_agent.replicate import Announcer, ReplicatorProcess, register
-from rla_agent.replicate.pull.fetch_queue import FetchDesk
+from rla_agent.replicate.pull.fetch_queue import FetchQueue
 from rla_agent.replicate.registry import entries
 from rla_agent.replicate.retain.progress import arrived
 from rla_agent.store.config_reader import ConfigReader, Reading
@@ -44,7 +44,7 @@ class Replication:
         self._opened: set[str] = set()  # runs whose first commit is to come
         self._askers = ThreadPoolExecutor(1, thread_name_prefix="arrived")
         self._asked = threading.Semaphore(MAX_ASKED)
-        self.fetches = FetchDesk(places.state)
+        self.fetches = FetchQueue(places.state)
 
     def run_opened(self, opening: StreamOpening) -> None:
         """Have the run's database replicated if its configuration says so."""

@@ -33,7 +33,7 @@ class _Fetch:
         self.errors.close()
 
 
-class FetchDesk:
+class FetchQueue:
     """Runs fetches; belongs to the agent's main thread, and never waits."""
 
     def __init__(self, state: Path) -> None:

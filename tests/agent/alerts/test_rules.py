@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rla_agent.alerts import rules as book_module
-from rla_agent.alerts.rules import LOOK_AGAIN_S, Book
+from rla_agent.alerts.rules import LOOK_AGAIN_S, RuleSet
 from rla_agent.store.config_reader import WAIT_S, ConfigReader
 
 TEXT = """AGENT:
@@ -27,8 +27,8 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def refused(book: Book, config: Path) -> str:
-    channel, why = book.channel(str(config), "run")
+def refused(rule_set: RuleSet, config: Path) -> str:
+    channel, why = rule_set.channel(str(config), "run")
     assert channel is not None
     return why
 
@@ -36,22 +36,22 @@ def refused(book: Book, config: Path) -> str:
 def test_faults_and_absence_do_not_make_a_foreign_command_ours(config: Path) -> None:
     """What a file of others said before stays theirs, until a whole file of ours is there."""
     config.chmod(0o666)
-    book = Book(None, ConfigReader())
-    assert "can be written by others" in refused(book, config)
+    rule_set = RuleSet(None, ConfigReader())
+    assert "can be written by others" in refused(rule_set, config)
     config.write_text(TEXT + "  : : [")
-    book.look(now := 100.0)
-    assert "is not YAML" in book.problems()[str(config)]
-    assert "can be written by others" in refused(book, config)
+    rule_set.look(now := 100.0)
+    assert "is not YAML" in rule_set.problems()[str(config)]
+    assert "can be written by others" in refused(rule_set, config)
     config.unlink()
-    book.look(now := now + LOOK_AGAIN_S)
-    assert "can be written by others" in refused(book, config)
+    rule_set.look(now := now + LOOK_AGAIN_S)
+    assert "can be written by others" in refused(rule_set, config)
     config.write_text(TEXT)
     config.chmod(0o666)
-    book.look(now := now + LOOK_AGAIN_S)
-    assert "can be written by others" in refused(book, config)
+    rule_set.look(now := now + LOOK_AGAIN_S)
+    assert "can be written by others" in refused(rule_set, config)
     config.chmod(0o600)
-    book.look(now + LOOK_AGAIN_S)
-    assert refused(book, config) == "", "what the message asks for is seen"
+    rule_set.look(now + LOOK_AGAIN_S)
+    assert refused(rule_set, config) == "", "what the message asks for is seen"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file to any group")
@@ -59,24 +59,24 @@ def test_faults_and_absence_do_not_make_a_foreign_command_ours(config: Path) -> 
 def test_a_group_that_may_write_counts_as_others(config: Path, group: int, mode: int, ours: bool) -> None:
     os.chown(config, -1, group)
     config.chmod(mode)
-    assert (refused(Book(None, ConfigReader()), config) == "") is ours
+    assert (refused(RuleSet(None, ConfigReader()), config) == "") is ours
 
 
 def test_a_folder_that_others_may_write_is_seen_without_a_change_of_the_file(config: Path) -> None:
-    book = Book(None, ConfigReader())
-    assert refused(book, config) == ""
+    rule_set = RuleSet(None, ConfigReader())
+    assert refused(rule_set, config) == ""
     config.parent.chmod(0o777)
-    book.look(now := 100.0)
-    assert str(config.parent) in refused(book, config)
+    rule_set.look(now := 100.0)
+    assert str(config.parent) in refused(rule_set, config)
     config.parent.chmod(0o755)
-    book.look(now + LOOK_AGAIN_S)
-    assert refused(book, config) == ""
+    rule_set.look(now + LOOK_AGAIN_S)
+    assert refused(rule_set, config) == ""
 
 
 def test_more_configurations_than_are_kept(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A volume thread names others while the desk looks; the agent's own is never forgotten."""
+    """A volume thread names others while the dispatcher looks; the agent's own is never forgotten."""
     monkeypatch.setattr(book_module, "MAX_CONFIGS", 2)
     paths = [tmp_path / f"{number}.yaml" for number in range(4)]
     looks: list[list[str]] = []
@@ -89,14 +89,14 @@ def test_more_configurations_than_are_kept(
             looks.append(list(configs))
             if len(looks[-1]) > 1:
                 for other in paths[:-1]:
-                    book.page(str(other))
+                    rule_set.rule_file(str(other))
 
-    book = Book(config, Watched())
+    rule_set = RuleSet(config, Watched())
     for path in paths:
         path.write_text(TEXT)
-        book.page(str(path))
-    assert book.configs == [str(config), str(paths[-1])]
-    book.look(100.0)
+        rule_set.rule_file(str(path))
+    assert rule_set.configs == [str(config), str(paths[-1])]
+    rule_set.look(100.0)
     assert [str(config), str(paths[-1])] in looks
-    assert book.any_rules
-    assert book.problems() == {}
+    assert rule_set.any_rules
+    assert rule_set.problems() == {}

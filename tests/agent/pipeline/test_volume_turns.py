@@ -18,7 +18,7 @@ from rla_agent.jobs.queue import JobContext, JobKind
 from rla_agent.model.ingest import Position
 from rla_agent.pipeline import stream_open
 from rla_agent.pipeline.commands import Adopt, Data, Flush, Stop
-from rla_agent.pipeline.flush import FlushDesk
+from rla_agent.pipeline.flush import FlushWaiters
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.volume import QUEUE_MAX_ITEMS, Volume
 from rla_client.config.schema import AgentConfig
@@ -289,7 +289,7 @@ def test_only_something_new_that_is_asked_hurries_a_commit(
 ) -> None:
     volume.start()
     wait_until(lambda: hasattr(volume, "_flushes"))
-    desk = FlushDesk(volume._database, volume._jobs)
+    desk = FlushWaiters(volume._database, volume._jobs)
     heard: list[bool] = []
     asked = Flush(PEER, "coming", 1, 10, False, heard.append)
     desk.add(asked)

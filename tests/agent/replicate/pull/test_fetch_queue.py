@@ -8,20 +8,20 @@ import psutil
 import pytest
 
 from rla_agent.replicate.agent_side import Replication
-from rla_agent.replicate.pull.fetch_queue import MAX_FETCHES, FetchDesk
+from rla_agent.replicate.pull.fetch_queue import MAX_FETCHES, FetchQueue
 from rla_agent.store.config_reader import ConfigReader
 from rla_client.contract.paths import Places
 
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Any:
-    made = FetchDesk(tmp_path)
+    made = FetchQueue(tmp_path)
     yield made
     made.stop()
 
 
 def test_an_answer_is_given_once_and_says_what_is_wrong(
-    desk: FetchDesk, tmp_path: Path, wait_until: Callable[..., Any]
+    desk: FetchQueue, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:
     question = {"folder": str(tmp_path), "name": "checkpoint_1.pt"}
     assert desk.ask(question) == {"fetch": "working"}
@@ -39,7 +39,7 @@ def test_an_answer_is_given_once_and_says_what_is_wrong(
 
 
 def test_names_that_leave_the_folder_are_refused(
-    desk: FetchDesk, tmp_path: Path, wait_until: Callable[..., Any]
+    desk: FetchQueue, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:
     for name in ("../x", "a/b", ""):
         found: list[dict[str, Any]] = []
@@ -53,19 +53,19 @@ def test_names_that_leave_the_folder_are_refused(
         assert found[-1]["fetch"] == "failed"
 
 
-def test_what_is_no_question(desk: FetchDesk) -> None:
+def test_what_is_no_question(desk: FetchQueue) -> None:
     assert desk.ask({"folder": b"bytes"})["fetch"] == "failed"
     assert desk.ask({"folder": "x" * 100_000})["fetch"] == "failed"
     assert not desk.busy
 
 
-def test_only_so_many_at_a_time(desk: FetchDesk, tmp_path: Path) -> None:
+def test_only_so_many_at_a_time(desk: FetchQueue, tmp_path: Path) -> None:
     for number in range(3 * MAX_FETCHES):
         assert desk.ask({"folder": str(tmp_path), "name": f"{number}.pt"}) == {"fetch": "working"}
     assert len(desk._running) <= MAX_FETCHES
 
 
-def test_a_process_that_fails_badly_says_why(desk: FetchDesk, wait_until: Callable[..., Any]) -> None:
+def test_a_process_that_fails_badly_says_why(desk: FetchQueue, wait_until: Callable[..., Any]) -> None:
     answers = []
 
     def ended() -> bool:
