@@ -273,7 +273,8 @@ def doctor(
     ] = False,
 ) -> None:
     """Examine everything that the agent depends on; each finding says how to mend it."""
-    from rla_agent.service.doctor.doctor import Surroundings, examine, report  # noqa: PLC0415 - only here
+    from rla_agent.service.doctor.doctor import examine, report  # noqa: PLC0415 - only here
+    from rla_agent.service.doctor.findings import Surroundings  # noqa: PLC0415
 
     surroundings = Surroundings.here(config)
     if master and surroundings.config_faults:

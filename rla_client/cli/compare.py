@@ -52,12 +52,14 @@ def diff(
 
     database = open_database(data_root)
     first, second = database.find(a, table), database.find(b, table)
-    sections = run_differences(first, second, *(_about(run) for run in (first, second)))
+    runs = (first, second)
+    sections = run_differences(first.record, second.record, *map(_about, runs))
     if as_csv:
         cells = [[name, key, *values] for name, rows in sections.items() for key, values in rows.items()]
         say(csv_text(["section", "name", first.index, second.index], cells))
         return
-    lines, lacking = code_differences(first, second) if code else ("", [])
+    lines, without = code_differences(first.folder(CODE), second.folder(CODE)) if code else ("", [])
+    lacking = [run for run in runs if run.folder(CODE) in without]
     if as_json:
         content = {**{name: dict(rows) for name, rows in sections.items()}, "code": lines}
         say(json_text({**content, "code_not_stored": [run.record.date for run in lacking]}))

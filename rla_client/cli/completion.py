@@ -170,7 +170,7 @@ def _newest(ctx: typer.Context, *, limit: int = MAX_OFFERED, light: bool = False
 
 
 def _database(ctx: typer.Context) -> Database | None:
-    from rla_client.cli.options import find_data_root
+    from rla_client.database.find_root import find_data_root
     from rla_client.database.runs import Database
 
     given = ctx.params.get("data_root")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +21,14 @@ from rla_client.cli.completion import (
     complete_table,
     complete_tag,
 )
-from rla_client.config.find import CONFIG_NAME, DATA_FOLDER
 from rla_client.contract.errors import DatabaseError, UnknownNameError
+from rla_client.database.find_root import (
+    SEARCH_DEPTH,
+    NoRunsYetError,
+    find_data_root,
+    is_data_root,
+    roots_below,
+)
 
 if TYPE_CHECKING:
     from rla_client.database.records import Record
@@ -31,7 +36,6 @@ if TYPE_CHECKING:
 
 MANY = 300  # runs to read from which on a terminal is told how far it is
 KEYWORD_ONLY = Parameter.KEYWORD_ONLY
-_SEARCH_DEPTH = 2  # folders below the one with rla_config.yaml
 
 DataRoot = Annotated[
     Path | None,
@@ -122,10 +126,6 @@ Metrics = Annotated[
 ]
 
 
-class NoRunsYetError(DatabaseError):
-    """A project whose database has no run yet; nothing is wrong with it."""
-
-
 def open_database(data_root: Path | None, *, archived: bool = False, new: bool = False) -> Database:
     """The database of a command.
 
@@ -167,7 +167,7 @@ def _check_holds_database(folder: Path) -> None:
         return
     near = [parent for parent in folder.parents if is_data_root(parent)][:1]
     try:
-        near = near or _roots_below(folder, _SEARCH_DEPTH)
+        near = near or roots_below(folder, SEARCH_DEPTH)
     except OSError:  # a folder that may not be listed: the error below says enough
         near = []
     hint = f"--data-root {near[0]}" if len(near) == 1 else "give the folder that holds log/"
@@ -179,61 +179,6 @@ def _progress(done: int, total: int) -> None:
     if total >= MANY:
         end = "\n" if done + 500 >= total else ""
         print(f"\rreading {done} of {total} runs…", end=end, file=sys.stderr, flush=True)  # noqa: T201
-
-
-def find_data_root(start: Path) -> Path:
-    """The database in a folder, above it, below the folder with rla_config.yaml above it, or in `data` here.
-
-    Raises:
-        NoRunsYetError: here is a project, but no run yet.
-        DatabaseError: there is none, or several.
-    """
-    project = None
-    for folder in (start, *start.parents):
-        if is_data_root(folder):
-            return folder
-        if (folder / CONFIG_NAME).is_file():
-            project = project or folder
-            found = sorted(_roots_below(folder, _SEARCH_DEPTH))
-            found = [path for path in found if path.is_relative_to(start)] or found
-            if len(found) == 1:
-                return found[0]
-            if found:
-                listing = "\n".join(f"  --data-root {path}" for path in found)
-                message = f"{folder} holds several databases, choose one:\n{listing}"
-                raise DatabaseError(message)
-    if is_data_root(start / DATA_FOLDER):  # of rla_client.init in a project without rla_config.yaml
-        return start / DATA_FOLDER
-    if project is not None:
-        message = f"no runs yet in {project / DATA_FOLDER}"
-        raise NoRunsYetError(message)
-    message = (
-        f"no database here: neither {start} nor a folder above it holds one; "
-        "go to your project, or give --data-root FOLDER (the folder that holds log/)"
-    )
-    raise DatabaseError(message)
-
-
-def is_data_root(folder: Path) -> bool:
-    """Whether a folder looks like a data root: a kind with a table in it."""
-    from rla_client.contract.layout import ARCHIVE_TESTER, HYPARAMETER, LOG
-    from rla_client.database.tree import find_tables
-
-    kinds = [kind for kind in (LOG, ARCHIVE_TESTER, HYPARAMETER) if (folder / kind).is_dir()]
-    return bool(kinds) and bool(find_tables(folder, kinds))
-
-
-def _roots_below(folder: Path, depth: int) -> list[Path]:
-    found = []
-    for entry in os.scandir(folder):
-        if entry.name.startswith(".") or not entry.is_dir(follow_symlinks=False):
-            continue
-        path = Path(entry.path)
-        if is_data_root(path):
-            found.append(path)
-        elif depth > 1:
-            found += _roots_below(path, depth - 1)
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from rla_client.cli.options import (
     Columns,
     DataRoot,
     Metrics,
-    NoRunsYetError,
     RunArgument,
     Selection,
     TableOption,
@@ -29,11 +28,12 @@ from rla_client.cli.options import (
 )
 from rla_client.contract.layout import CHECKPOINT, LOG
 from rla_client.contract.textformat import duration_text
+from rla_client.database.find_root import NoRunsYetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rla_client.database.metrics import Group
+    from rla_client.database.groups import Group
     from rla_client.database.records import Record
     from rla_client.database.runs import Run
 
@@ -195,7 +195,8 @@ def _check_group(columns: str | None, sort: str) -> None:
 def _print_groups(records: list[Record], by: list[str], asked: list[str], form: tuple[bool, bool]) -> None:
     """One line a group of runs; `form` is (as JSON, as CSV)."""
     from rla_client.database.choosing import full_metrics, full_names
-    from rla_client.database.metrics import group_runs, likely_of, mean_and_interval
+    from rla_client.database.groups import group_runs, likely_of
+    from rla_client.database.metrics import mean_and_interval
     from rla_client.database.records import clock
 
     if not records and not any(form):
@@ -336,7 +337,7 @@ def metrics(
 ) -> None:
     """Names of the metrics of runs, by default of the newest: rows with a number, last value, range."""
     from rla_client.contract.errors import ArgumentError
-    from rla_client.database.metrics import summaries
+    from rla_client.database.groups import summaries
     from rla_client.database.records import shown_name
 
     database = open_database(data_root)

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import open_plain
-from rla_client.contract.layout import CODE, HYPARAM_FILE_NAME
+from rla_client.contract.layout import HYPARAM_FILE_NAME
 from rla_client.database.query import files_below
 from rla_client.run.hyper_params import differences
 
 if TYPE_CHECKING:
     from rla_client.database.records import Record
-    from rla_client.database.runs import Run
 
 MAX_CODE_BYTES = 2 << 20  # a larger file is only said to differ
 MAX_LINE = 5000  # characters; longer ones are data: minified, or pictures inside a notebook
@@ -39,17 +38,17 @@ _ENVIRONMENT = ("host", "user", "versions")
 
 
 def run_differences(
-    first: Run, second: Run, about_first: Mapping[str, Any], about_second: Mapping[str, Any]
+    first: Record, second: Record, about_first: Mapping[str, Any], about_second: Mapping[str, Any]
 ) -> dict[str, dict[str, tuple[Any, Any]]]:
     """Differences by section (`hyper-parameters`, `environment`): name → (value here, value there)."""
     return {
-        "hyper-parameters": differences(first.hyper_param.flat(), second.hyper_param.flat()),
+        "hyper-parameters": differences(first.hyper.flat(), second.hyper.flat()),
         "environment": differences(_environment(first, about_first), _environment(second, about_second)),
     }
 
 
-def _environment(run: Run, about: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"host": run.record.host}
+def _environment(record: Record, about: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"host": record.host}
     for name in _ENVIRONMENT:
         value = about.get(name)
         if isinstance(value, Mapping):
@@ -68,15 +67,18 @@ def differing_keys(records: Sequence[Record]) -> tuple[list[str], list[dict[str,
     return keys, flats
 
 
-def code_differences(first: Run, second: Run) -> tuple[str, list[Run]]:
+def code_differences(first: str, second: str) -> tuple[str, list[str]]:
     """Unified diff of the code of two runs, and those that have none to be compared; then it is empty.
+
+    Args:
+        first: folder of a run's code.
+        second: of the other's.
 
     Raises:
         LaunchError: an archive is damaged.
     """
-    runs = (first, second)
-    folders = [run.folder(CODE) for run in runs]
-    lacking = [run for run, folder in zip(runs, folders, strict=True) if not has_code(folder)]
+    folders = (first, second)
+    lacking = [folder for folder in folders if not has_code(folder)]
     if not lacking:
         return code_diff(*folders), []
     if not all(map(has_archive, folders)):

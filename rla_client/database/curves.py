@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rla_client.contract.errors import DatabaseError
@@ -16,14 +19,29 @@ from rla_client.database.records import PROGRESS_FILE, clock
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rla_client.database.runs import Database
+    from rla_client.database.curve_cache import CurveCache
 
 FULL_NAMES = "full_names"  # of a long frame's attrs: metric or x as asked for -> the column's name
 READERS = 2  # threads; parsing a CSV lets go of the interpreter lock, more wait for the disk
 
 
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Where the curves of a database come from.
+
+    Attributes:
+        data_root: of the database.
+        cache: of its columns on this machine.
+        links: (table, index) of each run that goes on with another one → that one's index.
+    """
+
+    data_root: Path
+    cache: CurveCache
+    links: Mapping[tuple[str, str], str]
+
+
 def long_frame(
-    database: Database,
+    reader: Reader,
     pairs: Sequence[tuple[str, str]],
     metrics: Sequence[str],
     x: str,
@@ -33,7 +51,7 @@ def long_frame(
     import numpy as np
     import pandas as pd
 
-    tables, full = _tables(database, pairs, [x, *metrics])
+    tables, full = _tables(reader, pairs, [x, *metrics])
     pieces = [
         _Piece(run, name, *_finite(table[full[x]], table[full[name]], bound))
         for run, table in zip(pairs, tables, strict=True)
@@ -73,7 +91,7 @@ class _Piece(NamedTuple):
 
 
 def _tables(
-    database: Database, pairs: Sequence[tuple[str, str]], names: Sequence[str]
+    reader: Reader, pairs: Sequence[tuple[str, str]], names: Sequence[str]
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Columns of each run, and which column each name means.
 
@@ -81,47 +99,43 @@ def _tables(
         UnknownNameError: none of the runs has a column, though they have others.
     """
     names = list(dict.fromkeys(names))
-    tables = _read(database, pairs, names)
+    tables = _read(reader, pairs, names)
     full = {name: name for name in names}
     if all(any(name in table for table in tables) for name in names):
         return tables, full
-    known = _known_columns(database, pairs)
+    known = _known_columns(reader.data_root, pairs)
     if known:
         full = {name: full_name(name, known, f"none of these runs has the metric {name!r}") for name in names}
-        tables = _read(database, pairs, list(dict.fromkeys(full.values())))
+        tables = _read(reader, pairs, list(dict.fromkeys(full.values())))
     return tables, full
 
 
-def _known_columns(database: Database, pairs: Sequence[tuple[str, str]]) -> list[str]:
+def _known_columns(data_root: Path, pairs: Sequence[tuple[str, str]]) -> list[str]:
     """All columns of some runs, the newest run's first."""
     known: dict[str, None] = {}
     for table, index in reversed(pairs):
         with suppress(DatabaseError, OSError):
-            chain = chain_of(database.data_root, table, index)
-            known |= dict.fromkeys(chain_names(chain, f"{database.data_root}/{LOG}/{table}"))
+            chain = chain_of(data_root, table, index)
+            known |= dict.fromkeys(chain_names(chain, f"{data_root}/{LOG}/{table}"))
     return list(known)
 
 
-def _read(database: Database, pairs: Sequence[tuple[str, str]], names: Sequence[str]) -> list[dict[str, Any]]:
+def _read(reader: Reader, pairs: Sequence[tuple[str, str]], names: Sequence[str]) -> list[dict[str, Any]]:
     """The columns that each run has of `names`; none, with a warning, where its file is broken."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from rla_client.database.runs import warn_broken
-
-    cache = database.curve_cache()
     now_ns = int(clock() * 1e9)
-    continued = database.links()
 
     def columns(table: str, index: str, wanted: Sequence[str]) -> dict[str, Any]:
-        path = f"{database.data_root}/{LOG}/{table}/{index}/{PROGRESS_FILE}"
-        return cache.columns(path, wanted, now_ns)
+        path = f"{reader.data_root}/{LOG}/{table}/{index}/{PROGRESS_FILE}"
+        return reader.cache.columns(path, wanted, now_ns)
 
     def read(pair: tuple[str, str]) -> dict[str, Any] | Exception:
         table, index = pair
         try:
-            if pair not in continued:
+            if pair not in reader.links:
                 return columns(table, index, names)
-            chain = chain_of(database.data_root, table, index)
+            chain = chain_of(reader.data_root, table, index)
             return chain_columns(chain, lambda one, wanted: columns(table, one, wanted), names, TIME_STEP)
         except FileNotFoundError:
             return {}
@@ -130,13 +144,18 @@ def _read(database: Database, pairs: Sequence[tuple[str, str]], names: Sequence[
 
     with ThreadPoolExecutor(READERS) as pool:
         found = list(pool.map(read, pairs))
-    cache.trim()
+    reader.cache.trim()
     tables: list[dict[str, Any]] = []
     for table in found:
         if isinstance(table, Exception):
             warn_broken(table)
         tables.append({} if isinstance(table, Exception) else table)
     return tables
+
+
+def warn_broken(error: Exception) -> None:
+    """Say which file could not be read, once per place."""
+    warnings.warn(str(error), stacklevel=3)
 
 
 def _finite(xs: Any, ys: Any, bound: float | tuple[float, float] | None) -> tuple[Any, Any]:  # noqa: ANN401

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from rla_client.contract.textformat import duration_text
-from rla_client.database.records import clock
+from rla_client.database.records import Record, clock
 from rla_client.database.text import clean, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rla_client.database.runs import Database, Run
 
 ROWS = 20
 
@@ -31,10 +27,9 @@ def _pairs(title: str, pairs: Mapping[str, object]) -> str:
     return f"<b>{_cell(title)}</b>{_table(['name', 'value'], list(pairs.items()))}" if pairs else ""
 
 
-def database_html(database: Database) -> str:
-    """The newest runs."""
+def database_html(data_root: Path, records: Sequence[Record]) -> str:
+    """Some runs of a database, given oldest first."""
     now = clock()
-    records = database.records(limit=ROWS)
     rows = [
         [
             r.date,
@@ -46,20 +41,19 @@ def database_html(database: Database) -> str:
         ]
         for r in reversed(records)
     ]
-    title = f"<b>{escape(str(database.data_root))}</b>, newest {len(records)} runs"
+    title = f"<b>{escape(str(data_root))}</b>, newest {len(records)} runs"
     return title + _table(["run", "table", "state", "time-step", "took", "tags"], rows)
 
 
-def run_html(run: Run) -> str:
+def run_html(record: Record) -> str:
     """State, hyper-parameters and last values of one run."""
-    record = run.record
     facts = {
-        "state": run.state,
+        "state": record.shown_state(clock()),
         "time-step": plain(record.time_step),
         "took": duration_text(record.duration_s),
     }
     facts |= {"tags": " ".join(record.tags), "note": record.note}
-    title = f"<b>{escape(f'{run.table}/{run.index}')}</b>"
+    title = f"<b>{escape(f'{record.table}/{record.index}')}</b>"
     return (
         title
         + _table(list(facts), [list(facts.values())])

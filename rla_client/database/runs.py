@@ -8,14 +8,13 @@ need is imported by the call that needs it: `rla show` has 0.3 s.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, LOG, OTHER_RESULTS
+from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, CODE, LOG, OTHER_RESULTS
 from rla_client.contract.spelling import full_name
 from rla_client.database.catalogue import Catalogue, state_folder
 from rla_client.database.choosing import LAST, Since, full_names, match_runs, not_one, parse_since
@@ -214,10 +213,11 @@ class Database:
         Raises:
             UnknownNameError: a column that none of the runs has; the message names the nearest.
         """
-        from rla_client.database.curves import long_frame
+        from rla_client.database.curves import Reader, long_frame
 
         names = [metrics] if isinstance(metrics, str) else list(metrics)
-        return long_frame(self, self._pairs(runs), names, x, bound)
+        pairs = self._pairs(runs)
+        return long_frame(Reader(self.data_root, self.curve_cache(), self.links()), pairs, names, x, bound)
 
     def links(self) -> dict[tuple[str, str], str]:
         """(table, index) of each run that goes on with another one (see `chains`) → that one's index."""
@@ -248,9 +248,9 @@ class Database:
         return run.table, run.index
 
     def _repr_html_(self) -> str:
-        from rla_client.database.html import database_html
+        from rla_client.database.html import ROWS, database_html
 
-        return database_html(self)
+        return database_html(self.data_root, self.records(limit=ROWS))
 
 
 class Run:
@@ -353,20 +353,15 @@ class Run:
         """
         from rla_client.database.compare import code_differences
 
-        return code_differences(self, other)[0]
+        return code_differences(self.folder(CODE), other.folder(CODE))[0]
 
     def _repr_html_(self) -> str:
         from rla_client.database.html import run_html
 
-        return run_html(self)
+        return run_html(self.record)
 
 
 def _filter(text: str) -> Where:
     from rla_client.database.where import Where
 
     return Where(text)
-
-
-def warn_broken(error: Exception) -> None:
-    """Say which file could not be read, once per place."""
-    warnings.warn(str(error), stacklevel=3)

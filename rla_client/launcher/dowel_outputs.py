@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,27 +17,7 @@ from typing import Any, TextIO
 from rla_client import logger as rla_logger
 from rla_client.contract.csv_lines import rows_text, split_rows, write_rows
 from rla_client.contract.files import write_atomic
-
-
-class Histogram:
-    """Values whose distribution TensorBoard shows.
-
-    Args:
-        values: numbers, of any shape.
-    """
-
-    def __init__(self, values: Iterable[float]) -> None:
-        import numpy as np  # noqa: PLC0415
-
-        self.values = np.asarray(values, dtype=np.float64).ravel()
-
-
-def is_picture(value: object) -> bool:
-    """Whether a value goes to TensorBoard only: a Histogram or a matplotlib figure."""
-    if isinstance(value, Histogram):
-        return True
-    figure = sys.modules.get("matplotlib.figure")
-    return figure is not None and isinstance(value, figure.Figure)
+from rla_client.launcher.dowel_tabular import Histogram, TabularInput, is_picture
 
 
 class LogOutput(ABC):
@@ -47,8 +26,6 @@ class LogOutput(ABC):
     @property
     def types_accepted(self) -> type | tuple[type, ...]:
         """What `record` is called with: str, TabularInput, or both."""
-        from rla_client.launcher.dowel import TabularInput  # noqa: PLC0415 - it imports this module
-
         return (str, TabularInput)
 
     @abstractmethod
@@ -135,8 +112,6 @@ class CsvOutput(LogOutput):
     @property
     def types_accepted(self) -> type:
         """Rows only."""
-        from rla_client.launcher.dowel import TabularInput  # noqa: PLC0415
-
         return TabularInput
 
     def record(self, data: Any, prefix: str = "") -> None:  # noqa: ANN401
@@ -177,8 +152,6 @@ class TensorBoardOutput(LogOutput):
     @property
     def types_accepted(self) -> type:
         """Rows only."""
-        from rla_client.launcher.dowel import TabularInput  # noqa: PLC0415
-
         return TabularInput
 
     def record(self, data: Any, prefix: str = "") -> None:  # noqa: ANN401

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rla_client.contract.errors import ArgumentError
 from rla_client.plot.align import align, sorted_curve
 from rla_client.plot.selection import curve_order
 from rla_client.plot.style import BAND_ALPHA, COLOURS, LINES, MARKERS, shorten_steps
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rla_client.plot.func import Group, Style
+    from rla_client.plot.align import Curve
+
 
 PANEL_INCHES = (3.5, 2.6)
 PRETTY_INCHES = (7.0, 5.0)
@@ -22,6 +25,73 @@ PRETTY_FONTS = {"legend": 15, "label": 20, "ticks": 16, "title": 18}
 MARKERS_ON_A_CURVE = 10
 Bands = dict[str, list[Any]]
 Scores = dict[str, list[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Options of `plot_func` on how the figure looks; names and meanings as in RLA.
+
+    Attributes:
+        average_group: a group is its mean and a band; False draws every run.
+        shaded_std, shaded_err, shaded_range: band of the standard deviation, the standard error, min to max.
+        figsize: inches.
+        legend_outside: beside or below the panels.
+        resample: points of an even x grid with smoothing; 0 keeps the logged points.
+        vary_len_plot: draw groups to the end of their longest run.
+        smooth_step: decay length in grid steps, with `resample`.
+        tiling: symmetric, vertical or horizontal, for several panels.
+        title: of the figure.
+        pretty: large fonts, scientific ticks, scores printed.
+        bound_line: [(y, colour, line style, legend), …] horizontal lines.
+        colors: instead of the colour-blind-safe ones.
+        log: logarithmic y.
+        ylim, xlim: limits.
+        show_number: runs per group in the legend, but for `regs2legends`.
+        skip_legend: no legend.
+        use_marker, markers: markers on the curves.
+        legend_ncol: columns of the legend.
+        rescale_idx: scale x so that each run ends there.
+    """
+
+    average_group: bool = True
+    shaded_std: bool = False
+    shaded_err: bool = True
+    shaded_range: bool = True
+    figsize: tuple[float, float] | None = None
+    legend_outside: bool = True
+    resample: int = 0
+    vary_len_plot: bool = False
+    smooth_step: float = 1.0
+    tiling: str | None = "symmetric"
+    title: str | None = None
+    pretty: bool = False
+    bound_line: Sequence[Sequence[Any]] | None = None
+    colors: Sequence[str] | None = None
+    log: bool = False
+    ylim: tuple[float, float] | None = None
+    xlim: tuple[float, float] | None = None
+    show_number: bool = True
+    skip_legend: bool = False
+    use_marker: bool = False
+    markers: Sequence[str] | None = None
+    legend_ncol: int | None = None
+    rescale_idx: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.vary_len_plot and self.resample > 0:
+            message = "vary_len_plot draws the logged points, so it cannot go with resample"
+            raise ArgumentError(message)
+        if self.tiling not in {"symmetric", "vertical", "horizontal", None}:
+            message = f"tiling is symmetric, vertical or horizontal, not {self.tiling!r}"
+            raise ArgumentError(message)
+
+
+@dataclass(slots=True)
+class Group:
+    """Curves that make one line: one a run, of one metric."""
+
+    legend: str
+    curves: list[Curve] = field(default_factory=list)
 
 
 def draw(

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from crash.loop_disk import loop_disk  # noqa: F401 - a fixture
 
-from rla_agent.service.doctor.doctor import Finding, Surroundings, examine
+from rla_agent.service.doctor.doctor import examine
+from rla_agent.service.doctor.findings import Finding, Surroundings
 from rla_client.contract.paths import Places
 
 

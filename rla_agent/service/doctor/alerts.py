@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from rla_agent.service.doctor.doctor import Check, Finding, Surroundings
+from rla_agent.service.doctor.findings import Check, Finding, Surroundings
 from rla_client.config.alerts import Channel
 from rla_client.contract.paths import file_problem
 

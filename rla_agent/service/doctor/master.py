@@ -17,7 +17,7 @@ from rla_agent.replicate.backend.known_hosts import try_out
 from rla_agent.replicate.backend.sftp import SftpSession, open_sftp
 from rla_agent.replicate.backend.sftp_core import HARDLINK, POSIX_RENAME, STATVFS
 from rla_agent.replicate.backend.target import Session, TargetError
-from rla_agent.service.doctor.doctor import Finding
+from rla_agent.service.doctor.findings import Finding
 from rla_client.contract.errors import RlaError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 
 from rla_agent.pipeline.reader import read_opening
 from rla_agent.service.control import left_behind
-from rla_agent.service.doctor.doctor import Check, Finding, Surroundings
+from rla_agent.service.doctor.findings import Check, Finding, Surroundings
 from rla_agent.store.lock import describe_holder
 from rla_client.contract.errors import PlaceError, RlaError, SpoolError
 from rla_client.contract.paths import (

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rla_agent.model.status import WITHOUT_LIMITS
 from rla_agent.service.control import manager_reachable, systemctl
-from rla_agent.service.doctor.doctor import Check, Finding, Surroundings
+from rla_agent.service.doctor.findings import Check, Finding, Surroundings
 from rla_agent.service.unit_files import DROP_IN_NAME, TEMPLATE_NAME, config_in, template, user_unit
 from rla_client.contract.agent_process import SYSTEM_UNIT_FOLDER, tight_limits, unit_file
 from rla_client.contract.version import __version__
