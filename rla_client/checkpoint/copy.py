@@ -13,12 +13,9 @@ import ctypes
 import os
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rla_client.checkpoint.tensors import Storage, torch_module
-
-if TYPE_CHECKING:
-    from rla_client.checkpoint.arena import Arena
 
 PARALLEL_MIN_BYTES = 8 << 20  # below, starting a thread costs more than it saves
 CUT_SLACK_BYTES = 1 << 20  # a share may be so much larger before a storage is cut in two
@@ -57,23 +54,6 @@ def _copy(jobs: Sequence[_Job], total: int) -> None:
         _copy_all(jobs)
     else:
         _copy_in_parallel(jobs, total, threads)
-
-
-def pin_memory(arena: Arena) -> None:
-    """Let CUDA copy straight into an arena. Where it cannot, copies take the slower way by themselves."""
-    if arena.on_close is not None:
-        return
-    torch = torch_module()
-    arena.on_close = _nothing
-    if not torch.cuda.is_available():
-        return
-    runtime, address = torch.cuda.cudart(), arena.address
-    if int(runtime.cudaHostRegister(address, arena.total, 0)) == 0:
-        arena.on_close = lambda: runtime.cudaHostUnregister(address)
-
-
-def _nothing() -> None:
-    """What an arena that CUDA did not take does when it is closed."""
 
 
 def _copy_all(jobs: Sequence[_Job]) -> None:

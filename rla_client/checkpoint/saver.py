@@ -33,9 +33,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rla_client.checkpoint.arena import FIRST_SLOT_BYTES
+from rla_client.checkpoint.arena import FIRST_SLOT_BYTES, pin_memory
 from rla_client.checkpoint.arena_saver import ArenaSaver, Slot
-from rla_client.checkpoint.copy import copy_storages, pin_memory
+from rla_client.checkpoint.copy import copy_storages
 from rla_client.checkpoint.fallback import (
     NotWrittenError,
     has_room,

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rla_client.checkpoint.arena import pin_memory
 from rla_client.checkpoint.arena_saver import ArenaSaver, Slot
-from rla_client.checkpoint.copy import pin_memory
 from rla_client.checkpoint.fallback import has_room, sync_later
 from rla_client.contract.checkpoint_job import ArenaSource, BlobSource
 from rla_client.contract.protocol import FrameKind, pack

@@ -22,7 +22,8 @@ from rla_agent.replicate.ledger.rows import Due, Key
 from rla_agent.replicate.pull.transfer import Say, Selection, Tally, chosen
 from rla_agent.replicate.worker.plan import SMALL_BYTES, Local, Whole
 from rla_agent.replicate.worker.scan import Folder, Scanner, Scope
-from rla_agent.replicate.worker.send import Failed, Job, Sender, Sent
+from rla_agent.replicate.worker.send import Failed, Sender, Sent
+from rla_agent.replicate.worker.version import Job
 from rla_client.contract.layout import ARCHIVE_TESTER
 from rla_client.contract.textformat import printable
 

@@ -4,7 +4,7 @@
 parse, sizes are bounded by what was announced, and nothing is written through a link. A file goes
 to a temp name, its partial content is kept for the next try, and it takes its name once its size is
 the announced one and the master's file has not changed meanwhile; a log that grows there is continued
-here (`following`). It is never more open than on the master, nor than its folder, the umask, or what it
+here (`grow`). It is never more open than on the master, nor than its folder, the umask, or what it
 replaces here allow (`fetched_mode`). What is newer here, or of a run that this machine made, stays (`ours`).
 What came of an ended run is checked against its `sums`. *push* is in `pushing`, *verify* in `verifying`.
 """
@@ -31,7 +31,7 @@ from rla_agent.replicate.backend.target import (
     TransientError,
 )
 from rla_agent.replicate.ledger.checksums import damaged
-from rla_agent.replicate.pull.follow import grow
+from rla_agent.replicate.pull.grow import grow
 from rla_agent.replicate.pull.origin import NewerHereError, Ours, size_and_time
 from rla_agent.replicate.worker.plan import copy_mode, is_growing
 from rla_client.contract.errors import ArgumentError, UnsafeNameError

@@ -33,8 +33,9 @@ from rla_agent.replicate.worker.detect import RESUME_BYTES, Looking
 from rla_agent.replicate.worker.link import Batch, Confirmed, Outcome, jobs_without_result
 from rla_agent.replicate.worker.plan import Append, Health, Local, Nothing, Owned, Permit, Wait, Whole
 from rla_agent.replicate.worker.scan import WAYS_OUT, ScanError, unread
-from rla_agent.replicate.worker.send import PAGED_BYTES, Failed, Job, NotYetError, Sent
+from rla_agent.replicate.worker.send import PAGED_BYTES, Failed, NotYetError, Sent
 from rla_agent.replicate.worker.source import fingerprint, local_state
+from rla_agent.replicate.worker.version import Job
 from rla_client.contract.layout import CODE
 
 BATCH_FILES: Final = 64

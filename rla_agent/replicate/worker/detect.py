@@ -22,7 +22,8 @@ from rla_agent.replicate.worker.link import Link
 from rla_agent.replicate.worker.plan import Health, Local
 from rla_agent.replicate.worker.scan import Folder, ScanError, Scanner
 from rla_agent.replicate.worker.seal import SUMS_NAME, SettleError, settle
-from rla_agent.replicate.worker.send import FolderMode, Job
+from rla_agent.replicate.worker.send import FolderMode
+from rla_agent.replicate.worker.version import Job
 from rla_agent.replicate.worker.watch import MAX_ITEMS
 from rla_client.contract.layout import ARCHIVED_TABLE, CHECKPOINT, FOLDER_KINDS, LOG
 from rla_client.contract.retention import dropped

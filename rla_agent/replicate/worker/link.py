@@ -27,7 +27,8 @@ from rla_agent.replicate.backend.target import (
 )
 from rla_agent.replicate.ledger.rows import Drop
 from rla_agent.replicate.worker import heartbeat
-from rla_agent.replicate.worker.send import Failed, FolderMode, Job, Result, Sender
+from rla_agent.replicate.worker.send import Failed, FolderMode, Result, Sender
+from rla_agent.replicate.worker.version import Job
 from rla_client.contract.files import file_mode
 
 log = logging.getLogger("rla_agent.replicate")

@@ -32,7 +32,6 @@ from rla_agent.replicate.backend.target import (
     SourceChangedError,
     TargetError,
     TransientError,
-    Twin,
     UnreadableError,
     Upload,
     check_remote,
@@ -44,14 +43,13 @@ from rla_agent.replicate.worker import records
 from rla_agent.replicate.worker.plan import (
     SMALL_BYTES,
     Append,
-    Local,
     Permit,
     Record,
     Whole,
     record_kind,
 )
 from rla_agent.replicate.worker.source import Source, folder_copy_mode
-from rla_agent.replicate.worker.version import as_planned, read_again, same_content, size_of, unchanged
+from rla_agent.replicate.worker.version import Job, as_planned, read_again, same_content, size_of, unchanged
 from rla_client.contract.layout import ARCHIVE_TESTER
 
 if TYPE_CHECKING:
@@ -65,22 +63,6 @@ MAX_KEPT: Final = 3  # copies moved aside, then two writers must be at work
 
 class NotYetError(TransientError):
     """No whole record to send so far."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One file to send. `temp`: name to use; `start`: bytes that it holds already of this version.
-
-    `twin`: a file on the master that has the same content and may be linked. `local`: the version that
-    was planned; the ledger has noted its size and time, so no other one may go (None: whatever is there).
-    """
-
-    due: Due
-    action: Whole | Append | Permit
-    temp: bytes
-    start: int = 0
-    twin: Twin | None = None
-    local: Local | None = None
 
 
 @dataclass(frozen=True, slots=True)

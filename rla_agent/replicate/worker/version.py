@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rla_agent.replicate.worker.plan import Record, Whole, record_kind
+from rla_agent.replicate.backend.target import Twin
+from rla_agent.replicate.ledger.rows import Due
+from rla_agent.replicate.worker.plan import Append, Local, Permit, Record, Whole, record_kind
 
 if TYPE_CHECKING:
-    from rla_agent.replicate.worker.send import Job
     from rla_agent.replicate.worker.source import Source
 
 LENIENT_TRIES: Final = 2  # then a file that only grew meanwhile may go as it was
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One file to send. `temp`: name to use; `start`: bytes that it holds already of this version.
+
+    `twin`: a file on the master that has the same content and may be linked. `local`: the version that
+    was planned; the ledger has noted its size and time, so no other one may go (None: whatever is there).
+    """
+
+    due: Due
+    action: Whole | Append | Permit
+    temp: bytes
+    start: int = 0
+    twin: Twin | None = None
+    local: Local | None = None
 
 
 def as_planned(job: Job, source: Source) -> bool:

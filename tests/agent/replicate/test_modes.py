@@ -148,8 +148,9 @@ def _send_due(node: Node, session: FolderSession) -> None:
     """What the worker would do for progress.csv, in this process."""
     from rla_agent.replicate.ledger.rows import Due
     from rla_agent.replicate.worker.plan import Append
-    from rla_agent.replicate.worker.send import Job, Result, Sender, Sent
+    from rla_agent.replicate.worker.send import Result, Sender, Sent
     from rla_agent.replicate.worker.source import local_state
+    from rla_agent.replicate.worker.version import Job
 
     name = ITEM.replace("000001", "000002")
     path = f"log/{name}/progress.csv".encode()
