@@ -35,7 +35,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rla_agent.alerts import Alerting
-from rla_agent.model.opening import StreamOpening
 from rla_agent.model.status import ENDED_SHOWN, Facts, RateMeter, build_status
 from rla_agent.pipeline.commands import Adopt, Data, Flush
 from rla_agent.pipeline.disks import Disk, disk_of
@@ -61,6 +60,7 @@ from rla_agent.store.sqlite import NewerFormatError, database_files, open_or_rep
 from rla_agent.store.state import AgentDatabase
 from rla_client.contract.agent_process import OWNER_VARIABLE, tight_limits
 from rla_client.contract.errors import AgentRunningError, ConfigError, PlaceError
+from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places, find_places
 from rla_client.contract.protocol import MessageKind
 from rla_client.contract.segments import process_lives, spool_bytes, stream_names
@@ -209,7 +209,7 @@ class Daemon:
             volume.start()
         return volume
 
-    def _live_streams(self) -> list[tuple[str, StreamOpening]]:
+    def _live_streams(self) -> list[tuple[str, Opening]]:
         return [
             (stream.name, stream.opening)
             for volume in list(self._volumes.values())
@@ -217,7 +217,7 @@ class Daemon:
             if not stream.writer_gone and not stream.removed and not stream.parked
         ]
 
-    def _live_openings(self) -> list[StreamOpening]:
+    def _live_openings(self) -> list[Opening]:
         return [opening for _, opening in self._live_streams()]
 
     def _on_done(self, name: str) -> None:

@@ -25,10 +25,10 @@ from functools import partial
 from typing import Any
 
 from rla_agent.model.ingest import Record, Row
-from rla_agent.model.opening import StreamOpening
 from rla_agent.outputs.tensorboard import EventEncoder, whole_records
 from rla_agent.pipeline.disks import Disk, Lanes, disk_of
 from rla_client.contract.files import open_folder, open_within
+from rla_client.contract.opening import Opening
 
 CSV_NAME = "system.csv"
 EVENTS_FOLDER = "tb/system"
@@ -63,7 +63,7 @@ _APPEND = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 class _Tracked:
     """A run that is sampled, and the CPU seconds of its tree at the last sample."""
 
-    opening: StreamOpening
+    opening: Opening
     name: str
     encoder: EventEncoder
     disk: Disk
@@ -80,7 +80,7 @@ class Sampler(threading.Thread):
         interval_s: between samples of a run whose project does not say it; 0: none.
     """
 
-    def __init__(self, live: Callable[[], Iterable[tuple[str, StreamOpening]]], interval_s: float) -> None:
+    def __init__(self, live: Callable[[], Iterable[tuple[str, Opening]]], interval_s: float) -> None:
         super().__init__(name="sampler", daemon=True)
         self._live = live
         self._interval_s = interval_s
@@ -99,8 +99,9 @@ class Sampler(threading.Thread):
                 _log.exception("sampling failed and ends; rows and everything else go on")
                 return
 
-    def _interval(self, opening: StreamOpening) -> float:
-        return opening.setting("sample_interval_s", self._interval_s)
+    def _interval(self, opening: Opening) -> float:
+        own_s = opening.sample_interval_s
+        return self._interval_s if own_s is None else own_s
 
     def _pause_s(self) -> float:
         intervals = (self._interval(opening) for _, opening in self._live())
@@ -177,7 +178,7 @@ class Sampler(threading.Thread):
         ]
 
 
-def is_local(opening: StreamOpening) -> bool:
+def is_local(opening: Opening) -> bool:
     """Whether the writer's pid is one of this machine, as far as its host name tells."""
     return opening.host == os.uname().nodename
 

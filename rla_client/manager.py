@@ -94,7 +94,7 @@ class ExpManager(Measuring, NowhereRuns):
         self._bind_recorders(item)
         self._capture_code(item, config)
         resumed = None if chained is None else (CHECKPOINT_NAME, chained.time_step)
-        publish(item.root, table, self._run.opening or {}, config.log_used, resumed)
+        publish(item.root, table, self._run.opening, config.log_used, resumed)
         self._say_where(item)
         if chained is not None:
             self._take_up(chained)
@@ -202,7 +202,7 @@ class ExpManager(Measuring, NowhereRuns):
             point.item, config, run=point.run, epoch=point.epoch, continues=point.continues
         )
         resumed = point.name, point.time_step
-        publish(point.item.root, table, self._run.opening or {}, config.log_used, resumed)
+        publish(point.item.root, table, self._run.opening, config.log_used, resumed)
         self._run.mark("hyper_param", plain_hyper_param(self._secrets().parameters(self.hyper_param)))
         self._bind_recorders(point.item)
         self._say_where(point.item)
@@ -224,10 +224,10 @@ class ExpManager(Measuring, NowhereRuns):
                 "master": self.is_master_node,
                 "run_key": self.run_id or "",
                 "replicate": config.send_log_file and not self.is_master_node,
+                **continuing,
             },
             config_path=config.path,
         )
-        opening.update(continuing)
         run = open_run(opening, config.log_used, config.agent, callback=self.log_callback_fn)
         run.logger.secrets = self._secrets()
         logger.set_current(run.logger)

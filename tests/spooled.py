@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rla_agent.model.ingest import Content, Event, ItemFile, Mark, Opening, Row, Text, parse
+from rla_agent.model.ingest import Content, Event, ItemFile, Mark, OpeningFrame, Row, Text, parse
 from rla_client.config.schema import AgentConfig
+from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import TextTarget
 from rla_client.contract.segments import segment_numbers, segment_path, stream_names
@@ -65,7 +66,7 @@ def text_of(places: Places, target: int = TextTarget.LOG) -> str:
 
 def openings(places: Places) -> list[dict[str, Any]]:
     """The opening frames."""
-    return [content.fields for content in contents(places) if isinstance(content, Opening)]
+    return [content.fields for content in contents(places) if isinstance(content, OpeningFrame)]
 
 
 def events(places: Places) -> list[bytes]:
@@ -81,3 +82,14 @@ def files(places: Places) -> list[ItemFile]:
 def marks(places: Places) -> dict[str, Any]:
     """What was told about the run, by name."""
     return {content.name: content.data for content in contents(places) if isinstance(content, Mark)}
+
+
+def bare_opening(root: str | os.PathLike[str] = "/nowhere", **changes: Any) -> Opening:
+    """Of a stream of this process in a plain folder; the folder need not be there."""
+    told = {
+        "run": "r", "epoch": 1, "opened": 1.5, "root": os.fspath(root), "root_device": 0, "root_inode": 0,
+        "folders": {"log": "."}, "sinks": frozenset({"csv", "json", "log", "tensorboard"}), "names": {},
+        "primary": True, "label": "", "pid": os.getpid(), "host": "h", "user": "u", "python": "p",
+        "client": "0",
+    }  # fmt: skip
+    return Opening(**{**told, **changes})

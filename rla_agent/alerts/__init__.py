@@ -20,10 +20,10 @@ from typing import Any
 
 from rla_agent.alerts.rules import RuleSet
 from rla_agent.alerts.watch import Watch
-from rla_agent.model.opening import StreamOpening
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.config_reader import ConfigReader
 from rla_agent.store.state import Changes, FiringRow
+from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 
 __all__ = ["Alerting"]
@@ -45,7 +45,7 @@ class Alerting:
         self,
         places: Places,
         config: Path | None,
-        live: Callable[[], list[StreamOpening]],
+        live: Callable[[], list[Opening]],
         since: float,
         reader: ConfigReader,
         *,

@@ -33,10 +33,10 @@ from rla_agent.alerts.channels import Route, SendError, send
 from rla_agent.alerts.host_checks import REARM, Disks, Replica
 from rla_agent.alerts.rules import Rule, RuleSet
 from rla_agent.alerts.store import GIVEN_UP, SENT, AlertStore, Delivery
-from rla_agent.model.opening import StreamOpening
 from rla_agent.store.sqlite import NewerFormatError, open_or_replace
 from rla_agent.store.state import AgentDatabase
 from rla_client.config.alerts import METRICS
+from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 
 LOOK_S = 1.0
@@ -52,7 +52,7 @@ UNREAD_KEPT_S = 3600.0  # for a configuration that cannot be read: each look tak
 RECENT_SHOWN = 20
 
 _log = logging.getLogger("rla_agent.alerts")
-Live = Callable[[], list[StreamOpening]]
+Live = Callable[[], list[Opening]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from rla_agent.alerts.alert import rule_id
 from rla_agent.alerts.watch import Watch
-from rla_agent.model.opening import StreamOpening
 from rla_agent.store.config_reader import ConfigReader, Reading
 from rla_client.config.alerts import METRICS, AlertRule, Alerts, Channel
+from rla_client.contract.opening import Opening
 
 LOOK_AGAIN_S = 5.0
 MAX_CONFIGS = 1000  # the least lately named is forgotten
@@ -139,7 +139,7 @@ class RuleSet:
         found = next((channel for channel in rule_file.alerts.channels if channel.name == name), None)
         return found, rule_file.foreign if found is not None and found.kind == "command" else ""
 
-    def watch(self, opening: StreamOpening) -> Watch | None:
+    def watch(self, opening: Opening) -> Watch | None:
         """The metric rules for a stream, None without any."""
         rules = [
             (known.name, known.config, known.rule)

@@ -18,8 +18,8 @@ from typing import Annotated
 
 import typer
 
-from rla_agent.model.opening import StreamOpening, same_root
 from rla_agent.model.run_states import RunEvent, RunRecord
+from rla_agent.outputs.item_folder import same_root
 from rla_agent.pipeline.reader import read_opening
 from rla_agent.pipeline.remove import remove_stream
 from rla_agent.service.drain import DRAIN_HOLDER
@@ -27,6 +27,7 @@ from rla_agent.store.lock import AgentLock
 from rla_agent.store.state import AgentDatabase, Changes
 from rla_client.contract.agent_process import agent_alive
 from rla_client.contract.errors import ArgumentError, RlaError
+from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places, find_places
 from rla_client.contract.segments import stream_names, writer_alive
 
@@ -46,7 +47,7 @@ class Waiting:
     """
 
     folder: Path
-    opening: StreamOpening
+    opening: Opening
     size: int
     written: float
 

@@ -316,7 +316,7 @@ def _streams_of(places: Places, launch: str) -> list[str]:
     with suppress(OSError):
         for name in stream_names(places.spool):
             with suppress(RlaError, OSError):
-                if read_opening(places.spool / name)[0].raw.get("launch") == launch:
+                if read_opening(places.spool / name)[0].launch == launch:
                     found.append(name)
     return found
 

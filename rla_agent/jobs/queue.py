@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla_agent.model.opening import StreamOpening
 from rla_agent.store.state import AgentDatabase, Changes, JobRow
 from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import component_problem
+from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import unpack
 from rla_client.contract.segments import BLOBS_NAME
@@ -47,7 +47,7 @@ class JobContext:
         removed: the item counts as removed, and is not only away with its data root.
     """
 
-    opening: StreamOpening
+    opening: Opening
     blobs: Path
     removed: bool = False
 

@@ -22,7 +22,7 @@ from rla_agent.jobs.queue import MARKS_FIELD, JobContext, JobKind, RetryLaterErr
 from rla_agent.jobs.snapshot import run_snapshot
 from rla_agent.jobs.source import Outcome as Checkpointed
 from rla_agent.jobs.source import release
-from rla_agent.model.opening import root_is_away, why_parked
+from rla_agent.outputs.item_folder import root_is_away, why_parked
 from rla_client.contract.checkpoint_job import JOB_KIND as CHECKPOINT_KIND
 from rla_client.contract.checkpoint_job import CheckpointJob
 from rla_client.contract.errors import RlaError

@@ -94,13 +94,13 @@ class Job(NamedTuple):
     fields: dict[str, Any]
 
 
-class Opening(NamedTuple):
+class OpeningFrame(NamedTuple):
     """The opening frame of a segment."""
 
     fields: dict[str, Any]
 
 
-Content = Row | Text | Event | ItemFile | Close | Mark | Job | Opening
+Content = Row | Text | Event | ItemFile | Close | Mark | Job | OpeningFrame
 
 
 class Record(NamedTuple):
@@ -282,8 +282,8 @@ def _job(raw: Any) -> Job:  # noqa: ANN401
     return Job(str(kind), fields if isinstance(fields, dict) else _refuse())
 
 
-def _opening(raw: Any) -> Opening:  # noqa: ANN401
-    return Opening(raw if isinstance(raw, dict) else _refuse())
+def _opening(raw: Any) -> OpeningFrame:  # noqa: ANN401
+    return OpeningFrame(raw if isinstance(raw, dict) else _refuse())
 
 
 def _refuse() -> Any:  # noqa: ANN401

@@ -5,34 +5,34 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from rla_agent.model.opening import StreamOpening, output_path
 from rla_agent.outputs.csv_table import CsvEncoder
 from rla_agent.outputs.encoder import Encoder
 from rla_agent.outputs.jsonl import JsonEncoder
 from rla_agent.outputs.output import Output
 from rla_agent.outputs.tensorboard import EventEncoder
 from rla_agent.outputs.text import TextEncoder
+from rla_client.contract.opening import Opening
 from rla_client.contract.protocol import TextTarget
 
 
-def make_outputs(opening: StreamOpening, stream: str) -> list[Output]:
+def make_outputs(opening: Opening, stream: str) -> list[Output]:
     """The outputs that a stream asks for; warn and backup texts always exist."""
     log = opening.folders["log"]
     makers: dict[str, tuple[str, str, Any]] = {}
     if "csv" in opening.sinks:
-        makers["csv"] = (log, output_path(opening, "csv"), CsvEncoder)
+        makers["csv"] = (log, opening.output_path("csv"), CsvEncoder)
     if "json" in opening.sinks:
-        makers["json"] = (log, output_path(opening, "json"), JsonEncoder)
+        makers["json"] = (log, opening.output_path("json"), JsonEncoder)
     if "log" in opening.sinks:
-        makers["log"] = (log, output_path(opening, "log"), _text(TextTarget.LOG, tables=True))
+        makers["log"] = (log, opening.output_path("log"), _text(TextTarget.LOG, tables=True))
     if "tensorboard" in opening.sinks:
         folder = os.path.normpath(os.path.join(log, "tb", opening.label or "events"))
         opened = opening.opened
         makers["tensorboard"] = (folder, event_file_name(opening, stream), lambda: EventEncoder(opened))
-    makers["warn"] = (log, output_path(opening, "warn"), _text(TextTarget.WARN, tables=False))
+    makers["warn"] = (log, opening.output_path("warn"), _text(TextTarget.WARN, tables=False))
     makers["backup"] = (
         log,
-        output_path(opening, "backup"),
+        opening.output_path("backup"),
         _text(TextTarget.BACKUP, tables=False),
     )
     return [
@@ -48,7 +48,7 @@ def _text(target: int, *, tables: bool) -> Any:  # noqa: ANN401 - a factory
     return make
 
 
-def event_file_name(opening: StreamOpening, stream: str) -> str:
+def event_file_name(opening: Opening, stream: str) -> str:
     """Unique name of a stream's event file, the same after any restart."""
     host = "".join(c if c.isalnum() or c in "-." else "_" for c in opening.host)[:64]
     return f"events.out.tfevents.{int(opening.opened)}.{host}.{opening.pid}.{stream[-8:]}"

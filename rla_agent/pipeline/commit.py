@@ -16,8 +16,8 @@ import sqlite3
 from collections.abc import Iterable
 from concurrent.futures import Executor
 
-from rla_agent.model.opening import ItemGoneError, StreamOpening, root_is_away, same_root
 from rla_agent.model.run_states import RunRecord, RunState
+from rla_agent.outputs.item_folder import ItemGoneError, root_is_away, same_root
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output import Output
 from rla_agent.outputs.temp_files import temp_name
@@ -26,6 +26,7 @@ from rla_agent.pipeline.recovery import renew_base
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import AgentDatabase, Changes
 from rla_client.contract.files import file_mode, fsync_file, fsync_folder, open_folder, write_atomic
+from rla_client.contract.opening import Opening
 from rla_client.contract.run_file import RUN_FILE
 from rla_client.contract.segments import base_path, segment_path
 
@@ -44,7 +45,7 @@ class Committer:
         self._executor = executor  # for nothing else: a commit must not queue behind long work
         self._written: dict[str, tuple[RunRecord, float]] = {}
         self.unwritten: set[str] = set()
-        self._openings: dict[str, StreamOpening] = {}  # by run: of a stream that was committed
+        self._openings: dict[str, Opening] = {}  # by run: of a stream that was committed
 
     def commit(self, dirty: list[Stream], changes: Changes, faults: dict[str, str]) -> bool:
         """Make the present state of dirty streams, none of them parked, durable.
@@ -208,7 +209,7 @@ def _try_sync(descriptor: int) -> OSError | None:
     return None
 
 
-def write_run_file(record: RunRecord, now: float, opening: StreamOpening | None = None) -> bool:
+def write_run_file(record: RunRecord, now: float, opening: Opening | None = None) -> bool:
     """Write run.json into the run's log folder, unless that was removed.
 
     Args:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Any
 
 from rla_agent.model.run_states import RunEvent, RunRecord, closed_as
-from rla_agent.model.validate import MAX_TIME_S
 from rla_agent.pipeline.stream import Stream
 
 HANDED_OVER = "handed over"
 REPLICATE_NOW = "replicate_now"  # a mark of sync_log_file
-MAX_PARENT_FIELDS, MAX_PARENT_TEXT = 16, 1000
 
 _log = logging.getLogger("rla_agent.pipeline.following")
 
@@ -20,7 +17,7 @@ _log = logging.getLogger("rla_agent.pipeline.following")
 def new_run_record(stream: Stream) -> RunRecord:
     """The record of a run that nobody knows yet."""
     opening = stream.opening
-    began, ran_s = _earlier(opening.raw.get("continues") or opening.raw.get("earlier"))
+    earlier = opening.earlier if opening.continues is None else opening.continues.earlier
     return RunRecord(
         run=opening.run,
         root=opening.root,
@@ -30,42 +27,19 @@ def new_run_record(stream: Stream) -> RunRecord:
         host=opening.host,
         user=opening.user,
         pid=opening.pid,
-        opened=opening.opened if began is None else began,
-        reopened=None if began is None else opening.opened,
-        ran_before_s=ran_s,
+        opened=opening.opened if earlier.began is None else earlier.began,
+        reopened=None if earlier.began is None else opening.opened,
+        ran_before_s=earlier.ran_s,
         client=opening.client,
         config=opening.config,
-        launch=str(opening.raw.get("launch", "")),
-        parent=_parent(opening.raw.get("parent")),
+        launch=opening.launch,
+        parent=None if opening.parent is None else dict(opening.parent),
         extra={
-            "run_key": str(opening.raw.get("run_key", ""))[:200],
-            "replicate": opening.raw.get("replicate", True) is not False and not opening.offline,
+            "run_key": opening.run_key,
+            "replicate": opening.replicate and not opening.offline,
         },
         streams=(stream.name,),
     )
-
-
-def _earlier(raw: object) -> tuple[float | None, float]:
-    """When a run began that this agent does not know (any more), and how long it ran, as its client says."""
-    if not isinstance(raw, dict):
-        return None, 0.0
-    began, ran_s = (
-        value if isinstance(value, int | float) and abs(value) < MAX_TIME_S else None
-        for value in (raw.get("began"), raw.get("ran_s"))
-    )
-    return began, max(ran_s or 0.0, 0.0)
-
-
-def _parent(raw: object) -> dict[str, Any] | None:
-    """The run that an opening frame says to go on from: a few plain values."""
-    if not isinstance(raw, dict):
-        return None
-    plain = {str(name)[:40]: value for name, value in list(raw.items())[:MAX_PARENT_FIELDS]}
-    return {
-        name: value[:MAX_PARENT_TEXT] if isinstance(value, str) else value
-        for name, value in plain.items()
-        if value is None or isinstance(value, str | bool | int | float)
-    }
 
 
 def follow(  # noqa: PLR0911 - one return for each way a run can stand
@@ -86,7 +60,8 @@ def follow(  # noqa: PLR0911 - one return for each way a run can stand
             return record  # its last word may still come
         return record.after(RunEvent.WRITER_GONE, now, "the process ended without closing the run")
     quiet_since = max(record.last_row or 0.0, record.reopened or record.opened)
-    stall_s = stream.opening.setting("stall_s", stall_s)
+    own_s = stream.opening.stall_s
+    stall_s = stall_s if own_s is None else own_s
     if now - quiet_since > stall_s:
         return record.after(RunEvent.SILENT, now, f"no row for {stall_s:g} s")
     return record

@@ -18,11 +18,11 @@ from pathlib import Path
 from rla_agent.jobs.code import sweep_objects
 from rla_agent.jobs.media import sweep_abandoned_slots, sweep_slots
 from rla_agent.jobs.source import sweep_arenas
-from rla_agent.model.opening import StreamOpening
 from rla_agent.pipeline.reader import read_opening
 from rla_agent.pipeline.remove import GONE_PREFIX
 from rla_client.contract.errors import RlaError
 from rla_client.contract.files import FORK_COPY_PREFIX, TEMP_PREFIX, open_folder
+from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import stream_names
 
@@ -67,7 +67,7 @@ def sweep_store(root: str) -> None:
         _log.info("freed %d bytes of code that no run of %s uses", freed, root)
 
 
-def sweep_fork_copies(places: Places, opening: StreamOpening) -> None:
+def sweep_fork_copies(places: Places, opening: Opening) -> None:
     """Remove what forks of a run copied and did not hand over, once no stream of the run is left.
 
     A process that copies has a stream in the spool all the time, and so has a copy that was handed over,
@@ -96,7 +96,7 @@ def _has_streams(places: Places, run: str) -> bool:
     return False
 
 
-def sweep_after(places: Places, stream: str, opening: StreamOpening) -> None:
+def sweep_after(places: Places, stream: str, opening: Opening) -> None:
     """All of it, after the end of one stream."""
     sweep_memory(places, [stream])
     sweep_fork_copies(places, opening)

@@ -15,11 +15,12 @@ import os
 from contextlib import suppress
 
 from rla_agent.model.ingest import ItemFile
-from rla_agent.model.opening import StreamOpening, same_root
+from rla_agent.outputs.item_folder import same_root
 from rla_agent.pipeline.stream import Stream
 from rla_client.contract.errors import RlaError, UnsafeNameError
 from rla_client.contract.files import file_mode, open_folder, write_atomic
 from rla_client.contract.layout import check_relative
+from rla_client.contract.opening import Opening
 from rla_client.contract.run_file import RUN_FILE
 from rla_client.contract.snapshot_job import is_older
 
@@ -35,7 +36,7 @@ WAITS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.EN
 _log = logging.getLogger("rla_agent.pipeline.item_files")
 
 
-def keep_item_file(opening: StreamOpening, file: ItemFile) -> None:
+def keep_item_file(opening: Opening, file: ItemFile) -> None:
     """Make a small file of the item durable; what is there already and equal is only synced.
 
     A snapshot takes no place of a later one.

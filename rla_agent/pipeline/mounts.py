@@ -12,7 +12,7 @@ import os
 from contextlib import suppress
 
 from rla_agent.jobs.queue import JobContext
-from rla_agent.model.opening import item_is_there, root_is_away, same_root, why_parked
+from rla_agent.outputs.item_folder import item_is_there, root_is_away, same_root, why_parked
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.widening import Widener

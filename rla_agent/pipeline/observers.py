@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from rla_agent.model.opening import StreamOpening
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import Changes
+from rla_client.contract.opening import Opening
 
 
 class RunObserver(Protocol):
@@ -23,11 +23,11 @@ class RunObserver(Protocol):
 class ItemObserver(Protocol):
     """Replication: it hears when an item begins, changes and ends."""
 
-    def run_opened(self, opening: StreamOpening) -> None:
+    def run_opened(self, opening: Opening) -> None:
         """A stream of an item is taken in."""
 
     def committed(self, streams: Iterable[Stream]) -> None:
         """Files of these streams' items have changed, and are on disk."""
 
-    def run_ended(self, opening: StreamOpening) -> None:
+    def run_ended(self, opening: Opening) -> None:
         """A stream was taken in to its end."""

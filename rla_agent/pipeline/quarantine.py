@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from rla_agent.model.opening import StreamOpening
 from rla_agent.pipeline.reader import holds_nothing, read_opening
 from rla_agent.pipeline.remove import remove_stream
 from rla_client.contract.errors import RlaError
+from rla_client.contract.opening import Opening
 from rla_client.contract.segments import STREAM_NAME
 
 RETRY_S = 4.0  # less than spool_watch.LISTING_S, after which a silent one is asked for again
@@ -41,7 +41,7 @@ class Unreadable(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._why)
 
-    def read(self, name: str, now: float) -> StreamOpening | None:
+    def read(self, name: str, now: float) -> Opening | None:
         """What a stream says of itself; None when it is no stream, or cannot be read now.
 
         A stream that a power cut left without a single record is removed.

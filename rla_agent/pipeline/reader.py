@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from rla_agent.model.ingest import Batch, Content, Job, Opening, decode, parse
-from rla_agent.model.opening import StreamOpening, check_opening
+from rla_agent.model.ingest import Batch, Content, Job, OpeningFrame, decode, parse
 from rla_client.contract.checkpoint_job import JOB_KIND as CHECKPOINT_KIND
 from rla_client.contract.errors import RemoteProtocolError, SpoolError, UnknownVersionError
+from rla_client.contract.opening import Opening
 from rla_client.contract.protocol import (
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
@@ -125,7 +125,7 @@ def clipped(batch: Batch, end: int) -> Batch:
     return Batch(batch.number, batch.start, end, records, 0, batch.only_rows)
 
 
-def read_opening(folder: Path) -> tuple[StreamOpening, int]:
+def read_opening(folder: Path) -> tuple[Opening, int]:
     """The opening frame of the oldest segment that has one, and the oldest segment's number.
 
     Raises:
@@ -139,8 +139,8 @@ def read_opening(folder: Path) -> tuple[StreamOpening, int]:
     for number in numbers:
         try:
             content = _first_content(segment_path(folder, number))
-            if isinstance(content, Opening):
-                return check_opening(content.fields), numbers[0]
+            if isinstance(content, OpeningFrame):
+                return Opening.from_fields(content.fields), numbers[0]
         except UnknownVersionError:
             raise
         except RemoteProtocolError as error:

@@ -24,7 +24,7 @@ from contextlib import suppress
 from typing import Any
 
 from rla_agent.model.ingest import Close, Position
-from rla_agent.model.opening import ItemGoneError, fsync_up, item_is_there
+from rla_agent.outputs.item_folder import ItemGoneError, fsync_up, item_is_there
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output import Output
 from rla_agent.outputs.output_set import make_outputs

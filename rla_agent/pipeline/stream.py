@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from rla_agent.jobs.queue import MARKS_FIELD
-from rla_agent.model.ingest import Batch, Close, ItemFile, Job, Mark, Opening, Position, Record, Row
+from rla_agent.model.ingest import Batch, Close, ItemFile, Job, Mark, OpeningFrame, Position, Record, Row
 from rla_agent.model.observers import RowWatch
-from rla_agent.model.opening import ItemGoneError, StreamOpening
+from rla_agent.outputs.item_folder import ItemGoneError
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output import Output
 from rla_agent.outputs.output_set import make_outputs
@@ -29,6 +29,7 @@ from rla_agent.pipeline.reader import SegmentReader, clipped, cut_at_checkpoints
 from rla_agent.store.state import JobRow, OutputRow
 from rla_client.contract.checkpoint_job import JOB_KIND as CHECKPOINT_KIND
 from rla_client.contract.files import write_atomic
+from rla_client.contract.opening import Opening
 from rla_client.contract.protocol import pack
 from rla_client.contract.segments import base_path, segment_numbers, segment_path, segment_size, writer_alive
 
@@ -52,9 +53,7 @@ class Stream:
         closed: the writer's last word, if it said one.
     """
 
-    def __init__(
-        self, name: str, folder: Path, adjust: Callable[[StreamOpening], StreamOpening] | None = None
-    ) -> None:
+    def __init__(self, name: str, folder: Path, adjust: Callable[[Opening], Opening] | None = None) -> None:
         """Read the opening frame of the oldest segment.
 
         Args:
@@ -187,7 +186,7 @@ class Stream:
             self.new_jobs.append(
                 JobRow(self.name, Position(number, record.end), content.kind, fields)  # type: ignore[union-attr]
             )
-        elif kind is Opening and isinstance(lost := content.fields.get("lost"), int) and lost:  # type: ignore[union-attr]
+        elif kind is OpeningFrame and isinstance(lost := content.fields.get("lost"), int) and lost:  # type: ignore[union-attr]
             self.marks.append(Mark("lost", {"records": lost}))
 
     def _with_marks(self, job: Job) -> dict[str, Any]:

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rla_agent.model.opening import StreamOpening, same_root, why_late, why_parked
+from rla_agent.outputs.item_folder import same_root, why_late, why_parked
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.pipeline.commands import Adopt
 from rla_agent.pipeline.recovery import recover
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import AgentDatabase
 from rla_client.contract.errors import RlaError
+from rla_client.contract.opening import Opening
 
 _log = logging.getLogger("rla_agent.pipeline.stream_open")
 
@@ -33,7 +34,7 @@ class NotYetError(Exception):
 class StreamOpener:
     """What streams are taken up with: an adjustment of openings, the database, open files."""
 
-    adjust: Callable[[StreamOpening], StreamOpening] | None
+    adjust: Callable[[Opening], Opening] | None
     database: AgentDatabase
     files: OpenFiles
 
@@ -52,7 +53,7 @@ class StreamOpener:
         return stream, why
 
 
-def open_stream(item: Adopt, adjust: Callable[[StreamOpening], StreamOpening] | None) -> Stream | None:
+def open_stream(item: Adopt, adjust: Callable[[Opening], Opening] | None) -> Stream | None:
     """Read what a stream says of itself; None when somebody removed its folder.
 
     Args:

@@ -24,21 +24,20 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 
-from rla_agent.model.continuation import Continuation
-from rla_agent.model.opening import StreamOpening
-from rla_agent.model.validate import MAX_TIME_S
 from rla_agent.outputs.csv_table import CsvEncoder, record_ends
 from rla_agent.outputs.jsonl import JsonEncoder
 from rla_agent.outputs.output import Output
 from rla_agent.outputs.repair import read_chunks, read_header, text_of
 from rla_agent.outputs.tensorboard import EventEncoder, whole_records
 from rla_client.contract.files import file_mode, open_folder, write_atomic
+from rla_client.contract.opening import Continuation, Opening
 from rla_client.contract.textformat import cells_of
+from rla_client.contract.validate import MAX_TIME_S
 
 _EVENT_FILE = re.compile(r"^events\.out\.tfevents\.(\d+)\.")
 
 
-def continue_outputs(opening: StreamOpening, outputs: list[Output], plan: Continuation) -> None:
+def continue_outputs(opening: Opening, outputs: list[Output], plan: Continuation) -> None:
     """Bring the earlier files to the point where the stream goes on, and the outputs with them.
 
     Raises:
@@ -53,7 +52,7 @@ def continue_outputs(opening: StreamOpening, outputs: list[Output], plan: Contin
             _take_over(opening, output, plan)
 
 
-def _take_over(opening: StreamOpening, output: Output, plan: Continuation) -> None:
+def _take_over(opening: Opening, output: Output, plan: Continuation) -> None:
     try:
         descriptor = output.open_file()
     except FileNotFoundError:
@@ -116,7 +115,7 @@ def _kept_lines(content: bytes, plan: Continuation) -> tuple[int, int]:
     return sum(map(len, lines[:rows])), rows
 
 
-def _keep_tail(opening: StreamOpening, output: Output, head: bytes, tail: bytes, plan: Continuation) -> None:
+def _keep_tail(opening: Opening, output: Output, head: bytes, tail: bytes, plan: Continuation) -> None:
     """Keep rows that are cut off; an empty tail means that an earlier try has done it."""
     if not tail:
         return
@@ -127,7 +126,7 @@ def _keep_tail(opening: StreamOpening, output: Output, head: bytes, tail: bytes,
         os.close(folder)
 
 
-def _place_staged(opening: StreamOpening, plan: Continuation) -> None:
+def _place_staged(opening: Opening, plan: Continuation) -> None:
     log = opening.folders["log"]
     try:
         staged = open_folder(opening.root, f"{log}/{plan.staged}")
@@ -150,7 +149,7 @@ def _place_staged(opening: StreamOpening, plan: Continuation) -> None:
     _drop_staged(opening, plan)
 
 
-def _drop_staged(opening: StreamOpening, plan: Continuation) -> None:
+def _drop_staged(opening: Opening, plan: Continuation) -> None:
     """Remove the emptied folders of a fork's copy; what found no place is kept in sight."""
     path = open_folder(opening.root, opening.folders["log"])
     try:
@@ -165,7 +164,7 @@ def _drop_staged(opening: StreamOpening, plan: Continuation) -> None:
         os.close(path)
 
 
-def _make_room(opening: StreamOpening, target: int, below: str, name: str, plan: Continuation) -> None:
+def _make_room(opening: Opening, target: int, below: str, name: str, plan: Continuation) -> None:
     """Move a file of the run's own out of the way of a staged one."""
     try:
         if not os.stat(name, dir_fd=target, follow_symlinks=False).st_size:

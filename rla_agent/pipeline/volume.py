@@ -29,8 +29,8 @@ from typing import Any
 from rla_agent.jobs.queue import JobQueue
 from rla_agent.jobs.runners import KINDS
 from rla_agent.model.ingest import Position
-from rla_agent.model.opening import ItemGoneError, StreamOpening
 from rla_agent.model.run_states import RunRecord
+from rla_agent.outputs.item_folder import ItemGoneError
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.pipeline import stream_open
 from rla_agent.pipeline.commands import Adopt, Data, Flush, JobsDone, Stop
@@ -46,6 +46,7 @@ from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.widening import Widener
 from rla_agent.store.state import AgentDatabase, Changes
 from rla_client.config.schema import AgentConfig
+from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import LOCKLESS_S, writer_alive
 
@@ -74,7 +75,7 @@ class Volume(threading.Thread):
         settings: AgentConfig,
         on_failure: Callable[[], None],
         on_done: Callable[[str], None],
-        adjust: Callable[[StreamOpening], StreamOpening] | None = None,
+        adjust: Callable[[Opening], Opening] | None = None,
         replication: ItemObserver | None = None,
         registry: RunRegistry | None = None,
     ) -> None:

@@ -15,8 +15,8 @@ import os
 import time
 from concurrent.futures import Executor, Future
 
-from rla_agent.model.opening import ItemGoneError
 from rla_agent.outputs.csv_table import CsvEncoder, new_columns, widened
+from rla_agent.outputs.item_folder import ItemGoneError
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output import Output
 from rla_agent.outputs.repair import read_chunks

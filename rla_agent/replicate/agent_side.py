@@ -13,13 +13,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from rla_agent.model.opening import StreamOpening
 from rla_agent.pipeline.stream import Stream
 from rla_agent.replicate import Announcer, ReplicatorProcess, register
 from rla_agent.replicate.pull.fetch_queue import FetchQueue
 from rla_agent.replicate.registry import entries
 from rla_agent.replicate.retain.progress import arrived
 from rla_agent.store.config_reader import ConfigReader, Reading
+from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 
 MAX_UNDECIDED = 1000  # runs whose configuration cannot be read yet
@@ -38,7 +38,7 @@ class Replication:
         self._announcer = Announcer(places.state)
         self._process = ReplicatorProcess(places.state, places.runtime)
         self._lock = threading.Lock()
-        self._undecided: deque[StreamOpening] = deque(maxlen=MAX_UNDECIDED)
+        self._undecided: deque[Opening] = deque(maxlen=MAX_UNDECIDED)
         self._next_look = 0.0
         self._wanted = False
         self._opened: set[str] = set()  # runs whose first commit is to come
@@ -46,7 +46,7 @@ class Replication:
         self._asked = threading.Semaphore(MAX_ASKED)
         self.fetches = FetchQueue(places.state)
 
-    def run_opened(self, opening: StreamOpening) -> None:
+    def run_opened(self, opening: Opening) -> None:
         """Have the run's database replicated if its configuration says so."""
         if not opening.primary or not opening.table or opening.config is None or opening.offline:
             return
@@ -56,8 +56,8 @@ class Replication:
         elif _sends(opening.config, found):
             self._register(opening, opening.config)
 
-    def _register(self, opening: StreamOpening, config: str) -> None:
-        master = bool(opening.raw.get("master"))
+    def _register(self, opening: Opening, config: str) -> None:
+        master = opening.master
         with self._lock:
             try:
                 register(
@@ -127,7 +127,7 @@ class Replication:
         finally:
             self._asked.release()
 
-    def run_ended(self, opening: StreamOpening) -> None:
+    def run_ended(self, opening: Opening) -> None:
         """A run's files have reached their last state."""
         with self._lock:
             self._opened.discard(opening.log_folder)

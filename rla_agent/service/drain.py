@@ -23,7 +23,6 @@ from pathlib import Path
 import zmq
 
 from rla_agent.model.ingest import Position
-from rla_agent.model.opening import StreamOpening
 from rla_agent.pipeline.commands import Adopt, Stop
 from rla_agent.pipeline.reader import read_opening
 from rla_agent.pipeline.stream import Stream
@@ -36,6 +35,7 @@ from rla_client.contract.agent_process import agent_alive
 from rla_client.contract.errors import RemoteProtocolError, RlaError
 from rla_client.contract.files import open_folder, write_atomic
 from rla_client.contract.layout import CHECKPOINT
+from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places, make_private
 from rla_client.contract.protocol import MessageKind, decode_message, encode_message
 from rla_client.contract.pruned import FETCHED_MARK
@@ -64,7 +64,7 @@ class RootMap:
         old = max(fitting, key=len)
         return os.path.normpath(self.roots[old] + "/" + root[len(old) :])
 
-    def adjust(self, opening: StreamOpening) -> StreamOpening:
+    def adjust(self, opening: Opening) -> Opening:
         """The opening as it counts here; device and inode are taken from the folder that is there.
 
         A spool of another machine names no interpreter: what it calls one is a file of this machine.

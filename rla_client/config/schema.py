@@ -39,7 +39,7 @@ from rla_client.config.rules import (
     shape,
 )
 from rla_client.contract.errors import ConfigError
-from rla_client.contract.layout import CHECKPOINT, DEFAULT_LOG_TYPES, OTHER_RESULTS, TMP_DATA
+from rla_client.contract.layout import CHECKPOINT, DEFAULT_LOG_TYPES, OTHER_RESULTS, SINKS, TMP_DATA
 
 if TYPE_CHECKING:
     import yaml
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 ConfigSource: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
 
-SINKS = ("stdout", "log", "tensorboard", "csv", "json")
 DICT_ADVICE = (
     "a password does not belong into a dict (it would end in code backups and logs); put it into an "
     "environment variable and name that in password_env, or into a file named in credentials_file"
@@ -198,7 +197,7 @@ def machine_config_path() -> Path:
     return platformdirs.user_config_path("rla-agent") / "agent.yaml"
 
 
-def settings_of_run(settings: AgentConfig) -> dict[str, float]:
+def settings_of_run(settings: AgentConfig) -> dict[str, Any]:
     """What a run has of its own, for its opening frame: the RUN_KEYS that its project sets."""
     return {key: getattr(settings, key) for key in _set_keys(settings, RUN_KEYS)}
 

@@ -47,6 +47,7 @@ OUTPUT_NAMES = {
     "warn": "warn.txt",
     "backup": "backup.txt",
 }
+SINKS = ("stdout", "log", "csv", "json", "tensorboard")  # what LOG_USED may name
 ALWAYS_OUTPUTS = ("warn", "backup")  # that every stream has, asked for or not
 TAKEN_NAMES = ("tb", "run.json", "system.csv")  # of a log folder, by what is no output of a chosen name
 RECORD_DATE_FORMAT = "%Y/%m/%d/%H-%M-%S-%f"

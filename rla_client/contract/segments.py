@@ -48,19 +48,15 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rla_client.contract.descriptors import FLOOR, Identity, close_own, identity, leads_to, lift
-from rla_client.contract.errors import RlaError, SpoolError
+from rla_client.contract.errors import SpoolError
 from rla_client.contract.files import MAX_SMALL_BYTES, TEMP_PREFIX
 from rla_client.contract.protocol import (
-    MAX_FRAME_BYTES,
     SEGMENT_MAX_BYTES,
-    Frame,
     FrameKind,
-    frame_at,
     iter_frames,
-    unpack,
 )
 
 if TYPE_CHECKING:
@@ -747,16 +743,3 @@ def read_at(path: str | os.PathLike[str], offset: int, limit: int) -> bytes:
         return os.pread(descriptor, limit, offset)
     finally:
         os.close(descriptor)
-
-
-def stream_opening(stream: Path) -> dict[str, Any] | None:
-    """What the opening frame of a stream says; None where that cannot be read."""
-    with suppress(OSError, RlaError, LookupError):
-        first = segment_path(stream, segment_numbers(stream)[0])
-        found = frame_at(read_at(first, 0, OPENING_BYTES), 0)
-        if found is None:
-            found = frame_at(read_at(first, 0, MAX_FRAME_BYTES), 0)
-        if isinstance(found, Frame) and found.kind == FrameKind.OPEN:
-            opening = unpack(found.payload)
-            return opening if isinstance(opening, dict) else None
-    return None

@@ -28,6 +28,7 @@ from rla_client.code.select import VENV_MARKS
 from rla_client.config.find import CONFIG_NAME, DATA_FOLDER, DATA_ROOT_VARIABLE
 from rla_client.config.schema import load_config
 from rla_client.contract.layout import FOLDER_KINDS, LOG, RunIndex, item_path
+from rla_client.contract.opening import Earlier
 from rla_client.launcher.directories import Folders
 from rla_client.launcher.options import Options
 from rla_client.launcher.outputs import Opener, Outputs
@@ -169,7 +170,7 @@ def item_opener(place: ItemPlace, config: Path | dict[str, Any]) -> Opener:
     return opener
 
 
-def _earlier(place: ItemPlace) -> dict[str, Any]:
+def _earlier(place: ItemPlace) -> Earlier:
     """When the run that the item holds began and how long it ran; empty where its run.json does not say."""
     from rla_client.contract.run_file import run_file  # noqa: PLC0415 - not at import of the package
 

@@ -180,7 +180,7 @@ class Outputs:
         opening = self._run.opening
         if opening is None:
             return None
-        real, root, folders = os.path.realpath(folder), opening["root"], opening["folders"]
+        real, root, folders = os.path.realpath(folder), opening.root, opening.folders
         there = [kind for kind in (CHECKPOINT, LOG) if kind in folders]
         kinds = [kind for kind in there if os.path.realpath(os.path.join(root, folders[kind])) == real]
         return kinds[0] if kinds else None

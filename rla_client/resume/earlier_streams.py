@@ -15,14 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.contract.agent_process import agent_alive, start_agent
-from rla_client.contract.errors import RemoteProtocolError, RlaError, SpoolError, UnknownVersionError
+from rla_client.contract.errors import RlaError
+from rla_client.contract.opening import Opening, stream_opening
 from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FrameKind, iter_frames, unpack
 from rla_client.contract.segments import (
     LOCK_NAME,
-    read_at,
-    segment_numbers,
-    segment_path,
     stream_names,
     writer_alive,
 )
@@ -30,7 +27,6 @@ from rla_client.run.item import Item
 
 TAKEN_IN_S = 30.0  # for the agent to take in what a run left behind
 POLL_S = 0.02
-OPENING_BYTES = 256 << 10  # an opening frame is a few KB
 
 
 class StillWritingError(RlaError):
@@ -39,10 +35,10 @@ class StillWritingError(RlaError):
 
 @dataclass(frozen=True, slots=True)
 class EarlierStream:
-    """One stream in the spool and what its opening frame says; empty where that cannot be read."""
+    """One stream in the spool and what its opening frame says; None where that cannot be read."""
 
     folder: Path
-    opening: dict[str, Any]
+    opening: Opening | None
 
 
 def streams_of(places: Places, item: Item, content: dict[str, Any]) -> list[EarlierStream]:
@@ -59,39 +55,32 @@ def streams_of(places: Places, item: Item, content: dict[str, Any]) -> list[Earl
 
     def is_of_run(stream: EarlierStream) -> bool:
         opening = stream.opening
-        if stream.folder.name in named or (own and opening.get("run") == own):
+        if stream.folder.name in named:
             return True
-        where = root_of(stream), opening.get("table"), opening.get("index")
-        return where == (root, item.table, item.index.path)
+        if opening is None:
+            return False
+        where = root_of(opening), opening.table, opening.index
+        return bool(own and opening.run == own) or where == (root, item.table, item.index.path)
 
     return [stream for stream in all_streams(places) if is_of_run(stream)]
 
 
-def root_of(stream: EarlierStream) -> str:
+def root_of(opening: Opening) -> str:
     """The data root that a stream writes into; links may lead to where it was moved since."""
-    return os.path.realpath(str(stream.opening.get("root") or os.sep))
+    return os.path.realpath(opening.root)
 
 
 def all_streams(places: Places) -> list[EarlierStream]:
     """All streams in the spool, oldest first; none where it cannot be read."""
     with suppress(OSError):
-        return [_read(places.spool / name) for name in stream_names(places.spool)]
+        folders = [places.spool / name for name in stream_names(places.spool)]
+        return [EarlierStream(folder, stream_opening(folder)) for folder in folders]
     return []
-
-
-def _read(folder: Path) -> EarlierStream:
-    with suppress(OSError, SpoolError, RemoteProtocolError, UnknownVersionError):
-        for number in segment_numbers(folder):
-            first = next(iter_frames(read_at(segment_path(folder, number), 0, OPENING_BYTES)), None)
-            if first is not None and first.kind == FrameKind.OPEN:
-                content = unpack(first.payload)
-                return EarlierStream(folder, content if isinstance(content, dict) else {})
-    return EarlierStream(folder, {})
 
 
 def newest_epoch(content: dict[str, Any], streams: Iterable[EarlierStream]) -> int:
     """The epoch of a run's newest opening, by its run.json and by what waits in the spool; 0 for none."""
-    known = [content.get("epoch"), *(stream.opening.get("epoch") for stream in streams)]
+    known = [content.get("epoch"), *(stream.opening.epoch for stream in streams if stream.opening)]
     return max((epoch for epoch in known if isinstance(epoch, int)), default=0)
 
 
@@ -119,7 +108,8 @@ def await_taken_in(
                 "this process itself still writes the run; close it first: exp_manager.close()"
             )
         if writer_alive(stream.folder):
-            who = f"process {stream.opening.get('pid')} on {stream.opening.get('host')}"
+            told = stream.opening
+            who = "unknown" if told is None else f"process {told.pid} on {told.host}"
             message = f"the run is still being written by a living process ({who}); end that one first"
             raise StillWritingError(message)
     if not any(map(os.path.isdir, waiting)):

@@ -22,6 +22,7 @@ from rla_client.contract.bounded_text import parse_json
 from rla_client.contract.errors import RlaError
 from rla_client.contract.files import read_small
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS
+from rla_client.contract.opening import Continuation, Earlier
 from rla_client.contract.paths import find_places
 from rla_client.contract.pruned import FETCHED_MARK, drop_note, pruned_files, write_note
 from rla_client.resume.earlier_streams import all_streams, await_taken_in, newest_epoch, root_of, streams_of
@@ -54,7 +55,7 @@ class ResumePoint:
     time_step: int | None
     name: str
     state: dict[str, Any]
-    continues: dict[str, Any]
+    continues: Continuation
 
 
 def find_unfinished(root: str, table: str, run_id: str) -> Item | None:
@@ -93,7 +94,7 @@ def find_here(root: str, table: str, run_id: str, *, autostart: bool) -> tuple[I
     waiting = [
         stream
         for stream in all_streams(places)
-        if (root_of(stream), stream.opening.get("table"), stream.opening.get("run_key")) == where
+        if (told := stream.opening) and (root_of(told), told.table, told.run_key) == where
     ]
     late = await_taken_in(places, waiting, autostart=autostart)
     return (None, late) if late or not waiting else (find_unfinished(root, table, run_id), "")
@@ -138,15 +139,15 @@ def prepare(
     marks = read_marks(folder, name, step)
     abandoned = next_abandoned(item)
     events = marks.get("outputs", {}).get("tensorboard", [0, 0, 0, None])
-    continues = {
-        "rows": 0 if step is None else marks.get("rows"),
-        "time_step": None if step is None else float(step),
-        "event_file": events[3],
-        "event_size": events[2],
-        "abandoned": abandoned,
-        "after": [stream.folder.name for stream in streams],
-        **earlier_times(content),
-    }
+    continues = Continuation(
+        rows=0 if step is None else marks.get("rows"),
+        time_step=None if step is None else float(step),
+        event_file=events[3],
+        event_size=events[2],
+        abandoned=abandoned,
+        after=tuple(stream.folder.name for stream in streams),
+        earlier=earlier_times(content),
+    )
     state = {} if step is None else read_resume_state(folder, name, step) or {}
     epoch = max(time.time_ns(), newest_epoch(content, streams) + 1)  # also where the clock was set back
     return ResumePoint(item, content["run_id"], epoch, step, name, state, continues)
@@ -172,12 +173,12 @@ def _newest_whole(folder: Path, name: str) -> int | None:
     return None
 
 
-def earlier_times(content: dict[str, Any]) -> dict[str, Any]:
+def earlier_times(content: dict[str, Any]) -> Earlier:
     """When the run of this run.json began and how long it ran, for an agent that does not know it."""
     from rla_client.contract.run_file import ran_s  # noqa: PLC0415 - not at import of the package
 
     began = content.get("opened")
-    return {"began": began, "ran_s": ran_s(content)} if isinstance(began, int | float) else {}
+    return Earlier(began, ran_s(content) or 0.0) if isinstance(began, int | float) else Earlier()
 
 
 def read_marks(folder: Path, name: str, step: int | None) -> dict[str, Any]:
@@ -201,7 +202,7 @@ def next_abandoned(item: Item) -> str:
 def abandon_later(point: ResumePoint) -> None:
     """Move figures and checkpoints of later time-steps away; can be repeated."""
     limit = -1 if point.time_step is None else point.time_step
-    target = str(point.continues["abandoned"])
+    target = point.continues.abandoned
     for kind, pattern in ((CHECKPOINT, _CHECKPOINT), (OTHER_RESULTS, _FIGURE)):
         root = Path(point.item.folder(kind))
         for folder, folders, files in os.walk(root):

@@ -158,7 +158,7 @@ class ItemData:
             return self._saver
         from rla_client.checkpoint.saver import CheckpointSaver  # noqa: PLC0415 - not at import of the package
 
-        identity = run.opening["run"] if run.opening else ""
+        identity = run.opening.run if run.opening else ""
         self._saver = CheckpointSaver(
             run.outbox, Path(item.folder(CHECKPOINT)), self.max_to_keep, run=identity
         )

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.layout import OUTPUT_NAMES
+from rla_client.contract.layout import OUTPUT_NAMES, SINKS
 from rla_client.run.disabled_folders import Nowhere
-from rla_client.run.recording import SINKS, Logger, Row
+from rla_client.run.recording import Logger, Row
 from rla_client.run.run import Run, check_path, disabled, make_opening, open_run, rank
 
 

@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.files import read_small, write_atomic
 from rla_client.contract.layout import RunIndex
+from rla_client.contract.opening import Opening
 from rla_client.contract.paths import find_places
 from rla_client.run.item import Item
 from rla_client.run.recording import Logger
@@ -82,7 +84,7 @@ def next_number(root: str, table: str) -> int:
 def publish(
     root: str,
     table: str,
-    opening: dict[str, Any],
+    opening: Opening | None,
     sinks: tuple[str, ...],
     resumed: tuple[str, int | None] | None = None,
 ) -> None:
@@ -91,7 +93,7 @@ def publish(
     Args:
         root: data root.
         table: task table name.
-        opening: describes the run.
+        opening: describes the run; None: it stores nothing.
         sinks: its outputs.
         resumed: name and time-step of the checkpoint that it goes on from.
     """
@@ -100,7 +102,8 @@ def publish(
         return
     try:
         path.parent.mkdir(exist_ok=True)
-        content = json.dumps({"opening": opening, "sinks": sinks, "time": time.time(), "resumed": resumed})
+        told = {} if opening is None else opening.to_fields()
+        content = json.dumps({"opening": told, "sinks": sinks, "time": time.time(), "resumed": resumed})
         write_atomic(path, content.encode(), mode=0o600, durable=False)
         _sweep(path.parent)
     except OSError:
@@ -146,36 +149,43 @@ def await_resumed(path: Path, wait_s: float = RESUMED_WAIT_S) -> Resumed | None:
     deadline = time.monotonic() + wait_s
     while True:
         found = read_published(path, _began, BEFORE_S)
-        if found is not None and _is_of_this_job(found["opening"]):
+        if found is not None and _is_of_this_job(_opening_in(found)):
             return _resumed(found)
         if time.monotonic() > deadline:
             return None
         time.sleep(POLL_S)
 
 
-def _is_of_this_job(opening: dict[str, Any]) -> bool:
+def _opening_in(found: dict[str, Any]) -> Opening | None:
+    with suppress(RemoteProtocolError, KeyError):
+        return Opening.from_fields(found["opening"])
+    return None
+
+
+def _is_of_this_job(opening: Opening | None) -> bool:
     """False where the process that opened the run ran on this machine and is gone."""
-    if opening.get("host") != os.uname().nodename:
+    if opening is None or opening.host != os.uname().nodename:
         return True
-    return os.path.exists(f"/proc/{opening.get('pid')}")
+    return os.path.exists(f"/proc/{opening.pid}")
 
 
 def _resumed(found: dict[str, Any]) -> Resumed:
-    opening, resumed = found["opening"], found.get("resumed")
-    index = RunIndex.parse(str(opening.get("index", "")))
-    if resumed is None or index is None:
+    opening, resumed = _opening_in(found), found.get("resumed")
+    index = None if opening is None else RunIndex.parse(opening.index)
+    if resumed is None or opening is None or index is None:
         return Resumed(None)
-    return Resumed(Item(opening["root"], opening["table"], index, index.opened), resumed[0], resumed[1])
+    return Resumed(Item(opening.root, opening.table, index, index.opened), resumed[0], resumed[1])
 
 
 def join_rank_zero(config: Config, path: Path | None) -> Run:
     """A run of this rank whose records join rank 0's run as soon as that is told at `path`."""
     began = time.time()
 
-    def opening() -> dict[str, Any] | None:
+    def opening() -> Opening | None:
         found = read_published(path, began)
-        return None if found is None else worker_opening(found["opening"])
+        told = None if found is None else _opening_in(found)
+        return None if told is None else worker_opening(told)
 
-    outbox = Outbox(find_places(), {"pid": -1}, config.agent, as_worker=opening, waits_for_opening=True)
+    outbox = Outbox(find_places(), None, config.agent, as_worker=opening, waits_for_opening=True)
     sinks = set(config.log_used) - {"stdout"}  # rank 0 prints
     return Run(Logger(None, sinks, outbox), None, config.agent)

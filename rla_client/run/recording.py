@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from rla_client.contract.errors import ArgumentError, FrameTooLargeError
+from rla_client.contract.layout import SINKS
 from rla_client.contract.protocol import MAX_KEYS_PER_ROW, FrameKind, TextTarget, pack
 from rla_client.contract.textformat import format_table
 from rla_client.stream import forks
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from rla_client.code.secret_values import Secrets
 
 DEBUG, INFO, WARN, ERROR, DISABLED, BACKUP = 10, 20, 30, 40, 50, 60
-SINKS = ("stdout", "log", "csv", "json", "tensorboard")
 TIME_STEP_KEY = "time-step"
 TIMESTAMP_KEY = "timestamp"
 PLAIN_TYPES = frozenset({float, int, bool})

@@ -36,9 +36,9 @@ def replicate_now(run: Run | None, *, wait: bool = False, timeout: float = 60.0)
     """
     outbox = None if run is None else run.outbox
     opening = None if run is None else run.opening
-    if outbox is None or opening is None or not opening.get("table"):
+    if outbox is None or opening is None or not opening.table:
         return False
-    if opening.get("master") or opening.get("offline"):
+    if opening.master or opening.offline:
         return False
     deadline = time.monotonic() + timeout
     outbox.put(FrameKind.MARK, pack([REPLICATE_NOW, {}]), time.time())
@@ -47,7 +47,7 @@ def replicate_now(run: Run | None, *, wait: bool = False, timeout: float = 60.0)
         return True
     if not outbox.flush(timeout, media=True):
         return False
-    header = {"root": opening["root"], "item": f"{opening['table']}/{opening['index']}"}
+    header = {"root": opening.root, "item": f"{opening.table}/{opening.index}"}
     while True:
         answer = ask(
             find_places().control_socket, header, min(ANSWER_S, max(0.0, deadline - time.monotonic()))

@@ -23,13 +23,22 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.agent_process import shares_our_life
-from rla_client.contract.errors import ArgumentError
-from rla_client.contract.layout import ALWAYS_OUTPUTS, FILE_NAMES, OUTPUT_NAMES, TAKEN_NAMES, check_relative
+from rla_client.contract.errors import ArgumentError, RemoteProtocolError
+from rla_client.contract.layout import (
+    ALWAYS_OUTPUTS,
+    FILE_NAMES,
+    LOG,
+    OUTPUT_NAMES,
+    TAKEN_NAMES,
+    check_relative,
+)
+from rla_client.contract.opening import Continuation, Earlier, Opening, labelled
 from rla_client.contract.paths import find_places
 from rla_client.contract.protocol import FrameKind, pack
 from rla_client.contract.version import __version__
@@ -55,7 +64,7 @@ _to_await: deque[tuple[Outbox, float]] = deque(maxlen=64)  # closed ones; older 
 class Run:
     """An open run: `logger` for its records, `close` for its end."""
 
-    def __init__(self, logger: Logger, opening: dict[str, Any] | None, settings: AgentConfig) -> None:
+    def __init__(self, logger: Logger, opening: Opening | None, settings: AgentConfig) -> None:
         self.logger = logger
         self.opening = opening
         self._settings = settings
@@ -84,16 +93,16 @@ class Run:
         """Go on in a new stream, for which something other than the next record is due (see `Outbox.go_on`).
 
         Args:
-            **continues: for the new opening frame.
+            **continues: of the new opening's `Continuation`.
 
         Returns:
             False when the spool takes no new stream; the run goes on as before.
         """
         if self.outbox is None or self.opening is None:
             return False
-        before = self.opening.get("continues") or {}
-        earlier = {name: before[name] for name in ("began", "ran_s") if name in before}
-        return self.outbox.go_on(lambda old: {**earlier, **continues, "after": [old]})
+        before = self.opening.continues
+        earlier = Earlier() if before is None else before.earlier
+        return self.outbox.go_on(lambda old: Continuation(**continues, after=(old,), earlier=earlier))
 
     def close(self, state: str, reason: str, details: str = "") -> None:
         """End the run; does nothing the second time.
@@ -114,7 +123,7 @@ class Run:
         if self._pid != os.getpid():
             outbox.release()  # a forked worker ends; the run itself goes on
             return
-        if os.environ.get(RUN_VARIABLE) and self.opening and self.opening["run"] in os.environ[RUN_VARIABLE]:
+        if os.environ.get(RUN_VARIABLE) and self.opening and self.opening.run in os.environ[RUN_VARIABLE]:
             del os.environ[RUN_VARIABLE]
         self.logger.finish_rows()
         try:
@@ -156,7 +165,7 @@ def make_opening(
     names: Mapping[str, str],
     item: Mapping[str, Any],
     config_path: Path | None = None,
-) -> dict[str, Any]:
+) -> Opening:
     """Describe a run.
 
     Args:
@@ -164,7 +173,7 @@ def make_opening(
         folders: kind → path below `root`; `log` is required.
         sinks: outputs.
         names: output → file name in the log folder, where it is not the usual one.
-        item: `table`, `index` and the like; empty for a plain folder.
+        item: `table`, `index` and further attributes of an `Opening`; empty for a plain folder.
         config_path: the rla_config.yaml that the run was opened with.
 
     Raises:
@@ -176,23 +185,25 @@ def make_opening(
     if config_path is not None:
         check_path(config_path)
     found = os.stat(real)
-    opening = {
-        "run": os.urandom(16).hex(),
-        "epoch": time.time_ns(),
-        "opened": time.time(),
-        "root": real,
-        "root_device": found.st_dev,
-        "root_inode": found.st_ino,
-        "folders": dict(folders),
-        "sinks": sorted(sinks),
-        "names": {**OUTPUT_NAMES, **names},
-        "offline": os.environ.get(MODE_VARIABLE, "").lower() == "offline",
-        "config": None if config_path is None else os.path.abspath(config_path),
-        "launch": os.environ.get(LAUNCH_VARIABLE, "")[:64],
-        **item,
-        **_writer_fields(primary=True, label=""),
+    told: dict[str, Any] = {
+        name: readable(value) if isinstance(value, str) else value for name, value in item.items()
     }
-    return {key: readable(value) if isinstance(value, str) else value for key, value in opening.items()}
+    opening = Opening(
+        run=os.urandom(16).hex(),
+        epoch=time.time_ns(),
+        opened=time.time(),
+        root=real,
+        root_device=found.st_dev,
+        root_inode=found.st_ino,
+        folders=dict(folders),
+        sinks=frozenset(sinks),
+        names={**OUTPUT_NAMES, **names},
+        offline=os.environ.get(MODE_VARIABLE, "").lower() == "offline",
+        config=None if config_path is None else os.path.abspath(config_path),
+        launch=readable(os.environ.get(LAUNCH_VARIABLE, "")[:64]),
+        **_writer_fields(primary=True, label=""),
+    )
+    return replace(opening, **told)
 
 
 def check_path(path: str | os.PathLike[str]) -> str:
@@ -253,9 +264,9 @@ def _writer_fields(*, primary: bool, label: str) -> dict[str, Any]:
         "primary": primary,
         "label": label,
         "pid": os.getpid(),
-        "host": os.uname().nodename,
-        "user": _user(),
-        "python": sys.executable or "",
+        "host": readable(os.uname().nodename),
+        "user": readable(_user()),
+        "python": readable(sys.executable or ""),
         "client": __version__,
     }
 
@@ -270,7 +281,7 @@ def _user() -> str:
 
 
 def open_run(
-    opening: dict[str, Any],
+    opening: Opening,
     sinks: Iterable[str],
     settings: AgentConfig,
     *,
@@ -279,33 +290,33 @@ def open_run(
 ) -> Run:
     """Open the stream of a described run whose folders exist."""
     places = find_places()
-    config = opening.get("config")
     from rla_client.config.schema import settings_of_run, warn_of_machine_keys  # noqa: PLC0415 - not at import
 
-    opening = {**opening, **settings_of_run(settings)}
-    warn_of_machine_keys(settings, config)
+    opening = replace(opening, **settings_of_run(settings))
+    warn_of_machine_keys(settings, opening.config)
     outbox = Outbox(
         places,
         opening,
         settings,
         as_worker=lambda: worker_opening(opening),
-        config_path=None if config is None else Path(config),
+        config_path=None if opening.config is None else Path(opening.config),
     )
-    log_folder = os.path.join(opening["root"], opening["folders"]["log"])
-    logger = Logger(log_folder, sinks, outbox, callback=callback, comm=comm)
-    os.environ[RUN_VARIABLE] = json.dumps({"sinks": list(sinks), "opening": opening})
+    logger = Logger(
+        os.path.join(opening.root, opening.folders[LOG]), sinks, outbox, callback=callback, comm=comm
+    )
+    os.environ[RUN_VARIABLE] = json.dumps({"sinks": list(sinks), "opening": opening.to_fields()})
     return Run(logger, opening, settings)
 
 
-def worker_opening(opening: Mapping[str, Any]) -> dict[str, Any] | None:
+def worker_opening(opening: Opening) -> Opening | None:
     """Describe the stream of a worker process of the run: its outputs bear a label of its own."""
-    folder = os.path.join(opening["root"], opening["folders"]["log"])
+    folder = opening.log_folder
     position = rank()
     wanted = f"rank{position}" if position else f"p{os.getpid()}"
     label = wanted
     for attempt in range(2, 1000):
         try:
-            name = labelled(opening["names"]["warn"], label)
+            name = labelled(opening.names["warn"], label)
             os.close(os.open(os.path.join(folder, name), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         except FileExistsError:
             label = f"{wanted}-{attempt}"
@@ -313,28 +324,20 @@ def worker_opening(opening: Mapping[str, Any]) -> dict[str, Any] | None:
             return None  # the item is gone, so there is nothing to join
         else:
             break
-    return {**opening, **_writer_fields(primary=False, label=label)}
-
-
-def labelled(name: str, label: str) -> str:
-    """`progress.csv` of a worker stream is `progress.<label>.csv`."""
-    stem, ending = os.path.splitext(name)
-    return f"{stem}.{label}{ending}" if label else name
+    return replace(opening, **_writer_fields(primary=False, label=label))
 
 
 def joined_logger() -> Logger | None:
     """The logger of a worker process whose parent opened a run; None where there is none."""
     try:
         description = json.loads(os.environ[RUN_VARIABLE])
-        opening, sinks = dict(description["opening"]), tuple(description["sinks"])
-        folder = os.path.join(opening["root"], opening["folders"]["log"])
-        owner = opening["pid"]
-    except (KeyError, ValueError, TypeError):
+        opening, sinks = Opening.from_fields(description["opening"]), tuple(description["sinks"])
+    except (KeyError, ValueError, TypeError, RemoteProtocolError):
         return None
-    if owner == os.getpid() or disabled():
+    if opening.pid == os.getpid() or disabled():
         return None
     if rank() > 0 and not description.get("all_ranks"):
-        return Logger(folder, ())
+        return Logger(opening.log_folder, ())
 
     def join(lock: threading.RLock) -> Outbox | None:
         from rla_client.config.schema import AgentConfig  # noqa: PLC0415 - not at import of the package
@@ -348,7 +351,7 @@ def joined_logger() -> Logger | None:
         atexit.register(outbox.release)
         return outbox
 
-    return Logger(folder, sinks, join=join)
+    return Logger(opening.log_folder, sinks, join=join)
 
 
 # -- the end of the process ---------------------------------------------------------------------

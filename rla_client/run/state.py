@@ -92,7 +92,7 @@ def keep_resume_state(run: Run, custom_data: Mapping[str, Any], name: str, step:
         warn(f"resume state not written: a key or text of the run is no text ({error.reason})")
         return
     path = f"{RESUME_FOLDER}/{name}_{step}.state"
-    folder = Path(run.opening["root"], run.opening["folders"][CHECKPOINT])
+    folder = Path(run.opening.root, run.opening.folders[CHECKPOINT])
     try:
         (folder / RESUME_FOLDER).mkdir(exist_ok=True)
         write_atomic(folder / path, content, durable=False)

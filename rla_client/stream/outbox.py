@@ -26,11 +26,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.agent_process import agent_alive, memory_apart
 from rla_client.contract.errors import PlaceError, SpoolError
+from rla_client.contract.opening import Continuation, Opening
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, encode_frame, pack
 from rla_client.contract.segments import BLOBS_NAME, OpeningFrame, SegmentWriter
@@ -59,7 +61,7 @@ class Outbox:
 
     Args:
         places: state and runtime folders.
-        opening: plain data of the OPEN frame, without `segment`, `rows` and `lost`.
+        opening: what the stream is of; None: `as_worker` will say so.
         settings: the AGENT section.
         as_worker: called in a forked child; gives the opening of its own stream, None when
             its records are to be dropped.
@@ -71,10 +73,10 @@ class Outbox:
     def __init__(  # noqa: PLR0913 - one place makes it
         self,
         places: Places,
-        opening: dict[str, Any],
+        opening: Opening | None,
         settings: AgentConfig,
         *,
-        as_worker: Callable[[], dict[str, Any] | None] | None = None,
+        as_worker: Callable[[], Opening | None] | None = None,
         config_path: Path | None = None,
         lock: threading.RLock | None = None,
         waits_for_opening: bool = False,
@@ -344,42 +346,39 @@ class Outbox:
         now = time.monotonic()
         if now < self._next_try:
             return True
-        if self._as_worker is not None and self._opening.get("pid") != os.getpid():
+        opening = self._opening
+        if self._as_worker is not None and (opening is None or opening.pid != os.getpid()):
             self._next_try = now + RETRY_S
             opening = self._as_worker()
-            if opening is None:
-                self._dropping = not self._waits_for_opening
-                return not self._dropping
-            self._opening = opening
-            self._next_try = 0.0
+            self._opening = opening or self._opening
+            self._next_try = 0.0 if opening else self._next_try
+        if opening is None:
+            self._dropping = not self._waits_for_opening
+            return not self._dropping
         try:
             self._places.create()
-            self._writer = SegmentWriter(self._places.spool, self._opening_frames(self._opening))
+            self._writer = SegmentWriter(self._places.spool, self._opening_frames(opening))
         except (PlaceError, SpoolError) as error:
             self._next_try = now + RETRY_S
             warn_rarely(self._warned, "open", "%s; records are kept in memory until it can be written", error)
             return True
-        self._quota.begin(self._writer.name, self._opening.get("run"))
+        self._quota.begin(self._writer.name, opening.run)
         self._blocked = bool(self._waiting)
         self._check_quota(count=True)
         self._send(time.time())
         return True
 
-    def _opening_frames(self, opening: dict[str, Any]) -> OpeningFrame:
-        def frame(number: int, rows: int) -> bytes:
-            content = {**opening, "segment": number, "rows": rows, "lost": self.lost}
-            return encode_frame(FrameKind.OPEN, pack(content))
+    def _opening_frames(self, opening: Opening) -> OpeningFrame:
+        return lambda number, rows: opening.frame(number, rows, self.lost)
 
-        return frame
-
-    def go_on(self, continues: Callable[[str], dict[str, Any]]) -> bool:
+    def go_on(self, continues: Callable[[str], Continuation]) -> bool:
         """Go on in a new stream of the run: the new one is there first, then the old one ends.
 
         Whoever writes meanwhile does so in one of the two, and the old one comes first. Blobs and shared
         memory stay where they are, with the records that name them.
 
         Args:
-            continues: gives the new opening frame's `continues`, from the old stream's name.
+            continues: what the new opening `continues`, from the old stream's name.
 
         Returns:
             False when the spool takes no new stream; then all is as before.
@@ -388,16 +387,16 @@ class Outbox:
             if self._waiting:
                 self._write_waiting()
             old = self._writer
-            if old is None or self._closed or self._waiting:
+            if old is None or self._opening is None or self._closed or self._waiting:
                 return False
-            opening = {**self._opening, "continues": continues(old.name)}
+            opening = replace(self._opening, continues=continues(old.name))
             try:
                 writer = SegmentWriter(self._places.spool, self._opening_frames(opening))
             except SpoolError:
                 return False
             self._opening = opening
             self._writer = writer
-            self._quota.begin(writer.name, opening.get("run"))
+            self._quota.begin(writer.name, opening.run)
             now = time.time()
             with suppress(SpoolError):  # the agent notices the end without it, too
                 old.append(encode_frame(FrameKind.CLOSE, pack([HANDED_OVER, "", now])), 0)

@@ -19,10 +19,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
-from rla_client.contract.segments import BLOBS_NAME, stream_names, stream_opening, stream_size
+from rla_client.contract.opening import stream_opening
+from rla_client.contract.segments import BLOBS_NAME, stream_names, stream_size
 
 SHARE_MEDIA = 1  # of what is free; one run alone then holds 1/2 of the limit
 SHARE_TEXT = 3  # 3/4
@@ -168,7 +168,6 @@ class Quota:
 
     def _run_of(self, name: str) -> object:
         if name not in self._runs:
-            self._runs[name] = None
-            with suppress(AttributeError):
-                self._runs[name] = stream_opening(self._spool / name).get("run")  # type: ignore[union-attr]
+            opening = stream_opening(self._spool / name)
+            self._runs[name] = None if opening is None else opening.run
         return self._runs[name]

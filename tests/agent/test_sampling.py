@@ -14,12 +14,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rla_agent.model.opening import StreamOpening, check_opening
 from rla_agent.outputs.tensorboard import whole_records
 from rla_agent.sampling import COLUMNS, Gpu, GpuReading, Sampler, open_nvml, read_gpus
+from rla_client.contract.opening import Opening
 
 
-def opening(root: Path, pid: int) -> StreamOpening:
+def opening(root: Path, pid: int) -> Opening:
     found = root.stat()
     (root / "log").mkdir(exist_ok=True)
     fields: dict[str, Any] = {
@@ -28,7 +28,7 @@ def opening(root: Path, pid: int) -> StreamOpening:
         "primary": True, "label": "", "pid": pid, "host": os.uname().nodename, "user": "u", "python": "",
         "client": "0", "rows": 0, "lost": 0,
     }  # fmt: skip
-    return check_opening(fields)
+    return Opening.from_fields(fields)
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from spooled import bare_opening
 
 from rla_agent.jobs.checkpoint import run_checkpoint
 from rla_agent.jobs.source import release
@@ -42,7 +43,7 @@ class Bench:
         self.root = root
         self.places = Places(root / "state", root / "runtime")
         self.places.create()
-        self.outbox = Outbox(self.places, {"pid": os.getpid()}, AgentConfig(autostart=False))
+        self.outbox = Outbox(self.places, bare_opening(), AgentConfig(autostart=False))
         self.folder = root / "checkpoint"
         self.folder.mkdir()
         assert self.outbox.stream_folder is not None

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from spooled import bare_opening
 
 from rla_agent.jobs.media import free_slot, parse_slot, sweep_slots
 from rla_client.code.backup import BackupPlan, back_up_code
@@ -58,7 +59,7 @@ class Run:
         places = Places(folder / "state", folder / "run")
         self.results = folder / "results"
         self.results.mkdir()
-        self.outbox = Outbox(places, {"pid": os.getpid()}, AgentConfig(autostart=False))
+        self.outbox = Outbox(places, bare_opening(), AgentConfig(autostart=False))
         jobs.AGENT_START_S = float("inf")  # as with an agent
         bind(RecordingTarget(self.results, self.outbox, print))
 

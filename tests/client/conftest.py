@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from legacy_database import named_database, write_look_alike
-from spooled import stop_autostart
+from spooled import bare_opening, stop_autostart
 
 from rla_agent.jobs.figure import FigureResult, parse_figure, run_figure
 from rla_agent.jobs.media import sweep_slots
 from rla_client import logger
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.checkpoint_job import ARENA_FOLDER, spool_key
+from rla_client.contract.layout import SINKS
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, iter_frames, unpack
 from rla_client.media import jobs as media_jobs
 from rla_client.media.recorders import RecordingTarget, bind
 from rla_client.media.render import FigureUnpickler, decorate
-from rla_client.run.recording import SINKS
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.outbox import Outbox
 
@@ -80,9 +80,7 @@ class RecordingRun:
 
 @pytest.fixture(name="run")
 def run_fixture(places: Places, tmp_path: Path) -> Iterator[RecordingRun]:
-    opened = RecordingRun(
-        tmp_path / "results", Outbox(places, {"pid": os.getpid()}, AgentConfig(autostart=False))
-    )
+    opened = RecordingRun(tmp_path / "results", Outbox(places, bare_opening(), AgentConfig(autostart=False)))
     opened.results.mkdir()
     media_jobs._state.expects_videos = False  # each test says itself what memory is made ready
     bind(RecordingTarget(opened.results, opened.outbox, opened.warnings.append))
@@ -128,7 +126,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def outbox(places: Places, wait_until: Callable[..., Any]) -> Iterator[Outbox]:
     """Of a run whose agent is not started."""
-    made = Outbox(places, {"pid": os.getpid()}, AgentConfig(autostart=False))
+    made = Outbox(places, bare_opening(), AgentConfig(autostart=False))
     yield made
     made.close("finished", "")
     wait_until(lambda: not any(thread.name == "rla-blob-sync" for thread in threading.enumerate()), 30)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.config.schema import AgentConfig
+from rla_client.contract.opening import Opening
 from rla_client.contract.paths import find_places
 from rla_client.contract.protocol import FrameKind, pack
 from rla_client.contract.segments import new_stream_name
@@ -40,7 +41,7 @@ def new_client(folder: Path) -> Outbox:
         "sinks": ["csv", "tensorboard"], "table": "", "index": "", "primary": True, "label": "",
         "pid": os.getpid(), "host": "h", "user": "u", "python": "p", "client": "0", "config": None, "offline": False,
     }  # fmt: skip
-    return Outbox(find_places(), opening, AgentConfig(autostart=False))
+    return Outbox(find_places(), Opening.from_fields(opening), AgentConfig(autostart=False))
 
 
 def main() -> None:

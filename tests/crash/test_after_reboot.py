@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 from crash.lone import LoneStream, Side
 
-from rla_agent.model.opening import StreamOpening, boot_time, check_opening, same_root
+from rla_agent.outputs.item_folder import boot_time, same_root
+from rla_client.contract.opening import Opening
 from rla_client.contract.segments import segment_path
 
 
 @pytest.fixture
-def opening(tmp_path: Path) -> StreamOpening:
+def opening(tmp_path: Path) -> Opening:
     lone = LoneStream(tmp_path)
     lone.writer.close()
-    return check_opening({**lone.opening, "rows": 0, "lost": 0, "folders": {"log": "log"}})
+    return Opening.from_fields({**lone.opening, "rows": 0, "lost": 0, "folders": {"log": "log"}})
 
 
 def test_boot_time_lies_in_the_past(tmp_path: Path) -> None:
@@ -25,7 +26,7 @@ def test_boot_time_lies_in_the_past(tmp_path: Path) -> None:
     assert 0 < boot_time() <= os.stat(tmp_path / "new").st_mtime
 
 
-def test_a_root_on_a_renumbered_device_is_known_again(opening: StreamOpening) -> None:
+def test_a_root_on_a_renumbered_device_is_known_again(opening: Opening) -> None:
     (Path(opening.root) / "log").mkdir()
     before = replace(opening, root_device=opening.root_device + 1, opened=boot_time() - 60)
     assert same_root(opening)
@@ -34,7 +35,7 @@ def test_a_root_on_a_renumbered_device_is_known_again(opening: StreamOpening) ->
     assert not same_root(replace(before, root_inode=before.root_inode + 1))
 
 
-def test_without_the_item_it_is_another_root(opening: StreamOpening) -> None:
+def test_without_the_item_it_is_another_root(opening: Opening) -> None:
     assert not same_root(replace(opening, root_device=opening.root_device + 1, opened=boot_time() - 60))
 
 

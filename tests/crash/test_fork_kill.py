@@ -23,11 +23,13 @@ LAST_S = 120.0
 TRAINING = """
 import os, signal, sys, time
 import numpy, torch
-from rla_client import ExperimentLoader, arena, checkpoint, exp_manager, forking, logger, time_step_holder
+from rla_client import ExperimentLoader, exp_manager, logger, time_step_holder
+from rla_client.checkpoint import arena, saver
+from rla_client.resume import fork
 from rla_client.media.recorders import ImgRecorder
 root, code, date, most = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
-forking.PLACED_S = 0.2
-arena.SMALL_ARENA_BYTES = checkpoint.FIRST_SLOT_BYTES = 4096  # killed children leave theirs behind
+fork.PLACED_S = 0.2
+arena.SMALL_ARENA_BYTES = saver.FIRST_SLOT_BYTES = 4096  # killed children leave theirs behind
 CONFIG = {'LOG_USED': ['csv', 'tensorboard'], 'AGENT': {'autostart': False},
           'BACKUP_CONFIG': {'backup_code_dir': ['src']}}
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from ports import free_port
+from spooled import bare_opening
 
 from rla_client.run.ranks import await_resumed
 from rla_client.run.run import MODE_VARIABLE, RANK_VARIABLES
@@ -151,11 +152,15 @@ def test_what_a_former_attempt_said_does_not_count(tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     host = os.uname().nodename
-    for opening, age_s in (({"host": host, "pid": gone.pid}, 0.0), ({"host": "other", "pid": 1}, LONG_AGO_S)):
+    elsewhere = bare_opening(host="other", pid=1).to_fields()
+    for opening, age_s in (
+        (bare_opening(host=host, pid=gone.pid).to_fields(), 0.0),
+        (elsewhere, LONG_AGO_S),
+    ):
         path = tmp_path / "meeting.json"
         path.write_text(json.dumps({"opening": opening, "time": time.time() - age_s, "resumed": None}))
         assert await_resumed(path, wait_s=0.1) is None
-    path.write_text(json.dumps({"opening": {"host": "other", "pid": 1}, "time": time.time()}))
+    path.write_text(json.dumps({"opening": elsewhere, "time": time.time()}))
     found = await_resumed(path, wait_s=0.1)
     assert found is not None
     assert found.item is None

@@ -16,6 +16,7 @@ from spooled import stop_autostart
 
 from rla_agent.service.control import ask_status
 from rla_client.config.schema import AgentConfig
+from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, MessageKind, encode_frame, encode_message, pack
 from rla_client.contract.segments import SegmentWriter
@@ -65,7 +66,7 @@ class Bench:
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.connect(f"ipc://{places.data_socket}")
 
-    def opening(self, name: str) -> dict[str, Any]:
+    def opening(self, name: str) -> Opening:
         root = self.folder / name
         (root / "log").mkdir(parents=True, exist_ok=True)
         return make_opening(
@@ -81,7 +82,7 @@ class Bench:
 
     def bad(self, changes: dict[str, Any]) -> None:
         """A stream with a changed opening frame and a row, named to the agent at once."""
-        fields = {**self.opening("bad"), **changes}
+        fields = {**self.opening("bad").to_fields(), **changes}
         frame = encode_frame(FrameKind.OPEN, pack({**fields, "segment": 1, "rows": 0, "lost": 0, **changes}))
         writer = SegmentWriter(self.places.spool, lambda _number, _rows: frame)
         writer.append(encode_frame(FrameKind.ROW, pack([1, time.time(), {"x": 1}])), 1)
@@ -122,7 +123,7 @@ def bench(places: Places, new_agent: Callable[..., Any], tmp_path: Path) -> Iter
 @pytest.mark.slow
 def test_no_value_of_a_field_ends_the_agent(bench: Bench) -> None:
     """Each field with each value; what hypothesis mixes comes below."""
-    names = sorted({*bench.opening("bad"), *OTHERS})
+    names = sorted({*bench.opening("bad").to_fields(), *OTHERS})
     for value in EVIL:
         for name in names:
             bench.bad({name: value})
@@ -134,7 +135,7 @@ def test_no_value_of_a_field_ends_the_agent(bench: Bench) -> None:
 
 @pytest.mark.slow
 def test_no_opening_frame_ends_the_agent(bench: Bench) -> None:
-    names = sorted({*bench.opening("bad"), *OTHERS})
+    names = sorted({*bench.opening("bad").to_fields(), *OTHERS})
 
     @settings(
         max_examples=EXAMPLES,

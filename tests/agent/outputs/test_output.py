@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rla_agent.model.ingest import Batch, Position, Record, Row
-from rla_agent.model.opening import ItemGoneError
 from rla_agent.outputs.csv_table import CsvEncoder
+from rla_agent.outputs.item_folder import ItemGoneError
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output import Output
 from rla_agent.outputs.text import TextEncoder

@@ -11,6 +11,7 @@ from crash.lone import LoneStream, Side
 
 from rla_agent.model.run_states import RunState
 from rla_agent.pipeline.following import follow, new_run_record
+from rla_client.contract.opening import Continuation, Earlier
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,8 @@ def test_a_resumed_run_that_this_agent_does_not_know(
 ) -> None:
     with Side(LoneStream(tmp_path)) as side:
         opening = side.stream.opening
-        opening.raw["continues"] = continues
+        told = Continuation(earlier=Earlier.from_fields(continues))
+        side.stream.opening = replace(opening, continues=told)
         record = new_run_record(side.stream)
     assert record.opened == (opening.opened if began is None else began)
     assert record.reopened == (None if began is None else opening.opened)

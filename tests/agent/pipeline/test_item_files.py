@@ -10,10 +10,10 @@ import pytest
 from crash.lone import LoneStream, Side
 
 from rla_agent.model.ingest import ItemFile
-from rla_agent.model.opening import StreamOpening
 from rla_agent.pipeline import item_files
 from rla_agent.pipeline.runs import RunRegistry
 from rla_agent.store.state import Changes
+from rla_client.contract.opening import Opening
 from rla_client.contract.protocol import FrameKind, encode_frame, pack
 from rla_client.contract.snapshot_job import encode_footer
 
@@ -32,7 +32,7 @@ def test_of_several_contents_of_a_file_only_the_last_is_written(
 ) -> None:
     written = []
 
-    def note(opening: StreamOpening, file: ItemFile) -> None:
+    def note(opening: Opening, file: ItemFile) -> None:
         written.append((file.path, file.content))
         keep(opening, file)
 

@@ -22,7 +22,7 @@ from crash.oracle import event_records
 from rla_agent.jobs.queue import JobContext, JobKind, JobQueue, RetryLaterError, run_job
 from rla_agent.jobs.runners import KINDS
 from rla_agent.model.ingest import Position
-from rla_agent.model.opening import root_is_away, same_root
+from rla_agent.outputs.item_folder import root_is_away, same_root
 from rla_agent.pipeline.following import follow, new_run_record
 from rla_agent.pipeline.mounts import job_context, waits_for_root
 from rla_agent.pipeline.stream import Stream

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rla_agent.model.opening import why_late
+from rla_agent.outputs.item_folder import why_late
 from rla_agent.pipeline.gc import sweep_half_made
 from rla_agent.pipeline.remove import GONE_PREFIX, remove_stream
 from rla_agent.pipeline.volume import ASLEEP_S, LOCK_LOOK_S

@@ -46,7 +46,7 @@ TRAINER = """
         generator = torch.Generator().manual_seed(step)
         return {"step": step, "w": [torch.rand(50_000, generator=generator) for _ in range(4)]}
 
-    outbox = Outbox(find_places(), {"pid": os.getpid()}, AgentConfig(autostart=False))
+    outbox = Outbox(find_places(), bare_opening(), AgentConfig(autostart=False))
     saver = CheckpointSaver(outbox, Path(sys.argv[1]), max_to_keep=2)
     if "wait" in sys.argv:
         assert saver._pool.wait_prepared(30)

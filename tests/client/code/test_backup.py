@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spooled import fill_spool
+from spooled import bare_opening, fill_spool
 
 from rla_agent.jobs.code import Outcome, parse_code, run_code
 from rla_client.code.backup import BackupPlan, BackupReport, back_up_code
@@ -47,7 +47,7 @@ def test_files_with_secrets_stay_out(tmp_path: Path) -> None:
 
 @pytest.fixture
 def outbox(places: Places) -> Iterator[Outbox]:
-    made = Outbox(places, {"pid": os.getpid()}, AgentConfig(autostart=False))
+    made = Outbox(places, bare_opening(), AgentConfig(autostart=False))
     yield made
     made.release()
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from spooled import bare_opening
 
 from rla_client.run import ranks
 
@@ -20,7 +21,7 @@ def _job(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_outside_of_a_job_nothing_is_published(tmp_path: Path) -> None:
     assert ranks.job_file(str(tmp_path), "t", 1) is None
-    ranks.publish(str(tmp_path), "t", {}, ())
+    ranks.publish(str(tmp_path), "t", None, ())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -30,8 +31,8 @@ def test_ranks_find_rank_zero_and_each_of_its_runs(tmp_path: Path, monkeypatch: 
     began = time.time()
     first, second = (ranks.job_file(str(tmp_path), "t", number) for number in (1, 2))
     assert ranks.read_published(first, began) is None
-    ranks.publish(str(tmp_path), "t", {"run": "a"}, ("csv",))
-    ranks.publish(str(tmp_path), "t", {"run": "b"}, ("csv",))
+    ranks.publish(str(tmp_path), "t", bare_opening(run="a"), ("csv",))
+    ranks.publish(str(tmp_path), "t", bare_opening(run="b"), ("csv",))
     runs = [(ranks.read_published(path, began) or {})["opening"]["run"] for path in (first, second)]
     assert runs == ["a", "b"]
     assert ranks.job_file(str(tmp_path), "other", 1) != first
@@ -42,7 +43,7 @@ def test_ranks_find_rank_zero_and_each_of_its_runs(tmp_path: Path, monkeypatch: 
 def test_a_job_of_one_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    ranks.publish(str(tmp_path), "t", {}, ())
+    ranks.publish(str(tmp_path), "t", None, ())
     assert list(tmp_path.iterdir()) == []
 
 

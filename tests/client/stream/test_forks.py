@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from forked import in_forked_child
+from spooled import bare_opening
 
 from rla_client.launcher.folder_lock import FolderLock
 from rla_client.launcher.one_thread import _owner, this_thread
@@ -62,8 +64,8 @@ def test_what_is_registered_is_told_and_what_is_gone_is_not() -> None:
 
 def joined_before_its_first_record(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Logger:
     """The logger of a worker process of a run."""
-    description = '{"sinks": [], "opening": {"root": "%s", "folders": {"log": "."}, "pid": 1}}'
-    monkeypatch.setenv(RUN_VARIABLE, description % folder)
+    description = {"sinks": [], "opening": bare_opening(folder, pid=1).to_fields()}
+    monkeypatch.setenv(RUN_VARIABLE, json.dumps(description))
     found = joined_logger()
     assert found is not None
     return found

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from forked import in_forked_child
-from spooled import marks, stop_autostart
+from spooled import bare_opening, marks, stop_autostart
 from spooled import rows as spooled_rows
 
 import rla_client.contract.segments as spool_module
@@ -35,7 +35,7 @@ def new_outbox(places: Places) -> Iterator[Callable[..., Outbox]]:
     made: list[Outbox] = []
 
     def make(**settings: object) -> Outbox:
-        made.append(Outbox(places, {"pid": os.getpid()}, AgentConfig(autostart=False, **settings)))  # type: ignore[arg-type]
+        made.append(Outbox(places, bare_opening(), AgentConfig(autostart=False, **settings)))  # type: ignore[arg-type]
         return made[-1]
 
     yield make

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+from spooled import bare_opening
 
-from rla_client.contract.protocol import FrameKind, encode_frame, pack
 from rla_client.stream import quota as quota_module
 from rla_client.stream.quota import SHARE_MEDIA, SHARE_ROWS, SHARE_TEXT, Quota
 
@@ -18,7 +18,7 @@ def add_stream(spool: Path, number: int, size: int, run: str = "") -> str:
     """A stream whose blobs and segments hold `size` bytes together."""
     name = f"{number:016x}-1-0123abcd"
     (spool / name / "blobs").mkdir(parents=True)
-    opening = encode_frame(FrameKind.OPEN, pack({"run": run}))
+    opening = bare_opening(run=run or "other").frame(1, 0, 0)
     (spool / name / "000001.seg").write_bytes(opening)
     os.truncate(spool / name / "000001.seg", size // 2)
     (spool / name / "blobs" / "1").touch()

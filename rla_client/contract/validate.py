@@ -1,4 +1,4 @@
-"""Numbers of opening frames, checked: another process wrote them."""
+"""Numbers that another process wrote, checked."""
 
 from __future__ import annotations
 

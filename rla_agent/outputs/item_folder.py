@@ -1,0 +1,119 @@
+"""A stream's item on disk: whether it is there, and its folders, opened without following links."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rla_client.contract.files import open_folder, walk
+from rla_client.contract.opening import Opening
+
+
+class ItemGoneError(Exception):
+    """The folder of an item is not there any more."""
+
+
+def open_below(root: str, item: str, folder: str, *, create: bool = False) -> int:
+    """Descriptor of a folder of an item; what is missing may be made only below the item's own.
+
+    Args:
+        root: absolute.
+        item: the item's folder, relative to `root`; empty: the same as `folder`.
+        folder: that or one below it, relative to `root`.
+        create: make the components that are missing.
+
+    Raises:
+        ItemGoneError: the item's folder is not there.
+        OSError: anything else.
+    """
+    try:
+        descriptor = open_folder(root, item or folder)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ItemGoneError(os.path.join(root, item or folder)) from error
+    if folder == (item or folder):
+        return descriptor
+    try:  # from the open folder: nothing can be made in one that is deleted right now
+        return walk(descriptor, os.path.relpath(folder, item).split("/"), create=create)
+    finally:
+        os.close(descriptor)
+
+
+def same_root(opening: Opening) -> bool:
+    """Whether the data root that this agent sees is the one that the client meant.
+
+    Device numbers are given anew at each boot: for a stream of before, the inode and the item's folder
+    must do.
+    """
+    try:
+        found = os.stat(opening.root)
+    except OSError:
+        return False
+    if found.st_ino != opening.root_inode:
+        return False
+    if found.st_dev == opening.root_device:
+        return True
+    return opening.opened < boot_time() and os.path.isdir(opening.log_folder)
+
+
+def item_is_there(opening: Opening) -> bool:
+    """Whether the data root is the one that is meant, and the item's log folder is in it."""
+    try:
+        os.close(open_folder(opening.root, opening.folders["log"]))
+    except OSError:
+        return False
+    return same_root(opening)
+
+
+def root_is_away(opening: Opening) -> bool:
+    """Whether an item is missed because all of its data root is not there, or another one.
+
+    One whose folder is found is not away: a file system that was mounted anew may have another device number.
+    """
+    try:
+        os.close(open_folder(opening.root, opening.folders["log"]))
+    except OSError:
+        return not same_root(opening)
+    return False
+
+
+def boot_time() -> float:
+    """When this machine booted, Unix seconds; 0 when that cannot be found out."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            return next((float(line.split()[1]) for line in file if line.startswith("btime ")), 0.0)
+    except OSError:
+        return 0.0
+
+
+def fsync_up(root: str, relative: str) -> None:
+    """Make the chain of folders from `relative` up to `root` durable."""
+    path = Path(relative)
+    while True:
+        descriptor = open_folder(root, str(path))
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if str(path) == ".":
+            return
+        path = path.parent
+
+
+def why_late(opening: Opening, error: OSError) -> str:
+    """Say why a stream is not taken in yet, and of which run it is."""
+    reason = error.strerror or str(error)
+    file = f" ({error.filename})" if error.filename else ""
+    return (
+        f"not taken in yet, tried again all the time: the run in {opening.log_folder} cannot be written: "
+        f"{reason}{file}; its rows wait in the spool"
+    )
+
+
+def why_parked(root: str) -> str:
+    """Say why streams of a data root wait; an item is given up only where its root is there."""
+    if os.path.exists(root):
+        return (
+            f"the data root {root} is another folder here than for the training process (a container?); "
+            "run an agent where it runs"
+        )
+    return f"the data root {root} is not here (not mounted, or hidden from the service)"
