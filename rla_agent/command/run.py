@@ -41,10 +41,10 @@ from rla_agent.store.state import AgentDatabase, Changes
 from rla_client.config.schema import AgentConfig, password_variables
 from rla_client.contract.agent_process import OWNER_VARIABLE, agent_alive, start_agent
 from rla_client.contract.errors import RlaError
+from rla_client.contract.opening import LAUNCH_VARIABLE
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import process_start, stream_names, writer_alive
 
-LAUNCH_VARIABLE = "RLA_LAUNCH"
 FORWARDED = (
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
     signal.SIGALRM, signal.SIGCONT, signal.SIGWINCH,

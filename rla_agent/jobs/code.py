@@ -28,6 +28,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from rla_client.contract.code_job import (
+    BLOB_MAGIC,
+    BLOB_TAIL,
+    MAX_FILE_BYTES,
+    MAX_FILES,
+    MAX_INDEX_BYTES,
+    MAX_TOTAL_BYTES,
+)
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.files import (
     FOLDER_FLAGS,
@@ -47,12 +55,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STORE_FOLDER = f"{CODE}/.objects"  # below a data root
-BLOB_MAGIC = b"RLACODE1"
-BLOB_TAIL_BYTES = 12
-MAX_CODE_FILES = 20_001  # rla_client.code.backup.MAX_FILES and the run file
-MAX_CODE_FILE_BYTES = 8 << 20
-MAX_CODE_BYTES = 101 << 20
-MAX_INDEX_BYTES = 16 << 20
 STORED_MODE = 0o444  # less what the item's folder does not allow
 _NO_LINKS = {errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 _FOR_GOOD = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
@@ -176,7 +178,7 @@ def run_code(job: CodeJob, blobs: Path, final_dir: Path, root: str | os.PathLike
     except OSError as error:
         return CodeResult(Outcome.REMOVED, reason=f"{final_dir}: {error.strerror}")
     try:
-        blob, size = open_blob(blobs, job.blob, MAX_CODE_BYTES + MAX_INDEX_BYTES)
+        blob, size = open_blob(blobs, job.blob, MAX_TOTAL_BYTES + MAX_FILE_BYTES + MAX_INDEX_BYTES)
         try:
             index = read_index(blob, size)
             with opened_store(root) as store:
@@ -198,15 +200,15 @@ def read_index(blob: int, size: int) -> list[tuple[tuple[str, ...], int, int]]:
         RemoteProtocolError: the blob is cut short or not one.
         UnsafeNameError: a name would leave the item folder.
     """
-    tail = os.pread(blob, BLOB_TAIL_BYTES, max(size - BLOB_TAIL_BYTES, 0))
+    tail = os.pread(blob, BLOB_TAIL.size, max(size - BLOB_TAIL.size, 0))
     if os.pread(blob, 8, 0) != BLOB_MAGIC or tail[4:] != BLOB_MAGIC:
         raise RemoteProtocolError("code blob is cut short or not one")
     length = int.from_bytes(tail[:4], "little")
-    start = size - BLOB_TAIL_BYTES - length
+    start = size - BLOB_TAIL.size - length
     if length > MAX_INDEX_BYTES or start < len(BLOB_MAGIC):
         raise RemoteProtocolError("code blob has no index")
     entries = unpack(os.pread(blob, length, start))
-    if not isinstance(entries, list) or len(entries) > MAX_CODE_FILES:
+    if not isinstance(entries, list) or len(entries) > MAX_FILES + 1:
         raise RemoteProtocolError("code blob names too many files")
     offset = len(BLOB_MAGIC)
     index = []
@@ -221,7 +223,7 @@ def read_index(blob: int, size: int) -> list[tuple[tuple[str, ...], int, int]]:
 
 def _index_entry(entry: Any) -> tuple[str, int]:  # noqa: ANN401 - plain data of any shape
     match entry:
-        case [str() as name, int() as size] if 0 <= size <= MAX_CODE_FILE_BYTES:
+        case [str() as name, int() as size] if 0 <= size <= MAX_FILE_BYTES:
             return name, size
     raise RemoteProtocolError("code blob has a malformed entry")
 

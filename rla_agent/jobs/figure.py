@@ -31,7 +31,6 @@ from typing import Any
 
 from rla_agent.jobs.code import Outcome, blob_name, exists_in, folder_below, open_blob, outcome_of
 from rla_agent.jobs.media import (
-    SLOT_DATA_OFFSET,
     RawArray,
     SlotRef,
     free_slot,
@@ -43,20 +42,10 @@ from rla_client.contract import protocol
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.files import TEMP_PREFIX, open_within
 from rla_client.contract.layout import check_relative
+from rla_client.contract.media_job import FORMATS, JOB_FIGURE, JOB_IMAGE, JOB_VIDEO, SLOT_DATA_OFFSET
 from rla_client.contract.paths import program_problem
 
-JOB_FIGURE = "figure"
-JOB_IMAGE = "image"
-JOB_VIDEO = "video"
 RENDER_JOBS = (JOB_FIGURE, JOB_IMAGE, JOB_VIDEO)
-FORMATS = {
-    JOB_FIGURE: frozenset(
-        {"png", "pdf", "svg", "svgz", "jpg", "jpeg", "tif", "tiff", "webp", "gif", "eps", "ps", "pgf", "raw"}
-        | {"rgba"}
-    ),
-    JOB_IMAGE: frozenset({"png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff", "gif"}),
-    JOB_VIDEO: frozenset({"mp4", "gif"}),
-}
 TIMEOUT_S = {JOB_FIGURE: 120.0, JOB_IMAGE: 120.0, JOB_VIDEO: 900.0}
 MAX_FIGURE_BLOB_BYTES = 256 << 20  # an imshow of a 4k x 4k float array is half of it
 MAX_REASON_BYTES = 2000

@@ -1,16 +1,8 @@
 """Raw arrays on their way to an image or video: what a job may say, and the shared-memory slots.
 
 Small arrays come as blobs in the spool. Large ones come in *slots*: files of `/dev/shm` that the
-client keeps mapped and uses again and again, because a warm copy is as fast as memory. A slot::
-
-    offset  size  field
-    0       8     magic     SLOT_MAGIC
-    8       4     state     0 free, 1 busy                     (little endian, as all)
-    12      4     zero
-    16      8     number    of the job whose array lies here
-    24      8     length    of the next
-    32      …     owner     the stream's folder, so that what a killed agent left behind is found
-    4096    …     C-ordered bytes of the array
+client keeps mapped and uses again and again, because a warm copy is as fast as memory. Their layout is in
+rla_client/contract/media_job.py.
 
 The client sets *busy* and the number before it copies, then sends the frame; the agent sets
 *free* when the job has ended. A slot with another number than the frame's holds another array:
@@ -25,26 +17,26 @@ from __future__ import annotations
 import os
 import re
 import stat
-import struct
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from rla_client.contract.errors import RemoteProtocolError
-
-SLOT_FOLDER = "/dev/shm"
-SLOT_MAGIC = b"RLASLOT1"
-SLOT_HEADER = struct.Struct("<8sIIQ")
-SLOT_OWNER_BYTES = struct.Struct("<Q")
-SLOT_OWNER_OFFSET = SLOT_HEADER.size + SLOT_OWNER_BYTES.size
-SLOT_DATA_OFFSET = 4096
-FREE = 0
-BUSY = 1
+from rla_client.contract.media_job import (
+    BUSY,
+    FREE,
+    MAX_FPS,
+    SLOT_DATA_OFFSET,
+    SLOT_FOLDER,
+    SLOT_HEADER,
+    SLOT_MAGIC,
+    SLOT_OWNER_BYTES,
+    SLOT_OWNER_OFFSET,
+)
 
 MAX_SIDE = 16384  # pixels
 MAX_FRAMES = 1_000_000
 MAX_RAW_BYTES = 4 << 30
-MAX_FPS = 1000.0
 ITEM_BYTES = {
     "bool": 1, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "uint32": 4, "int32": 4, "uint64": 8,
     "int64": 8, "float16": 2, "float32": 4, "float64": 8,

@@ -27,11 +27,9 @@ from rla_client.contract.checkpoint_job import JOB_KIND as CHECKPOINT_KIND
 from rla_client.contract.checkpoint_job import CheckpointJob
 from rla_client.contract.errors import RlaError
 from rla_client.contract.files import held_folder, open_folder, write_atomic
-from rla_client.contract.layout import CHECKPOINT, CODE, OTHER_RESULTS, check_relative
+from rla_client.contract.layout import CHECKPOINT, CODE, OTHER_RESULTS, RESUME_FOLDER, check_relative
 from rla_client.contract.snapshot_job import JOB_KIND as SNAPSHOT_KIND
 from rla_client.contract.snapshot_job import SnapshotJob
-
-RESUME_FOLDER = ".resume"  # in the checkpoint item: what exact resume needs beside the `.pt`
 
 _NEVER = frozenset((errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG))
 

@@ -41,13 +41,12 @@ from rla_client.contract.checkpoint_job import (
     spool_key,
     stream_key,
 )
-from rla_client.contract.files import TEMP_PREFIX, file_mode, give_mode
+from rla_client.contract.files import READ_FLAGS, TEMP_PREFIX, file_mode, give_mode
 from rla_client.contract.segments import process_start
 from rla_client.contract.snapshot_job import SnapshotJob
 
 _OWN_TEMP = re.compile(r"-(?P<process>\d+-\d+)(-2)?\Z")
 PIECE_BYTES = 4 << 20  # read, checksummed and written at a time
-_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -177,7 +176,7 @@ def take_blob(
     """
     path = blobs / source.blob
     try:
-        descriptor = os.open(path, _READ_FLAGS)
+        descriptor = os.open(path, READ_FLAGS)
     except OSError as error:
         raise SourceError(Outcome.LOST, f"its blob is gone: {error.strerror}") from error
     try:
@@ -252,7 +251,7 @@ def sweep_arenas(spool: Path, live_streams: Collection[str]) -> list[str]:
 
 def _is_abandoned(entry: str, *, own: bool) -> bool:
     try:
-        descriptor = os.open(os.path.join(ARENA_FOLDER, entry), _READ_FLAGS)
+        descriptor = os.open(os.path.join(ARENA_FOLDER, entry), READ_FLAGS)
     except OSError:
         return False
     try:

@@ -21,19 +21,17 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
-from rla_client.contract.checkpoint_job import ALIGNMENT
+from rla_client.contract.checkpoint_job import ALIGNMENT, ZIP_DATE, ZIP_TOP
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-TOP = "archive"
 TORCH_FORMAT = b"3\n"
 _LOCAL_HEADER_BYTES = 30
 _ZIP64_EXTRA_BYTES = 20
 _ZIP64_FROM = 1 << 30  # well below where zipfile would ask for it by itself
 _PADDING_ID = 0x4246  # the id that torch's writer uses, "FB"
 _EXTRA_HEADER = struct.Struct("<HH")
-_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 class TorchZip:
@@ -50,7 +48,7 @@ class TorchZip:
             ValueError: the pieces are not `size` bytes in all.
             OSError: the file cannot be written.
         """
-        info = zipfile.ZipInfo(f"{TOP}/{name}", _DATE)
+        info = zipfile.ZipInfo(f"{ZIP_TOP}/{name}", ZIP_DATE)
         info.compress_type = zipfile.ZIP_STORED
         large = size >= _ZIP64_FROM
         info.extra = self._padding(len(info.filename.encode()), large=large)

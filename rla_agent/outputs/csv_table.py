@@ -17,15 +17,14 @@ from operator import itemgetter
 from typing import Any
 
 from rla_agent.model.ingest import Record, Row
+from rla_client.contract.layout import TIME_STEP, TIMESTAMP
+from rla_client.contract.textformat import NUMBERS
 
-TIME_STEP_KEY = "time-step"
-TIMESTAMP_KEY = "timestamp"
 SINK = "csv"
 CHUNK_BYTES = 1 << 20
 QUOTE, NEWLINE = b'"\n'
 NUL = "\0"
 _NEWLINE = re.compile(rb"\n")
-_NUMBERS = frozenset((float, int, bool))
 
 
 class CsvEncoder:
@@ -67,7 +66,7 @@ class CsvEncoder:
             values = {key: value for key, value in values.items() if SINK not in row.excluded.get(key, ())}
             if not values:
                 return ()
-        values = {**values, TIME_STEP_KEY: row.step, TIMESTAMP_KEY: row.timestamp}
+        values = {**values, TIME_STEP: row.step, TIMESTAMP: row.timestamp}
         if len(values) == len(self.columns) and self._pick is not None:
             try:
                 line: Sequence[Any] = self._pick(values)
@@ -103,7 +102,7 @@ def row_keys(row: Row) -> set[str]:
     """Columns that a row needs."""
     excluded = row.excluded or {}
     keys = {str(key) for key in row.values if SINK not in excluded.get(key, ())}
-    return keys | {TIME_STEP_KEY, TIMESTAMP_KEY}
+    return keys | {TIME_STEP, TIMESTAMP}
 
 
 def new_columns(columns: Sequence[str], records: Iterable[Record]) -> list[str]:
@@ -125,7 +124,7 @@ def to_csv(lines: Sequence[Sequence[Any]]) -> bytes:
     """
     if not lines:
         return b""
-    if _NUMBERS.issuperset(map(type, chain.from_iterable(lines))):  # nothing to quote
+    if NUMBERS.issuperset(map(type, chain.from_iterable(lines))):  # nothing to quote
         return ("\n".join([",".join(map(repr, line)) for line in lines]) + "\n").encode()
     buffer = io.StringIO(newline="")
     try:

@@ -16,10 +16,10 @@ from rla_agent.outputs.csv_table import CsvEncoder, offset_of_row, record_ends
 from rla_agent.outputs.encoder import Encoder
 from rla_agent.outputs.jsonl import JsonEncoder
 from rla_agent.outputs.tensorboard import EventEncoder, whole_records_of
+from rla_client.contract.files import NEW_FLAGS
 from rla_client.contract.textformat import cells_of
 
 CHUNK_BYTES = 1 << 20
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def end_of_records(descriptor: int, size: int, *, events: bool) -> int:
@@ -159,7 +159,7 @@ def replace_durably(source: int, size: int, name: str, temp: str, folder: int) -
     Raises:
         OSError: it could not be done.
     """
-    new = os.open(temp, _NEW, os.fstat(source).st_mode & 0o777, dir_fd=folder)
+    new = os.open(temp, NEW_FLAGS, os.fstat(source).st_mode & 0o777, dir_fd=folder)
     try:
         with open(new, "wb") as file:
             file.writelines(read_chunks(source, size))

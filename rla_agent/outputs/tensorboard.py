@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import crc32c
 
 from rla_agent.model.ingest import Event, Mark, Record, Row
+from rla_client.contract.validate import INT64
 
 SINK = "tensorboard"
 HYPER_PARAM_MARK = "hyper_param"
@@ -27,7 +28,6 @@ _FLOAT = struct.Struct("<f")
 _FRAME_HEAD_BYTES = 12  # length and its CRC
 _MASK_DELTA = 0xA282EAD8
 _CACHED_KEY_SETS = 64  # rows of one run alternate between few sets of keys
-_INT64 = 1 << 63
 _VARINT_1, _VARINT_2, _VARINT_3 = 1 << 7, 1 << 14, 1 << 21  # beyond what so many bytes hold
 _Template: TypeAlias = tuple[list[Any], Callable[..., bytes]]
 
@@ -143,10 +143,10 @@ def masked_crc(data: bytes) -> int:
 
 def whole_step(step: float) -> int:
     """A time-step as the int64 that an Event holds."""
-    if type(step) is int and -_INT64 <= step < _INT64:
+    if type(step) is int and -INT64 <= step < INT64:
         return step
     try:
-        return max(-_INT64, min(_INT64 - 1, int(step)))
+        return max(-INT64, min(INT64 - 1, int(step)))
     except (ValueError, OverflowError):  # NaN or an infinity
         return 0
 

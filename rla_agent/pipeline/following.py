@@ -7,9 +7,7 @@ from dataclasses import replace
 
 from rla_agent.model.run_states import RunEvent, RunRecord, closed_as
 from rla_agent.pipeline.stream import Stream
-
-HANDED_OVER = "handed over"
-REPLICATE_NOW = "replicate_now"  # a mark of sync_log_file
+from rla_client.contract.protocol import HANDED_OVER, REPLICATE_NOW
 
 _log = logging.getLogger("rla_agent.pipeline.following")
 

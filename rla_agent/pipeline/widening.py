@@ -24,12 +24,11 @@ from rla_agent.outputs.temp_files import temp_name
 from rla_agent.pipeline.intents import Rewritten, finish_intent, replace_file
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import AgentDatabase
-from rla_client.contract.files import open_folder
+from rla_client.contract.files import NEW_FLAGS, open_folder
 
 REST_FACTOR = 20.0
 SHORTEST_REST_S = 1.0
 LONGEST_REST_S = 60.0  # of doubling; a long rewrite may ask for more
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class Widener:
@@ -132,7 +131,7 @@ def rewrite(output: Output, columns: list[str], added: int, size: int, temp: str
         os.close(old)
         raise
     try:
-        new = os.open(temp, _NEW, os.fstat(old).st_mode & 0o777, dir_fd=folder)
+        new = os.open(temp, NEW_FLAGS, os.fstat(old).st_mode & 0o777, dir_fd=folder)
         try:
             with open(new, "wb") as file:
                 file.writelines(widened(read_chunks(old, size), columns, added))

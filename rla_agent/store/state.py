@@ -24,12 +24,11 @@ from rla_agent.model.ingest import Position
 from rla_agent.model.run_states import RunRecord
 from rla_agent.store.sqlite import Step, connect, migrate, transaction
 from rla_client.contract.errors import RemoteProtocolError
-from rla_client.contract.validate import whole
+from rla_client.contract.validate import INT64, whole
 
 WAL_PAGES = 1000  # SQLite's own checkpoint size; the WAL is written that far once
 KEPT_RUNS = 1000  # finished runs that `status` remembers
 MAX_FIRINGS = 20_000  # that alerts have not taken; beyond, a metric flaps or alerts have ended
-_MAX_NUMBER = 1 << 63  # of SQLite
 
 _log = logging.getLogger("rla_agent.store.state")
 
@@ -266,7 +265,7 @@ def making_sense(what: str) -> Iterator[None]:
 
 def _output_row(row: tuple[Any, ...]) -> OutputRow:
     name, path, generation, size, number, offset, state, intent = row
-    numbers = [whole(one, _MAX_NUMBER) for one in (generation, size, number, offset)]
+    numbers = [whole(one, INT64) for one in (generation, size, number, offset)]
     content = json.loads(state)
     if not isinstance(content, dict) or not all(isinstance(text, str) for text in (name, path, intent)):
         message = "wrong type"

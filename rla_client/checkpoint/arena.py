@@ -50,7 +50,7 @@ from rla_client.contract.checkpoint_job import (
     spool_key,
     stream_key,
 )
-from rla_client.contract.mapping import Mapping, create_mapped
+from rla_client.contract.mapping import MADV_POPULATE_WRITE, Mapping, create_mapped
 
 SLOT_WAIT_MAX_S = 0.25  # for a busy slot; callers wait for as long as their last copy took
 SLOT_POLL_S = 0.0005
@@ -60,7 +60,6 @@ FIRST_SLOT_BYTES = 8 << 20  # most policies fit; a larger one costs its first sa
 MEMORY_SHARE = 4  # arenas take at most a quarter of what is free
 PREFAULT_BYTES = 4 << 20  # about a millisecond of the address space's lock
 GROWTH = 1.125  # a state dict that grows a little (optimiser state appears) still fits
-_MADV_POPULATE_WRITE = 23  # Linux 5.14; before, the first copy into a slot takes the faults
 
 
 class Arena:
@@ -128,7 +127,7 @@ class Arena:
         """Touch every page, in small pieces, until done or stopped."""
         for offset in range(0, self.total, PREFAULT_BYTES):
             size = min(PREFAULT_BYTES, self.total - offset)
-            if stop.is_set() or not self._mapping.advise(offset, size, _MADV_POPULATE_WRITE):
+            if stop.is_set() or not self._mapping.advise(offset, size, MADV_POPULATE_WRITE):
                 return
 
     def close(self, *, unlink: bool) -> None:

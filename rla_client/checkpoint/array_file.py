@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-TOP = "archive"
+from rla_client.contract.checkpoint_job import ZIP_DATE, ZIP_TOP
+
 STORAGES = {
     "float64": "DoubleStorage",
     "float32": "FloatStorage",
@@ -34,8 +35,13 @@ STORAGES = {
     "complex128": "ComplexDoubleStorage",
 }
 _TYPES = {storage: name for name, storage in STORAGES.items()}
-_DATE = (1980, 1, 1, 0, 0, 0)
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)  # of zipfile; the last: encrypted
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+    RuntimeError,
+)  # of zipfile; the last: encrypted
 
 
 def normal(array: Any) -> Any:  # noqa: ANN401 - a numpy array
@@ -61,7 +67,7 @@ def encode_arrays(arrays: Mapping[str, Any]) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as file:
 
         def add(name: str, data: bytes) -> None:
-            file.writestr(zipfile.ZipInfo(f"{TOP}/{name}", _DATE), data)
+            file.writestr(zipfile.ZipInfo(f"{ZIP_TOP}/{name}", ZIP_DATE), data)
 
         entries = b"".join(
             _body(name) + _tensor(number, array)

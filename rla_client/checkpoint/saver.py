@@ -58,12 +58,12 @@ from rla_client.contract.checkpoint_job import (
     storage_offsets,
 )
 from rla_client.contract.errors import ArgumentError, NoCheckpointError
+from rla_client.stream.rare_warnings import WARN_INTERVAL_S
 
 if TYPE_CHECKING:
     from rla_client.stream.outbox import Outbox
 
 BACKLOG_MAX_BYTES = 512 << 20  # of blobs that wait for an agent; the rest of the spool is for rows
-WARN_INTERVAL_S = 60.0
 
 _log = logging.getLogger("rla_client")
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rla_client.contract.layout import LOG
+from rla_client.contract.layout import LOG, TIME_STEP
 from rla_client.database.chains import Link, chain_names, chain_of
-from rla_client.database.csv_table import TIME_STEP, Sample, sample_rows
+from rla_client.database.csv_table import Sample, sample_rows
 from rla_client.database.records import PROGRESS_FILE
 from rla_client.database.text import clean, cut, width
 

@@ -6,17 +6,10 @@ where equal files of all runs share one inode (`rla_agent/jobs/code.py`). So the
 that of the call, an absent agent costs nothing, and the run starts some tens of milliseconds
 later. Where the spool takes no blob the files are copied by the caller.
 
-Blob of the kind `code`::
-
-    offset  size  field
-    0       8     magic    BLOB_MAGIC
-    8       …     content of the files, one after the other
-    …       n     index    msgpack: [[relative path, bytes], …] in the order of the content
-    end-12  4     n        little endian
-    end-8   8     magic    BLOB_MAGIC
+The blob is laid out in `contract/code_job.py`.
 
 Files over MAX_FILE_BYTES, and whatever is past MAX_TOTAL_BYTES or MAX_FILES, are listed in the
-report instead of copied. Which files there are to copy is decided in `code_files.py`.
+report instead of copied. Which files there are to copy is decided in `select.py`.
 """
 
 from __future__ import annotations
@@ -24,12 +17,19 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-import struct
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from rla_client.code.select import BackupPlan, BackupReport, select_files
+from rla_client.contract.code_job import (
+    BLOB_MAGIC,
+    BLOB_TAIL,
+    JOB_CODE,
+    MAX_FILE_BYTES,
+    MAX_FILES,
+    MAX_TOTAL_BYTES,
+)
 from rla_client.contract.errors import SpoolError
 from rla_client.contract.protocol import pack
 
@@ -38,14 +38,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["BackupPlan", "BackupReport", "back_up_code"]
-
-JOB_CODE = "code"
-BLOB_MAGIC = b"RLACODE1"
-BLOB_TAIL = struct.Struct("<I8s")
-
-MAX_FILE_BYTES = 8 << 20  # a source file is never this large; data and weights are
-MAX_TOTAL_BYTES = 100 << 20  # of one run
-MAX_FILES = 20_000  # the walk of a tree this size takes about a second
 
 
 class BlobOutbox(Protocol):

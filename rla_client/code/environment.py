@@ -27,7 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.code.secret_files import is_secret_path
+from rla_client.code.secret_files import GIT_LIMIT_S, is_secret_path
 from rla_client.code.secret_values import (
     ANY,
     HIDDEN,
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from rla_client.code.select import BackupReport
 
 FORMAT_VERSION = 1
-GIT_LIMIT_S = 2.0
 DIFF_MAX_BYTES = 1_000_000
 DIFF_WAIT_S = 0.03  # what log_files_gen may wait for the diff once everything else is done
 MAX_VALUE_CHARS = 4096

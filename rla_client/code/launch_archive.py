@@ -30,10 +30,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rla_client.code.backup import MAX_FILE_BYTES
 from rla_client.code.repository import Repository, lost_repository
 from rla_client.code.root import imported_below, is_broad
 from rla_client.code.select import secrets_among
+from rla_client.contract.code_job import MAX_FILE_BYTES
 from rla_client.contract.errors import LaunchError
 from rla_client.contract.files import atomic_file, write_atomic
 

@@ -35,7 +35,10 @@ from typing import Any, Literal, TypeGuard
 
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.layout import component_problem
+from rla_client.contract.validate import INT64
 
+ZIP_TOP = "archive"  # folder in the zip file that a `.pt` is
+ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # of its entries: equal content gives equal bytes
 JOB_KIND = "checkpoint"
 JOB_VERSION = 1
 
@@ -64,7 +67,6 @@ STAMP_MAX_BYTES = 1 << 16
 
 _ARENA_NAME = re.compile(rf"^{ARENA_PREFIX}(\d{{1,10}})-([0-9a-f]{{12}})-([0-9a-f]{{16}})-([0-9a-f]{{8}})$")
 _TOKEN = re.compile(r"^[0-9a-f]{16}$")
-_INT64 = 1 << 63
 
 Mode = Literal["min", "max"]
 
@@ -356,13 +358,13 @@ def _is_int(value: object) -> TypeGuard[int]:
 
 
 def _whole(value: object, what: str) -> int:
-    if not _is_int(value) or not -_INT64 <= value < _INT64:
+    if not _is_int(value) or not -INT64 <= value < INT64:
         raise RemoteProtocolError(f"{what} is no 64-bit integer")
     return value
 
 
 def _count(value: object, what: str) -> int:
-    if not _is_int(value) or not 0 <= value < _INT64:
+    if not _is_int(value) or not 0 <= value < INT64:
         raise RemoteProtocolError(f"{what} is no count")
     return value
 

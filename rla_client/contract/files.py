@@ -38,13 +38,17 @@ TEMP_PREFIX = ".rla-tmp-"  # sweepers and replication pass over names that begin
 UNNAMED_TEMP = re.compile(re.escape(TEMP_PREFIX) + r"[0-9a-f]{16}\Z")  # as `temp_path` makes them
 FORK_COPY_PREFIX = f"{TEMP_PREFIX}fork-"  # folders in which a fork copies logs
 OLD_TEMP_S = 3600.0  # nobody writes one small file for so long
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # of a file that may be anything
+NO_LINKS = frozenset(
+    {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+)  # hard links cannot be made here
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_SMALL_BYTES = 4 << 20  # of a file that is read whole: 20,000 hyper-parameters of 200 bytes
 _ON_LINUX = hasattr(os, "O_PATH")
 _LINKABLE = frozenset(os.fsencode(name) for name in (*DEFAULT_LOG_TYPES, ARCHIVED_TABLE))
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def write_atomic(
@@ -77,7 +81,7 @@ def atomic_file(
     final = Path(path)
     temp = temp_path(final)
     bits = file_mode(final.parent) if mode is None else mode
-    descriptor = os.open(temp, _NEW, bits & _bits(final))
+    descriptor = os.open(temp, NEW_FLAGS, bits & _bits(final))
     try:
         with open(descriptor, "wb") as file:
             yield file

@@ -50,6 +50,10 @@ OUTPUT_NAMES = {
 SINKS = ("stdout", "log", "csv", "json", "tensorboard")  # what LOG_USED may name
 ALWAYS_OUTPUTS = ("warn", "backup")  # that every stream has, asked for or not
 TAKEN_NAMES = ("tb", "run.json", "system.csv")  # of a log folder, by what is no output of a chosen name
+TIME_STEP = "time-step"  # columns of each row that say when, not what
+TIMESTAMP = "timestamp"
+RESUME_FOLDER = ".resume"  # in the checkpoint item: what exact resume needs beside the `.pt`
+DATE_LENGTH = len("2026/11/21/09-30-01-123456")
 RECORD_DATE_FORMAT = "%Y/%m/%d/%H-%M-%S-%f"
 
 _ENCODING = sys.getfilesystemencoding()  # all but UTF-8 has to be asked for

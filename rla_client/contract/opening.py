@@ -30,14 +30,14 @@ from rla_client.contract.protocol import (
     unpack,
 )
 from rla_client.contract.segments import STREAM_NAME, read_at, segment_numbers, segment_path
-from rla_client.contract.validate import MAX_TIME_S, moment, number, whole
+from rla_client.contract.validate import INT64, MAX_TIME_S, moment, number, whole
 
+LAUNCH_VARIABLE = "RLA_LAUNCH"  # set by `rla-agent run`: which runs its command opened
 OPENING_BYTES = 64 << 10  # more than most opening frames
 MAX_PID = 1 << 31
 MAX_NAME_BYTES = 255
 MAX_RUN_KEY = 200
 MAX_AFTER = 1000  # earlier streams of one run in one spool
-MAX_COUNT = 1 << 63  # of rows or bytes: what a file can have
 MAX_PARENT_FIELDS, MAX_PARENT_TEXT = 16, 1000
 _FAULTS = (KeyError, TypeError, ValueError, OverflowError, AttributeError, ArgumentError)
 
@@ -112,10 +112,10 @@ class Continuation:
         try:
             rows, step, event = raw.get("rows"), raw.get("time_step"), raw.get("event_file")
             return cls(
-                None if rows is None else whole(rows, MAX_COUNT),
+                None if rows is None else whole(rows, INT64),
                 None if step is None else number(step),
                 None if event is None else check_relative(str(event))[0],
-                whole(raw.get("event_size", 0), MAX_COUNT),
+                whole(raw.get("event_size", 0), INT64),
                 check_relative(str(raw.get("abandoned", "abandoned-1")))[0],
                 tuple(str(name) for name in raw.get("after", ())[:MAX_AFTER] if STREAM_NAME.match(str(name))),
                 _staged(raw.get("staged", "")),

@@ -54,6 +54,10 @@ _SEED = (PROTOCOL_VERSION - 1 & 0xFF) << 16
 BIG_INT_EXT = 1  # integers beyond 64 bit, as decimal text
 
 
+REPLICATE_NOW = "replicate_now"  # a MARK: send this item to the master at once
+HANDED_OVER = "handed over"  # a CLOSE: another stream of the same run goes on
+
+
 class FrameKind(IntEnum):
     """What a frame holds. Numbers are on disk: never reuse one."""
 

@@ -22,6 +22,7 @@ from rla_client.contract.files import (
     read_small,
     write_atomic,
 )
+from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS, TMP_DATA
 
 PRUNED_FOLDER = ".rla-pruned"
 # In the log folder of a run that was fetched to be gone on with; in a checkpoint folder, where files of it
@@ -30,6 +31,7 @@ FETCHED_MARK = ".rla-fetched"
 NOTE_ENDING = ".json"
 MAX_NAME_BYTES = 250  # of a file, so that its note's name is one too
 MAX_NOTE_BYTES = 16 << 10
+PRUNABLE = (CHECKPOINT, OTHER_RESULTS, TMP_DATA)  # kinds whose files may be on the master alone
 
 
 @dataclass(frozen=True, slots=True)

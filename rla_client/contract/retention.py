@@ -17,11 +17,10 @@ from typing import Final
 
 from rla_client.contract.checkpoint_job import STAMP_MAX_BYTES, STAMP_RECORD, Retention, Stamp, badness
 from rla_client.contract.errors import BrokenFileError, RemoteProtocolError
-from rla_client.contract.files import file_mode, read_small, write_atomic
+from rla_client.contract.files import READ_FLAGS, file_mode, read_small, write_atomic
 
 DROPPED_NOTE: Final = ".rla-dropped"
 MAX_DROPPED_BYTES: Final = 1 << 20  # some 15,000 files of one item; then the older half is forgotten
-READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 @dataclass(frozen=True, slots=True)

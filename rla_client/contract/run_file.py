@@ -9,12 +9,12 @@ from typing import Any
 from rla_client.contract.bounded_text import parse_json
 from rla_client.contract.files import read_small
 from rla_client.contract.layout import LOG
+from rla_client.contract.validate import INT64
 
 RUN_FILE = "run.json"
 MAX_RUN_FILE_BYTES = 1 << 20
 LIVE_STATES = frozenset({"running", "stalled"})
 CLOSED_STATES = frozenset({"finished", "interrupted", "failed"})  # whose end the program itself told
-MAX_NUMBER = 1 << 63  # SQLite's integers; beyond, no time-step and no time
 
 
 def run_file(data_root: str | os.PathLike[str], table: str, index: str) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def seconds(value: object) -> float | None:
     """A number of a record as it is; None for what is no number, or one that is out of any range."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value if -MAX_NUMBER < value < MAX_NUMBER else None
+    return value if -INT64 < value < INT64 else None
 
 
 def ran_s(run: Mapping[str, Any], last_row: float | None = None) -> float | None:

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 from rla_client.contract.checkpoint_job import MAX_SLOTS, ArenaName, ArenaSource, BlobSource
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.layout import CHECKPOINT, LOG, component_problem
+from rla_client.contract.validate import INT64
 
 JOB_KIND = "snapshot"
 JOB_VERSION = 1
@@ -32,7 +33,6 @@ FOOTER_MAX_BYTES = 1 << 20  # numbers and short texts only; anything longer is n
 
 _NAME = re.compile(r"params\.pkl|itr_[0-9]{1,19}\.pkl")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
-_INT64 = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +160,6 @@ def _source(fields: dict[str, Any]) -> ArenaSource | BlobSource:
 
 def _count(fields: dict[str, Any], name: str) -> int:
     value = fields.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _INT64:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < INT64:
         raise RemoteProtocolError(f"{name} is no count")
     return value

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MAX_CELL_CHARS = 80
 CUT_CELL_CHARS = 40
 DASHES_BEYOND_CELLS = 40  # as in the original: its dashes go on to the right of the table
-_NUMBERS = frozenset((float, int, bool))  # their cells are ASCII and printable
+NUMBERS = frozenset((float, int, bool))  # their cells are ASCII and printable
 MAX_CACHED_KEYS = 1024  # a row with more keys is laid out each time, so that the cache stays small
 
 
@@ -55,7 +55,7 @@ def format_table(row: Mapping[str, object]) -> str:
     keys = tuple(row)
     if len(keys) <= MAX_CACHED_KEYS:
         kinds = tuple(map(type, row.values()))
-        if _NUMBERS.issuperset(kinds):
+        if NUMBERS.issuperset(kinds):
             pick, form = _numbers(keys, kinds)
             cells = (form % pick(row)).split("\n")
             width = max(map(len, cells))

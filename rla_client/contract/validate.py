@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 MAX_WHOLE = 1 << 64  # inodes and device numbers have 64 bits
+INT64 = 1 << 63  # one more than the largest of 64 bits with a sign
 MAX_TIME_S = 1 << 37  # the year 6325: every date library takes it
 
 

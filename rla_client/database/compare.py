@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla_client.code.launch_archive import MANIFEST_NAME
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import open_plain
 from rla_client.contract.layout import HYPARAM_FILE_NAME
@@ -31,7 +32,6 @@ MAX_CODE_BYTES = 2 << 20  # a larger file is only said to differ
 MAX_LINE = 5000  # characters; longer ones are data: minified, or pictures inside a notebook
 NO_LINES = frozenset({".csv", ".tsv", ".jsonl", ".svg", ".pdf", ".ps", ".eps", ".log"})  # results and data
 _BINARY = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")  # a form feed and an escape do occur in sources
-MANIFEST_NAME = "launch_manifest.json"
 LAUNCH_FILES = frozenset({"launch_archive.tar.xz", "launch_archive.tar", MANIFEST_NAME})
 PARAMETER_FILES = frozenset(f"{HYPARAM_FILE_NAME}.{suffix}" for suffix in ("json", "yaml"))
 _ENVIRONMENT = ("host", "user", "versions")

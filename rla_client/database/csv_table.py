@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-TIME_STEP = "time-step"
-TIMESTAMP = "timestamp"
 FIRST_TAIL_BYTES = 16 << 10  # some rows of 20 metrics; doubled until every column has a value
 MAX_TAIL_BYTES = 4 << 20  # a column that is empty for longer is looked up by whoever needs it
 MAX_HEADER_BYTES = 32 << 20  # 65,536 keys (the client's limit) of 500 bytes

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rla_client.contract.errors import DatabaseError
-from rla_client.contract.layout import LOG
+from rla_client.contract.layout import LOG, TIME_STEP
 from rla_client.contract.spelling import full_name
 from rla_client.database.chains import chain_columns, chain_names, chain_of
-from rla_client.database.csv_table import TIME_STEP
 from rla_client.database.records import PROGRESS_FILE, clock
 
 if TYPE_CHECKING:

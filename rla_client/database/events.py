@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.contract.files import open_plain
+from rla_client.run.readers import MAX_RECORD_BYTES
 
-MAX_RECORD_BYTES = 256 << 20
 _HEAD = struct.Struct("<QI")
 _NUMBERS = {1: ("float_val", "f"), 2: ("double_val", "d"), 3: ("int_val", "i"), 9: ("int64_val", "q")}
 _TEXT = 7

@@ -37,6 +37,8 @@ from rla_client.contract.layout import (
     HYPARAM_FILE_NAME,
     HYPARAMETER,
     LOG,
+    TIME_STEP,
+    TIMESTAMP,
     RunIndex,
     check_table_name,
     make_info,
@@ -44,7 +46,6 @@ from rla_client.contract.layout import (
 from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
 from rla_client.contract.spelling import unknown
 from rla_client.database.copies import publish
-from rla_client.database.csv_table import TIME_STEP, TIMESTAMP
 from rla_client.database.events import event_files, read_points
 from rla_client.database.records import MAX_TIME, UNKNOWN, read_json
 

@@ -28,10 +28,17 @@ from pathlib import Path
 
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.files import TEMP_PREFIX, open_plain
-from rla_client.contract.layout import ARCHIVE_TESTER, DEFAULT_LOG_TYPES, HYPARAM_FILE_NAME, HYPARAMETER, LOG
+from rla_client.contract.layout import (
+    ARCHIVE_TESTER,
+    DEFAULT_LOG_TYPES,
+    HYPARAM_FILE_NAME,
+    HYPARAMETER,
+    LOG,
+    TIME_STEP,
+)
 from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
 from rla_client.database.changes import live_runs
-from rla_client.database.csv_table import TIME_STEP, parse_header, read_tail
+from rla_client.database.csv_table import parse_header, read_tail
 from rla_client.database.records import NOTE_FILE, PROGRESS_FILE, read_json
 from rla_client.database.tree import (
     Item,

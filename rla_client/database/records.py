@@ -25,10 +25,10 @@ from typing import Any
 from rla_client.contract.bounded_text import MAX_VALUES, parse_json
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.files import MAX_SMALL_BYTES, read_small
-from rla_client.contract.layout import LOG, RunIndex, make_info
+from rla_client.contract.layout import DATE_LENGTH, LOG, TIME_STEP, TIMESTAMP, RunIndex, make_info
 from rla_client.contract.run_file import CLOSED_STATES, LIVE_STATES, RUN_FILE, ran_s, seconds
 from rla_client.database.chains import chain_of, link_of
-from rla_client.database.csv_table import TIME_STEP, TIMESTAMP, read_tail
+from rla_client.database.csv_table import read_tail
 from rla_client.run.hyper_params import HyperParams, read_hyper_params
 
 LIVE_S = 180.0
@@ -44,7 +44,6 @@ TOLD = (  # fields of run.json that a record has no place of its own for
 )  # fmt: skip
 MOMENTS = frozenset({"time", "closed", "last_row"})  # fields that are Unix seconds
 STATES = (*sorted(LIVE_STATES), *sorted(CLOSED_STATES), "killed", "removed", UNKNOWN, SILENT, WAITING)
-DATE_LENGTH = len("2026/11/21/09-30-01-123456")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from pathlib import Path
 from rla_client.contract.csv_lines import rows_text
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.files import held_folder, open_plain, read_small, write_atomic
-from rla_client.contract.layout import ARCHIVE_TESTER, HYPARAM_FILE_NAME
+from rla_client.contract.layout import ARCHIVE_TESTER, HYPARAM_FILE_NAME, TIME_STEP
 from rla_client.database.changes import move_to_trash
-from rla_client.database.csv_table import TIME_STEP, read_tail
+from rla_client.database.csv_table import read_tail
 from rla_client.database.fsck import Fault, good_parameters, whole_rows
 from rla_client.database.records import PROGRESS_FILE, read_json
 from rla_client.database.tree import Item, run_items

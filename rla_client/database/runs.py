@@ -14,11 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, CODE, LOG, OTHER_RESULTS
+from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, CODE, LOG, OTHER_RESULTS, TIME_STEP
 from rla_client.contract.spelling import full_name
 from rla_client.database.catalogue import Catalogue, state_folder
 from rla_client.database.choosing import LAST, Since, full_names, match_runs, not_one, parse_since
-from rla_client.database.csv_table import TIME_STEP
 from rla_client.database.live import with_live_states
 from rla_client.database.records import PROGRESS_FILE, Record, clock
 from rla_client.database.rows import RowView

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from rla_client.contract.layout import CHECKPOINT, DEFAULT_LOG_TYPES, OTHER_RESULTS, TMP_DATA
-from rla_client.contract.pruned import pruned_below
+from rla_client.contract.layout import DEFAULT_LOG_TYPES
+from rla_client.contract.pruned import PRUNABLE, pruned_below
 from rla_client.database.changes import HIDDEN, trash_entries
 from rla_client.database.tree import Item, archived_root, find_items, find_tables, item_bytes
 
 Row = tuple[str, str, int, int, int]
-PRUNABLE = (CHECKPOINT, OTHER_RESULTS, TMP_DATA)  # kinds that `rla-agent prune` takes files from
 
 
 def disk_use(data_root: Path, runs: Collection[tuple[str, str]] | None = None) -> list[Row]:

@@ -23,11 +23,12 @@ from rla_client.contract.layout import (
     DEFAULT_LOG_TYPES,
     HYPARAM_FILE_NAME,
     LOG,
+    TIME_STEP,
     check_table_name,
 )
 from rla_client.database.changes import changing, live_runs, move_to_trash
 from rla_client.database.copies import copy_items
-from rla_client.database.csv_table import TIME_STEP, read_tail
+from rla_client.database.csv_table import read_tail
 from rla_client.database.live import waiting_in_spool
 from rla_client.database.records import PROGRESS_FILE, clock
 from rla_client.database.tree import Item, check_data_root, find_items, run_items

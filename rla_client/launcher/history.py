@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rla_client.contract.csv_lines import stream_rows
-from rla_client.run.recording import TIME_STEP_KEY, TIMESTAMP_KEY
+from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 
 CSV_NAME = "progress.csv"
 EVENT_MARK = ".tfevents."
@@ -88,8 +88,8 @@ def _read(path: Path, limit: int | None) -> Iterator[PastRow]:
                 return
             cells = zip(columns, row, strict=False)
             values = {key: plain_value(cell) for key, cell in cells if cell}
-            step = values.pop(TIME_STEP_KEY, 0)
-            stamp = values.pop(TIMESTAMP_KEY, 0.0)
+            step = values.pop(TIME_STEP, 0)
+            stamp = values.pop(TIMESTAMP, 0.0)
             if isinstance(step, str) or isinstance(stamp, str):
                 return  # not a row of ours; nothing behind it is either
             yield PastRow(step, float(stamp), values)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from rla_client.checkpoint.arena import pin_memory
 from rla_client.checkpoint.arena_saver import ArenaSaver, Slot
 from rla_client.checkpoint.fallback import has_room, sync_later
+from rla_client.checkpoint.saver import BACKLOG_MAX_BYTES
 from rla_client.contract.checkpoint_job import ArenaSource, BlobSource
 from rla_client.contract.protocol import FrameKind, pack
 from rla_client.contract.snapshot_job import JOB_KIND, SnapshotJob
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from rla_client.stream.outbox import Outbox
 
 FRAME_BYTES = 256 << 10  # some 100 us to write; the agent holds a few of them in memory
-BACKLOG_MAX_BYTES = 512 << 20  # of blobs that wait for an agent; the rest of the spool is for rows
 BACKLOG_MAX = 64  # of blobs: an agent does about 100 jobs a second
 
 

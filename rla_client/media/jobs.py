@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from rla_client.contract.errors import ArgumentError, NotConfiguredError, PlaceError
 from rla_client.contract.files import atomic_file
 from rla_client.contract.layout import check_relative
+from rla_client.contract.media_job import JOB_IMAGE
 from rla_client.contract.paths import program_problem
 from rla_client.media import render
 from rla_client.media.slots import MIN_SLOT_BYTES, MediaSlots
@@ -34,15 +35,6 @@ if TYPE_CHECKING:
 
     from rla_client.media.pixels import Pixels
 
-JOB_FIGURE = "figure"
-JOB_IMAGE = "image"
-JOB_VIDEO = "video"
-FIGURE_FORMATS = frozenset({
-    "png", "pdf", "svg", "svgz", "jpg", "jpeg", "tif", "tiff", "webp", "gif", "eps", "ps", "pgf", "raw",
-    "rgba",
-})  # fmt: skip
-IMAGE_FORMATS = frozenset({"png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff", "gif"})
-VIDEO_FORMATS = frozenset({"mp4", "gif"})
 AGENT_START_S = 10.0  # an agent that was started with the run may still be on its way
 
 

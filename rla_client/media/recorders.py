@@ -22,11 +22,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from rla_client.contract.media_job import FORMATS, JOB_FIGURE, JOB_IMAGE
 from rla_client.media.jobs import (
-    FIGURE_FORMATS,
-    IMAGE_FORMATS,
-    JOB_FIGURE,
-    JOB_IMAGE,
     Place,
     RecordingTarget,
     bind,
@@ -187,7 +184,7 @@ class ImgRecorder:
         from rla_client.media.pixels import image_pixels  # noqa: PLC0415 - imports numpy
 
         place = find_place(
-            name, IMAGE_FORMATS, cover=cover, add_timestamp=add_timestamp, results_dir=results_dir
+            name, FORMATS[JOB_IMAGE], cover=cover, add_timestamp=add_timestamp, results_dir=results_dir
         )
         if place.nowhere:
             return str(place.path)
@@ -207,7 +204,7 @@ def _figure_place(
     """Where a figure goes; savefig's `format` leaves the options."""
     return find_place(
         name,
-        FIGURE_FORMATS,
+        FORMATS[JOB_FIGURE],
         cover=cover,
         add_timestamp=add_timestamp,
         results_dir=results_dir,

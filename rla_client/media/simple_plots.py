@@ -12,7 +12,8 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.media.jobs import FIGURE_FORMATS, makes_nothing
+from rla_client.contract.media_job import FORMATS, JOB_FIGURE
+from rla_client.media.jobs import makes_nothing
 from rla_client.media.recorders import MatplotlibRecorder
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def _draw_and_save(  # noqa: PLR0913 - all of them by name, from three callers
     figsize: tuple[float, float] | None,
     outside: bool = False,
 ) -> str:
-    if os.path.splitext(name)[1][1:].lower() not in FIGURE_FORMATS:
+    if os.path.splitext(name)[1][1:].lower() not in FORMATS[JOB_FIGURE]:
         name += ".pdf" if pretty else ".png"
     if makes_nothing():
         return MatplotlibRecorder.save(name, None, cover, add_timestamp=False)

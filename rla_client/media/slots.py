@@ -17,7 +17,6 @@ again and again; `rla_agent/jobs/media.py` has the format and the agent's part. 
 from __future__ import annotations
 
 import os
-import struct
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,17 +27,20 @@ from rla_client.stream import forks
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rla_client.contract.mapping import Mapping
+    from rla_client.contract.mapping import MADV_POPULATE_WRITE
+from rla_client.contract.mapping import Mapping
+from rla_client.contract.media_job import (
+    BUSY,
+    FREE,
+    SLOT_DATA_OFFSET,
+    SLOT_FOLDER,
+    SLOT_HEADER,
+    SLOT_MAGIC,
+    SLOT_OWNER_BYTES,
+    SLOT_OWNER_MAX,
+    SLOT_OWNER_OFFSET,
+)
 
-SLOT_FOLDER = "/dev/shm"
-SLOT_MAGIC = b"RLASLOT1"
-SLOT_HEADER = struct.Struct("<8sIIQ")
-SLOT_OWNER_BYTES = struct.Struct("<Q")
-SLOT_OWNER_OFFSET = SLOT_HEADER.size + SLOT_OWNER_BYTES.size
-SLOT_OWNER_MAX = 4000
-SLOT_DATA_OFFSET = 4096
-FREE = 0
-BUSY = 1
 MAX_SLOTS = 2  # one is being encoded while the other is filled; a third would wait just as long
 MIN_SLOT_BYTES = 1 << 20  # below, a blob in the spool costs less than a millisecond
 MEMORY_SHARE = 4
@@ -47,7 +49,6 @@ POPULATE_BYTES = 4 << 20  # faulted in by one call, about 2 ms, during which the
 GROWTH = 1.25  # the next rollout is a little longer; a slot too small costs a hundred milliseconds
 FIRST_SLOT_BYTES = 64 << 20  # 300 frames of 256 x 256 RGB are 59 MB
 PREPARED_WAIT_S = 0.1  # for a slot that is being made: cold memory would take as long
-_MADV_POPULATE_WRITE = 23  # Linux 5.14
 _UNIT_BYTES = 1 << 20  # sizes are multiples of it
 
 
@@ -240,6 +241,6 @@ def _populate(mapping: Mapping) -> None:
     memory = mapping.view()
     for start in range(0, mapping.size, POPULATE_BYTES):
         size = min(POPULATE_BYTES, mapping.size - start)
-        if not mapping.advise(start, size, _MADV_POPULATE_WRITE):
+        if not mapping.advise(start, size, MADV_POPULATE_WRITE):
             pages = range(start + PAGE_BYTES - 1, start + size, PAGE_BYTES)  # the header stays
             memory[pages.start : pages.stop : PAGE_BYTES] = bytes(len(pages))

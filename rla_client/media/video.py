@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.descriptors import OwnFile
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.media_job import FORMATS, JOB_VIDEO, MAX_FPS
 from rla_client.media import jobs
 from rla_client.media.pixels import image_pixels, video_pixels
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-MAX_FPS = 1000.0
 _BLOB_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -105,7 +105,7 @@ class VideoRecorder:
             return str(place.path)
         pixels = video_pixels(frames)
         if not place.stays:
-            jobs.record_pixels(place, jobs.JOB_VIDEO, pixels, checked)
+            jobs.record_pixels(place, JOB_VIDEO, pixels, checked)
         return str(place.path)
 
     @classmethod
@@ -203,17 +203,17 @@ class VideoRecorder:
         if self._blob is not None and outbox is not None:
             job = jobs.job_fields(self._place) | fields | {"blob": os.path.basename(self._blob)}
             blob, self._blob = self._blob, None  # the agent's from here on
-            if outbox.job(jobs.JOB_VIDEO, job):
+            if outbox.job(JOB_VIDEO, job):
                 return
             self._blob = blob
-            jobs.warn_full(jobs.JOB_VIDEO)
+            jobs.warn_full(JOB_VIDEO)
         try:
             raw = open(os.dup(self._own_number(file)), "rb")  # noqa: SIM115 - closed below
         except OSError as error:
             jobs.warn_once("spool", f"video {self._place.name} is lost: {error.strerror or error}")
             return
         with raw:
-            jobs.encode_here(self._place, jobs.JOB_VIDEO, raw, fields)
+            jobs.encode_here(self._place, JOB_VIDEO, raw, fields)
 
     def _drop(self) -> None:
         if self._file is not None:
@@ -236,7 +236,7 @@ class VideoRecorder:
 def _video_place(
     name: str, cover: bool, add_timestamp: bool, results_dir: str | os.PathLike[str] | None
 ) -> jobs.Place:
-    formats = jobs.VIDEO_FORMATS
+    formats = FORMATS[JOB_VIDEO]
     text = jobs.name_text(name)
     nothing = jobs.makes_nothing(results_dir)
     if not nothing and not text.lower().endswith(".gif") and not _has_ffmpeg():

@@ -14,8 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.layout import LOG, OTHER_RESULTS, check_relative
-from rla_client.database.csv_table import TIME_STEP
+from rla_client.contract.layout import LOG, OTHER_RESULTS, TIME_STEP, check_relative
 from rla_client.database.runs import Database
 from rla_client.database.tree import check_table
 from rla_client.plot.panels import Group, Style, draw

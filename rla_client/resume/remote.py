@@ -24,11 +24,11 @@ from rla_client.checkpoint.files import list_checkpoints
 from rla_client.config.schema import Config
 from rla_client.contract.errors import FetchError, StillWrittenError
 from rla_client.contract.files import write_atomic
-from rla_client.contract.layout import CHECKPOINT, RunIndex
+from rla_client.contract.layout import CHECKPOINT, RESUME_FOLDER, RunIndex
 from rla_client.resume.find import read_run_file
 from rla_client.resume.resume import read_marks
 from rla_client.run.item import Item
-from rla_client.run.state import RESUME_FOLDER, read_resume_state
+from rla_client.run.state import read_resume_state
 from rla_client.stream.fetch import ask_agent, fetch_timeout_s
 
 SERIES = "checkpoint"

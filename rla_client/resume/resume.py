@@ -21,7 +21,7 @@ from rla_client.checkpoint.files import find_checkpoint, list_checkpoints
 from rla_client.contract.bounded_text import parse_json
 from rla_client.contract.errors import RlaError
 from rla_client.contract.files import read_small
-from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS
+from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER
 from rla_client.contract.opening import Continuation, Earlier
 from rla_client.contract.paths import find_places
 from rla_client.contract.pruned import FETCHED_MARK, drop_note, pruned_files, write_note
@@ -29,7 +29,7 @@ from rla_client.resume.earlier_streams import all_streams, await_taken_in, newes
 from rla_client.resume.find import find_item, read_run_file
 from rla_client.run import run_ids
 from rla_client.run.item import Item
-from rla_client.run.state import RESUME_FOLDER, read_resume_state
+from rla_client.run.state import read_resume_state
 
 _FIGURE = re.compile(r"^(\d+)-")
 _CHECKPOINT = re.compile(r"^.+[_-](\d+)\.pt$")

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from rla_client.contract.errors import ArgumentError, FrameTooLargeError
-from rla_client.contract.layout import SINKS
+from rla_client.contract.layout import SINKS, TIME_STEP, TIMESTAMP
 from rla_client.contract.protocol import MAX_KEYS_PER_ROW, FrameKind, TextTarget, pack
 from rla_client.contract.textformat import format_table
 from rla_client.stream import forks
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from rla_client.code.secret_values import Secrets
 
 DEBUG, INFO, WARN, ERROR, DISABLED, BACKUP = 10, 20, 30, 40, 50, 60
-TIME_STEP_KEY = "time-step"
-TIMESTAMP_KEY = "timestamp"
 PLAIN_TYPES = frozenset({float, int, bool})
 WAIT_PREFIX = "wait_"  # of the seconds that ProfileKV adds up
 NAMES_SHOWN = 5  # in a warning
@@ -224,14 +222,14 @@ class Logger:
                 outbox.put(_ROW, payload, now, 1)
             if (not step and not self._reminded) or self.reminder:
                 self._remind(stored=outbox is not None)
-            row[TIME_STEP_KEY] = step
-            row[TIMESTAMP_KEY] = now
+            row[TIME_STEP] = step
+            row[TIMESTAMP] = now
             self.last_row = row
             if "stdout" in self.sinks:
                 shown = without(row, excluded, "stdout")
-                beside_the_clock = shown.keys() - {TIME_STEP_KEY, TIMESTAMP_KEY}
+                beside_the_clock = shown.keys() - {TIME_STEP, TIMESTAMP}
                 if beside_the_clock or not excluded:  # `1.8e+09` tells a person nothing
-                    shown = {key: value for key, value in shown.items() if key != TIMESTAMP_KEY}
+                    shown = {key: value for key, value in shown.items() if key != TIMESTAMP}
                     self.print_text(format_table(shown))
         if self.callback is not None:
             self.callback(dict(row))

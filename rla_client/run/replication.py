@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 from rla_client.contract.control_client import ask
 from rla_client.contract.paths import find_places
-from rla_client.contract.protocol import FrameKind, pack
+from rla_client.contract.protocol import REPLICATE_NOW, FrameKind, pack
 
 if TYPE_CHECKING:
     from rla_client.run.run import Run
 
-REPLICATE_NOW = "replicate_now"
 ASK_AGAIN_S = 0.1
 ANSWER_S = 2.0  # for one question; then it is asked again
 

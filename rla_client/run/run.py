@@ -38,7 +38,7 @@ from rla_client.contract.layout import (
     TAKEN_NAMES,
     check_relative,
 )
-from rla_client.contract.opening import Continuation, Earlier, Opening, labelled
+from rla_client.contract.opening import LAUNCH_VARIABLE, Continuation, Earlier, Opening, labelled
 from rla_client.contract.paths import find_places
 from rla_client.contract.protocol import FrameKind, pack
 from rla_client.contract.version import __version__
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 RUN_VARIABLE = "RLA_RUN"
 MODE_VARIABLE = "RLA_MODE"
 MODES = ("", "online", "offline", "disabled")
-LAUNCH_VARIABLE = "RLA_LAUNCH"  # set by `rla-agent run`: which runs its command opened
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
 
 _open_runs: list[Run] = []

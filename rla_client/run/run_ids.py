@@ -17,11 +17,11 @@ from pathlib import Path
 from rla_client.contract.bounded_text import parse_json
 from rla_client.contract.files import read_small, write_atomic
 from rla_client.contract.layout import RunIndex
+from rla_client.contract.run_file import MAX_RUN_FILE_BYTES
 
 NOTES = ".rla-run-ids.json"
 MAX_NOTES_BYTES = 64 << 20  # of a million runs
 UNNOTED_MAX = 200  # runs that are read again each time before the notes are written anew: some 5 ms
-MAX_RUN_FILE_BYTES = 1 << 20
 _RUN_KEY = re.compile(rb'"run_key":\s*("(?:[^"\\]|\\.)*")')
 _LEVELS = (re.compile(r"\d{4}\Z"), re.compile(r"\d\d\Z"), re.compile(r"\d\d\Z"))
 

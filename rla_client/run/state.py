@@ -18,7 +18,7 @@ import msgpack
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import read_small, write_atomic
-from rla_client.contract.layout import CHECKPOINT
+from rla_client.contract.layout import CHECKPOINT, RESUME_FOLDER
 from rla_client.contract.protocol import pack
 from rla_client.run.archive import pack_arrays
 from rla_client.run.current import get_current, warn
@@ -26,7 +26,6 @@ from rla_client.run.custom_values import split_arrays
 from rla_client.run.run import Run
 from rla_client.stream.clock import time_step_holder
 
-RESUME_FOLDER = ".resume"
 STATE_FORMAT = 1
 MAX_STATE_BYTES = 4 << 20  # plain data and arrays each; custom data beyond is kept in the archive only
 

@@ -34,7 +34,7 @@ from rla_client.contract.agent_process import agent_alive, memory_apart
 from rla_client.contract.errors import PlaceError, SpoolError
 from rla_client.contract.opening import Continuation, Opening
 from rla_client.contract.paths import Places
-from rla_client.contract.protocol import FrameKind, encode_frame, pack
+from rla_client.contract.protocol import HANDED_OVER, FrameKind, encode_frame, pack
 from rla_client.contract.segments import BLOBS_NAME, OpeningFrame, SegmentWriter
 from rla_client.stream import forks
 from rla_client.stream.messenger import REFUSED_PAUSE_S, Messenger
@@ -53,7 +53,6 @@ SMALL_FILE_BYTES = (
 )  # a whole file in a frame: up to here as dear as a row, beyond a picture or snapshot
 SHORT_BYTES = WAITING_MAX_BYTES + CHECK_BYTES  # one frame of any size, and what comes before the next look
 SHARES: dict[int, int] = {FrameKind.TEXT: SHARE_TEXT, FrameKind.EVENT: SHARE_MEDIA}
-HANDED_OVER = "handed over"  # last word of a stream that another one of its run follows
 
 
 class Outbox:

@@ -40,6 +40,7 @@ def main() -> None:
     """Keep them all."""
     from rla_client import exp_manager, logger
     from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
+    from rla_client.contract.media_job import FORMATS, JOB_FIGURE
     from rla_client.media import jobs
 
     root, config, mark = sys.argv[1:4]
@@ -57,7 +58,7 @@ def main() -> None:
             figure = pickle.dumps({"figure": evil, "options": {}, "rc": {}, "fonts": []}, protocol)
             place = jobs.find_place(
                 f"figure-{number}-{protocol}",
-                jobs.FIGURE_FORMATS,
+                FORMATS[JOB_FIGURE],
                 cover=True,
                 add_timestamp=False,
                 results_dir=None,

@@ -22,12 +22,12 @@ from crash.lone import LoneStream, Side
 from replication_lab import Node, Sshd, tree
 from waiting import wait_until
 
-from rla_agent.outputs.csv_table import TIME_STEP_KEY, TIMESTAMP_KEY
 from rla_agent.pipeline.item_files import keep_new_files
 from rla_agent.pipeline.reader import read_opening
 from rla_agent.replicate import register
 from rla_client.contract.errors import RlaError
 from rla_client.contract.files import TEMP_PREFIX
+from rla_client.contract.layout import TIME_STEP, TIMESTAMP
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, encode_frame, pack
 from rla_client.contract.segments import stream_names
@@ -131,7 +131,7 @@ def check_one_run(told: dict[str, Any], names: list[str]) -> None:
         (row,) = csv.DictReader(file)
     (line,) = [json.loads(text) for text in (log / "progress.json").read_text().splitlines()]
     for number, name in enumerate(names):
-        if name in {TIME_STEP_KEY, TIMESTAMP_KEY}:  # columns of each row
+        if name in {TIME_STEP, TIMESTAMP}:  # columns of each row
             continue
         assert float(row[storable(name).replace("\0", "\\x00")]) == number, name
         assert line[storable(name)] == number, name

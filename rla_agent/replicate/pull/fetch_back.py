@@ -12,7 +12,6 @@ size is read.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import json
@@ -30,13 +29,11 @@ from rla_agent.replicate.backend.target import RemoteStat, Session, TargetError
 from rla_agent.replicate.pull.transfer import READ_BYTES, fetched_mode, fill
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import FetchError, RlaError, StillWrittenError
-from rla_client.contract.files import give_mode
+from rla_client.contract.files import FOLDER_FLAGS, NO_LINKS, give_mode
 from rla_client.contract.layout import check_relative
 from rla_client.contract.pruned import PrunedFile, drop_note, read_note
 
 PARTIAL_PREFIX: Final = ".rla-tmp-fetch-"
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NO_LINKS: Final = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}  # FAT, some FUSE
 _PARTIAL: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -105,7 +102,7 @@ def _holds(entry: registry.Entry, folder: str) -> bool:
 def fetch_noted(session: Session, folder: str, note: PrunedFile) -> int:
     """Put the file of a note back into `folder`; see `fetch_back`."""
     path = os.fsencode(note.path)
-    place = os.open(folder, _FOLDER)
+    place = os.open(folder, FOLDER_FLAGS)
     try:
         with _partial(place, note) as (partial, descriptor):
             if os.path.exists(os.path.join(folder, note.name)):
@@ -142,7 +139,7 @@ def _give_name(place: int, partial: str, name: str) -> bool:
         os.unlink(partial, dir_fd=place)
         return False
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in NO_LINKS:
             raise
         os.rename(partial, name, src_dir_fd=place, dst_dir_fd=place)
         return True

@@ -34,6 +34,7 @@ from rla_client.contract.files import discard, held_folder, write_atomic
 from rla_client.contract.layout import (
     ARCHIVE_TESTER,
     CHECKPOINT,
+    DATE_LENGTH,
     HYPARAMETER,
     LOG,
     RunIndex,
@@ -46,7 +47,6 @@ SEARCH_S: Final = 60.0
 RESUME_FOLDER: Final = b".resume"
 SHOWN_KINDS: Final = (LOG, HYPARAMETER)
 FINISHED: Final = "finished"
-DATE_LENGTH: Final = len("2026/11/21/09-30-01-123456")
 
 
 @dataclass(frozen=True, slots=True)

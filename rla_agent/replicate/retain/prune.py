@@ -51,7 +51,6 @@ SETTLED_S: Final = 120.0  # Linux writes what is dirty for 30 s
 UNKNOWN_REST_S: Final = 86400.0  # a run without run.json is taken for ended after so long without a row
 READ_BYTES: Final = 4 << 20
 LEDGER_WAIT_S: Final = 30.0
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _COLUMNS: Final = (
     "f.ino, f.size, f.mtime_ns, f.ctime_ns, f.generation, f.acked, f.crc, f.head_crc, f.tail_crc, f.sha256, "
     "f.remote_mtime"

@@ -19,9 +19,9 @@ from typing import Final
 
 from rla_agent.replicate.ledger.rows import Key
 from rla_agent.replicate.worker.plan import Local, Record
-from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS, TMP_DATA
+from rla_client.contract.layout import CHECKPOINT
+from rla_client.contract.pruned import PRUNABLE
 
-PRUNABLE: Final = (CHECKPOINT, OTHER_RESULTS, TMP_DATA)
 MAX_AT_ONCE: Final = 50_000  # files of one pass, 50 MB in memory; the next pass takes the next ones
 MIN_FILE_BYTES: Final = 4096  # a smaller one frees no more than its note takes
 _CHECKPOINT: Final = re.compile(r"(.+)[_-](-?[0-9]{1,19})\.pt", re.DOTALL)

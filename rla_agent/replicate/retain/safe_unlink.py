@@ -11,7 +11,6 @@ about goes; any other gets its name back.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import stat
@@ -19,13 +18,12 @@ from contextlib import suppress
 from typing import Final
 
 from rla_agent.replicate.worker.plan import Local
-from rla_client.contract.files import TEMP_PREFIX
+from rla_client.contract.files import NO_LINKS, TEMP_PREFIX
 from rla_client.contract.pruned import read_note
 
 _PREFIX: Final = os.fsencode(TEMP_PREFIX) + b"prune-"
 _ASIDE: Final = re.compile(re.escape(_PREFIX) + rb"[0-9a-f]{8}-(.+)\Z", re.DOTALL)
 MAX_NAME_BYTES: Final = 255 - len(_PREFIX) - len("01234567-")  # of a file that can be moved aside
-_NO_LINKS: Final = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}  # FAT, some FUSE; a folder
 
 
 def take_away(folder: int, name: bytes, local: Local) -> bool:
@@ -82,7 +80,7 @@ def _give_back(folder: int, aside: bytes, name: bytes) -> None:
     except FileExistsError:
         pass
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in NO_LINKS:
             raise
         if not _is_there(folder, name):
             os.rename(aside, name, src_dir_fd=folder, dst_dir_fd=folder)

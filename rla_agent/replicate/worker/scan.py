@@ -26,12 +26,12 @@ from rla_client.contract.files import TEMP_PREFIX, read_small
 from rla_client.contract.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, RunIndex
 from rla_client.contract.pruned import FETCHED_MARK, PRUNED_FOLDER
 from rla_client.contract.retention import DROPPED_NOTE
+from rla_client.contract.run_file import LIVE_STATES
 from rla_client.contract.textformat import printable
 
 if TYPE_CHECKING:
     import pathspec
 
-LIVE_STATES: Final = frozenset({"running", "stalled"})
 SILENT_S: Final = 180.0  # a run that says `running` and was not heard of for so long is taken for dead
 MAX_RUN_JSON_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 64  # of folders below an item

@@ -22,8 +22,9 @@ from PIL import Image
 from rla_agent.jobs import figure as figure_sink
 from rla_agent.jobs.code import Outcome
 from rla_agent.jobs.figure import FigureResult, parse_figure, run_figure
-from rla_agent.jobs.media import SLOT_HEADER, SLOT_MAGIC, sweep_slots
+from rla_agent.jobs.media import sweep_slots
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
+from rla_client.contract.media_job import SLOT_HEADER, SLOT_MAGIC
 from rla_client.media.figure_pickle import dump_figure
 
 Run = Callable[..., FigureResult]

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from rla_agent.jobs.code import BLOB_MAGIC, CodeJob, Outcome, run_code, sweep_objects
+from rla_agent.jobs.code import CodeJob, Outcome, run_code, sweep_objects
 from rla_agent.jobs.figure import parse_figure, run_figure
+from rla_client.contract.code_job import BLOB_MAGIC
 from rla_client.contract.files import OLD_TEMP_S, TEMP_PREFIX
 from rla_client.contract.protocol import pack
 

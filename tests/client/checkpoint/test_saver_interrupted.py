@@ -39,14 +39,16 @@ TRAINER = """
     from pathlib import Path
     from rla_client.checkpoint.saver import CheckpointSaver
     from rla_client.config.schema import AgentConfig
-    from rla_client.stream.outbox import Outbox
     from rla_client.contract.paths import find_places
+    from rla_client.run.run import make_opening
+    from rla_client.stream.outbox import Outbox
 
     def content(step):
         generator = torch.Generator().manual_seed(step)
         return {"step": step, "w": [torch.rand(50_000, generator=generator) for _ in range(4)]}
 
-    outbox = Outbox(find_places(), bare_opening(), AgentConfig(autostart=False))
+    opening = make_opening(root=sys.argv[1], folders={"log": "."}, sinks=(), names={}, item={})
+    outbox = Outbox(find_places(), opening, AgentConfig(autostart=False))
     saver = CheckpointSaver(outbox, Path(sys.argv[1]), max_to_keep=2)
     if "wait" in sys.argv:
         assert saver._pool.wait_prepared(30)
