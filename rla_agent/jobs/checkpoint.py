@@ -13,8 +13,6 @@ Nothing here unpickles; a skeleton is copied as bytes. Jobs of one folder must n
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,7 +28,7 @@ from rla_agent.jobs.source import (
 )
 from rla_agent.jobs.torch_zip import TORCH_FORMAT, TorchZip
 from rla_client.contract.checkpoint_job import STAMP_RECORD, ArenaSource, CheckpointJob, storage_offsets
-from rla_client.contract.files import fsync_folder
+from rla_client.contract.files import fsync_folder, replacing
 from rla_client.contract.retention import list_saved, read_stamp, remove_superseded
 
 
@@ -53,20 +51,15 @@ def run_checkpoint(job: CheckpointJob, blobs: Path, final: Path) -> JobResult:
         return JobResult(Outcome.ALREADY, size=final.stat().st_size)
     if there is not None and there.run == job.stamp.run and there.order > job.stamp.order:
         return JobResult(Outcome.SUPERSEDED, "a later save has its name")
-    temp = fresh_temp(final.parent, job.stamp.token)
     try:
-        if isinstance(job.source, ArenaSource):
-            _write_from_arena(job, job.source, blobs, temp)
-        else:
-            take_blob(job.source, job.stamp.token, blobs, temp, _token_of)
-        size = temp.stat().st_size
-        os.replace(temp, final)
+        with replacing(final, temp=fresh_temp(final.parent, job.stamp.token)) as temp:
+            if isinstance(job.source, ArenaSource):
+                _write_from_arena(job, job.source, blobs, temp)
+            else:
+                take_blob(job.source, job.stamp.token, blobs, temp, _token_of)
+            size = temp.stat().st_size
     except SourceError as error:
         return _explain_loss(job, final, error.result)
-    finally:
-        with suppress(OSError):
-            temp.unlink()
-    fsync_folder(final.parent)
     return JobResult(Outcome.WRITTEN, size=size)
 
 

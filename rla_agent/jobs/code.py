@@ -41,10 +41,11 @@ from rla_client.contract.files import (
     FOLDER_FLAGS,
     OLD_TEMP_S,
     UNNAMED_TEMP,
+    atomic_file,
     file_mode,
     give_mode,
     open_folder,
-    temp_path,
+    open_root,
     walk,
 )
 from rla_client.contract.layout import CODE, check_relative, component_problem
@@ -174,7 +175,7 @@ def run_code(job: CodeJob, blobs: Path, final_dir: Path, root: str | os.PathLike
         The outcome; no error is raised for what a client or the disk did.
     """
     try:
-        item = os.open(final_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        item = open_root(final_dir)
     except OSError as error:
         return CodeResult(Outcome.REMOVED, reason=f"{final_dir}: {error.strerror}")
     try:
@@ -299,7 +300,8 @@ class Store:
                 self._folder = None
             else:
                 return
-        _copy(data, folder, name, mode)
+        with suppress(FileExistsError):
+            _write_file(folder, name, data, mode, exclusive=True)
 
     def _keep(self, objects: int, name: str, data: bytes, mode: int, *, anew: bool) -> None:
         """Be sure that the object is there and is this content."""
@@ -318,52 +320,12 @@ def _holds(objects: int, name: str, data: bytes) -> bool:
         return False  # missing or unreadable: written anew
 
 
-def _write_file(folder: int, name: str, data: bytes, mode: int) -> None:
-    temp = _write_temp(folder, data, mode)
-    try:
-        os.replace(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temp, dir_fd=folder)
-        raise
-
-
-def _write_temp(folder: int, data: bytes, mode: int) -> str:
-    temp = temp_path("x").name
-    descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            give_mode(file.fileno(), mode)
-            os.fsync(file.fileno())
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temp, dir_fd=folder)
-        raise
-    return temp
-
-
-def _copy(data: bytes, folder: int, name: str, mode: int) -> None:
-    temp = _write_temp(folder, data, mode)
-    try:
-        if exists_in(folder, name):
-            os.unlink(temp, dir_fd=folder)
-        else:
-            os.replace(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temp, dir_fd=folder)
-        raise
-
-
-def exists_in(folder: int, name: str) -> bool:
-    """True when the folder has an entry of this name, a dangling link too."""
-    try:
-        os.lstat(name, dir_fd=folder)
-    except FileNotFoundError:
-        return False
-    return True
+def _write_file(folder: int, name: str, data: bytes, mode: int, *, exclusive: bool = False) -> None:
+    with atomic_file(name, mode=mode, dir_fd=folder, durable=False, exclusive=exclusive) as file:
+        file.write(data)
+        file.flush()
+        give_mode(file.fileno(), mode)
+        os.fsync(file.fileno())  # the folder is synced once for all of its files
 
 
 def sweep_objects(root: str | os.PathLike[str], now: float) -> int:

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rla_agent.jobs.code import Outcome, blob_name, exists_in, folder_below, open_blob, outcome_of
+from rla_agent.jobs.code import Outcome, blob_name, folder_below, open_blob, outcome_of
 from rla_agent.jobs.media import (
     RawArray,
     SlotRef,
@@ -40,7 +40,7 @@ from rla_agent.jobs.media import (
 )
 from rla_client.contract import protocol
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
-from rla_client.contract.files import TEMP_PREFIX, open_within
+from rla_client.contract.files import TEMP_PREFIX, claim_name, is_there, open_root, open_within
 from rla_client.contract.layout import check_relative
 from rla_client.contract.media_job import FORMATS, JOB_FIGURE, JOB_IMAGE, JOB_VIDEO, SLOT_DATA_OFFSET
 from rla_client.contract.paths import program_problem
@@ -68,7 +68,6 @@ PASSED_ON = (
 RENDER_SCRIPT = (
     Path(protocol.__file__).parents[1] / "media" / "render.py"
 )  # by path: the agent never imports it
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC  # the caller holds the folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +152,7 @@ def run_figure(job: FigureJob, blobs: Path, final_dir: Path, python: str) -> Fig
     """
     path = "/".join(job.name)
     try:
-        results = os.open(final_dir, _FOLDER_FLAGS)
+        results = open_root(final_dir)  # which the caller holds
     except OSError as error:
         return _end(job, FigureResult(Outcome.REMOVED, path, reason=f"{final_dir}: {error.strerror}"))
     try:
@@ -176,7 +175,7 @@ def _end(job: FigureJob, result: FigureResult) -> FigureResult:
 
 def _make(job: FigureJob, blobs: Path, folder: int, python: str) -> FigureResult:
     path = "/".join(job.name)
-    if not job.cover and exists_in(folder, job.name[-1]):
+    if not job.cover and is_there(job.name[-1], dir_fd=folder):
         return FigureResult(Outcome.KEPT, path)
     own = _interpreter(python, blobs)
     if own is None and importlib.util.find_spec(LIBRARIES[job.kind]) is None:
@@ -287,15 +286,9 @@ def _render(python: str, request: str, files: tuple[int, int], timeout_s: float)
 def _publish(job: FigureJob, folder: int, temp: str, size: int) -> FigureResult:
     """Give the finished temp file its name."""
     name = job.name[-1]
-    outcome = Outcome.WRITTEN
     if job.cover:
         os.replace(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
-    else:
-        try:
-            os.link(temp, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-        except FileExistsError:
-            outcome = Outcome.KEPT
-        except OSError:  # no hard links here
-            os.replace(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
+    elif not claim_name(temp, name, dir_fd=folder):
+        return FigureResult(Outcome.KEPT, "/".join(job.name))
     os.fsync(folder)
-    return FigureResult(outcome, "/".join(job.name), size if outcome is Outcome.WRITTEN else 0)
+    return FigureResult(Outcome.WRITTEN, "/".join(job.name), size)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
 from rla_agent.jobs.source import (
@@ -29,7 +28,7 @@ from rla_agent.jobs.source import (
     take_blob,
 )
 from rla_client.contract.checkpoint_job import ArenaSource
-from rla_client.contract.files import fsync_folder
+from rla_client.contract.files import fsync_folder, replacing
 from rla_client.contract.snapshot_job import SnapshotJob, saved_order
 
 
@@ -48,22 +47,17 @@ def run_snapshot(job: SnapshotJob, blobs: Path, folder: Path) -> JobResult:
     if not names:
         fsync_folder(folder)  # a rename may be younger than the last sync
         return JobResult(outcome)
-    temp = fresh_temp(folder, job.token)
     try:
-        if isinstance(job.source, ArenaSource):
-            _write_from_slot(job.source, blobs, temp)
-        else:
-            take_blob(job.source, job.token, blobs, temp, _token_of)
-        size = temp.stat().st_size
-        for name in names[:-1]:
-            _put_second(temp, folder / name)
-        os.replace(temp, folder / names[-1])
+        with replacing(folder / names[-1], temp=fresh_temp(folder, job.token)) as temp:
+            if isinstance(job.source, ArenaSource):
+                _write_from_slot(job.source, blobs, temp)
+            else:
+                take_blob(job.source, job.token, blobs, temp, _token_of)
+            size = temp.stat().st_size
+            for name in names[:-1]:
+                _put_second(temp, folder / name)
     except SourceError as error:
         return error.result
-    finally:
-        with suppress(OSError):
-            temp.unlink()
-    fsync_folder(folder)
     return JobResult(Outcome.WRITTEN, size=size)
 
 
@@ -88,16 +82,11 @@ def _token_of(path: Path) -> str | None:
     return saved_order(path)[0]
 
 
-def _second(temp: Path) -> Path:
-    return temp.with_name(f"{temp.name}-2")
-
-
 def _put_second(temp: Path, final: Path) -> None:
     """Give `final` the content of `temp`, which stays: a link where the file system has them."""
-    second = _second(temp)
-    try:
-        os.link(temp, second)
-    except OSError:
-        with open(temp, "rb") as source, created(second) as file:
-            shutil.copyfileobj(source, file, 1 << 20)
-    os.replace(second, final)
+    with replacing(final, temp=f"{temp.name}-2", durable=False) as second:
+        try:
+            os.link(temp, second)
+        except OSError:
+            with open(temp, "rb") as source, created(second) as file:
+                shutil.copyfileobj(source, file, 1 << 20)

@@ -83,7 +83,7 @@ class SourceError(Exception):
         super().__init__(reason)
 
 
-def fresh_temp(folder: Path, token: str) -> Path:
+def fresh_temp(folder: Path, token: str) -> str:
     """A temp name for a job that no other process uses; what dead processes left of the job is removed.
 
     The name bears the process: an agent that ends may still be at a job that the next one begins again.
@@ -103,7 +103,7 @@ def fresh_temp(folder: Path, token: str) -> Path:
         ):
             with suppress(FileNotFoundError):
                 os.unlink(folder / name)
-    return folder / f"{stem}-{me}"
+    return f"{stem}-{me}"
 
 
 def _lives(process: str) -> bool:

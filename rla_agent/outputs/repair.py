@@ -16,7 +16,7 @@ from rla_agent.outputs.csv_table import CsvEncoder, offset_of_row, record_ends
 from rla_agent.outputs.encoder import Encoder
 from rla_agent.outputs.jsonl import JsonEncoder
 from rla_agent.outputs.tensorboard import EventEncoder, whole_records_of
-from rla_client.contract.files import NEW_FLAGS
+from rla_client.contract.files import atomic_file
 from rla_client.contract.textformat import cells_of
 
 CHUNK_BYTES = 1 << 20
@@ -159,17 +159,9 @@ def replace_durably(source: int, size: int, name: str, temp: str, folder: int) -
     Raises:
         OSError: it could not be done.
     """
-    new = os.open(temp, NEW_FLAGS, os.fstat(source).st_mode & 0o777, dir_fd=folder)
-    try:
-        with open(new, "wb") as file:
-            file.writelines(read_chunks(source, size))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        os.unlink(temp, dir_fd=folder)
-        raise
-    os.rename(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
-    os.fsync(folder)
+    mode = os.fstat(source).st_mode & 0o777
+    with atomic_file(name, mode=mode, dir_fd=folder, temp=temp) as file:
+        file.writelines(read_chunks(source, size))
 
 
 def read_header(descriptor: int) -> list[str]:

@@ -13,7 +13,7 @@ from rla_client.checkpoint.tensors import torch_module
 from rla_client.contract.checkpoint_job import STAMP_RECORD, Retention, Stamp, final_name
 from rla_client.contract.descriptors import OwnFile
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.files import TEMP_PREFIX, fsync_folder
+from rla_client.contract.files import TEMP_PREFIX, replacing
 from rla_client.contract.retention import remove_superseded
 
 FREE_DISK_SHARE = 0.05  # never fill a disk further than this
@@ -66,18 +66,13 @@ def write_final(content: object, folder: Path, stamp: Stamp, retention: Retentio
         NotWrittenError: the disk did not take it.
     """
     final = folder / final_name(stamp.name, stamp.time_step)
-    temp = folder / f"{TEMP_PREFIX}{stamp.token}.pt"  # torch wants a stem
-    write_checkpoint(content, temp, stamp)
     try:
-        fsync_file(temp)
-        os.replace(temp, final)
-        fsync_folder(final.parent)
+        with replacing(final, temp=f"{TEMP_PREFIX}{stamp.token}.pt") as temp:  # torch wants a stem
+            write_checkpoint(content, temp, stamp)
+            fsync_file(temp)
         remove_superseded(final.parent, stamp.name, stamp.run, retention)
     except OSError as error:
         raise NotWrittenError(str(error)) from error
-    finally:
-        with suppress(OSError):
-            temp.unlink()
 
 
 def sync_later(blob: Path) -> None:

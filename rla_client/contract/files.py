@@ -72,35 +72,108 @@ def write_atomic(
 
 @contextmanager
 def atomic_file(
-    path: str | os.PathLike[str], *, mode: int | None = None, durable: bool = True
+    path: str | os.PathLike[str],
+    *,
+    mode: int | None = None,
+    durable: bool = True,
+    dir_fd: int | None = None,
+    temp: str | None = None,
+    exclusive: bool = False,
 ) -> Iterator[BinaryIO]:
     """Open a temp file beside `path` that takes its name when the block ends without error.
 
-    `mode`: see `write_atomic`.
+    `mode`: see `write_atomic`; the others: see `replacing`.
     """
-    final = Path(path)
-    temp = temp_path(final)
-    bits = file_mode(final.parent) if mode is None else mode
-    descriptor = os.open(temp, NEW_FLAGS, bits & _bits(final))
-    try:
-        with open(descriptor, "wb") as file:
+    with replacing(path, durable=durable, dir_fd=dir_fd, temp=temp, exclusive=exclusive) as new:
+        bits = file_mode(new.parent if dir_fd is None else dir_fd) if mode is None else mode
+        with open(os.open(new, NEW_FLAGS, bits & _bits(path, dir_fd), dir_fd=dir_fd), "wb") as file:
             yield file
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        os.replace(temp, final)
+
+
+@contextmanager
+def replacing(
+    path: str | os.PathLike[str],
+    *,
+    durable: bool = True,
+    dir_fd: int | None = None,
+    temp: str | None = None,
+    exclusive: bool = False,
+) -> Iterator[Path]:
+    """A temp name; the file that the block makes there takes the name `path` when it ends without error.
+
+    For those that let a library write, or link; others use `atomic_file`. The block syncs the content.
+
+    Args:
+        path: final name; its folder exists.
+        durable: False leaves the sync of the folder to the caller.
+        dir_fd: descriptor of the folder, `path` and the temp name are relative to.
+        temp: the temp file's name, for callers that find it again after a crash.
+        exclusive: what has the final name by then stays.
+
+    Raises:
+        FileExistsError: `exclusive`, and something has the name.
+        OSError: it could not be done; what is there stays, and the temp file goes.
+    """
+    new = temp_path(path) if temp is None else Path(path).with_name(temp)
+    try:
+        yield new
+        if not exclusive:
+            os.replace(new, path, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+        elif not claim_name(new, path, dir_fd=dir_fd):
+            raise FileExistsError(errno.EEXIST, "has the name", path)  # noqa: TRY301 - one way out
     except BaseException:
         with suppress(OSError):
-            os.unlink(temp)
+            os.unlink(new, dir_fd=dir_fd)
         raise
-    if durable:
-        fsync_folder(final.parent)
+    if durable and dir_fd is not None:
+        os.fsync(dir_fd)
+    elif durable:
+        fsync_folder(new.parent)
 
 
-def _bits(path: Path) -> int:
+def claim_name(
+    temp: str | bytes | os.PathLike[str], final: str | bytes | os.PathLike[str], *, dir_fd: int | None = None
+) -> bool:
+    """Rename an entry of a folder unless something has its new name: then both stay, and it is False.
+
+    The look and the rename are one step where the file system has hard links.
+
+    Raises:
+        OSError: it could not be renamed.
+    """
+    try:
+        os.link(temp, final, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
+    except FileExistsError:
+        return False
+    except OSError:  # no links here, or none to a folder; another fault shows below
+        if is_there(final, dir_fd=dir_fd):
+            return False
+        os.rename(temp, final, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+    else:
+        os.unlink(temp, dir_fd=dir_fd)
+    return True
+
+
+def is_there(name: str | bytes | os.PathLike[str], *, dir_fd: int | None = None) -> bool:
+    """Whether a folder has an entry of this name, a dangling link too.
+
+    Raises:
+        OSError: that cannot be found out.
+    """
+    try:
+        os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _bits(path: str | os.PathLike[str], dir_fd: int | None) -> int:
     """Permission bits of a plain file; all where there is none."""
     try:
-        found = os.lstat(path)
+        found = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
     except OSError:
         return 0o777
     return stat.S_IMODE(found.st_mode) | PRIVATE_FILE if stat.S_ISREG(found.st_mode) else 0o777
@@ -199,7 +272,7 @@ def _fsync(path: str | os.PathLike[str], flags: int) -> None:
 # -- folders below a data root -----------------------------------------------------------------
 
 
-def open_root(root: str | os.PathLike[str]) -> int:
+def open_root(root: str | bytes | os.PathLike[str]) -> int:
     """Descriptor of a data root, which may be reached through links.
 
     Raises:

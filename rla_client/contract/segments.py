@@ -52,7 +52,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rla_client.contract.descriptors import FLOOR, Identity, close_own, identity, leads_to, lift
 from rla_client.contract.errors import SpoolError
-from rla_client.contract.files import MAX_SMALL_BYTES, TEMP_PREFIX
+from rla_client.contract.files import FOLDER_FLAGS, MAX_SMALL_BYTES, TEMP_PREFIX
 from rla_client.contract.protocol import (
     SEGMENT_MAX_BYTES,
     FrameKind,
@@ -75,7 +75,6 @@ FLOCK = struct.Struct("hhqqi")  # struct flock on 64-bit Linux, natively aligned
 LOCKLESS_S = 600.0  # after its last row, a writer is believed dead of which nothing is known
 _NO_LOCK_FILE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO}
 _F_SETLEASE, _F_SETSIG = 1024, 10  # of Linux
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 OpeningFrame = Callable[[int, int], bytes]  # (segment number, rows before it) → OPEN frame
 
@@ -105,7 +104,7 @@ def segment_size(folder: str | os.PathLike[str], number: int) -> int | None:
     path = segment_path(folder, number)
     with suppress(FileNotFoundError):
         return os.stat(path).st_size
-    descriptor = os.open(folder, _FOLDER)  # it may have been away a moment ago, and be back
+    descriptor = os.open(folder, FOLDER_FLAGS)  # it may have been away a moment ago, and be back
     try:
         return os.stat(path.name, dir_fd=descriptor).st_size
     except FileNotFoundError:
@@ -176,7 +175,7 @@ def writer_alive(folder: str | os.PathLike[str], spool: int | None = None) -> bo
         spool: descriptor of the folder of the streams, for the stream in that one, whatever its path is now.
     """
     try:
-        held = os.open(folder if spool is None else os.path.basename(folder), _FOLDER, dir_fd=spool)
+        held = os.open(folder if spool is None else os.path.basename(folder), FOLDER_FLAGS, dir_fd=spool)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError:

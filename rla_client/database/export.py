@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 import tempfile
 import time
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.csv_lines import LINE_END, NewlineEnds
 from rla_client.contract.errors import ArgumentError, DatabaseError
-from rla_client.contract.files import temp_path
+from rla_client.contract.files import replacing
 from rla_client.contract.layout import LOG
 
 if TYPE_CHECKING:
@@ -48,8 +47,7 @@ def write_table(frame: pd.DataFrame, path: Path, form: str | None) -> str:
     if chosen not in FORMATS.values():
         message = f"the form of {path} is not known; end it in {', '.join(FORMATS)} or give --format"
         raise ArgumentError(message)
-    temp = temp_path(path)
-    try:
+    with replacing(path, durable=False) as temp:
         if chosen == "csv":
             with temp.open("w", encoding="utf-8", newline="") as file:
                 _with_tags_as_text(frame).to_csv(NewlineEnds(file), index=False, lineterminator=LINE_END)
@@ -57,9 +55,6 @@ def write_table(frame: pd.DataFrame, path: Path, form: str | None) -> str:
             _write_jsonl(frame, temp)
         else:
             _write_parquet(frame, temp)
-        os.replace(temp, path)
-    finally:
-        temp.unlink(missing_ok=True)
     return chosen
 
 

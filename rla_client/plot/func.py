@@ -8,12 +8,12 @@ cache file appears beside a CSV.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.files import replacing
 from rla_client.contract.layout import LOG, OTHER_RESULTS, TIME_STEP, check_relative
 from rla_client.database.runs import Database
 from rla_client.database.tree import check_table
@@ -210,9 +210,7 @@ def _save(database: Database, figure: Any, legend: Any, save_name: str) -> None:
     path = database.data_root / OTHER_RESULTS / PLOT_FOLDER / save_name
     path.parent.mkdir(parents=True, exist_ok=True)
     extra = [legend] if legend is not None else None
-    temp = path.with_name(f".rla-tmp-{os.getpid()}-{path.name}")
-    figure.savefig(
-        temp, bbox_inches="tight", bbox_extra_artists=extra, format=path.suffix.lstrip(".") or "png"
-    )
-    os.replace(temp, path)
+    form = path.suffix.lstrip(".") or "png"
+    with replacing(path, durable=False) as temp:
+        figure.savefig(temp, bbox_inches="tight", bbox_extra_artists=extra, format=form)
     print(f"saved: {path}")  # noqa: T201 - as RLA

@@ -21,7 +21,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from rla_client.contract.agent_process import agent_alive
-from rla_client.contract.files import FORK_COPY_PREFIX, TEMP_PREFIX, temp_path
+from rla_client.contract.files import FORK_COPY_PREFIX, TEMP_PREFIX, claim_name, temp_path
 from rla_client.contract.layout import (
     CHECKPOINT,
     HYPARAM_FILE_NAME,
@@ -122,17 +122,7 @@ def _left_out(name: str) -> bool:
 
 def _place(temp: Path, final: Path, aside: Path) -> None:
     """Give a file its name; the agent may be writing one of that name just now, and neither is lost."""
-    while True:
-        try:
-            os.link(temp, final)
-        except FileExistsError:
-            with suppress(FileNotFoundError):
-                aside.parent.mkdir(parents=True, exist_ok=True)
-                os.rename(final, aside)
-        except OSError:
-            if final.exists():
-                raise
-            os.rename(temp, final)  # a file system without links
-            return
-        else:
-            return
+    while not claim_name(temp, final):
+        with suppress(FileNotFoundError):
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(final, aside)

@@ -23,7 +23,7 @@ from rla_client import logger
 from rla_client.checkpoint.files import list_checkpoints
 from rla_client.config.schema import Config
 from rla_client.contract.errors import FetchError, StillWrittenError
-from rla_client.contract.files import write_atomic
+from rla_client.contract.files import replacing, write_atomic
 from rla_client.contract.layout import CHECKPOINT, RESUME_FOLDER, RunIndex
 from rla_client.resume.find import read_run_file
 from rla_client.resume.resume import read_marks
@@ -155,12 +155,11 @@ def take_checkpoint(chained: Chained, item: Item) -> None:
     found = source / f"{name}.pt"
     if not found.exists():
         found = source / f"{SERIES}-{chained.time_step}.pt"
-    temp = target / f".rla-tmp-{os.urandom(8).hex()}"
-    try:
-        os.link(found, temp)
-    except OSError:
-        shutil.copy2(found, temp)  # a file system without links
-    os.replace(temp, target / f"{name}.pt")
+    with replacing(target / f"{name}.pt", durable=False) as temp:
+        try:
+            os.link(found, temp)
+        except OSError:
+            shutil.copy2(found, temp)  # a file system without links
     below = target / RESUME_FOLDER
     below.mkdir(exist_ok=True)
     state = source / RESUME_FOLDER / f"{name}.state"

@@ -29,7 +29,7 @@ from rla_agent.replicate.backend.target import RemoteStat, Session, TargetError
 from rla_agent.replicate.pull.transfer import READ_BYTES, fetched_mode, fill
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import FetchError, RlaError, StillWrittenError
-from rla_client.contract.files import FOLDER_FLAGS, NO_LINKS, give_mode
+from rla_client.contract.files import FOLDER_FLAGS, claim_name, give_mode
 from rla_client.contract.layout import check_relative
 from rla_client.contract.pruned import PrunedFile, drop_note, read_note
 
@@ -133,18 +133,10 @@ def fetch_noted(session: Session, folder: str, note: PrunedFile) -> int:
 
 def _give_name(place: int, partial: str, name: str) -> bool:
     """Give the fetched file its name, unless something has it: that is newer, and the only copy of it."""
-    try:
-        os.link(partial, name, src_dir_fd=place, dst_dir_fd=place, follow_symlinks=False)
-    except FileExistsError:
-        os.unlink(partial, dir_fd=place)
-        return False
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        os.rename(partial, name, src_dir_fd=place, dst_dir_fd=place)
+    if claim_name(partial, name, dir_fd=place):
         return True
     os.unlink(partial, dir_fd=place)
-    return True
+    return False
 
 
 @contextmanager

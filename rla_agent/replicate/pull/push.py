@@ -24,6 +24,7 @@ from rla_agent.replicate.worker.plan import SMALL_BYTES, Local, Whole
 from rla_agent.replicate.worker.scan import Folder, Scanner, Scope
 from rla_agent.replicate.worker.send import Failed, Sender, Sent
 from rla_agent.replicate.worker.version import Job
+from rla_client.contract.files import open_root
 from rla_client.contract.layout import ARCHIVE_TESTER
 from rla_client.contract.textformat import printable
 
@@ -38,7 +39,7 @@ STALE_S: Final = 24 * 3600.0  # a temp file that nobody has written to for so lo
 def push(session: Session, root: str, selection: Selection, say: Say = lambda *_: None) -> Tally:
     """Send the selected items of the data root; what the master has (size, time) stays."""
     tally = Tally()
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = open_root(root)
     try:
         sender = Sender(
             session, descriptor, lambda job, done: say(os.fsdecode(job.due.path), done, job.due.pending)

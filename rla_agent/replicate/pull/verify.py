@@ -21,6 +21,7 @@ from rla_agent.replicate.ledger.rows import Key
 from rla_agent.replicate.pull.transfer import READ_BYTES
 from rla_agent.replicate.worker.plan import Local, copy_mode
 from rla_agent.replicate.worker.source import Source, folder_copy_mode, local_state
+from rla_client.contract.files import open_root
 from rla_client.contract.layout import ARCHIVE_TESTER
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _compare(
 def _other_here(root: bytes, path: bytes, sent: Local, size: int, sums: tuple[int, bytes | None]) -> bool:
     """Whether the file that was sent is still here, and its content is not what went."""
     try:
-        held = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        held = open_root(root)
     except OSError:
         return False
     try:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Final
 
 from rla_agent.replicate.worker.plan import Local
-from rla_client.contract.files import NO_LINKS, TEMP_PREFIX
+from rla_client.contract.files import TEMP_PREFIX, claim_name
 from rla_client.contract.pruned import read_note
 
 _PREFIX: Final = os.fsencode(TEMP_PREFIX) + b"prune-"
@@ -75,23 +75,7 @@ def _settle_one(descriptor: int, aside: bytes, name: bytes) -> None:
 
 def _give_back(folder: int, aside: bytes, name: bytes) -> None:
     """Give a file its name back, unless a later one has it, which has then taken its place."""
-    try:
-        os.link(aside, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-    except FileExistsError:
-        pass
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        if not _is_there(folder, name):
-            os.rename(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
-            return
+    if claim_name(aside, name, dir_fd=folder):
+        return
     if not stat.S_ISDIR(os.stat(aside, dir_fd=folder, follow_symlinks=False).st_mode):
         os.unlink(aside, dir_fd=folder)
-
-
-def _is_there(folder: int, name: bytes) -> bool:
-    try:
-        os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True

@@ -25,6 +25,7 @@ from rla_agent.replicate.worker.seal import SUMS_NAME, SettleError, settle
 from rla_agent.replicate.worker.send import FolderMode
 from rla_agent.replicate.worker.version import Job
 from rla_agent.replicate.worker.watch import MAX_ITEMS
+from rla_client.contract.files import open_root
 from rla_client.contract.layout import ARCHIVED_TABLE, CHECKPOINT, FOLDER_KINDS, LOG
 from rla_client.contract.retention import dropped
 from rla_client.contract.textformat import printable
@@ -319,7 +320,7 @@ class Looking:
     def _open_root(self) -> bool:
         if self.descriptor < 0:
             try:
-                self.descriptor = os.open(self.scanner.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                self.descriptor = open_root(self.scanner.root)
             except OSError as error:
                 self.problem = f"{printable(os.fsdecode(self.scanner.root))}: {error.strerror}"
                 return False

@@ -31,11 +31,11 @@ def test_only_what_dead_processes_left_of_a_job_is_removed(tmp_path: Path) -> No
                 (tmp_path / name).touch()
             temp = fresh_temp(tmp_path, TOKEN)
             assert set(os.listdir(tmp_path)) == stay
-            assert temp.name not in stay
+            assert temp not in stay
         finally:
             other.kill()
 
 
 def test_a_process_gives_a_job_one_name(tmp_path: Path) -> None:
     assert fresh_temp(tmp_path, TOKEN) == fresh_temp(tmp_path, TOKEN)
-    assert str(os.getpid()) in fresh_temp(tmp_path, TOKEN).name
+    assert str(os.getpid()) in fresh_temp(tmp_path, TOKEN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rla_client.contract.errors import BrokenFileError, UnsafeNameError
 from rla_client.contract.files import (
     TEMP_PREFIX,
     atomic_file,
+    claim_name,
     discard,
     file_mode,
     folder_mode,
@@ -20,6 +22,7 @@ from rla_client.contract.files import (
     open_plain,
     open_within,
     read_small,
+    replacing,
     temp_path,
     write_atomic,
     written_bytes,
@@ -183,3 +186,57 @@ def test_a_file_that_is_there_is_opened_as_it_is(tmp_path: Path) -> None:
     os.close(descriptor)
     assert (tmp_path / "f").read_bytes() == b"1"
     assert (tmp_path / "f").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_library_writes_the_temp_file(tmp_path: Path) -> None:
+    final = tmp_path / "a.png"
+    final.write_bytes(b"old")
+    with pytest.raises(RuntimeError), replacing(final) as temp:  # noqa: PT012
+        temp.write_bytes(b"half")
+        raise RuntimeError
+    assert final.read_bytes() == b"old"
+    with replacing(final, temp=".rla-tmp-mine") as temp:
+        assert temp == tmp_path / ".rla-tmp-mine"
+        temp.write_bytes(b"new")
+    assert final.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["a.png"]
+
+
+def test_a_file_is_written_in_an_open_folder(tmp_path: Path) -> None:
+    folder = open_folder(tmp_path, ".")
+    tmp_path.chmod(0o750)
+    before = os.umask(0)  # as in the agent
+    try:
+        with atomic_file("a", dir_fd=folder) as file:
+            file.write(b"1")
+        (tmp_path / "a").chmod(0o600)
+        with atomic_file("a", dir_fd=folder) as file:
+            file.write(b"2")
+        with atomic_file("b", dir_fd=folder) as file:
+            file.write(b"3")
+    finally:
+        os.umask(before)
+        os.close(folder)
+    assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == {"a": b"2", "b": b"3"}
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in "ab"] == [0o600, 0o640]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_what_has_the_name_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, links: bool) -> None:
+    def refuse(*_names: object, **_more: object) -> None:
+        raise OSError(errno.EPERM, "as on FAT")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    with atomic_file(tmp_path / "a", exclusive=True) as file:
+        file.write(b"first")
+    with pytest.raises(FileExistsError), atomic_file(tmp_path / "a", exclusive=True) as file:
+        file.write(b"second")
+    assert (tmp_path / "a").read_bytes() == b"first"
+    assert os.listdir(tmp_path) == ["a"]
+    (tmp_path / "b").symlink_to("nowhere")
+    assert not claim_name(tmp_path / "a", tmp_path / "b")
+    (tmp_path / "folder").mkdir()
+    assert claim_name(tmp_path / "folder", tmp_path / "renamed")
+    assert claim_name(tmp_path / "a", tmp_path / "c")
+    assert sorted(os.listdir(tmp_path)) == ["b", "c", "renamed"]
