@@ -12,15 +12,14 @@ nothing twice, and a drain that was interrupted goes on where it stopped.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import zmq
 
 from rla_agent.model.ingest import Position
 from rla_agent.pipeline.commands import Adopt, Stop
@@ -32,6 +31,7 @@ from rla_agent.store.sqlite import open_or_replace
 from rla_agent.store.state import AgentDatabase
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent_process import agent_alive
+from rla_client.contract.dealer import Dealer
 from rla_client.contract.errors import RemoteProtocolError, RlaError
 from rla_client.contract.files import open_folder, write_atomic
 from rla_client.contract.layout import CHECKPOINT
@@ -259,26 +259,24 @@ def wait_durable(
     requests = {name: _flush_request(places.spool / name, media=media) for name in names}
     open_ones = {name: request for name, request in requests.items() if request is not None}
     refused: set[str] = set()
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-    socket.setsockopt(zmq.LINGER, 0)
-    socket.connect(f"ipc://{places.data_socket}")
-    next_ask = 0.0
-    try:
-        while open_ones and agent_alive(places):
-            now = time.monotonic()
-            if deadline is not None and now >= deadline:
-                break
-            if now >= next_ask:
-                next_ask = now + ASK_AGAIN_S
-                for request in open_ones.values():
-                    socket.send(request)
-            for name, done in _answers(socket):
-                if open_ones.pop(name, None) is not None and not done:
-                    refused.add(name)
-    finally:
-        socket.close(linger=0)
-        context.term()
+
+    def waiting() -> bool:
+        return bool(open_ones) and (deadline is None or time.monotonic() < deadline) and agent_alive(places)
+
+    while waiting():
+        try:
+            with closing(Dealer(places.data_socket)) as dealer:
+                asked, unasked = -math.inf, []
+                while waiting():
+                    if time.monotonic() - asked >= ASK_AGAIN_S:
+                        asked, unasked = time.monotonic(), list(open_ones.values())
+                    while unasked and dealer.connected(POLL_S) and dealer.send(unasked[-1]):
+                        unasked.pop()
+                    for name, done in _answers(dealer):
+                        if open_ones.pop(name, None) is not None and not done:
+                            refused.add(name)
+        except OSError:  # it does not listen yet, or ends
+            time.sleep(POLL_S)
     return refused | open_ones.keys()
 
 
@@ -298,12 +296,11 @@ def spool_end(folder: Path) -> Position | None:
     return None
 
 
-def _answers(socket: zmq.Socket[bytes]) -> list[tuple[str, bool]]:
-    answers: list[tuple[str, bool]] = []
-    timeout_ms = int(POLL_S * 1000)
-    while socket.poll(timeout_ms):
-        timeout_ms = 0
-        with suppress(RemoteProtocolError, zmq.ZMQError):
-            _, answer, _ = decode_message(socket.recv(zmq.NOBLOCK))
-            answers.append((str(answer.get("s")), bool(answer.get("done"))))
-    return answers
+def _answers(dealer: Dealer) -> Iterator[tuple[str, bool]]:
+    """Streams that the agent has answered for, and whether they are durable."""
+    timeout_s = POLL_S
+    while (message := dealer.receive(timeout_s)) is not None:
+        timeout_s = 0.0
+        with suppress(RemoteProtocolError):
+            _, answer, _ = decode_message(message)
+            yield str(answer.get("s")), bool(answer.get("done"))

@@ -8,19 +8,24 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 from evil_figures import EVIL
 
 from rla_agent.command.drain import parse_roots
 from rla_agent.service.control import left_behind
-from rla_agent.service.drain import DRAIN_HOLDER, RootMap
+from rla_agent.service.drain import DRAIN_HOLDER, RootMap, wait_durable
 from rla_agent.store.lock import AgentLock
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.paths import Places, machine_key
+from rla_client.contract.protocol import MessageKind, decode_message, encode_message
+from rla_client.contract.segments import segment_path
 
 ROWS = 300
 NO_ID = "-e3b0c442"  # the hash of nothing
@@ -289,3 +294,28 @@ def test_rows_left_under_another_host_name(
     done = drain("--spool", str(earlier.state))
     assert (done.returncode, stored(log)) == (0, list(range(ROWS))), done
     assert left_behind(own) == []
+
+
+def test_a_serving_agent_answers_for_more_streams_than_a_socket_holds(places: Places) -> None:
+    names = {f"stream-{number}" for number in range(1500)}
+    for name in names:
+        (places.spool / name).mkdir(parents=True)
+        segment_path(places.spool / name, 1).touch()
+    left: list[set[str]] = []
+    lock = AgentLock(places)
+    waiting = threading.Thread(
+        target=lambda: left.append(wait_durable(places, {*names, "gone"}, time.monotonic() + 60))
+    )
+    waiting.start()  # before anybody listens
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        router.set(zmq.LINGER, 0)
+        router.bind(f"ipc://{places.data_socket}")
+        while waiting.is_alive():
+            if router.poll(50):
+                peer, message = router.recv_multipart()
+                name = decode_message(message)[1]["s"]
+                answer = {"s": name, "done": name != "stream-7"}
+                router.send_multipart([peer, encode_message(MessageKind.FLUSHED, answer)])
+    waiting.join()
+    lock.release()
+    assert left == [{"stream-7"}]
