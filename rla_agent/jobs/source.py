@@ -8,7 +8,6 @@ Nothing here unpickles.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import stat
@@ -42,6 +41,7 @@ from rla_client.contract.checkpoint_job import (
     stream_key,
 )
 from rla_client.contract.files import READ_FLAGS, TEMP_PREFIX, file_mode, give_mode
+from rla_client.contract.locks import try_lock
 from rla_client.contract.segments import process_start
 from rla_client.contract.snapshot_job import SnapshotJob
 
@@ -257,7 +257,8 @@ def _is_abandoned(entry: str, *, own: bool) -> bool:
     try:
         if os.fstat(descriptor).st_uid != os.geteuid():
             return False
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two sweepers do not see each other
+        if not try_lock(descriptor, shared=True):  # shared: two sweepers do not see each other
+            return False  # a client lives
         if own:
             return True
         header = os.pread(descriptor, ARENA_HEADER.size, 0)
@@ -265,7 +266,7 @@ def _is_abandoned(entry: str, *, own: bool) -> bool:
         folder = os.pread(descriptor, min(length, ARENA_OWNER_MAX), ARENA_OWNER_OFFSET)
         return bool(magic == ARENA_MAGIC and folder and not os.path.lexists(folder))
     except (OSError, ValueError, OverflowError, struct.error):
-        return False  # a client lives, or the header is not written yet, or never will be
+        return False  # the header is not written yet, or never will be
     finally:
         os.close(descriptor)
 

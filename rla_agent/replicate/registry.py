@@ -10,7 +10,6 @@ Beside it: `paused` (a marker) and `retry` (a marker that the worker takes away)
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from typing import Final, Literal
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import write_atomic
+from rla_client.contract.locks import wait_for_lock
 from rla_client.contract.paths import make_private
 
 MAX_DATABASES: Final = 10_000
@@ -120,7 +120,7 @@ def _merge(found: list[Entry], entry: Entry) -> None:
 def _changing(state: Path) -> Iterator[list[Entry]]:
     place = folder(state)
     with (place / "databases.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        wait_for_lock(lock.fileno())
         found = entries(state)
         yield found
         text = json.dumps({"version": 1, "databases": [asdict(entry) for entry in found]}, indent=1)

@@ -16,7 +16,6 @@ another container, or after a reboot.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import select
@@ -28,14 +27,14 @@ from typing import Any
 
 from rla_client.contract.agent_process import OWNER_VARIABLE, shared_memory_device
 from rla_client.contract.errors import AgentRunningError
+from rla_client.contract.files import open_root
+from rla_client.contract.locks import holder_pid, lock_record, try_lock
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import PROTOCOL_VERSION
-from rla_client.contract.segments import FLOCK
 
 TAKE_OVER_S = 25.0  # an agent that drains ends within 20
 LOSER_S = 5.0  # an agent whose agent.lock was removed notices that within one, and ends
 POLL_S = 0.025
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class AgentLock:
@@ -57,8 +56,7 @@ class AgentLock:
         self._descriptors = [os.open(places.lock, flags, 0o600)]
         self._kept: dict[Path, tuple[int, int]] = {}
         try:
-            request = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            fcntl.fcntl(self._descriptors[0], fcntl.F_OFD_SETLK, request)
+            lock_record(self._descriptors[0])
         except OSError as error:
             self.release()
             raise AgentRunningError(describe_holder(places)) from error
@@ -87,22 +85,12 @@ class AgentLock:
         Raises:
             AgentRunningError: it does not end.
         """
-        descriptor = os.open(folder, _FOLDER)
+        descriptor = open_root(folder)
         self._descriptors.append(descriptor)
-        deadline = time.monotonic() + LOSER_S
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    message = f"{_folder_holder(descriptor)}, which serves the spool {folder}"
-                    raise AgentRunningError(message) from error
-                time.sleep(POLL_S)
-                continue
-            except OSError:  # a file system without such locks: agent.lock has to do
-                pass
-            self._kept[folder] = _identity(os.fstat(descriptor))
-            return
+        with suppress(OSError):  # a file system without such locks: agent.lock has to do
+            if not try_lock(descriptor, timeout_s=LOSER_S):
+                raise AgentRunningError(f"{_folder_holder(descriptor)}, which serves the spool {folder}")
+        self._kept[folder] = _identity(os.fstat(descriptor))
 
     def keep(self, path: Path) -> None:
         """Have `lost` tell of a file, too, that must stay the one that it is now. None there: nothing is."""
@@ -135,13 +123,8 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
 
 def _folder_holder(descriptor: int) -> str:
     """Who locked an open folder, in words."""
-    inode = str(os.fstat(descriptor).st_ino)
-    with suppress(OSError, IndexError), open("/proc/locks", encoding="ascii") as locks:
-        for line in locks:
-            words = line.split()
-            if words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode:
-                return f"pid {words[4]}"
-    return "a process that cannot be seen from here (in another container?)"
+    pid = holder_pid(descriptor)
+    return "a process that cannot be seen from here (in another container?)" if pid is None else f"pid {pid}"
 
 
 def take_lock(places: Places, service: str) -> AgentLock:

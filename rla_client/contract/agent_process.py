@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rla_client.contract.locks import is_locked
 from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE, Places
-from rla_client.contract.segments import is_locked
 
 OWNER_VARIABLE = "RLA_LAUNCH_OWNER"  # set by `rla-agent run`: an agent that its command starts ends with it
 UNIT_NAME = "rla-agent.service"

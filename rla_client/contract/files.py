@@ -39,9 +39,6 @@ UNNAMED_TEMP = re.compile(re.escape(TEMP_PREFIX) + r"[0-9a-f]{16}\Z")  # as `tem
 FORK_COPY_PREFIX = f"{TEMP_PREFIX}fork-"  # folders in which a fork copies logs
 OLD_TEMP_S = 3600.0  # nobody writes one small file for so long
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # of a file that may be anything
-NO_LINKS = frozenset(
-    {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-)  # hard links cannot be made here
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_SMALL_BYTES = 4 << 20  # of a file that is read whole: 20,000 hyper-parameters of 200 bytes
 _ON_LINUX = hasattr(os, "O_PATH")

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
 import threading
 import weakref
 from contextlib import suppress
 
 from rla_client.contract.descriptors import OwnFile
+from rla_client.contract.locks import try_lock
 
 ALLOCATE_BYTES = 64 << 20  # some 15 ms
 _PROT_READ_WRITE = 1 | 2
@@ -85,7 +85,8 @@ def create_mapped(path: str, size: int, stop: threading.Event | None = None) -> 
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with OwnFile(os.open(path, flags, 0o600)) as file:
         try:
-            fcntl.flock(file.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not try_lock(file.number):  # a sweeper came between
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
             offset = 0
             while offset < size:
                 if stop is not None and stop.is_set():

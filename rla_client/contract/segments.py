@@ -43,7 +43,6 @@ import re
 import resource
 import signal
 import stat
-import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -53,6 +52,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rla_client.contract.descriptors import FLOOR, Identity, close_own, identity, leads_to, lift
 from rla_client.contract.errors import SpoolError
 from rla_client.contract.files import FOLDER_FLAGS, MAX_SMALL_BYTES, TEMP_PREFIX
+from rla_client.contract.locks import is_locked, lock_record_of_process
 from rla_client.contract.protocol import (
     SEGMENT_MAX_BYTES,
     FrameKind,
@@ -71,7 +71,6 @@ OPENING_BYTES = 1 << 16  # of a segment; an opening frame has a kilobyte, few ha
 BASE_SUFFIX = ".base"
 STREAM_NAME = re.compile(r"^[0-9a-f]{16}-[0-9]{1,10}-[0-9a-f]{8}$")
 _SEGMENT_NAME = re.compile(r"^([0-9]{6,9})\.seg$")
-FLOCK = struct.Struct("hhqqi")  # struct flock on 64-bit Linux, natively aligned
 LOCKLESS_S = 600.0  # after its last row, a writer is believed dead of which nothing is known
 _NO_LOCK_FILE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO}
 _F_SETLEASE, _F_SETSIG = 1024, 10  # of Linux
@@ -203,21 +202,6 @@ def _writes_in(folder: int) -> bool:
         finally:
             os.close(descriptor)
     return _segment_is_written(folder, named)
-
-
-def is_locked(descriptor: int, *, by_file: bool = False) -> bool:
-    """Whether somebody else holds a lock on an open file.
-
-    Args:
-        descriptor: open for reading and writing.
-        by_file: somebody else is another open file, not another process.
-
-    Raises:
-        OSError: that cannot be asked.
-    """
-    query = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK if by_file else fcntl.F_GETLK, query)
-    return bool(FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 
 def _segment_is_written(folder: int, named: bytes) -> bool:
@@ -569,7 +553,7 @@ class SegmentWriter:
             os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
         )
         self._lock_identity = identity(self._lock)
-        fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_record_of_process(self._lock)
         if previous[0] != self._lock and previous[1] != self._lock_identity:
             close_own(*previous)  # of the same file, it would let go of the lock
 

@@ -38,6 +38,7 @@ from pathlib import Path
 from rla_client.contract.errors import BrokenFileError, DatabaseError, LiveRunError, UnsafeNameError
 from rla_client.contract.files import discard, held_folder, open_folder, open_root, walk_root, write_atomic
 from rla_client.contract.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, component_problem
+from rla_client.contract.locks import try_lock, wait_for_lock
 from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
 from rla_client.database.live import known_states, waiting_in_spool, written_unserved
 from rla_client.database.records import MAX_TIME, read_json, read_record
@@ -82,20 +83,16 @@ def changing(data_root: Path, now: float, waiting: Callable[[], None] | None = N
     Raises:
         DatabaseError: the data root cannot be written.
     """
-    import fcntl
-
     try:
         descriptor = _open_lock(data_root, create=True)
     except OSError as error:
         message = f"{data_root} cannot be changed: {error.strerror or error}"
         raise DatabaseError(message) from error
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(descriptor):
             if waiting is not None:
                 waiting()
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            wait_for_lock(descriptor)
         _recover(data_root, now)
         yield
     finally:

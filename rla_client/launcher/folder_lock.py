@@ -8,16 +8,13 @@ nothing. Where the file system refuses such locks (NFS does, for folders) there 
 
 from __future__ import annotations
 
-import fcntl
 import os
-import time
 
 from rla_client.contract.descriptors import OwnFile
 from rla_client.contract.errors import LaunchError
-from rla_client.launcher.settle import DYING_S, POLL_S
+from rla_client.contract.locks import holder_pid, try_lock
+from rla_client.launcher.settle import DYING_S
 from rla_client.stream import forks
-
-_LOCKS_FILE = "/proc/locks"
 
 
 class FolderLock:
@@ -34,12 +31,13 @@ class FolderLock:
         except OSError:
             return  # whoever writes there will say what is wrong with it
         try:
-            taken = _take(descriptor)
+            taken = try_lock(descriptor, timeout_s=DYING_S)
         except OSError:  # no such locks here
             os.close(descriptor)
             return
         if not taken:
-            holder = _holder(descriptor)
+            pid = holder_pid(descriptor)
+            holder = "another process" if pid is None else f"process {pid}"
             os.close(descriptor)
             message = (
                 f"{holder} is writing into {folder}; wait until it has ended, or stop it, before you use "
@@ -60,31 +58,3 @@ class FolderLock:
     def after_fork_in_child(self) -> None:
         """Let go: the parent's copy of the descriptor keeps the lock."""
         self.release()
-
-
-def _take(descriptor: int) -> bool:
-    deadline = time.monotonic() + DYING_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(POLL_S)
-        else:
-            return True
-
-
-def _holder(descriptor: int) -> str:
-    """Who holds the lock, as far as the kernel tells."""
-    found = os.fstat(descriptor)
-    wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
-    try:
-        with open(_LOCKS_FILE, encoding="ascii") as file:
-            for line in file:  # 1: FLOCK  ADVISORY  WRITE 1234 08:01:12345 0 EOF
-                parts = line.split()
-                if parts[1:2] == ["FLOCK"] and parts[5:6] == [wanted]:
-                    return f"process {parts[4]}"
-    except (OSError, ValueError):
-        pass
-    return "another process"

@@ -12,7 +12,6 @@ size is read.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -31,6 +30,7 @@ from rla_client.config.schema import load_config
 from rla_client.contract.errors import FetchError, RlaError, StillWrittenError
 from rla_client.contract.files import FOLDER_FLAGS, claim_name, give_mode
 from rla_client.contract.layout import check_relative
+from rla_client.contract.locks import wait_for_lock
 from rla_client.contract.pruned import PrunedFile, drop_note, read_note
 
 PARTIAL_PREFIX: Final = ".rla-tmp-fetch-"
@@ -146,7 +146,7 @@ def _partial(place: int, note: PrunedFile) -> Iterator[tuple[str, int]]:
     while True:
         descriptor = os.open(name, _PARTIAL, 0o600, dir_fd=place)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            wait_for_lock(descriptor)
             try:
                 same = (
                     os.stat(name, dir_fd=place, follow_symlinks=False).st_ino == os.fstat(descriptor).st_ino

@@ -12,7 +12,6 @@ database, and one that was read before goes on as it said.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import logging
 import os
@@ -40,6 +39,7 @@ from rla_agent.replicate.worker.scan import Scanner
 from rla_agent.replicate.worker.watch import Watch
 from rla_agent.store.config_reader import ConfigReader, Reading
 from rla_client.contract.errors import AgentRunningError, ConfigError, RlaError
+from rla_client.contract.locks import try_lock
 
 if TYPE_CHECKING:
     from rla_client.config.schema import Config
@@ -313,13 +313,11 @@ def _snapshot(served: Served, now: float) -> dict[str, Any]:
 
 def _take_lock(path: Path) -> IO[str]:
     lock = path.open("a+")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not try_lock(lock.fileno()):
         lock.seek(0)
         holder = lock.read().strip()
         lock.close()
-        raise AgentRunningError(f"replicator, pid {holder}") from None
+        raise AgentRunningError(f"replicator, pid {holder}")
     lock.truncate(0)
     lock.write(str(os.getpid()))
     lock.flush()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -50,5 +51,5 @@ def test_where_locks_are_refused_there_is_none(tmp_path: Path, monkeypatch: pyte
     def refuse(*_arguments: object) -> None:
         raise OSError(9, "as NFS says of a folder")
 
-    monkeypatch.setattr(folder_lock.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     FolderLock(str(tmp_path)).release()
