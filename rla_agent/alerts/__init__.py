@@ -38,7 +38,6 @@ class Alerting:
         live: openings of the streams whose writers live.
         since: Unix seconds of the agent's start.
         reader: of configurations.
-        sends: False for a drain: rules are watched, and the next agent sends.
     """
 
     def __init__(
@@ -48,13 +47,10 @@ class Alerting:
         live: Callable[[], list[Opening]],
         since: float,
         reader: ConfigReader,
-        *,
-        sends: bool = True,
     ) -> None:
         self._places = places
         self._live = live
         self._since = since
-        self._sends = sends
         self._rule_set = RuleSet(config, reader)
         self._dispatcher: Any = None  # its module is loaded when there is something to do
         self._lock = threading.Lock()
@@ -72,7 +68,7 @@ class Alerting:
 
     def _start_dispatcher(self) -> None:
         with self._lock:
-            if self._dispatcher is None and self._sends and not self._stopped:
+            if self._dispatcher is None and not self._stopped:
                 from rla_agent.alerts.dispatcher import Dispatcher  # noqa: PLC0415 - smtplib and urllib
 
                 self._dispatcher = Dispatcher(self._places, self._rule_set, self._live, self._since)

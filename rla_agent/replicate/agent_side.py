@@ -36,7 +36,7 @@ class Replication:
         self._places = places
         self._reader = reader
         self._announcer = Announcer(places.state)
-        self._process = ReplicatorProcess(places.state, places.runtime)
+        self._process = ReplicatorProcess(places.state)
         self._lock = threading.Lock()
         self._undecided: deque[Opening] = deque(maxlen=MAX_UNDECIDED)
         self._next_look = 0.0

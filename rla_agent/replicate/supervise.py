@@ -24,16 +24,13 @@ KILL_AFTER_S: Final = 5.0
 class ReplicatorProcess:
     """One worker process under the agent."""
 
-    def __init__(self, state: Path, runtime: Path, log_path: Path | None = None) -> None:
-        """`runtime` is kept for the agent's symmetry of places; the worker's socket lies in `state`."""
+    def __init__(self, state: Path) -> None:
         self._state = state
-        self._runtime = runtime
-        self._log_path = log_path or state / "replicate" / "worker.log"
+        self._log_path = state / "replicate" / "worker.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._tries = 0
         self._not_before = 0.0
         self._started = 0.0
-        self.last_exit: int | None = None
 
     @property
     def pid(self) -> int | None:
@@ -69,10 +66,8 @@ class ReplicatorProcess:
             now: monotonic seconds.
         """
         if self._process is not None:
-            code = self._process.poll()
-            if code is None:
+            if self._process.poll() is None:
                 return
-            self.last_exit = code
             self._process = None
             self._tries = 0 if now - self._started > STEADY_S else self._tries + 1
             limit = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._tries, 10))

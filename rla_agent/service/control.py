@@ -176,7 +176,7 @@ def _ended(pid: int) -> bool:
 # -- stop ---------------------------------------------------------------------------------------
 
 
-def stop_agent(places: Places, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+def stop_agent(places: Places) -> bool:
     """Tell the agent to drain and end, and wait for that.
 
     Returns:
@@ -190,14 +190,14 @@ def stop_agent(places: Places, timeout_s: float = STOP_TIMEOUT_S) -> bool:
     holder = read_holder(places)
     unit = installed_unit()
     if holder.get("service") and unit is not None and systemctl(unit, "stop").returncode == 0:
-        return _await_end(places, holder, timeout_s)
+        return _await_end(places, holder, STOP_TIMEOUT_S)
     process = HolderProcess.find(places)
     try:
         if process is not None:
             process.terminate()  # a unit sees a clean end and does not start it again
         else:
             _ask_to_end(places)
-        return _await_end(places, holder, timeout_s, process)
+        return _await_end(places, holder, STOP_TIMEOUT_S, process)
     finally:
         if process is not None:
             process.close()

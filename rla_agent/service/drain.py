@@ -120,9 +120,7 @@ def spool_places(folder: Path) -> tuple[Places, Path]:
     return Places(own, own), spool
 
 
-def take_in(
-    places: Places, spool: Path, roots: RootMap, settings: AgentConfig, *, patience_s: float = PATIENCE_S
-) -> Drained:
+def take_in(places: Places, spool: Path, roots: RootMap, settings: AgentConfig) -> Drained:
     """Take in all streams of a spool; returns when nothing more can be done.
 
     Args:
@@ -130,7 +128,6 @@ def take_in(
         spool: folder of the streams.
         roots: where data roots lie; `check=False` for a spool of another machine.
         settings: the AGENT section.
-        patience_s: seconds without progress after which what is left stays.
 
     Raises:
         AgentRunningError: an agent serves this spool.
@@ -146,7 +143,7 @@ def take_in(
         with closing(database):
             targets = {name: spool_end(spool / name) or Position(0, 0) for name in names}
             volume = _Drain(places, settings, roots, targets)
-            _drain_volume(volume, spool, names, result, patience_s)
+            _drain_volume(volume, spool, names, result)
     finally:
         if volume is None or not volume.is_alive():
             lock.release()  # else it goes with the process: a job still writes
@@ -211,7 +208,7 @@ class _Drain(Volume):
         return (len(self.done), *(stream.durable for stream in streams), *jobs)
 
 
-def _drain_volume(volume: _Drain, spool: Path, names: list[str], result: Drained, patience_s: float) -> None:
+def _drain_volume(volume: _Drain, spool: Path, names: list[str], result: Drained) -> None:
     for name in names:
         volume.put(Adopt(name, spool / name))
     volume.start()
@@ -224,7 +221,7 @@ def _drain_volume(volume: _Drain, spool: Path, names: list[str], result: Drained
                 break
             if volume.progress() != seen:
                 seen, since = volume.progress(), time.monotonic()
-            if time.monotonic() - since > patience_s:
+            if time.monotonic() - since > PATIENCE_S:
                 break
             time.sleep(POLL_S)
     finally:

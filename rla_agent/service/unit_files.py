@@ -64,9 +64,9 @@ def config_in(text: str) -> str:
     return shlex.split(starts[-1])[-1].replace("%%", "%") if starts else ""
 
 
-def user_unit(interpreter: str = sys.executable, config: str = "") -> str:
+def user_unit(config: str = "") -> str:
     """The user unit for this installation."""
-    lines = exec_lines(interpreter, config)
+    lines = exec_lines(sys.executable, config)
     state_home = os.environ.get("XDG_STATE_HOME")
     if state_home:
         lines.append(f"Environment={quote(f'XDG_STATE_HOME={state_home}')}")

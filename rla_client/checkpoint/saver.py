@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import math
 import secrets
 import sys
 import threading
@@ -58,7 +57,7 @@ from rla_client.contract.checkpoint_job import (
     storage_offsets,
 )
 from rla_client.contract.errors import ArgumentError, NoCheckpointError
-from rla_client.stream.rare_warnings import WARN_INTERVAL_S
+from rla_client.stream.rare_warnings import warn_rarely
 
 if TYPE_CHECKING:
     from rla_client.stream.outbox import Outbox
@@ -110,7 +109,7 @@ class CheckpointSaver(ArenaSaver):
         self._run = run
         self._last_order = 0
         self._last_bytes = 0  # of the last blob: the next one is likely to be as large
-        self._warned = -math.inf
+        self._warned: dict[str, float] = {}
         self._problem = ""
         super().__init__(outbox)
         self._prepare(FIRST_SLOT_BYTES)
@@ -316,17 +315,16 @@ class CheckpointSaver(ArenaSaver):
 
     def _lose(self, stamp: Stamp) -> None:
         self.lost += 1
-        now = time.monotonic()
-        if now - self._warned >= WARN_INTERVAL_S:
-            self._warned = now
-            _log.warning(
-                "checkpoint %s_%d was not saved (%d so far), neither in the spool nor in %s: no room; %s",
-                stamp.name,
-                stamp.time_step,
-                self.lost,
-                self._folder,
-                self._problem,
-            )
+        warn_rarely(
+            self._warned,
+            "lost",
+            "checkpoint %s_%d was not saved (%d so far), neither in the spool nor in %s: no room; %s",
+            stamp.name,
+            stamp.time_step,
+            self.lost,
+            self._folder,
+            self._problem,
+        )
 
 
 def _is_positive(value: object) -> bool:

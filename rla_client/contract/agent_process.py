@@ -80,17 +80,13 @@ def shared_memory_device() -> int | None:
         return None
 
 
-def tight_limits(pid: int = 0) -> list[str]:
-    """What keeps an agent with the hard limits of a process from writing all outputs; soft ones it raises.
-
-    Args:
-        pid: of the process; 0: this one.
-    """
+def tight_limits() -> list[str]:
+    """What keeps an agent with this process's hard limits from writing all outputs; soft ones it raises."""
     found = []
-    files = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if files != resource.RLIM_INFINITY and files < LEAST_FILES:
         found.append(f"it may open {files} files (ulimit -n), and needs {LEAST_FILES}")
-    size = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
+    size = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     if size != resource.RLIM_INFINITY:
         found.append(f"its files end at {size} bytes (ulimit -f); what goes beyond waits in the spool")
     return found

@@ -22,7 +22,7 @@ from rla_client.contract.descriptors import identity, leads_to, lift
 GREETING_BYTES = 64
 GREETING = b"\xff" + bytes(7) + b"\x01\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 READY_BODY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x00"
-MORE, LONG, COMMAND = 1, 2, 4  # flags of a frame
+LONG, COMMAND = 2, 4  # flags of a frame
 SHORT_MOST = 255  # bytes of a body whose length is one byte
 _SHORT = struct.Struct(">BB")  # flags, length of the body
 _LONG = struct.Struct(">BQ")

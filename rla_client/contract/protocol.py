@@ -162,23 +162,15 @@ def find_frame(data: bytes, start: int) -> int:
     return len(data)
 
 
-def iter_frames(data: bytes, start: int = 0) -> Iterator[Frame]:
-    """Yield the frames from `start` up to the first incomplete or damaged one."""
-    at = start
+def iter_frames(data: bytes) -> Iterator[Frame]:
+    """Yield the frames up to the first incomplete or damaged one."""
+    at = 0
     while True:
         found = frame_at(data, at)
         if not isinstance(found, Frame):
             return
         yield found
         at = found.end
-
-
-def whole_frames(data: bytes) -> Iterator[Frame]:
-    """Yield all frames that this release reads, also those behind damage, as the agent finds them."""
-    at = find_frame(data, 0)
-    while isinstance(found := frame_at(data, at), Frame):
-        yield found
-        at = find_frame(data, found.end)
 
 
 def pack(value: object) -> bytes:

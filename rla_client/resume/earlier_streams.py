@@ -84,16 +84,15 @@ def newest_epoch(content: dict[str, Any], streams: Iterable[EarlierStream]) -> i
     return max((epoch for epoch in known if isinstance(epoch, int)), default=0)
 
 
-def await_taken_in(
-    places: Places, streams: Sequence[EarlierStream], *, autostart: bool, timeout_s: float = TAKEN_IN_S
-) -> str:
+def await_taken_in(places: Places, streams: Sequence[EarlierStream], *, autostart: bool) -> str:
     """Wait until an agent took streams in to their ends, as long as there is one or one may be started.
+
+    It waits TAKEN_IN_S at most.
 
     Args:
         places: where the agent is.
         streams: of writers that are gone.
         autostart: start an agent where none runs.
-        timeout_s: for all of them.
 
     Returns:
         Why that did not happen; empty when it did.
@@ -116,10 +115,10 @@ def await_taken_in(
         return ""
     if not agent_alive(places) and not (autostart and start_agent(places)):
         return f"no agent runs to take in what waits in {places.spool}; start one: rla-agent start --detach"
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + TAKEN_IN_S
     while any(map(os.path.isdir, waiting)):
         if time.monotonic() > deadline:
-            return f"the agent has not taken in what it left within {timeout_s:g} s; see: rla-agent status"
+            return f"the agent has not taken in what it left within {TAKEN_IN_S:g} s; see: rla-agent status"
         time.sleep(POLL_S)
     return ""
 

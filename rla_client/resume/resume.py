@@ -229,8 +229,3 @@ def _abandon_notes(folder: Path, target: str, limit: int) -> None:
             (folder / target).mkdir(parents=True, exist_ok=True)
             write_note(folder / target, note)
             drop_note(folder, note.name)
-
-
-def checkpoints_of(item: Item, name: str) -> list[int]:
-    """Time-steps of a run's checkpoints, ascending."""
-    return [step for step, _path in list_checkpoints(Path(item.folder(CHECKPOINT)), name)]

@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -155,7 +155,7 @@ def _lists(value: Any) -> Any:  # noqa: ANN401 - plain data of any shape
     return value
 
 
-def write_parameters(item: Item, name: str, content: bytes, kinds: Iterable[str] = PARAMETER_KINDS) -> None:
+def write_parameters(item: Item, name: str, content: bytes) -> None:
     """Put the parameter file into its folders; durable once the agent has seen it."""
-    for kind in kinds:
+    for kind in PARAMETER_KINDS:
         write_atomic(os.path.join(item.folder(kind), name), content, durable=False)

@@ -39,21 +39,19 @@ def fetch_timeout_s() -> float:
     return found
 
 
-def bring_back(path: Path, *, config: str | None = None, timeout_s: float | None = None) -> None:
+def bring_back(path: Path) -> None:
     """Fetch a pruned file; on return it is here, whole.
 
     Args:
         path: where it was.
-        config: rla_config.yaml of the project, where there is one.
-        timeout_s: deadline; None: see `fetch_timeout_s`.
 
     Raises:
         FetchError: no agent, no master, no such file there, or not in time.
     """
     absolute = Path(os.path.abspath(path))
-    question = {"folder": str(absolute.parent), "name": absolute.name, "config": config}
+    question = {"folder": str(absolute.parent), "name": absolute.name, "config": None}
     what = f"{path.name} was pruned here and must come from the master"
-    ask_agent(question, what, fetch_timeout_s() if timeout_s is None else timeout_s)
+    ask_agent(question, what, fetch_timeout_s())
 
 
 def ask_agent(

@@ -39,7 +39,6 @@ READDIR: Final = 12
 REMOVE: Final = 13
 MKDIR: Final = 14
 RMDIR: Final = 15
-REALPATH: Final = 16
 STAT: Final = 17
 RENAME: Final = 18
 STATUS: Final = 101
@@ -60,7 +59,6 @@ OP_UNSUPPORTED: Final = 8
 READ_FLAG: Final = 1
 WRITE_FLAG: Final = 2
 CREATE_FLAG: Final = 8
-TRUNCATE_FLAG: Final = 16
 EXCLUSIVE_FLAG: Final = 32
 
 MAX_PACKET_BYTES: Final = 1 << 20  # OpenSSH sends at most 256 KiB; more is not SFTP
@@ -244,10 +242,9 @@ def _string(body: bytes, at: int) -> tuple[bytes, int]:
 class Wire:
     """One SFTP session. Not for two threads at a time."""
 
-    def __init__(self, channel: Channel, timeout_s: float = REPLY_TIMEOUT_S) -> None:
+    def __init__(self, channel: Channel) -> None:
         """Greet the server; raises WireError when it does not answer as SFTP."""
         self._channel = channel
-        self._timeout_s = timeout_s
         self._out = bytearray()
         self._in = bytearray()
         self._next = 1
@@ -256,7 +253,7 @@ class Wire:
         self._outstanding = 0
         self.window_bytes = FIRST_WINDOW_BYTES
         self.written_bytes = 0
-        channel.settimeout(timeout_s)
+        channel.settimeout(REPLY_TIMEOUT_S)
         self.extensions = self._greet()
         self.write_bytes, self.read_bytes = self._limits()
 
@@ -310,7 +307,7 @@ class Wire:
             try:
                 sent = self._channel.send(view[at:])  # type: ignore[arg-type]
             except (OSError, EOFError) as error:
-                raise WireError(_words(error, self._timeout_s)) from error
+                raise WireError(_words(error)) from error
             if sent <= 0:
                 message = "the connection was closed"
                 raise WireError(message)
@@ -355,7 +352,7 @@ class Wire:
             try:
                 more = self._channel.recv(256 << 10)
             except (OSError, EOFError) as error:
-                raise WireError(_words(error, self._timeout_s)) from error
+                raise WireError(_words(error)) from error
             if not more:
                 message = "the connection was closed"
                 raise WireError(message)
@@ -393,7 +390,7 @@ class Wire:
         )
 
 
-def _words(error: BaseException, timeout_s: float) -> str:
+def _words(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
-        return f"no answer for {timeout_s:g} s"
+        return f"no answer for {REPLY_TIMEOUT_S:g} s"
     return f"the connection failed: {error or type(error).__name__}"

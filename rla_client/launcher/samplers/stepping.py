@@ -20,7 +20,6 @@ from typing import Any
 from rla_client.launcher.episode_batch import StepType
 
 NEW_STEP = 5  # observation, reward, terminated, truncated, info
-OLD_STEP = 4  # observation, reward, done, info
 TRUNCATED_KEY = "TimeLimit.truncated"  # older gym's way to say that a limit of steps ended the episode
 
 _log = logging.getLogger("rla_client")

@@ -191,12 +191,13 @@ def test_a_second_signal_ends_it_at_once(agent: Any, tmp_path: Path) -> None:
     client.communicate()
 
 
-def test_an_agent_that_hangs_is_reported(agent: Any) -> None:
+def test_an_agent_that_hangs_is_reported(agent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     agent.send_signal(signal.SIGSTOP)
     with pytest.raises(RlaError, match=f"does not answer within 0.3 s: pid {agent.pid}"):
         ask_status(agent.places, 0.3)
+    monkeypatch.setattr(control, "STOP_TIMEOUT_S", 0.3)
     with pytest.raises(RlaError, match="did not end"):
-        stop_agent(agent.places, 0.3)
+        stop_agent(agent.places)
     agent.send_signal(signal.SIGCONT)
 
 

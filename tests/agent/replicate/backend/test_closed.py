@@ -357,7 +357,7 @@ def test_a_dead_worker_is_started_again(tmp_path: Path) -> None:
 
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
-    process = ReplicatorProcess(state, tmp_path)
+    process = ReplicatorProcess(state)
     process.start(time.monotonic())
     first = wait_until(lambda: process.pid, 10)
     wait_until(lambda: replication_status(state)["running"], 20)
