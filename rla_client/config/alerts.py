@@ -12,20 +12,19 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any
 
 from rla_client.config.rules import (
     Choice,
     Flag,
     Number,
     Rule,
+    SectionReader,
     Text,
     Texts,
     WrongValueError,
     WrongValuesError,
-    entries,
     is_empty,
-    near,
     quote,
     shape,
 )
@@ -44,8 +43,6 @@ DEFAULT_FREE_BYTES = 5 << 30
 DEFAULT_INTERVAL_S = 300.0
 DEFAULT_TIMEOUT_S = 30.0
 _ADDRESS = re.compile(r"[^\s@<>,;:\"\\]+@[^\s@<>,;:\"\\]+\Z")
-
-Fault: TypeAlias = "tuple[yaml.Node, str, str]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +159,14 @@ RULE_KEYS: dict[str, dict[str, Rule]] = {
     "disk_low": {**_COMMON, "free_bytes": Number(1, whole=True, unit="bytes")},
     "replication_parked": _COMMON,
 }
-SECRET_ADVICE = "does not belong here: name a file in credentials_file, or a variable in password_env"  # noqa: S105 - words
+ADVICE = {
+    "password": "does not belong here: name a file in credentials_file, or a variable in password_env",
+}
+
+
+def _every(kinds: Mapping[str, Mapping[str, Rule]]) -> dict[str, str]:
+    """The keys of any kind; each sets what it is called."""
+    return {key: key for keys in kinds.values() for key in keys}
 
 
 def read_alerts(node: yaml.Node) -> Alerts:
@@ -172,7 +176,7 @@ def read_alerts(node: yaml.Node) -> Alerts:
         WrongValuesError: with all its faults.
     """
     reader = _AlertsReader()
-    parts = reader.mapping(node, "", ("channels", "rules"))
+    parts = reader.mapping(node, "", {"channels": "channels", "rules": "rules"}, ADVICE)
     channels = reader.channels(parts.get("channels"))
     rules = reader.rules(parts.get("rules"), {channel.name for channel in channels})
     if reader.faults:
@@ -180,34 +184,12 @@ def read_alerts(node: yaml.Node) -> Alerts:
     return Alerts(tuple(channels), tuple(rules))
 
 
-class _AlertsReader:
-    """Collects the faults while reading."""
+class _AlertsReader(SectionReader):
+    """Reads channels and rules."""
 
     def __init__(self) -> None:
-        self.faults: list[Fault] = []
+        super().__init__()
         self._named: set[str] = set()  # channels, the faulty ones too: a rule that names one is right
-
-    def mapping(self, node: yaml.Node, below: str, known: tuple[str, ...] | None) -> dict[str, yaml.Node]:
-        """Values by key; unknown (where `known` is given) and repeated keys are faults."""
-        if shape(node) != "mapping":
-            self.faults.append((node, below, f"must hold keys and values, not {quote(node)}"))
-            return {}
-        found: dict[str, yaml.Node] = {}
-        try:
-            pairs = entries(cast("yaml.MappingNode", node))
-        except WrongValueError as error:
-            self.faults.append((node, below, str(error)))
-            return {}
-        for key_node, value in pairs:
-            key = str(key_node.value)
-            if known is not None and key not in known:
-                text = SECRET_ADVICE if key == "password" else f"unknown key{near(key_node, known)}"
-                self.faults.append((key_node, f"{below}.{key}", text))
-            elif key in found:
-                self.faults.append((key_node, f"{below}.{key}", "is given twice"))
-            else:
-                found[key] = value
-        return found
 
     def values(self, nodes: Mapping[str, yaml.Node], below: str, rules: Mapping[str, Rule]) -> dict[str, Any]:
         """What the rules read from the nodes that are there and not empty."""
@@ -216,11 +198,8 @@ class _AlertsReader:
             if key not in rules:
                 text = f"means nothing here; known here: {', '.join(sorted(rules))}"
                 self.faults.append((node, f"{below}.{key}", text))
-            elif not is_empty(node):
-                try:
-                    values[key] = rules[key](node)
-                except WrongValueError as error:
-                    self.faults.append((node, f"{below}.{key}", str(error)))
+            elif (value := self.value(rules[key], node, f"{below}.{key}")) is not None:
+                values[key] = value
         return values
 
     # -- channels -------------------------------------------------------------------------------
@@ -239,8 +218,7 @@ class _AlertsReader:
     def _channel(self, name: str, node: yaml.Node) -> Channel | None:
         below = f".channels.{name}"
         before = len(self.faults)
-        every = tuple(dict.fromkeys(key for keys in CHANNEL_KEYS.values() for key in keys))
-        nodes = self.mapping(node, below, ("kind", *every))
+        nodes = self.mapping(node, below, {"kind": "kind", **_every(CHANNEL_KEYS)}, ADVICE)
         kind_node = nodes.pop("kind", None)
         kind = self._word(kind_node, node, f"{below}.kind", tuple(CHANNEL_KEYS))
         if kind is None:
@@ -257,11 +235,8 @@ class _AlertsReader:
             if shape(parent) == "mapping":
                 self.faults.append((parent, below, f"is missing: one of {', '.join(words)}"))
             return None
-        try:
-            return Choice(words)(node)
-        except WrongValueError as error:
-            self.faults.append((node, below, str(error)))
-            return None
+        found: str | None = self.value(Choice(words), node, below)
+        return found
 
     def _complete(self, kind: str, values: Mapping[str, Any], node: yaml.Node, below: str) -> None:
         """What a channel of this kind cannot do without."""
@@ -309,8 +284,7 @@ class _AlertsReader:
     def _rule(self, number: int, node: yaml.Node, channels: set[str]) -> AlertRule | None:
         below = f".rules[{number}]"
         before = len(self.faults)
-        every = tuple(dict.fromkeys(key for keys in RULE_KEYS.values() for key in keys))
-        nodes = self.mapping(node, below, every)
+        nodes = self.mapping(node, below, _every(RULE_KEYS), ADVICE)
         events = self._events(nodes.get("when"), node, below)
         if not events:
             return None
@@ -329,10 +303,8 @@ class _AlertsReader:
             if shape(parent) == "mapping":
                 self.faults.append((parent, where, f"is missing: some of {', '.join(EVENTS)}"))
             return ()
-        try:
-            events = Texts(EVENTS)(node)
-        except WrongValueError as error:
-            self.faults.append((node, where, str(error)))
+        events: tuple[str, ...] | None = self.value(Texts(EVENTS), node, where)
+        if events is None:
             return ()
         if not events:
             self.faults.append((node, where, "is empty"))

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from rla_client.contract.bounded_text import check_yaml
 from rla_client.contract.errors import BrokenFileError, ConfigError
@@ -26,15 +26,18 @@ if TYPE_CHECKING:
 MAX_CONFIG_BYTES = 1 << 20  # a hand-written file has a few kB; more is some other file
 MAX_QUOTED_CHARS = 60  # of a wrong value, in a message
 
+Fault: TypeAlias = "tuple[yaml.Node, str, str]"
+"""Where it is, its key with a dot before each part, what is wrong."""
+
 
 class WrongValueError(Exception):
     """What is wrong with one value, in the user's words."""
 
 
 class WrongValuesError(Exception):
-    """What is wrong in several places below one key: (node, key below it with its dot, text) each."""
+    """What is wrong in several places below one key."""
 
-    def __init__(self, faults: list[tuple[yaml.Node, str, str]]) -> None:
+    def __init__(self, faults: list[Fault]) -> None:
         super().__init__(faults)
         self.faults = faults
 
@@ -212,7 +215,64 @@ def node_of_mapping(source: Mapping[str, Any]) -> yaml.Node:
     return node
 
 
-def entries(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
+class SectionReader:
+    """Reads keys and values and collects all that is wrong with them in `faults`."""
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+
+    def mapping(
+        self,
+        node: yaml.Node,
+        below: str,
+        known: Mapping[str, str] | None,
+        advice: Mapping[str, str] | None = None,
+    ) -> dict[str, yaml.Node]:
+        """Value nodes by key; unknown and repeated keys are faults.
+
+        Args:
+            node: of the section.
+            below: its key, a dot before each part.
+            known: key → what it sets; None: any key.
+            advice: unknown key → what to say of it.
+        """
+        if shape(node) != "mapping":
+            self.faults.append((node, below, f"must hold keys and values, not {quote(node)}"))
+            return {}
+        try:
+            pairs = _entries(cast("yaml.MappingNode", node))
+        except WrongValueError as error:
+            self.faults.append((node, below, str(error)))
+            return {}
+        found: dict[str, yaml.Node] = {}
+        given: set[str] = set()
+        for key_node, value in pairs:
+            key = str(key_node.value)
+            sets = key if known is None else known.get(key)
+            if sets is None:
+                text = (advice or {}).get(key) or f"unknown key{near(key_node, tuple(known or ()))}"
+                self.faults.append((key_node, f"{below}.{key}", text))
+            elif sets in given:
+                self.faults.append((key_node, f"{below}.{key}", "is given twice"))
+            else:
+                found[key] = value
+                given |= set() if is_empty(value) else {sets}
+        return found
+
+    def value(self, rule: Rule, node: yaml.Node, below: str) -> Any:  # noqa: ANN401 - the rule knows
+        """What a rule reads; None where the node is empty or faulty."""
+        if is_empty(node):
+            return None
+        try:
+            return rule(node)
+        except WrongValueError as error:
+            self.faults.append((node, below, str(error)))
+        except WrongValuesError as error:
+            self.faults += [(where, below + key, text) for where, key, text in error.faults]
+        return None
+
+
+def _entries(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
     """Key and value nodes of a mapping; `<<` merges are resolved, own keys winning."""
     import yaml  # noqa: PLC0415 - loaded already: there is a node
 

@@ -18,25 +18,21 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rla_client.config.rules import (
     Choice,
+    Fault,
     Flag,
     Kinds,
     Number,
     Rule,
+    SectionReader,
     Text,
     Texts,
-    WrongValueError,
-    WrongValuesError,
-    entries,
     is_empty,
-    near,
     node_of_file,
     node_of_mapping,
-    quote,
-    shape,
 )
 from rla_client.contract.errors import ConfigError
 from rla_client.contract.layout import CHECKPOINT, DEFAULT_LOG_TYPES, OTHER_RESULTS, SINKS, TMP_DATA
@@ -253,12 +249,12 @@ def _anchored(remote: RemoteSetting, folder: Path) -> RemoteSetting:
     )
 
 
-class _Reader:
-    """Walks the nodes along the schema and collects the faults."""
+class _Reader(SectionReader):
+    """Walks the nodes along the schema."""
 
     def __init__(self, source: str) -> None:
+        super().__init__()
         self._source = source
-        self._faults: list[tuple[int, str]] = []
 
     def read(self, root: yaml.Node | None, path: Path | None) -> Config:
         """Read the tree below `root`; `path` is None for a dict.
@@ -266,63 +262,43 @@ class _Reader:
         Raises:
             ConfigError: with all faults, in the order of their lines.
         """
-        values = self._section(Config, root, "")
+        values = {} if root is None else self._section(Config, root, "")
         remote = values.get("remote_setting")
-        if path is None and isinstance(remote, RemoteSetting) and remote.password:
-            self._faults.append((0, f"REMOTE_SETTING.password: {DICT_ADVICE}"))
+        if root is not None and path is None and isinstance(remote, RemoteSetting) and remote.password:
+            self.faults.append((root, ".REMOTE_SETTING.password", DICT_ADVICE))
         agent = values.get("agent")
-        if path is None and isinstance(agent, AgentConfig) and agent.alerts is not None:
-            self._faults.append((0, f"AGENT.alerts: {ALERTS_ADVICE}"))
-        if self._faults:
-            raise ConfigError(self._source, [text for _, text in sorted(self._faults, key=lambda f: f[0])])
+        if root is not None and path is None and isinstance(agent, AgentConfig) and agent.alerts is not None:
+            self.faults.append((root, ".AGENT.alerts", ALERTS_ADVICE))
+        if self.faults:
+            raise ConfigError(self._source, [_shown(*fault) for fault in sorted(self.faults, key=_line)])
         if path is not None and isinstance(remote, RemoteSetting):
             values["remote_setting"] = _anchored(remote, path.parent)
         return Config(**values, path=path)
 
-    def _section(self, schema: type[Any], node: yaml.Node | None, prefix: str) -> dict[str, Any]:
+    def _section(self, schema: type[Any], node: yaml.Node, below: str) -> dict[str, Any]:
         """The valid values among the keys of one section, by field name."""
-        if node is None or is_empty(node):
+        if is_empty(node):
             return {}
-        if shape(node) != "mapping":
-            self._fault(node, prefix.rstrip("."), f"must hold keys and values, not {quote(node)}")
-            return {}
-        known = _keys_of(schema, capitals=not prefix)
+        known = _keys_of(schema, capitals=not below)
         values: dict[str, Any] = {}
-        for key_node, value_node in self._entries(node, prefix):
-            key = str(key_node.value)
-            if key not in known:
-                self._fault(key_node, prefix + key, f"unknown key{near(key_node, tuple(known))}")
-                continue
+        for key, child in self.mapping(node, below, {key: name for key, (name, _) in known.items()}).items():
             name, rule = known[key]
-            if name in values:
-                self._fault(key_node, prefix + key, "is given twice")
-            elif isinstance(rule, type):
-                values[name] = rule(**self._section(rule, value_node, prefix + key + "."))
-            elif not is_empty(value_node):
-                self._value(values, (name, rule), value_node, prefix + key)
+            if isinstance(rule, type):
+                values[name] = rule(**self._section(rule, child, f"{below}.{key}"))
+            elif (value := self.value(rule, child, f"{below}.{key}")) is not None:
+                values[name] = value
         return values
 
-    def _entries(self, node: yaml.Node, prefix: str) -> list[tuple[yaml.Node, yaml.Node]]:
-        try:
-            return entries(cast("yaml.MappingNode", node))
-        except WrongValueError as error:
-            self._fault(node, prefix.rstrip("."), str(error))
-            return []
 
-    def _value(self, values: dict[str, Any], key: tuple[str, Rule], node: yaml.Node, dotted: str) -> None:
-        name, rule = key
-        try:
-            values[name] = rule(node)
-        except WrongValueError as error:
-            self._fault(node, dotted, str(error))
-        except WrongValuesError as error:
-            for where, below, text in error.faults:
-                self._fault(where, dotted + below, text)
+def _line(fault: Fault) -> int:
+    mark = fault[0].start_mark  # none in a dict
+    return 0 if mark is None else mark.line + 1
 
-    def _fault(self, node: yaml.Node, dotted: str, text: str) -> None:
-        line = node.start_mark.line + 1 if node.start_mark is not None else 0
-        where = f"line {line}: " if line else ""
-        self._faults.append((line, f"{where}{dotted}: {text}" if dotted else f"{where}the file {text}"))
+
+def _shown(node: yaml.Node, key: str, text: str) -> str:
+    line = _line((node, key, text))
+    where = f"line {line}: " if line else ""
+    return f"{where}{key[1:]}: {text}" if key else f"{where}the file {text}"
 
 
 def _keys_of(schema: type[Any], *, capitals: bool) -> dict[str, tuple[str, Any]]:
