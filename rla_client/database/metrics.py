@@ -11,10 +11,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 CLOCKS = frozenset({"time-step", "timestamp"})  # columns of each row that say when, not what
 LIKELY_WORDS = ("return", "reward", "rew", "score", "success", "win", "accuracy", "loss")

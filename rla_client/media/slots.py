@@ -22,13 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rla_client.stream import forks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rla_client.contract.mapping import MADV_POPULATE_WRITE
-from rla_client.contract.mapping import Mapping
+from rla_client.contract.mapping import MADV_POPULATE_WRITE
 from rla_client.contract.media_job import (
     BUSY,
     FREE,
@@ -40,6 +34,12 @@ from rla_client.contract.media_job import (
     SLOT_OWNER_MAX,
     SLOT_OWNER_OFFSET,
 )
+from rla_client.stream import forks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rla_client.contract.mapping import Mapping
 
 MAX_SLOTS = 2  # one is being encoded while the other is filled; a third would wait just as long
 MIN_SLOT_BYTES = 1 << 20  # below, a blob in the spool costs less than a millisecond

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from spooled import bare_opening
 
 from rla_agent.jobs.checkpoint import run_checkpoint
 from rla_agent.jobs.source import release
@@ -33,6 +32,7 @@ from rla_client.contract.checkpoint_job import CheckpointJob
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, iter_frames, unpack
 from rla_client.contract.segments import segment_numbers, segment_path
+from rla_client.run.run import make_opening
 from rla_client.stream.outbox import Outbox
 
 
@@ -43,7 +43,8 @@ class Bench:
         self.root = root
         self.places = Places(root / "state", root / "runtime")
         self.places.create()
-        self.outbox = Outbox(self.places, bare_opening(), AgentConfig(autostart=False))
+        opening = make_opening(root="/", folders={"log": "."}, sinks=(), names={}, item={})
+        self.outbox = Outbox(self.places, opening, AgentConfig(autostart=False))
         self.folder = root / "checkpoint"
         self.folder.mkdir()
         assert self.outbox.stream_folder is not None

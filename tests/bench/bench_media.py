@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from spooled import bare_opening
 
 from rla_agent.jobs.media import free_slot, parse_slot, sweep_slots
 from rla_client.code.backup import BackupPlan, back_up_code
@@ -25,6 +24,7 @@ from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, iter_frames, unpack
 from rla_client.media import jobs
 from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder, RecordingTarget, VideoRecorder, bind
+from rla_client.run.run import make_opening
 from rla_client.stream.outbox import Outbox
 
 FIGURE_BUDGET_MS = 5.0
@@ -59,7 +59,8 @@ class Run:
         places = Places(folder / "state", folder / "run")
         self.results = folder / "results"
         self.results.mkdir()
-        self.outbox = Outbox(places, bare_opening(), AgentConfig(autostart=False))
+        opening = make_opening(root="/", folders={"log": "."}, sinks=(), names={}, item={})
+        self.outbox = Outbox(places, opening, AgentConfig(autostart=False))
         jobs.AGENT_START_S = float("inf")  # as with an agent
         bind(RecordingTarget(self.results, self.outbox, print))
 
