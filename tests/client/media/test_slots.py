@@ -198,7 +198,7 @@ def test_the_first_video_finds_memory_ready(
 
 @pytest.mark.parametrize("advice", [23, 9999], ids=["MADV_POPULATE_WRITE", "an older kernel"])
 def test_a_slot_in_the_making_is_waited_for(run: Any, monkeypatch: pytest.MonkeyPatch, advice: int) -> None:
-    monkeypatch.setattr(media_slots, "_MADV_POPULATE_WRITE", advice)
+    monkeypatch.setattr(media_slots, "MADV_POPULATE_WRITE", advice)
     monkeypatch.setattr(media_slots, "PREPARED_WAIT_S", 10.0)
     slots = media_slots.MediaSlots(run.outbox.stream_folder.name)
     slots.prepare(40 << 20)
