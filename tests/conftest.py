@@ -20,6 +20,7 @@ import psutil
 import pytest
 from waiting import DEADLINE_S, TIME_FACTOR, wait_until
 
+from rla_agent.pipeline.volume import VALIDATE_VARIABLE
 from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 
 pytest_plugins = ["progress"]
@@ -55,6 +56,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Places]:
     """State and runtime folders of this test alone, set in the environment; no process may outlive it."""
     runtime = Path(tempfile.mkdtemp(prefix="rla-", dir="/tmp"))  # a socket path has 107 bytes
     found = Places(tmp_path / "state", runtime)
+    monkeypatch.setenv(VALIDATE_VARIABLE, "1")
     monkeypatch.setenv(STATE_VARIABLE, str(found.state))
     monkeypatch.setenv(RUNTIME_VARIABLE, str(found.runtime))
     monkeypatch.setenv(MARKER_VARIABLE, runtime.name)

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rla_agent.model.ingest import Batch, Position
+from rla_agent.model.output_states import OutputEvent, OutputState, after
 from rla_agent.outputs.csv_table import CsvEncoder
 from rla_agent.outputs.encoder import Encoder
 from rla_agent.outputs.item_folder import ItemGoneError, open_below
@@ -36,6 +37,9 @@ from rla_client.contract.files import open_within
 RETRY_S = 1.0  # between attempts on an output whose write failed
 FIRST, NOWHERE = Position(1, 0), Position(0, 0)
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+_UNSTORABLE = frozenset({OutputState.REWRITING, OutputState.RENAMING, OutputState.SUSPECT})
 
 
 @dataclass(eq=False, slots=True)
@@ -53,12 +57,10 @@ class Output:
         size: bytes of the file that count.
         generation: how often the file was rewritten.
         durable: position that the last commit stored.
-        widening: the next record needs columns that the file lacks.
-        rewriting: a rewrite is under way in another thread.
+        state: see `output_states`; changed by `handle` alone.
+        dirty: the file holds bytes that no sync has covered, or its state is not stored.
         error: why the last write failed, empty when it did not.
-        ready: the file is there and `size` bytes long at least.
         moved: the file is another than agent.db and the base file know.
-        suspect: a sync failed; nothing since `durable` can be trusted, nor can this file.
         intent: a finished temp file that agent.db names as the content, not renamed yet.
         anchor: state at recovery, for a rebuild before the first commit.
         bases: segment number → state at its start, for aligning without agent.db.
@@ -75,16 +77,13 @@ class Output:
     size: int = 0
     generation: int = 0
     durable: Position = NOWHERE
+    state: OutputState = OutputState.NEW
     dirty: bool = True
-    widening: bool = False
-    rewriting: bool = False
     next_rewrite: float = 0.0
     rest_s: float = 0.0
     error: str = ""
     retry_at: float = 0.0
-    ready: bool = False
     moved: bool = False
-    suspect: bool = False
     intent: str = ""
     anchor: OutputRow | None = None
     bases: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -98,13 +97,47 @@ class Output:
     @property
     def blocked(self) -> bool:
         """Whether no records may be given to it now."""
-        waits = self.widening or self.rewriting or self.moved or self.suspect or not self.ready
-        return waits or self.error != "" or self.intent != ""
+        return self.state is not OutputState.READY or self.moved or self.error != ""
 
     @property
     def storable(self) -> bool:
         """Whether all that `row` says is durable in the file."""
-        return not (self.dirty or self.rewriting or self.suspect or self.intent)
+        return not self.dirty and self.state not in _UNSTORABLE
+
+    def handle(self, event: OutputEvent, temp: str = "") -> None:
+        """Let something happen to the output; nothing else changes `state` and `intent`.
+
+        Args:
+            event: what happened.
+            temp: of REWRITTEN: the finished temp file.
+
+        Raises:
+            ForbiddenEventError: it cannot happen in this state.
+        """
+        self.state = after(self.state, event)
+        if event is OutputEvent.REWRITTEN:
+            self.intent = temp
+        elif self.state is not OutputState.RENAMING:
+            self.intent = ""
+
+    def touch(self) -> None:
+        """There is something to sync or to store."""
+        self.dirty = True
+
+    def synced(self) -> None:
+        """All bytes of the file are durable."""
+        self.dirty = False
+
+    def validate(self) -> None:
+        """Check what always holds between two events.
+
+        Raises:
+            AssertionError: it does not.
+        """
+        assert bool(self.intent) == (self.state is OutputState.RENAMING), (self.state, self.intent)
+        assert self.durable <= self.position, (self.name, self.durable, self.position)
+        assert self.size >= 0
+        assert self.generation >= 0
 
     # -- the file -------------------------------------------------------------------------------
 
@@ -134,7 +167,6 @@ class Output:
             OSError: the file cannot be made or written.
         """
         files.close(self)
-        self.ready = False
         os.close(self.open_file(create=True))
         descriptor = files.descriptor(self, self.open_file)
         real = os.fstat(descriptor).st_size
@@ -146,7 +178,8 @@ class Output:
             self._align_short(descriptor)
         if self.size == 0:
             self._write(files.descriptor(self, self.open_file), self.encoder.head())
-        self.dirty = self.ready = True
+        self.touch()
+        self.handle(OutputEvent.BEGUN)
 
     def _go_on_behind(self, descriptor: int, files: OpenFiles) -> None:
         """Go on behind the last whole record of a file that is not ours; without one it is put aside."""
@@ -211,7 +244,7 @@ class Output:
         """Take the records of a batch that begins at `position`.
 
         Afterwards `position` says how far it got: to the batch's end, to the first record that
-        needs a wider file (`widening`), or nowhere (`error`).
+        needs a wider file (WIDENING), or nowhere (`error`).
 
         Raises:
             ItemGoneError: the item's folder is not there.
@@ -241,7 +274,7 @@ class Output:
         else:
             if used:
                 self.position = Position(batch.number, batch.records[used - 1].end)
-            self.widening = True
+            self.handle(OutputEvent.TOO_NARROW)
 
     def begin_again(self, files: OpenFiles) -> None:
         """The file was removed under us: a fresh one takes what comes from here on.
@@ -259,8 +292,9 @@ class Output:
         self.bases.clear()
         self.size = 0
         self.generation += 1
-        self.ready = self.widening = False
-        self.moved = self.dirty = True
+        self.moved = True
+        self.handle(OutputEvent.STARTED_OVER)
+        self.touch()
 
     def fail(self, error: OSError) -> None:
         """Note that the output cannot be written now."""
@@ -311,15 +345,14 @@ class Output:
 
         Raises:
             ItemGoneError: the item's folder is not there.
-            OSError: that failed too; the output stays `suspect`.
+            OSError: that failed too; the output stays SUSPECT.
         """
         files.close(self)
-        self.suspect = True
+        self.handle(OutputEvent.SUSPECTED)
         try:
             old = self.open_file()
         except FileNotFoundError:  # removed meanwhile: the rows since then go into a fresh one
             self.restore_row(committed)
-            self.suspect = False
             self.begin_again(files)
             return
         try:
@@ -332,7 +365,6 @@ class Output:
             os.close(old)
         self.restore_row(committed)
         self.generation += 1
-        self.suspect = False
         self.begin(files)
 
     # -- state ----------------------------------------------------------------------------------
@@ -353,8 +385,9 @@ class Output:
         self.encoder = self.new_encoder()
         self.encoder.restore(row.state)
         self.bases = {int(number): base for number, base in row.state.get("bases", {}).items()}
-        self.widening = self.moved = False
-        self.dirty = True
+        self.moved = False
+        self.handle(OutputEvent.RESTORED)
+        self.touch()
 
     def stored(self) -> None:
         """A commit holds the present state; so does the base file if the file was moved."""
@@ -363,7 +396,8 @@ class Output:
 
     def close_failed(self) -> None:
         """Closing the file told of bytes that could not be written, as NFS does."""
-        self.suspect = self.suspect or self.dirty
+        if self.dirty:
+            self.handle(OutputEvent.SUSPECTED)
 
     def note_segment(self, number: int) -> None:
         """Remember the state at the start of segment `number`."""

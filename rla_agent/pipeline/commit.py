@@ -16,7 +16,9 @@ import sqlite3
 from collections.abc import Iterable
 from concurrent.futures import Executor
 
+from rla_agent.model.output_states import OutputEvent, OutputState
 from rla_agent.model.run_states import RunRecord, RunState
+from rla_agent.model.stream_states import StreamEvent
 from rla_agent.outputs.item_folder import ItemGoneError, root_is_away, same_root
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output import Output
@@ -33,6 +35,7 @@ from rla_client.contract.segments import base_path, segment_path
 RUN_FILE_INTERVAL_S = 60.0
 PARALLEL_SYNCS = 8  # below, a pool costs more than it saves
 
+_SYNCED = frozenset({OutputState.READY, OutputState.WIDENING})
 _log = logging.getLogger("rla_agent.pipeline.commit")
 
 
@@ -72,8 +75,7 @@ class Committer:
                 stream.durable = stream.position
             for output in outputs:
                 output.stored()
-            stream.dirty = len(outputs) < len(stream.outputs) or bool(stream.new_files)
-            stream.new_jobs = []
+            stream.committed(whole=len(outputs) == len(stream.outputs) and not stream.new_files)
             self._free_segments(stream)
         return True
 
@@ -102,26 +104,24 @@ class Committer:
             errors = list(syncs(_try_sync, [descriptor for _, _, descriptor in opened]))
             for (stream, output, _), error in zip(opened, errors, strict=True):
                 if error is None:
-                    output.dirty = False
+                    output.synced()
                 else:
                     self._go_back(stream, output, error)
 
     def _opened(self, stream: Stream, output: Output) -> int | None:
         """Descriptor of a file that is to be synced now; one that was put in its place is taken over."""
-        if output.rewriting or output.intent:
-            return None
-        if output.suspect:
+        if output.state is OutputState.SUSPECT:
             self._rebuild(stream, output)
             return None
-        if not output.ready:
+        if output.state not in _SYNCED:
             return None
         try:
             if output.replaced(self._files):
                 output.adopt_replacement(self._files)
-            if output.ready:
+            if output.state is OutputState.READY:
                 return self._files.descriptor(output, output.open_file)
         except ItemGoneError:
-            stream.removed = True
+            stream.handle(StreamEvent.MISSED)
         except FileNotFoundError:
             output.begin_again(self._files)
         except OSError as error:
@@ -132,7 +132,7 @@ class Committer:
         """After a failed sync: the descriptor must not be trusted again, nor what was written through it."""
         _log.error("sync failed, going back to what is durable: %s: %s", output.path, error)
         self._files.close(output)
-        output.suspect = True
+        output.handle(OutputEvent.SUSPECTED)
         self._rebuild(stream, output)
 
     def _rebuild(self, stream: Stream, output: Output) -> None:
@@ -142,7 +142,7 @@ class Committer:
             if row is not None:
                 output.rebuild(self._files, row, temp_name(stream.name))
         except ItemGoneError:
-            stream.removed = True
+            stream.handle(StreamEvent.MISSED)
         except OSError as error:
             output.fail(error)
             _log.error("rebuild failed: %s: %s", output.path, error)
@@ -198,7 +198,7 @@ def _look_for_roots(dirty: Iterable[Stream]) -> None:
     """
     for stream in dirty:
         if stream.writer_gone and stream.outputs and root_is_away(stream.opening):
-            stream.removed = True
+            stream.handle(StreamEvent.MISSED)
 
 
 def _try_sync(descriptor: int) -> OSError | None:

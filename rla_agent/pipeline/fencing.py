@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from rla_agent.outputs.output_set import make_outputs
 from rla_agent.pipeline.stream import Stream
 from rla_client.contract.files import open_folder, read_small
 from rla_client.contract.run_file import MAX_RUN_FILE_BYTES, RUN_FILE
@@ -60,9 +59,7 @@ def step_aside(stream: Stream) -> bool:
             os.close(folder)
         below = f"abandoned-{stream.name[-8:]}"
         folders = {kind: os.path.normpath(f"{path}/{below}") for kind, path in opening.folders.items()}
-        stream.opening = replace(opening, folders=folders, primary=False)
-        stream.outputs = make_outputs(stream.opening, stream.name)
-        stream.aside = True
+        stream.step_aside(replace(opening, folders=folders, primary=False))
         _log.warning("%s: %s; what is left here goes to %s/", opening.log_folder, GONE_ON, below)
     for path in stream.opening.folders.values():
         os.close(open_folder(opening.root, path, create=True))

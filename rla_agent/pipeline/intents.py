@@ -12,6 +12,8 @@ import sqlite3
 from contextlib import suppress
 from dataclasses import dataclass
 
+from rla_agent.model.output_states import OutputEvent
+from rla_agent.model.stream_states import StreamEvent
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output import Output
 from rla_agent.pipeline.stream import Stream
@@ -51,7 +53,7 @@ def replace_file(
             (folder / rewritten.temp).unlink()
         return False
     output.durable = output.position
-    output.intent = rewritten.temp
+    output.handle(OutputEvent.REWRITTEN, rewritten.temp)
     files.close(output)
     finish_intent(stream, output)
     return True
@@ -62,12 +64,13 @@ def finish_intent(stream: Stream, output: Output) -> None:
     try:
         take_name(output, output.intent)
     except (FileNotFoundError, NotADirectoryError):
-        stream.removed = True
+        stream.handle(StreamEvent.MISSED)
     except OSError as error:
         output.fail(error)
     else:
-        output.intent = ""
-        output.dirty = stream.dirty = True  # the next commit clears the intent
+        output.handle(OutputEvent.RENAMED)
+        output.touch()
+        stream.touch()  # the next commit clears the intent
 
 
 def take_name(output: Output, temp: str) -> None:

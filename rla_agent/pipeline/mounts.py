@@ -8,34 +8,40 @@ are open here, have no name left anywhere.
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 
 from rla_agent.jobs.queue import JobContext
+from rla_agent.model.output_states import OutputState
+from rla_agent.model.stream_states import StreamEvent, StreamState
 from rla_agent.outputs.item_folder import item_is_there, root_is_away, same_root, why_parked
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.widening import Widener
 from rla_client.contract.segments import BLOBS_NAME
 
+_log = logging.getLogger("rla_agent.pipeline.mounts")
 
-def waits_for_root(stream: Stream, files: OpenFiles, widener: Widener) -> bool:
-    """Whether a stream whose item seemed removed now waits for its data root instead.
 
-    Its descriptors are closed: an unmounted file system is gone only when the last one is. Its rewrites are
-    forgotten: with the root back the outputs are other ones (`recovery`).
+def look_for_item(stream: Stream, files: OpenFiles, widener: Widener) -> bool:
+    """Decide what became of an item that was missed; True where the stream now waits for its data root.
+
+    Its descriptors are closed: an unmounted file system is gone only when the last one is. Its rewrites
+    are forgotten: with the root back the outputs are other ones (`recovery`).
     """
-    if not stream.removed or not stream.outputs:
+    if stream.state is not StreamState.ITEM_MISSED:
         return False
     opening = stream.opening
-    if not item_is_there(opening) and (same_root(opening) or _deleted(stream, files)):
-        return False
-    stream.removed = False
-    stream.root_away = True
-    stream.parked = why_parked(opening.root)
+    removed = not item_is_there(opening) and (same_root(opening) or _deleted(stream, files))
     for output in stream.outputs:
         widener.forget(output, files)
-    return True
+    if removed:
+        stream.handle(StreamEvent.REMOVED)
+        _log.warning("item removed: %s; its further rows are dropped", opening.log_folder)
+    else:
+        stream.handle(StreamEvent.ROOT_AWAY, why_parked(opening.root))
+    return not removed
 
 
 def job_context(stream: Stream | None) -> JobContext | None:
@@ -47,9 +53,9 @@ def job_context(stream: Stream | None) -> JobContext | None:
     if stream is None or stream.root_away or stream.broken:
         return None
     if stream.outputs and root_is_away(stream.opening):
-        stream.removed = stream.dirty = True
+        stream.handle(StreamEvent.MISSED)
         return None
-    return JobContext(stream.opening, stream.folder / BLOBS_NAME, stream.removed and not stream.outputs)
+    return JobContext(stream.opening, stream.folder / BLOBS_NAME, stream.removed)
 
 
 def _deleted(stream: Stream, files: OpenFiles) -> bool:
@@ -61,5 +67,5 @@ def _deleted(stream: Stream, files: OpenFiles) -> bool:
             links.append(1)
             with suppress(OSError):
                 links[-1] = os.fstat(descriptor).st_nlink
-    begun_again = any(output.moved and not output.ready for output in stream.outputs)
+    begun_again = any(output.moved and output.state is OutputState.NEW for output in stream.outputs)
     return not any(links) and (bool(links) or begun_again)

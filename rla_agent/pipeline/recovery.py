@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import Any
 
 from rla_agent.model.ingest import Close, Position
+from rla_agent.model.stream_states import StreamEvent
 from rla_agent.outputs.item_folder import ItemGoneError, fsync_up, item_is_there
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output import Output
@@ -44,7 +45,7 @@ _log = logging.getLogger("rla_agent.pipeline.recovery")
 def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
     """Align the outputs of a stream and open them.
 
-    Sets `stream.removed` when the item's folder is gone; an output that cannot be opened now is
+    The item is missed when its folder is gone; an output that cannot be opened now is
     marked as failed and tried again later.
 
     Raises:
@@ -76,7 +77,7 @@ def recover(stream: Stream, database: AgentDatabase, files: OpenFiles) -> None:
     except (ItemGoneError, FileNotFoundError, NotADirectoryError) as error:
         if isinstance(error, NotADirectoryError) and item_is_there(stream.opening):
             raise
-        stream.removed = True
+        stream.handle(StreamEvent.MISSED)
         if CONTROL in rows:
             _restore_control(stream, rows[CONTROL])
 
@@ -145,7 +146,7 @@ def _go_back(stream: Stream, rows: dict[str, OutputRow]) -> None:
         row = rows.get(output.name) or anchors[output.name]
         if row is not None:
             _restore(output, row)
-    stream.dirty = True
+    stream.touch()
 
 
 def _beside(stream: Stream, rows: dict[str, OutputRow]) -> None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rla_agent.model.stream_states import StreamEvent
 from rla_agent.pipeline.recovery import sweep_leftovers
 from rla_agent.store.state import AgentDatabase, Changes
 from rla_client.contract.files import TEMP_PREFIX, fsync_folder
@@ -50,7 +51,4 @@ def remove_stream(folder: Path) -> None:
 def give_up(stream: Stream) -> None:
     """End a stream as removed that is gone from the spool for good (`rla-agent forget`, say)."""
     _log.warning("stream %s was given up: %s", stream.name, stream.parked or stream.unread)
-    stream.writer_gone = True
-    stream.parked, stream.root_away, stream.broken, stream.removed = "", False, False, True
-    stream.outputs, stream.new_files, stream.new_jobs = [], [], []
-    stream.dirty = True
+    stream.handle(StreamEvent.GIVEN_UP)

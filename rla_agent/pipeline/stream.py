@@ -21,6 +21,7 @@ from typing import Any
 from rla_agent.jobs.queue import MARKS_FIELD
 from rla_agent.model.ingest import Batch, Close, ItemFile, Job, Mark, OpeningFrame, Position, Record, Row
 from rla_agent.model.observers import RowWatch
+from rla_agent.model.stream_states import WAITING, StreamEvent, StreamState, after
 from rla_agent.outputs.item_folder import ItemGoneError
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output import Output
@@ -45,10 +46,9 @@ class Stream:
         position: taken in up to here.
         durable: position that the last commit stored.
         run: record of the run; worker streams of a run share it through the volume.
-        aside: the run went on elsewhere, so this is kept beside it.
-        root_away: the data root is not there, or another one: the stream waits for it.
+        state: see `stream_states`; changed by `handle` alone.
         parked: why nothing is taken in, empty when it is.
-        broken: parked by a fault of the agent: what is in memory counts for nothing more.
+        aside: the run went on elsewhere, so this is kept beside it.
         writer_gone: the lock is free: no bytes will follow those that are there.
         closed: the writer's last word, if it said one.
     """
@@ -73,13 +73,11 @@ class Stream:
         self.outputs: list[Output] = make_outputs(self.opening, name)
         self.position = Position(self.first_segment, 0)
         self.durable = Position(0, 0)
+        self.state = StreamState.TAKING_IN
         self.parked = ""
-        self.broken = False
-        self.root_away = False
-        self.aside = False  # the run went on elsewhere: see gone_on.py
+        self.aside = False  # the run went on elsewhere: see fencing.py
         self.writer_gone = False
         self.closed: Close | None = None
-        self.removed = False
         self.away_since: float | None = None  # its folder is gone from the spool; monotonic
         self.dirty = True
         self.damaged = 0
@@ -102,6 +100,84 @@ class Stream:
         self._segment = 0, "", ""  # number and path of the current one, path of the next
         self._after_batch = self.position
 
+    # -- state ----------------------------------------------------------------------------------
+
+    def handle(self, event: StreamEvent, why: str = "") -> None:
+        """Let something happen to the stream; nothing else changes `state` and `parked`.
+
+        Args:
+            event: what happened.
+            why: for people; of events after which nothing is taken in.
+
+        Raises:
+            ForbiddenEventError: it cannot happen in this state.
+        """
+        former, self.state = self.state, after(self.state, event)
+        if self.state not in WAITING:
+            self.parked = ""
+        elif self.state is not former or why:
+            self.parked = why
+        if self.state is StreamState.ITEM_REMOVED:
+            self.outputs = []
+        if event is StreamEvent.GIVEN_UP:
+            self.new_files, self.new_jobs = [], []
+            self.writer_left()
+        if self.state is StreamState.BROKEN:
+            self.watch = None
+        self.touch()
+
+    @property
+    def removed(self) -> bool:
+        """The item is gone: what comes is dropped."""
+        return self.state is StreamState.ITEM_REMOVED
+
+    @property
+    def root_away(self) -> bool:
+        """The data root is not there, or another one: the stream waits for it."""
+        return self.state is StreamState.ROOT_AWAY
+
+    @property
+    def broken(self) -> bool:
+        """Parked by a fault of the agent: what is in memory counts for nothing more."""
+        return self.state is StreamState.BROKEN
+
+    def touch(self) -> None:
+        """There is something to commit."""
+        self.dirty = True
+
+    def committed(self, *, whole: bool) -> None:
+        """A commit holds the stream's position; `whole`: and all of its outputs and files."""
+        self.dirty = not whole
+        self.new_jobs = []
+
+    def writer_left(self) -> None:
+        """The writer is gone: what is there now is all there will be."""
+        self.writer_gone = True
+        self.touch()
+
+    def step_aside(self, opening: Opening) -> None:
+        """The run went on elsewhere: from now on the stream has outputs of its own, beside the run's."""
+        self.opening = opening
+        self.outputs = make_outputs(opening, self.name)
+        self.aside = True
+
+    def validate(self) -> None:
+        """Check what always holds between two events.
+
+        Raises:
+            AssertionError: it does not.
+        """
+        assert bool(self.parked) == (self.state in WAITING), (self.state, self.parked)
+        assert self.outputs or self.state in WAITING | {StreamState.ITEM_REMOVED}, self.state
+        assert not (self.outputs and self.removed)
+        assert not (self.aside and self.opening.primary)
+        assert self.watch is None or not self.broken
+        if not self.broken:
+            assert self.durable <= self.position or not self.durable.number, (self.durable, self.position)
+            for output in self.outputs:
+                output.validate()
+                assert output.position <= self.position, (output.name, output.position, self.position)
+
     # -- reading --------------------------------------------------------------------------------
 
     def offer(self, number: int, offset: int, body: bytes, files: OpenFiles) -> None:
@@ -109,7 +185,7 @@ class Stream:
         if self.parked or not body or (number, offset) != self.position:
             return
         batch = self._reader.parse(body, number, offset, final=False)
-        self.parked = self._reader.unknown
+        self._note_unknown()
         self._dispatch(batch, files)
 
     def read_more(self, files: OpenFiles) -> bool:
@@ -127,8 +203,12 @@ class Stream:
 
     def _read(self, number: int, offset: int) -> tuple[Batch | None, bool]:
         found = self._reader.read(number, offset, ended=self.writer_gone)
-        self.parked = self.parked or self._reader.unknown
+        self._note_unknown()
         return found
+
+    def _note_unknown(self) -> None:
+        if self._reader.unknown and not self.parked:
+            self.handle(StreamEvent.REFUSED, self._reader.unknown)
 
     def _enter(self, number: int, outputs: list[Output]) -> None:
         """All outputs that stand at the end of the segment before go to the start of `number`."""
@@ -170,7 +250,7 @@ class Stream:
         try:
             output.accept(batch, files)
         except ItemGoneError:
-            self.removed = True
+            self.handle(StreamEvent.MISSED)
 
     def _control(self, record: Record, number: int) -> None:
         content = record.content
@@ -204,7 +284,7 @@ class Stream:
 
     def catch_up(self, output: Output, files: OpenFiles, until: float) -> None:
         """Give an unblocked output that lags what it lacks, until a moment (monotonic); at least a piece."""
-        while not output.blocked and output.position < self.position and not self.removed:
+        while not output.blocked and output.position < self.position and self.state is StreamState.TAKING_IN:
             number, offset = output.position
             batch, more = self._read(number, offset)
             if batch is None:
@@ -229,7 +309,8 @@ class Stream:
         self.damaged += lost
         self.new_damaged += lost
         output.position = self.position
-        output.dirty = self.dirty = True
+        output.touch()
+        self.touch()
 
     def pending_records(self, output: Output) -> Iterator[list[Record]]:
         """Records that wait for an output, piece by piece, without moving it."""
@@ -251,7 +332,7 @@ class Stream:
             thorough: also look for a next segment, and whether the writer still lives.
         """
         position = self.position
-        if self.dirty or self.new_files or self.parked or self.removed:
+        if self.dirty or self.new_files or self.state is not StreamState.TAKING_IN:
             return False
         for output in self.outputs:
             if output.error or output.position != position:

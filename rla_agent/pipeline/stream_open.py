@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rla_agent.model.stream_states import StreamEvent
 from rla_agent.outputs.item_folder import same_root, why_late, why_parked
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.pipeline.commands import Adopt
@@ -79,25 +80,25 @@ def align_outputs(stream: Stream, database: AgentDatabase, files: OpenFiles) -> 
         NotYetError: the disk does not take it now.
     """
     if not same_root(stream.opening):
-        stream.root_away = True
-        stream.parked = why_parked(stream.opening.root)
+        stream.handle(StreamEvent.ROOT_AWAY, why_parked(stream.opening.root))
         return
+    waited = stream.parked
+    if stream.root_away:
+        stream.handle(StreamEvent.ROOT_FOUND)
     try:
         recover(stream, database, files)
     except OSError as error:
         close_files(stream, files)
+        if waited:
+            stream.handle(StreamEvent.ROOT_AWAY, waited)
         raise NotYetError(why_late(stream.opening, error)) from error
     except RlaError as error:
         close_files(stream, files)
         _log.warning("stream %s is not taken in: %s", stream.name, error)
-        stream.root_away = False
-        stream.parked = f"not taken in, its rows stay in the spool: {error}"
+        stream.handle(StreamEvent.REFUSED, f"not taken in, its rows stay in the spool: {error}")
     except Exception:
         close_files(stream, files)
         raise
-    else:
-        stream.root_away = False
-        stream.parked = ""
 
 
 def close_files(stream: Stream, files: OpenFiles) -> None:

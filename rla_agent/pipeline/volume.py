@@ -29,7 +29,9 @@ from typing import Any
 from rla_agent.jobs.queue import JobQueue
 from rla_agent.jobs.runners import KINDS
 from rla_agent.model.ingest import Position
+from rla_agent.model.output_states import OutputState
 from rla_agent.model.run_states import RunRecord
+from rla_agent.model.stream_states import StreamEvent
 from rla_agent.outputs.item_folder import ItemGoneError
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.pipeline import stream_open
@@ -38,7 +40,7 @@ from rla_agent.pipeline.commit import Committer
 from rla_agent.pipeline.flush import FlushWaiters
 from rla_agent.pipeline.gc import sweep_after
 from rla_agent.pipeline.item_files import drop_faults, keep_new_files
-from rla_agent.pipeline.mounts import job_context, waits_for_root
+from rla_agent.pipeline.mounts import job_context, look_for_item
 from rla_agent.pipeline.observers import ItemObserver
 from rla_agent.pipeline.remove import give_up, remove_durably
 from rla_agent.pipeline.runs import RunRegistry
@@ -53,6 +55,7 @@ from rla_client.contract.segments import LOCKLESS_S, writer_alive
 TICK_S = 0.25
 LOCK_LOOK_S = 1.0  # between looks at sleeping streams and their locks, and at all runs
 ASLEEP_S = 5.0  # without a message, then a quiet stream is looked at only each LOCK_LOOK_S
+VALIDATE_VARIABLE = "RLA_AGENT_VALIDATE"  # of tests: streams and outputs are checked after each commit
 QUEUE_MAX_BYTES = 16 << 20
 QUEUE_MAX_ITEMS = 20_000  # some 10 MiB of messages without a body
 TURN_ITEMS = 1000  # of the queue before a look at streams
@@ -92,6 +95,7 @@ class Volume(threading.Thread):
         self._settings = settings
         self._on_failure = on_failure
         self._on_done = on_done
+        self._validates = os.environ.get(VALIDATE_VARIABLE) == "1"
         self._replication = replication
         self._adjust = adjust
         self.through = threading.Event()  # nothing more is taken in; jobs may still run
@@ -328,8 +332,7 @@ class Volume(threading.Thread):
         except OF_ALL:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, others are to be taken in
-            stream.parked = self._internal_error(stream.name, error)
-            stream.broken, stream.root_away, stream.watch = True, False, None
+            stream.handle(StreamEvent.FAULT, self._internal_error(stream.name, error))
             for output in stream.outputs:
                 self._widener.forget(output, self.files)
             return False
@@ -355,22 +358,15 @@ class Volume(threading.Thread):
         if stream.parked and not (stream_open.root_is_back(stream, self._database, self.files, self.faults)):
             return False
         if not stream.writer_gone and writer_alive(stream.folder, self._spool) is False:
-            stream.writer_gone = True  # before reading: what is there now is all there will be
-            stream.dirty = True
+            stream.writer_left()  # before reading
         more = not stream.new_files  # a file that cannot be written yet holds the stream up
         until = time.monotonic() + TURN_S
         while more and (more := stream.read_more(self.files)) and time.monotonic() < until:
             pass
         self._serve_outputs(stream)
-        if waits_for_root(stream, self.files, self._widener):
+        if look_for_item(stream, self.files, self._widener):
             return False
         keep_new_files(stream, self.faults, time.monotonic())
-        if stream.removed and stream.outputs:
-            for output in stream.outputs:
-                self._widener.forget(output, self.files)
-            stream.outputs = []
-            stream.dirty = True
-            _log.warning("item removed: %s; its further rows are dropped", stream.opening.log_folder)
         return (more and not stream.new_files) or any(not output.blocked for output in stream.lagging)
 
     def _stands(self, stream: Stream) -> bool | None:
@@ -400,18 +396,18 @@ class Volume(threading.Thread):
         hurry = stream.writer_gone or self._stopping is not None or awaited
         for output in stream.outputs:
             output.may_retry(now)
-            if not (output.ready or output.suspect or output.error):
+            if output.state is OutputState.NEW and not output.error:
                 try:
                     output.begin(self.files)
                 except ItemGoneError:
-                    stream.removed = True
+                    stream.handle(StreamEvent.MISSED)
                     return
                 except OSError as error:
                     output.fail(error)
             self._widener.serve(stream, output, self.files, hurry=hurry)
             if output.position < stream.position:
                 stream.catch_up(output, self.files, time.monotonic() + TURN_S)
-                stream.dirty = True
+                stream.touch()
 
     # -- commit ---------------------------------------------------------------------------------
 
@@ -426,7 +422,7 @@ class Volume(threading.Thread):
             for stream in self.streams.values()
             if stream.dirty
             and not stream.broken
-            and not (waits_for_root(stream, self.files, self._widener) or stream.parked)
+            and not (look_for_item(stream, self.files, self._widener) or stream.parked)
         ]
         everything = began >= self._next_full_commit or self._stopping is not None
         if everything:
@@ -448,6 +444,9 @@ class Volume(threading.Thread):
                 for run in self._registry.forget_ended(self.streams.values()):
                     self._committer.forget_run(run)
             self.commit_lag_s = time.monotonic() - began
+        if self._validates:
+            for stream in self.streams.values():
+                stream.validate()
 
     def _end_streams(self, wall: float) -> int:
         """Delete streams that were taken in to their end; how many streams are no more."""

@@ -15,6 +15,8 @@ import os
 import time
 from concurrent.futures import Executor, Future
 
+from rla_agent.model.output_states import OutputEvent, OutputState
+from rla_agent.model.stream_states import StreamEvent
 from rla_agent.outputs.csv_table import CsvEncoder, new_columns, widened
 from rla_agent.outputs.item_folder import ItemGoneError
 from rla_agent.outputs.open_files import OpenFiles
@@ -50,7 +52,11 @@ class Widener:
             if hurry or running.done():
                 self._finish(stream, output, files)
             return
-        if output.widening and not output.error and (hurry or time.monotonic() >= output.next_rewrite):
+        if (
+            output.state is OutputState.WIDENING
+            and not output.error
+            and (hurry or time.monotonic() >= output.next_rewrite)
+        ):
             self._start(stream, output, files)
             if hurry and output in self._running:
                 self._finish(stream, output, files)
@@ -68,9 +74,9 @@ class Widener:
         for records in stream.pending_records(output):
             columns += new_columns(columns, records)
         files.close(output)
-        if output.suspect:
+        if output.state is OutputState.SUSPECT:
             return
-        output.rewriting = True
+        output.handle(OutputEvent.REWRITE)
         added = len(columns) - len(encoder.columns)
         self._running[output] = self._executor.submit(
             rewrite, output, columns, added, output.size, temp_name(stream.name)
@@ -81,22 +87,22 @@ class Widener:
         try:
             done = future.result()
         except ItemGoneError:
-            output.rewriting = False
-            stream.removed = True
+            output.handle(OutputEvent.REWRITE_FAILED)
+            stream.handle(StreamEvent.MISSED)
             return
         except FileNotFoundError:
-            output.rewriting = False
+            output.handle(OutputEvent.REWRITE_FAILED)
             if not os.path.lexists(output.path):
                 output.begin_again(files)
-                stream.dirty = True
+                stream.touch()
             return
         except OSError as error:
-            output.rewriting = False
+            output.handle(OutputEvent.REWRITE_FAILED)
             output.fail(error)
             return
         stored = replace_file(stream, output, done, files, self._database)
-        output.rewriting = False
-        output.widening = not stored
+        if not stored:
+            output.handle(OutputEvent.REWRITE_FAILED)
         output.rest_s = rest_after(done.seconds, output.rest_s, time.monotonic() - output.next_rewrite)
         output.next_rewrite = time.monotonic() + output.rest_s
 

@@ -20,6 +20,7 @@ import pytest
 
 import rla_agent.pipeline.reader as reading_module
 import rla_client.contract.segments as spool_module
+from rla_agent.model.output_states import OutputState
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.pipeline.commit import Committer
 from rla_agent.pipeline.recovery import recover
@@ -118,9 +119,11 @@ class Side:
     def __exit__(
         self,
         _kind: type[BaseException] | None,
-        _error: BaseException | None,
+        error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
+        if error is None:
+            self.stream.validate()
         self.drop()
 
     def drop(self) -> None:
@@ -158,7 +161,7 @@ class Side:
     def begin(self) -> None:
         """Files that were removed are made again, at once."""
         for output in self.stream.outputs:
-            if output.may_retry(float("inf")) and not output.ready:
+            if output.may_retry(float("inf")) and output.state is OutputState.NEW:
                 output.begin(self.files)
 
     def settle(self) -> None:

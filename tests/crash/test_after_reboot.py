@@ -58,7 +58,7 @@ def test_an_output_that_lagged_behind_a_lost_spool_is_given_up(tmp_path: Path) -
     lone.writer.close()
     os.truncate(segment_path(lone.writer.folder, 1), synced)
     with Side(lone) as side:
-        side.stream.writer_gone = True
+        side.stream.writer_left()
         assert side.stream.lagging
         side.read_all()
         assert side.commit()

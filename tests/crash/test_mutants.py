@@ -34,12 +34,12 @@ HISTORY = "tests/property/test_stream_recovery.py"
 MUTANTS = (
     Mutant("no fsync", "rla_agent/pipeline/commit.py", "os.fdatasync(descriptor)", "assert descriptor", "tests/crash/test_fsync_error.py"),
     Mutant(
-        "failed sync forgotten", "rla_agent/pipeline/commit.py", "        output.suspect = True\n        self._rebuild(stream, output)",
-        "        output.dirty = False", "tests/agent/pipeline/test_commit.py",
+        "failed sync forgotten", "rla_agent/pipeline/commit.py", "        output.handle(OutputEvent.SUSPECTED)\n        self._rebuild(stream, output)",
+        "        output.synced()", "tests/agent/pipeline/test_commit.py",
     ),
     Mutant(
         "position stored before data", "rla_agent/outputs/output.py",
-        "return not (self.dirty or self.rewriting or self.suspect or self.intent)", "return not self.rewriting",
+        "return not self.dirty and self.state not in _UNSTORABLE", "return self.state is not OutputState.REWRITING",
         "tests/agent/pipeline/test_commit.py",
     ),
     Mutant(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rla_agent.model.ingest import Batch, Position, Record, Row
+from rla_agent.model.output_states import OutputState
 from rla_agent.outputs.csv_table import CsvEncoder
 from rla_agent.outputs.item_folder import ItemGoneError
 from rla_agent.outputs.open_files import OpenFiles
@@ -69,7 +70,7 @@ def test_a_new_column_stops_it_before_the_row(tmp_path: Path) -> None:
     output, files = csv_output(tmp_path), OpenFiles(4)
     output.begin(files)
     output.accept(rows(0, {"a": 1.0}, {"a": 2.0, "late": 1.0}, {"a": 3.0}), files)
-    assert output.widening
+    assert output.state is OutputState.WIDENING
     assert output.position == Position(1, 1)
     files.close_all()
 
@@ -79,6 +80,7 @@ def test_a_short_file_goes_on_after_its_last_whole_line(tmp_path: Path) -> None:
     output.begin(files)
     output.accept(rows(0, {"a": 1.0}, {"a": 2.0}), files)
     os.truncate(output.path, output.size - 2)
+    output.state = OutputState.NEW  # another agent
     output.begin(files)
     assert Path(output.path).read_bytes() == b"a,time-step,timestamp\n1.0,0,0.5\n"
     assert output.size == os.path.getsize(output.path)
@@ -159,9 +161,9 @@ def test_an_error_of_close_is_that_of_the_file_that_was_closed(
             other.begin(files)
         else:
             files.close(output)
-    assert output.suspect
+    assert output.state is OutputState.SUSPECT
     assert not output.storable
-    assert not other.suspect
+    assert other.state is not OutputState.SUSPECT
     files.close_all()
 
 

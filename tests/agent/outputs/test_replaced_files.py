@@ -13,6 +13,7 @@ from crash.lone import LoneStream, Side
 from crash.oracle import event_records
 
 import rla_client.contract.segments as spool_module
+from rla_agent.model.output_states import OutputState
 from rla_agent.outputs.csv_table import CsvEncoder
 from rla_agent.outputs.encoder import Encoder
 from rla_agent.outputs.jsonl import JsonEncoder
@@ -56,7 +57,7 @@ def notice_removal(lone: LoneStream, side: Side) -> None:
     lone.row({"v": 0})
     side.read()
     side.commit()
-    assert not csv_of(side).ready
+    assert csv_of(side).state is OutputState.NEW
 
 
 def test_a_file_that_is_put_back_is_not_cut(lone: LoneStream, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from crash.lone import LoneStream, Side
 
+from rla_agent.model.output_states import OutputState
 from rla_agent.outputs.output import Output
 from rla_agent.store.state import Changes
 
@@ -77,13 +78,13 @@ def test_while_the_rebuild_fails_too_nothing_is_stored(
             context.setattr(os, "fsync", refused)
             side.commit()
             side.commit()
-        assert output.suspect
+        assert output.state is OutputState.SUSPECT
         assert output.blocked
         assert len(synced) == 1, "a failed descriptor was synced again"
         assert "csv" not in side.database.outputs_of(side.stream.name)
         assert real is os.fsync
         side.commit()
-        assert not output.suspect
+        assert output.state is not OutputState.SUSPECT
         side.read_all()
         side.commit()
         assert output.durable == side.stream.position

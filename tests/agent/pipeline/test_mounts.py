@@ -22,9 +22,11 @@ from crash.oracle import event_records
 from rla_agent.jobs.queue import JobContext, JobKind, JobQueue, RetryLaterError, run_job
 from rla_agent.jobs.runners import KINDS
 from rla_agent.model.ingest import Position
+from rla_agent.model.output_states import OutputState
+from rla_agent.model.stream_states import StreamEvent, StreamState
 from rla_agent.outputs.item_folder import root_is_away, same_root
 from rla_agent.pipeline.following import follow, new_run_record
-from rla_agent.pipeline.mounts import job_context, waits_for_root
+from rla_agent.pipeline.mounts import job_context, look_for_item
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import Changes, JobRow
 from rla_client.config.schema import AgentConfig
@@ -191,9 +193,9 @@ def test_what_was_not_durable_is_read_again_after_the_root_came_back(tmp_path: P
         side.read()
         lone.root.rename(tmp_path / "away")
         side.commit()
-        assert side.stream.removed
-        assert waits_for_root(side.stream, side.files, side.widener)
-        assert not side.stream.removed
+        assert side.stream.state is StreamState.ITEM_MISSED
+        assert look_for_item(side.stream, side.files, side.widener)
+        assert side.stream.root_away
         assert len(side.files) == 0, "open files hold an unmounted file system"
         (tmp_path / "away").rename(lone.root)
         os.truncate(lone.root / "progress.csv", side.durable_sizes()[str(lone.root / "progress.csv")])
@@ -215,12 +217,12 @@ def test_a_rewrite_of_a_root_that_went_away_is_forgotten(tmp_path: Path) -> None
         lone.row({"late": 2})
         side.read()
         side.serve(hurry=False)
-        former = {output for output in side.stream.outputs if output.rewriting}
+        former = {output for output in side.stream.outputs if output.state is OutputState.REWRITING}
         assert former, "a rewrite is under way"
         wait(side.widener._running.values())
         lone.root.rename(tmp_path / "away")
-        side.stream.removed = True
-        assert waits_for_root(side.stream, side.files, side.widener)
+        side.stream.handle(StreamEvent.MISSED)
+        assert look_for_item(side.stream, side.files, side.widener)
         (tmp_path / "away").rename(lone.root)
         side.come_back()
         side.settle()
@@ -234,8 +236,8 @@ def test_an_item_that_was_missed_for_a_moment_goes_on(tmp_path: Path) -> None:
     with Side(lone) as side:
         lone.row({"v": 1})
         side.read_all()
-        side.stream.removed = True  # its folder was looked for between two renames
-        assert waits_for_root(side.stream, side.files, side.widener)
+        side.stream.handle(StreamEvent.MISSED)  # its folder was looked for between two renames
+        assert look_for_item(side.stream, side.files, side.widener)
         record = follow(side.stream, new_run_record(side.stream), time.time(), 60.0)
         assert record.rows == 0, "an agent that is killed now counts them again"
         side.come_back()
@@ -256,12 +258,12 @@ def test_jobs_wait_for_the_root_too(tmp_path: Path) -> None:
         )
         stream.new_jobs = [JobRow(stream.name, Position(1, 1), "kind", pack({}))]
         desk.add_changes(stream.new_jobs, Changes())
-        stream.root_away = True
+        stream.handle(StreamEvent.ROOT_AWAY, "away")
         desk.start(lambda _: job_context(stream))
         pool.submit(int).result()
         assert done == []
         assert desk.pending(stream.name, media=True)
-        stream.root_away = False
+        stream.handle(StreamEvent.ROOT_FOUND)
         desk.start(lambda _: job_context(stream))
         pool.submit(int).result()
         assert done == [{}]
@@ -286,7 +288,7 @@ def test_a_job_that_meets_no_root_has_its_stream_wait(tmp_path: Path) -> None:
         desk.add_changes(stream.new_jobs, Changes())
         lone.root.rename(tmp_path / "away")
         desk.start(lambda _: job_context(stream))
-        assert waits_for_root(stream, side.files, side.widener)
+        assert look_for_item(stream, side.files, side.widener)
         desk.start(lambda _: job_context(stream))
         pool.submit(int).result()
         assert done == []

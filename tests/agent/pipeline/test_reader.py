@@ -64,7 +64,7 @@ def test_what_is_no_file_under_a_segments_name_holds_up_its_stream_only(lone: Lo
         else:
             path.rename(path.with_name("aside"))
             path.symlink_to(path.name)
-        side.stream.writer_gone = True
+        side.stream.writer_left()
         for _ in range(5):
             side.stream.read_more(side.files)
         assert f"segment {2 if what == 'folder' else 1} cannot be read" in str(
@@ -82,7 +82,7 @@ def test_what_an_output_lacks_is_not_given_up_for_a_read_that_failed(lone: LoneS
         lone.row({"v": 1})
         while side.stream.read_more(side.files):
             pass
-        side.stream.writer_gone = True
+        side.stream.writer_left()
         output.may_retry(float("inf"))
         with no_descriptors():
             side.stream.catch_up(output, side.files, 0.0)

@@ -9,6 +9,8 @@ import pytest
 from crash.lone import LoneStream, Side
 
 import rla_client.contract.segments as spool_module
+from rla_agent.model.output_states import OutputEvent
+from rla_agent.model.stream_states import StreamState
 from rla_agent.pipeline.stream import Stream
 from rla_client.contract.segments import base_path, segment_numbers, segment_path
 
@@ -193,7 +195,7 @@ def test_a_removed_item_is_not_made_again(lone: LoneStream) -> None:
         side.commit()
     shutil.rmtree(lone.root)
     with Side(lone) as side:
-        assert side.stream.removed
+        assert side.stream.state is StreamState.ITEM_MISSED
     assert not lone.root.exists()
 
 
@@ -241,7 +243,7 @@ def test_an_output_that_could_not_be_stored_since_agent_db_was_lost(lone: LoneSt
     with Side(lone) as side:
         (csv,) = [output for output in side.stream.outputs if output.name == "csv"]
         csv.fail(OSError(28, "No space left on device"))
-        csv.ready = False
+        csv.handle(OutputEvent.STARTED_OVER)
         side.read()
         side.commit()
         rows = side.database.outputs_of(side.stream.name)

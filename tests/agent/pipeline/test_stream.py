@@ -113,7 +113,7 @@ def test_a_run_is_killed_only_once_its_last_word_could_have_been_read(lone: Lone
     for _ in range(10):
         lone.row({"v": 1})
     with Side(lone) as side:
-        side.stream.writer_gone = True
+        side.stream.writer_left()
         record = new_run_record(side.stream)
         assert follow(side.stream, record, 2.0, 1800.0).state is RunState.RUNNING
         close = encode_frame(FrameKind.CLOSE, pack(["finished", "", 3.0]))

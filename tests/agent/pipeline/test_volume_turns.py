@@ -16,6 +16,7 @@ from crash.lone import LoneStream
 import rla_agent.pipeline.volume as module
 from rla_agent.jobs.queue import JobContext, JobKind
 from rla_agent.model.ingest import Position
+from rla_agent.model.stream_states import StreamEvent
 from rla_agent.pipeline import stream_open
 from rla_agent.pipeline.commands import Adopt, Data, Flush, Stop
 from rla_agent.pipeline.flush import FlushWaiters
@@ -313,7 +314,7 @@ def test_a_resumed_run_waits_for_its_earlier_stream(tmp_path: Path) -> None:
     assert stream_open.waits_behind(before, [after], []) is None
     assert stream_open.waits_behind(after, [], []) is None
     assert stream_open.waits_behind(after, [before], []) == ""
-    before.parked = "of a later release"
+    before.handle(StreamEvent.REFUSED, "of a later release")
     assert "of a later release" in str(stream_open.waits_behind(after, [before], []))
     assert first.writer.name in str(stream_open.waits_behind(after, [], [first.writer.name]))
     assert stream_open.waits_behind(after, [], [after.name]) is None

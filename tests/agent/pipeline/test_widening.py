@@ -10,6 +10,7 @@ import pytest
 from crash.lone import LoneStream, Side
 
 import rla_agent.pipeline.intents as intents_module
+from rla_agent.model.output_states import OutputState
 from rla_agent.outputs.temp_files import sweep_temp_files, temp_name
 from rla_agent.pipeline.widening import LONGEST_REST_S, REST_FACTOR, SHORTEST_REST_S, rest_after
 from rla_client.contract.files import OLD_TEMP_S
@@ -106,7 +107,7 @@ def test_a_file_that_is_removed_while_it_waits_for_columns(lone: LoneStream, *, 
         if during:
             side.read()
             (csv,) = [output for output in side.stream.outputs if output.name == "csv"]
-            assert csv.widening
+            assert csv.state is OutputState.WIDENING
         (lone.root / "progress.csv").unlink()
         side.read()
         side.serve()
