@@ -15,7 +15,6 @@ import json
 import logging
 import os
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from rla_agent.pipeline.stream import Stream
@@ -59,7 +58,7 @@ def step_aside(stream: Stream) -> bool:
             os.close(folder)
         below = f"abandoned-{stream.name[-8:]}"
         folders = {kind: os.path.normpath(f"{path}/{below}") for kind, path in opening.folders.items()}
-        stream.step_aside(replace(opening, folders=folders, primary=False))
+        stream.step_aside(opening._replace(folders=folders, primary=False))
         _log.warning("%s: %s; what is left here goes to %s/", opening.log_folder, GONE_ON, below)
     for path in stream.opening.folders.values():
         os.close(open_folder(opening.root, path, create=True))

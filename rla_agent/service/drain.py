@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rla_agent.model.ingest import Position
@@ -71,14 +71,14 @@ class RootMap:
         """
         root = self.place(opening.root)
         if not self.check:
-            opening = replace(opening, python="")
+            opening = opening._replace(python="")
         if self.check and root == opening.root:
             return opening
         try:
             found = os.stat(root)
         except OSError:
-            return replace(opening, root=root)
-        return replace(opening, root=root, root_device=found.st_dev, root_inode=found.st_ino)
+            return opening._replace(root=root)
+        return opening._replace(root=root, root_device=found.st_dev, root_inode=found.st_ino)
 
 
 @dataclass(slots=True)

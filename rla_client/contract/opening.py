@@ -13,9 +13,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rla_client.contract.errors import ArgumentError, RemoteProtocolError, RlaError
 from rla_client.contract.files import TEMP_PREFIX
@@ -42,8 +41,7 @@ MAX_PARENT_FIELDS, MAX_PARENT_TEXT = 16, 1000
 _FAULTS = (KeyError, TypeError, ValueError, OverflowError, AttributeError, ArgumentError)
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
+class Earlier(NamedTuple):
     """What ran of a run before, for an agent that does not know it (any more).
 
     Attributes:
@@ -70,8 +68,7 @@ class Earlier:
         return cls(began, max(ran_s or 0.0, 0.0))
 
 
-@dataclass(frozen=True, slots=True)
-class Continuation:
+class Continuation(NamedTuple):
     """How much of earlier files counts, for a stream that goes on in them.
 
     Attributes:
@@ -97,8 +94,9 @@ class Continuation:
 
     def to_fields(self) -> dict[str, Any]:
         """Plain data; `earlier` lies among the others."""
-        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "earlier"}
-        return {**own, "after": list(self.after), **self.earlier.to_fields()}
+        own = {**self._asdict(), "after": list(self.after)}
+        del own["earlier"]
+        return {**own, **self.earlier.to_fields()}
 
     @classmethod
     def from_fields(cls, raw: Any) -> Continuation | None:  # noqa: ANN401 - foreign data
@@ -126,8 +124,7 @@ class Continuation:
             raise RemoteProtocolError(message) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(NamedTuple):
     """What a stream says of itself.
 
     Attributes:
@@ -175,7 +172,7 @@ class Opening:
     python: str
     client: str
     table: str = ""
-    index: str = ""
+    index: str = ""  # type: ignore[assignment] # a tuple has a method of this name, which nobody needs here
     config: str | None = None
     offline: bool = False
     master: bool = False
@@ -184,7 +181,7 @@ class Opening:
     launch: str = ""
     parent: Mapping[str, Any] | None = None
     continues: Continuation | None = None
-    earlier: Earlier = field(default=Earlier())
+    earlier: Earlier = Earlier()
     stall_s: float | None = None
     sample_interval_s: float | None = None
     segment: int = 1
@@ -220,7 +217,7 @@ class Opening:
 
     def to_fields(self) -> dict[str, Any]:
         """Plain data, for a frame or JSON; what is not set is left out."""
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        found = self._asdict()
         found |= {"folders": dict(self.folders), "sinks": sorted(self.sinks), "names": dict(self.names)}
         found["continues"] = None if self.continues is None else self.continues.to_fields()
         found["earlier"] = self.earlier.to_fields() or None

@@ -23,7 +23,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -202,7 +201,7 @@ def make_opening(
         launch=readable(os.environ.get(LAUNCH_VARIABLE, "")[:64]),
         **_writer_fields(primary=True, label=""),
     )
-    return replace(opening, **told)
+    return opening._replace(**told)
 
 
 def check_path(path: str | os.PathLike[str]) -> str:
@@ -291,7 +290,7 @@ def open_run(
     places = find_places()
     from rla_client.config.schema import settings_of_run, warn_of_machine_keys  # noqa: PLC0415 - not at import
 
-    opening = replace(opening, **settings_of_run(settings))
+    opening = opening._replace(**settings_of_run(settings))
     warn_of_machine_keys(settings, opening.config)
     outbox = Outbox(
         places,
@@ -323,7 +322,7 @@ def worker_opening(opening: Opening) -> Opening | None:
             return None  # the item is gone, so there is nothing to join
         else:
             break
-    return replace(opening, **_writer_fields(primary=False, label=label))
+    return opening._replace(**_writer_fields(primary=False, label=label))
 
 
 def joined_logger() -> Logger | None:

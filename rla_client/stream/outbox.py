@@ -26,7 +26,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -388,7 +387,7 @@ class Outbox:
             old = self._writer
             if old is None or self._opening is None or self._closed or self._waiting:
                 return False
-            opening = replace(self._opening, continues=continues(old.name))
+            opening = self._opening._replace(continues=continues(old.name))
             try:
                 writer = SegmentWriter(self._places.spool, self._opening_frames(opening))
             except SpoolError:

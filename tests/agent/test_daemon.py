@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +120,7 @@ def test_an_agent_that_stops_keeps_the_lock_while_it_writes_and_takes_its_jobs_w
     )
     stop_autostart(places)
     first = new_agent().start()
-    outbox = Outbox(places, replace(opening, python=str(slow)), AgentConfig(autostart=False))
+    outbox = Outbox(places, opening._replace(python=str(slow)), AgentConfig(autostart=False))
     try:
         blobs = outbox.blobs_folder
         assert blobs is not None

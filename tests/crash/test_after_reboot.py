@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,15 +27,15 @@ def test_boot_time_lies_in_the_past(tmp_path: Path) -> None:
 
 def test_a_root_on_a_renumbered_device_is_known_again(opening: Opening) -> None:
     (Path(opening.root) / "log").mkdir()
-    before = replace(opening, root_device=opening.root_device + 1, opened=boot_time() - 60)
+    before = opening._replace(root_device=opening.root_device + 1, opened=boot_time() - 60)
     assert same_root(opening)
     assert same_root(before)
-    assert not same_root(replace(before, opened=boot_time() + 60)), "same boot: this is another file system"
-    assert not same_root(replace(before, root_inode=before.root_inode + 1))
+    assert not same_root(before._replace(opened=boot_time() + 60)), "same boot: this is another file system"
+    assert not same_root(before._replace(root_inode=before.root_inode + 1))
 
 
 def test_without_the_item_it_is_another_root(opening: Opening) -> None:
-    assert not same_root(replace(opening, root_device=opening.root_device + 1, opened=boot_time() - 60))
+    assert not same_root(opening._replace(root_device=opening.root_device + 1, opened=boot_time() - 60))
 
 
 def test_an_output_that_lagged_behind_a_lost_spool_is_given_up(tmp_path: Path) -> None:

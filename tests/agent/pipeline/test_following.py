@@ -33,7 +33,7 @@ def test_a_resumed_run_that_this_agent_does_not_know(
     with Side(LoneStream(tmp_path)) as side:
         opening = side.stream.opening
         told = Continuation(earlier=Earlier.from_fields(continues))
-        side.stream.opening = replace(opening, continues=told)
+        side.stream.opening = opening._replace(continues=told)
         record = new_run_record(side.stream)
     assert record.opened == (opening.opened if began is None else began)
     assert record.reopened == (None if began is None else opening.opened)
