@@ -40,6 +40,7 @@ from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.files import (
     FOLDER_FLAGS,
     OLD_TEMP_S,
+    READ_FLAGS,
     UNNAMED_TEMP,
     atomic_file,
     file_mode,
@@ -59,7 +60,6 @@ STORE_FOLDER = f"{CODE}/.objects"  # below a data root
 STORED_MODE = 0o444  # less what the item's folder does not allow
 _NO_LINKS = {errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 _FOR_GOOD = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
-_OBJECT_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PREFIX = re.compile(r"[0-9a-f]{2}\Z")
 _REST = re.compile(r"[0-9a-f]{62}(-[0-7]{1,3})?\Z")  # with the mode, where it is not STORED_MODE
 
@@ -134,7 +134,7 @@ def open_blob(folder: Path, name: str, max_bytes: int) -> tuple[int, int]:
     """
     parent = os.open(folder, FOLDER_FLAGS)
     try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+        descriptor = os.open(name, READ_FLAGS, dir_fd=parent)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise RemoteProtocolError(f"blob {name} is a link") from error
@@ -314,7 +314,7 @@ class Store:
 
 def _holds(objects: int, name: str, data: bytes) -> bool:
     try:
-        with open(os.open(name, _OBJECT_FLAGS, dir_fd=objects), "rb") as file:
+        with open(os.open(name, READ_FLAGS, dir_fd=objects), "rb") as file:
             return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.read(len(data) + 1) == data
     except OSError:
         return False  # missing or unreadable: written anew

@@ -18,7 +18,7 @@ from rla_agent.model.ingest import ItemFile
 from rla_agent.outputs.item_folder import same_root
 from rla_agent.pipeline.stream import Stream
 from rla_client.contract.errors import RlaError, UnsafeNameError
-from rla_client.contract.files import file_mode, open_folder, write_atomic
+from rla_client.contract.files import READ_FLAGS, file_mode, open_folder, write_atomic
 from rla_client.contract.layout import check_relative
 from rla_client.contract.opening import Opening
 from rla_client.contract.run_file import RUN_FILE
@@ -52,7 +52,7 @@ def keep_item_file(opening: Opening, file: ItemFile) -> None:
         if is_older(file.content, path):  # the later one did not go through the spool, which was full
             return
         with suppress(FileNotFoundError):
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(path, READ_FLAGS)
             try:
                 if os.read(descriptor, len(file.content) + 1) == file.content:
                     os.fsync(descriptor)

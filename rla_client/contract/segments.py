@@ -51,7 +51,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rla_client.contract.descriptors import FLOOR, Identity, close_own, identity, leads_to, lift
 from rla_client.contract.errors import SpoolError
-from rla_client.contract.files import FOLDER_FLAGS, MAX_SMALL_BYTES, TEMP_PREFIX
+from rla_client.contract.files import FOLDER_FLAGS, MAX_SMALL_BYTES, READ_FLAGS, TEMP_PREFIX
 from rla_client.contract.locks import is_locked, lock_record_of_process
 from rla_client.contract.protocol import (
     SEGMENT_MAX_BYTES,
@@ -217,8 +217,7 @@ def _segment_is_written(folder: int, named: bytes) -> bool:
     try:
         numbers = segment_numbers(folder)
         newest = segment_path("", numbers[-1])
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = os.open(newest, flags, dir_fd=folder)
+        descriptor = os.open(newest, READ_FLAGS, dir_fd=folder)
     except (FileNotFoundError, NotADirectoryError, IndexError):
         return False
     except OSError as error:
@@ -711,7 +710,7 @@ def read_at(path: str | os.PathLike[str], offset: int, limit: int) -> bytes:
         SpoolError: it is a link, no plain file, or somebody else's.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, READ_FLAGS)
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise

@@ -38,6 +38,7 @@ from rla_client.contract.errors import ArgumentError, UnsafeNameError
 from rla_client.contract.files import (
     PRIVATE_FILE,
     PRIVATE_FOLDER,
+    READ_FLAGS,
     folder_mode,
     fsync_folder,
     give_mode,
@@ -326,7 +327,7 @@ def _tighten(folder: int, name: str, state: RemoteStat) -> None:
     found = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     if state.mode is None or not stat.S_ISREG(found) or not found & ~state.mode & 0o077:
         return
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    descriptor = os.open(name, READ_FLAGS, dir_fd=folder)
     try:
         give_mode(descriptor, found & (state.mode | 0o700) & 0o777)
     finally:

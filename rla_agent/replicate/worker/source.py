@@ -21,13 +21,12 @@ from rla_agent.replicate.backend.target import UnreadableError
 from rla_agent.replicate.worker import records
 from rla_agent.replicate.worker.plan import Local, Record, RecordKind, copy_mode
 from rla_client.contract.errors import UnsafeNameError
-from rla_client.contract.files import walk, walk_root
+from rla_client.contract.files import READ_FLAGS, walk, walk_root
 
 EDGE_BYTES: Final = 4096  # of the head and of the tail, hashed before each append
 _READ_BYTES: Final = 4 << 20
 _OPENAT2: Final = 437
 _RESOLVE: Final = 0x04 | 0x08  # RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH
-_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -70,7 +69,7 @@ def open_beneath(root: int, path: bytes) -> int:
 
 
 def _open_strictly(root: int, path: bytes) -> int:
-    how = struct.pack("=QQQ", _FLAGS, 0, _RESOLVE)
+    how = struct.pack("=QQQ", READ_FLAGS, 0, _RESOLVE)
     descriptor = int(_libc.syscall(_OPENAT2, root, ctypes.c_char_p(path), how, len(how)))
     if descriptor >= 0:
         return descriptor
@@ -80,7 +79,7 @@ def _open_strictly(root: int, path: bytes) -> int:
     *folders, name = path.split(b"/")
     folder = walk(root, folders)
     try:
-        return os.open(name, _FLAGS, dir_fd=folder)
+        return os.open(name, READ_FLAGS, dir_fd=folder)
     finally:
         os.close(folder)
 
