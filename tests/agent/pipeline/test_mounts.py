@@ -25,8 +25,8 @@ from rla_agent.model.ingest import Position
 from rla_agent.model.output_states import OutputState
 from rla_agent.model.stream_states import StreamEvent, StreamState
 from rla_agent.outputs.item_folder import root_is_away, same_root
-from rla_agent.pipeline.following import follow, new_run_record
 from rla_agent.pipeline.mounts import job_context, look_for_item
+from rla_agent.pipeline.runs import follow, new_run_record
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import Changes, JobRow
 from rla_client.config.schema import AgentConfig

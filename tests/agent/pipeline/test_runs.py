@@ -10,7 +10,7 @@ import pytest
 from crash.lone import LoneStream, Side
 
 from rla_agent.model.run_states import RunState
-from rla_agent.pipeline.following import follow, new_run_record
+from rla_agent.pipeline.runs import follow, new_run_record
 from rla_client.contract.opening import Continuation, Earlier
 
 
