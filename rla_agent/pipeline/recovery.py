@@ -5,7 +5,7 @@ One path for a new stream, a restart and a lost agent.db:
 * agent.db knows the outputs: complete a pending rename, cut each file to its durable size;
 * it does not, or only knows segments that are gone, but the spool has base files: cut to the
   sizes in the newest, and replay the segments from there on; without base files agent.db counts;
-* the run went on elsewhere: files of its own beside it (gone_on.py);
+* the run went on elsewhere: files of its own beside it (fencing.py);
 * the data root was away under a live stream: what is not durable in the outputs is replayed, all else stays;
 * neither: a new stream. Files of an earlier run in a plain folder are put aside, and the base of
   segment 1 is written, so that a crash from here on finds one.

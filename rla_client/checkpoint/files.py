@@ -3,7 +3,7 @@
 A file is `<name>_<time-step>.pt`; older databases have `<name>-<time-step>.pt`. Loading goes
 through `torch.load(weights_only=True)`, which rebuilds tensors, containers, numbers and arrays and
 runs nothing from the file. What that refuses is loaded in full only where it is known to be of the run
-that loads it (own_files.py), or the user vouches for the file (`trust=True`).
+that loads it (trust.py), or the user vouches for the file (`trust=True`).
 """
 
 from __future__ import annotations

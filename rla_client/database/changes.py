@@ -15,7 +15,7 @@ the lock finishes the renames. A kind that lies on another disk (a link) gets it
 staging below that kind's own `.rla/`.
 
 A database may come from somebody else, and its journal with it. So nothing here goes by path: folders are
-reached as `storage` says, without following links, an entry whose paths leave the data root is no
+reached as `contract.files` says, without following links, an entry whose paths leave the data root is no
 entry, and what is deleted is named by this module and not by an entry.
 
 A trash entry is deleted `TRASH_DAYS` after its creation by whatever command comes next, or by

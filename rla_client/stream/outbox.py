@@ -14,7 +14,7 @@ texts, rows last.
 Threads share one re-entrant lock, which the logger also uses, so that order in the file is order of the
 calls. After fork the child forgets everything at once and opens a stream of its own at its first record.
 
-Signal handlers may log too, and may raise (see spool.py). A waiting record is tied to the number of frames
+Signal handlers may log too, and may raise (see segments.py). A waiting record is tied to the number of frames
 before it when it is first tried, so that a retry writes it only if that was not done.
 """
 
