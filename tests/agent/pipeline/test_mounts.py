@@ -302,7 +302,8 @@ def test_a_job_that_meets_no_root_has_its_stream_wait(tmp_path: Path) -> None:
 
 def test_a_root_that_was_mounted_anew_is_not_away(tmp_path: Path) -> None:
     lone = LoneStream(tmp_path)
-    opening = replace(Stream(lone.writer.name, lone.writer.folder).opening, root_device=1, opened=time.time())
+    told = Stream(lone.writer.name, lone.writer.folder).opening
+    opening = told._replace(root_device=1, opened=time.time())
     assert not same_root(opening)
     assert not root_is_away(opening)
     lone.root.rename(tmp_path / "away")
