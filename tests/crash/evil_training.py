@@ -63,7 +63,7 @@ def main() -> None:
                 add_timestamp=False,
                 results_dir=None,
             )
-            assert jobs.send_blob(place, jobs.JOB_FIGURE, (figure,), {})
+            assert jobs.send_blob(place, JOB_FIGURE, (figure,), {})
         exp_manager.run.file(CHECKPOINT, f".resume/evil_{number}.state", data)
         exp_manager.run.file(OTHER_RESULTS, f"evil-{number}.pkl", data)
         logger.record_tabular("evil", str(data))
