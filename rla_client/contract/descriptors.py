@@ -19,14 +19,21 @@ LEAST = 3  # what a C library prints goes to 1 and 2, whatever is there
 Identity = tuple[int, int]  # device and inode
 
 
+def lowest_own() -> int:
+    """The lowest number that our files get."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return FLOOR if soft == resource.RLIM_INFINITY else min(FLOOR, soft // 2)
+
+
 def lift(descriptor: int) -> int:
     """Give an open file a high number and close the one it had; keep that where there is no other.
 
     Raises:
         OSError: it has the number of a standard stream, and there is no other; it is closed.
     """
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    floor = FLOOR if soft == resource.RLIM_INFINITY else min(FLOOR, soft // 2)
+    floor = lowest_own()
+    if descriptor >= floor:
+        return descriptor
     for least in (floor, LEAST):
         with suppress(OSError):
             lifted = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, least)

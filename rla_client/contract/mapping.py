@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import threading
 import weakref
 from contextlib import suppress
 
-from rla_client.contract.descriptors import OwnFile
+from rla_client.contract.descriptors import OwnFile, lowest_own
 from rla_client.contract.locks import try_lock
 
 ALLOCATE_BYTES = 64 << 20  # some 15 ms
@@ -26,6 +27,7 @@ _MADV_DONTDUMP = 16
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_held = ctypes.PyDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
@@ -71,6 +73,27 @@ def _unmap(address: int, size: int, pid: int) -> None:
         _libc.munmap(address, size)
 
 
+def _open_high(path: str, flags: int) -> int:
+    """Open a file under a high number, from a thread beside training code that may close descriptors.
+
+    The low number that a file gets first is ours for an instant. Python's own calls let other threads run
+    right then: one of them may close that number and open a file of its own under it, which we would take
+    for ours. These calls keep the interpreter's lock.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    low = _held.open(os.fsencode(path), flags, 0o600)
+    if low < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), path)
+    high = _held.fcntl(low, fcntl.F_DUPFD_CLOEXEC, lowest_own())
+    if high < 0:
+        return int(low)
+    _held.close(low)
+    return int(high)
+
+
 def create_mapped(path: str, size: int, stop: threading.Event | None = None) -> Mapping:
     """Make a file of zeros, take all its space before anybody touches it, flock and map it.
 
@@ -83,7 +106,7 @@ def create_mapped(path: str, size: int, stop: threading.Event | None = None) -> 
         OSError: there is no room for it, or somebody closed its descriptor meanwhile; nothing is left.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with OwnFile(os.open(path, flags, 0o600)) as file:
+    with OwnFile(_open_high(path, flags)) as file:
         try:
             if not try_lock(file.number):  # a sweeper came between
                 raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)

@@ -176,7 +176,6 @@ def save(step, count):
 if sys.argv[3] == "warm":
     end_of_threads("rla-")
     save(1, 1000)
-    end_of_threads("rla-")  # a file that a thread opens at this very moment has a low number
 os.closerange(3, 1024)
 taken = [open(f"{sys.argv[2]}/{number}", "wb+", buffering=0) for number in range(1000)]
 for file in taken:
