@@ -50,7 +50,7 @@ from rla_client.contract.checkpoint_job import (
     spool_key,
     stream_key,
 )
-from rla_client.contract.mapping import MADV_POPULATE_WRITE, Mapping, create_mapped
+from rla_client.contract.mapping import MADV_POPULATE_WRITE, Mapping, create_mapped, read_briefly
 
 SLOT_WAIT_MAX_S = 0.25  # for a busy slot; callers wait for as long as their last copy took
 SLOT_POLL_S = 0.0005
@@ -320,10 +320,9 @@ def _shm_free() -> int:
 
 def _memory_available() -> int | None:
     try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) << 10
+        for line in read_briefly("/proc/meminfo").splitlines():
+            if line.startswith(b"MemAvailable:"):
+                return int(line.split()[1]) << 10
     except (OSError, ValueError):
         pass
     return None
@@ -332,7 +331,7 @@ def _memory_available() -> int | None:
 def _cgroup_room() -> int | None:
     """What the tightest control group above this process has left; None without a limit."""
     try:
-        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        lines = os.fsdecode(read_briefly("/proc/self/cgroup")).splitlines()
     except (OSError, ValueError):
         return None
     rooms = []
@@ -351,8 +350,8 @@ def _rooms_above(top: Path, path: str, limit_name: str, used_name: str) -> list[
     folder = top / path.lstrip("/")
     while True:
         with suppress(OSError, ValueError):
-            limit = int((folder / limit_name).read_text(encoding="ascii"))
-            used = int((folder / used_name).read_text(encoding="ascii"))
+            limit = int(read_briefly(f"{folder}/{limit_name}"))
+            used = int(read_briefly(f"{folder}/{used_name}"))
             rooms.append(max(limit - used, 0))
         if folder in {top, folder.parent}:
             return rooms

@@ -19,6 +19,7 @@ from contextlib import suppress
 from rla_client.contract.descriptors import OwnFile, lowest_own
 from rla_client.contract.locks import try_lock
 
+KERNEL_FILE_BYTES = 16 << 10
 ALLOCATE_BYTES = 64 << 20  # some 15 ms
 _PROT_READ_WRITE = 1 | 2
 _MAP_SHARED = 1
@@ -92,6 +93,23 @@ def _open_high(path: str, flags: int) -> int:
         return int(low)
     _held.close(low)
     return int(high)
+
+
+def read_briefly(path: str) -> bytes:
+    """The beginning of a small file of the kernel's (/proc, /sys); see `_open_high` for why not by `open`.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    content = ctypes.create_string_buffer(KERNEL_FILE_BYTES)
+    descriptor = _held.open(os.fsencode(path), os.O_RDONLY | os.O_CLOEXEC, 0)
+    length = _held.read(descriptor, content, KERNEL_FILE_BYTES) if descriptor >= 0 else -1
+    number = ctypes.get_errno()
+    if descriptor >= 0:
+        _held.close(descriptor)
+    if length < 0:
+        raise OSError(number, os.strerror(number), path)
+    return content.raw[:length]
 
 
 def create_mapped(path: str, size: int, stop: threading.Event | None = None) -> Mapping:

@@ -265,6 +265,16 @@ def test_a_bind_mount_of_a_served_spool_is_refused(
     check_folder(one)
 
 
+def remove_state(places: Places) -> None:
+    """All of it, but for the word that clients start no agent: the test has its own."""
+    fresh, gone = (places.state.with_name(f"{places.state.name}-{word}") for word in ("fresh", "gone"))
+    fresh.mkdir(mode=0o700)
+    (fresh / places.stopped_marker.name).touch()
+    places.state.rename(gone)
+    fresh.rename(places.state)
+    shutil.rmtree(gone)
+
+
 REMOVALS: dict[str, Callable[[Places], object]] = {
     "locks of streams": lambda places: [path.unlink() for path in places.spool.glob(f"*/{LOCK_NAME}")],
     "agent.lock": lambda places: places.lock.unlink(missing_ok=True),
@@ -274,7 +284,7 @@ REMOVALS: dict[str, Callable[[Places], object]] = {
     "agent.db": lambda places: places.database.unlink(missing_ok=True),
     "WAL and shm": lambda places: [path.unlink(missing_ok=True) for path in places.state.glob("agent.db-*")],
     "spool": lambda places: shutil.rmtree(places.spool),
-    "state": lambda places: shutil.rmtree(places.state),
+    "state": remove_state,
     "nothing": lambda _places: None,
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from forked import in_forked_child
 
-from rla_client.contract.mapping import ALLOCATE_BYTES, create_mapped
+from rla_client.contract.mapping import ALLOCATE_BYTES, create_mapped, read_briefly
 
 
 def is_locked(path: Path) -> bool:
@@ -68,3 +68,11 @@ def test_what_is_given_up_or_there_already_leaves_nothing(tmp_path: Path) -> Non
         create_mapped(str(tmp_path / "b"), 100)
     assert (tmp_path / "b").read_bytes() == b"theirs"
     assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_file_of_the_kernel_is_read() -> None:
+    assert b"MemTotal:" in read_briefly("/proc/meminfo")
+    with pytest.raises(FileNotFoundError, match="/nowhere/at/all"):
+        read_briefly("/nowhere/at/all")
+    with pytest.raises(IsADirectoryError):
+        read_briefly("/proc")
