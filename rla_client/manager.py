@@ -7,52 +7,179 @@
 
 `log_files_gen` makes the item's folders, opens its stream and returns; nothing waits for the
 agent. Names, arguments and files are those of polixir/RLAssistant.
+
+The manager is the front door: what the next run is to be lives in `RunSetup`, the open run with its
+data in `RunData`; `resume` opens, forks and resumes runs.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from rla_client import logger
-from rla_client.contract.errors import ArgumentError, RlaError
-from rla_client.contract.layout import (
-    ARCHIVE_TESTER,
-    CHECKPOINT,
-    CODE,
-    FOLDER_KINDS,
-    HYPARAMETER,
-    LOG,
-    OTHER_RESULTS,
-    TMP_DATA,
-    make_info,
-)
-from rla_client.contract.paths import find_places
-from rla_client.resume.disabled import NowhereRuns
-from rla_client.run.data import CHECKPOINT_NAME
-from rla_client.run.item import Item, create_item, parameter_file, write_parameters
-from rla_client.run.profiling import Measuring
-from rla_client.run.ranks import publish
-from rla_client.run.run import MODE_VARIABLE, Run, disabled, make_opening, open_run, rank
-from rla_client.run.trackers import clear_time
-from rla_client.stream.clock import time_step_holder
-from rla_client.stream.values import plain_hyper_param
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.layout import ARCHIVE_TESTER
+from rla_client.resume import history
+from rla_client.resume.begin import begin, end_run, resume
+from rla_client.run import trackers
+from rla_client.run.custom_values import register_custom_type
+from rla_client.run.data import CHECKPOINT_NAME, RunData
+from rla_client.run.profiling import tell_large_memory_variables
+from rla_client.run.setup import RunSetup
+from rla_client.run.start import tell_folders
+from rla_client.stream.clock import TimeStepHolder, time_step_holder
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import tensorboardX
 
     from rla_client.config.schema import Config
-    from rla_client.resume.remote import Chained
-    from rla_client.resume.resume import ResumePoint
-    from rla_client.run.recording import Logger
+    from rla_client.resume.find import FoundRun
+    from rla_client.run.recording import Row
+    from rla_client.run.run import Run
+
+T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
+SECONDS_PER_HOUR = 3600.0
 
 
-class ExpManager(Measuring, NowhereRuns):
+class _Held(Generic[T]):
+    """An attribute of a part, as one of the manager's own."""
+
+    def __init__(self, part: str, *, writable: bool = True) -> None:
+        self._part, self._writable = part, writable
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, manager: ExpManager, owner: type | None = None) -> T:
+        held: T = self if manager is None else getattr(getattr(manager, self._part), self._name)
+        return held
+
+    def __set__(self, manager: ExpManager, value: T) -> None:
+        if not self._writable:
+            message = f"exp_manager.{self._name} cannot be set"
+            raise AttributeError(message)
+        setattr(getattr(manager, self._part), self._name, value)
+
+
+def _of_setup(method: Callable[Concatenate[RunSetup, P], R]) -> Callable[Concatenate[ExpManager, P], R]:
+    """A method of the manager's setup, as one of its own."""
+
+    @functools.wraps(method)
+    def call(manager: ExpManager, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return method(manager._setup, *args, **kwargs)  # noqa: SLF001 - it becomes the manager's method
+
+    return call
+
+
+def _of_data(method: Callable[Concatenate[RunData, P], R]) -> Callable[Concatenate[ExpManager, P], R]:
+    """A method of the manager's data, as one of its own."""
+
+    @functools.wraps(method)
+    def call(manager: ExpManager, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return method(manager._data, *args, **kwargs)  # noqa: SLF001 - it becomes the manager's method
+
+    return call
+
+
+class ExpManager:
     """The experiment of this process. `rla_client.exp_manager` is the one that everybody uses."""
 
-    # -- the run ------------------------------------------------------------------------------
+    def __init__(self) -> None:
+        self.time_step_holder: TimeStepHolder = time_step_holder
+        self.last_record_fph_time: float | None = None
+        self._setup = RunSetup()
+        self._data = RunData(self._setup)
+
+    # -- what the next run is to be -------------------------------------------------------------
+
+    task_table_name: _Held[str | None] = _Held("_setup")
+    data_root: _Held[str | None] = _Held("_setup")
+    config: _Held[Config | None] = _Held("_setup")
+    private_config: _Held[dict[str, Any] | None] = _Held("_setup")
+    project_root: _Held[str | None] = _Held("_setup")
+    run_file: _Held[list[str]] = _Held("_setup")
+    ignore_file_path: _Held[str | None] = _Held("_setup")
+    is_master_node: _Held[bool] = _Held("_setup")
+    dl_framework: _Held[str | None] = _Held("_setup")
+    log_callback_fn: _Held[Callable[[Row], object] | None] = _Held("_setup")
+    log_name_format_version: _Held[str | None] = _Held("_setup")
+    run_id: _Held[str | None] = _Held("_setup")
+    resume_mode: _Held[str] = _Held("_setup")
+    record_date: _Held[datetime | None] = _Held("_setup")
+    info: _Held[str | None] = _Held("_setup")
+    hyper_param: _Held[dict[str, Any]] = _Held("_setup")
+    loaded_record: _Held[list[str]] = _Held("_setup")
+    hyper_param_record: _Held[list[str]] = _Held("_setup", writable=False)
+    task_name: _Held[str | None] = _Held("_setup", writable=False)
+    root: _Held[str | None] = _Held("_setup", writable=False)
+    ipaddr: _Held[str] = _Held("_setup", writable=False)
+
+    configure = _of_setup(RunSetup.configure)
+    get_task_table_name = _of_setup(RunSetup.get_task_table_name)
+    set_hyper_param = _of_setup(RunSetup.set_hyper_param)
+    update_hyper_param = _of_setup(RunSetup.update_hyper_param)
+    add_record_param = _of_setup(RunSetup.add_record_param)
+    clear_record_param = _of_setup(RunSetup.clear_record_param)
+    auto_parse_info = _of_setup(RunSetup.auto_parse_info)
+    print_args = _of_setup(RunSetup.print_args)
+    get_version_num = _of_setup(RunSetup.get_version_num)
+    log_name_formatter = _of_setup(RunSetup.log_name_formatter)
+    get_ignore_files = _of_setup(RunSetup.get_ignore_files)
+    record_date_to_str = staticmethod(RunSetup.record_date_to_str)
+    task_gen = staticmethod(RunSetup.task_gen)
+
+    # -- the open run, its data, its folders ------------------------------------------------------
+
+    run: _Held[Run | None] = _Held("_data", writable=False)
+    custom_data: _Held[dict[str, Any]] = _Held("_data")
+    max_to_keep: _Held[int | None] = _Held("_data")
+    resumed_from: _Held[int | None] = _Held("_data")
+    resumed: _Held[bool] = _Held("_data", writable=False)
+    last_time_step: _Held[int | float | None] = _Held("_data", writable=False)
+    writer: _Held[tensorboardX.SummaryWriter | None] = _Held("_data", writable=False)
+    log_dir: _Held[str | None] = _Held("_data", writable=False)
+    results_dir: _Held[str | None] = _Held("_data", writable=False)
+    code_dir: _Held[str | None] = _Held("_data", writable=False)
+    checkpoint_dir: _Held[str | None] = _Held("_data", writable=False)
+    hyperparameter_dir: _Held[str | None] = _Held("_data", writable=False)
+    hyparameter_dir: _Held[str | None] = _Held("_data", writable=False)  # the historic spelling
+    tmp_data_dir: _Held[str | None] = _Held("_data", writable=False)
+    pkl_file: _Held[str | None] = _Held("_data", writable=False)
+    pkl_dir: _Held[str | None] = _Held("_data", writable=False)
+
+    add_custom_data = _of_data(RunData.add_custom_data)
+    get_custom_data = _of_data(RunData.get_custom_data)
+    print_custom_data = _of_data(RunData.print_custom_data)
+    clear_custom_data = _of_data(RunData.clear_custom_data)
+    register_custom_type = staticmethod(register_custom_type)
+    new_saver = _of_data(RunData.new_saver)
+    keep_best = _of_data(RunData.keep_best)
+    keep_every = _of_data(RunData.keep_every)
+    save_checkpoint = _of_data(RunData.save_checkpoint)
+    load_checkpoint = _of_data(RunData.load_checkpoint)
+    folder_of = _of_data(RunData.folder_of)
+    archive_content = _of_data(RunData.archive_content)
+    save_archive = _of_data(RunData.save_archive)
+    serialize_object_and_save = save_archive
+
+    @property
+    def archive_kind(self) -> str:
+        """Kind of the archive in the database."""
+        return ARCHIVE_TESTER
+
+    def print_log_dir(self) -> None:
+        """Log where the run's data lie."""
+        tell_folders(self._data, logger.get_current(), echo=True)
+
+    # -- from its beginning to its end ------------------------------------------------------------
 
     def log_files_gen(self, *, all_ranks: bool = False) -> None:
         """Open the run: folders, parameter files, stream. Returns without waiting for the agent.
@@ -64,191 +191,13 @@ class ExpManager(Measuring, NowhereRuns):
             NotConfiguredError: `configure` was not called.
             ArgumentError: the data root cannot be written.
         """
-        table, config, root = self._configured()
-        self._end_run("finished", "")
-        if self.record_date is not None:
-            time_step_holder.clear()
-        clear_time()
-        secrets = self._secrets()
-        self.info = make_info((name, secrets.value(name, value)) for name, value in self._tracked)
-        if disabled() or rank() > 0:
-            self._open_nowhere(config, all_ranks=all_ranks)
-            return
-        here = self._unfinished_here(root, table, config)
-        chained = self._find_elsewhere(root, table, config, here)
-        if here is not None and chained is None:
-            point, chained = self._resume_point(root, table, config, here)
-            if point is not None:
-                self._go_on(point)
-                return
-        item = create_item(root, table, self.info, self.ipaddr)
-        shown = secrets.parameters(self.hyper_param)
-        name, content = parameter_file(shown)
-        write_parameters(item, name, content)
-        chained = self._with_checkpoint(chained, item)
-        self._run = self._open(item, config, **({} if chained is None else {"parent": chained.link}))
-        for kind in (CODE, LOG, HYPARAMETER):
-            self._run.file(kind, name, content)
-        self._run.mark("hyper_param", plain_hyper_param(shown))
-        self.save_archive()
-        self._bind_recorders(item)
-        self._capture_code(item, config)
-        resumed = None if chained is None else (CHECKPOINT_NAME, chained.time_step)
-        publish(item.root, table, self._run.opening, config.log_used, resumed)
-        self._say_where(item)
-        if chained is not None:
-            self._take_up(chained)
-
-    def _unfinished_here(self, root: str, table: str, config: Config) -> Item | None:
-        """The unfinished run of this run_id, if going on is asked for and there is one.
-
-        Raises:
-            RlaError: `resume='must'`, and one waits in the spool for want of an agent.
-            StillWritingError: a living process writes it.
-        """
-        if self.resume_mode == "never" or self.run_id is None:
-            return None
-        from rla_client.resume.resume import find_here  # noqa: PLC0415
-
-        found, late = find_here(root, table, self.run_id, autostart=config.agent.autostart)
-        if late:
-            message = f"the run {self.run_id!r} waits in the spool and cannot be gone on with: {late}"
-            self._give_way(RlaError(message), "A new run begins")
-        return found
-
-    def _give_way(self, error: Exception, then: str) -> None:
-        """What agent or disk do not allow is a warning with `resume='allow'`, an error with `must`."""
-        if self.resume_mode == "must":
-            raise error
-        logger.warn(f"{error}. {then}; resume='must' would have ended here instead")
-
-    def _resume_point(
-        self, root: str, table: str, config: Config, item: Item
-    ) -> tuple[ResumePoint | None, Chained | None]:
-        """Where to go on: in the run itself, or with `allow` in a new item, from what is on the disk.
-
-        Raises:
-            StillWritingError: a living process writes it.
-            RlaError: `resume='must'`, and the run cannot be gone on with in place.
-        """
-        from rla_client.resume.earlier_streams import StillWritingError  # noqa: PLC0415
-        from rla_client.resume.remote import chain_here  # noqa: PLC0415
-        from rla_client.resume.resume import prepare  # noqa: PLC0415
-
-        try:
-            point = prepare(root, table, item, None, CHECKPOINT_NAME, autostart=config.agent.autostart)
-        except StillWritingError:
-            raise
-        except (RlaError, OSError) as error:
-            chained = chain_here(item)
-            step = "" if chained is None else f", from {CHECKPOINT_NAME}_{chained.time_step}.pt"
-            self._give_way(error, f"A new run begins{step}")
-            return None, chained
-        return point, None
-
-    def _find_elsewhere(self, root: str, table: str, config: Config, here: Item | None) -> Chained | None:
-        """The unfinished run of this run_id that another machine began, its checkpoint brought here.
-
-        Raises:
-            ArgumentError: `resume='must'`, and there is none here or on the master.
-            FetchError: see `elsewhere.find_elsewhere`.
-        """
-        if self.resume_mode == "never" or self.run_id is None:
-            return None
-        from rla_client.resume.remote import find_elsewhere  # noqa: PLC0415 - rarely needed
-
-        must = self.resume_mode == "must" and here is None
-        found = None
-        if not self.is_master_node and os.environ.get(MODE_VARIABLE, "").lower() != "offline":
-            found = find_elsewhere(root, table, self.run_id, config, must=must, known=here)
-        if found is None and must:
-            where = " or on the master" if config.send_log_file else ""
-            message = (
-                f"resume='must', but table {table!r} of {root}{where} has no unfinished run {self.run_id!r}"
-            )
-            raise ArgumentError(message)
-        return found
-
-    def _with_checkpoint(self, chained: Chained | None, item: Item) -> Chained | None:
-        """Put the checkpoint of an earlier run into the new item; None, after a warning, where that fails.
-
-        Raises:
-            OSError: `resume='must'`, and the disk is full, or the like.
-        """
-        if chained is None:
-            return None
-        from rla_client.resume.remote import take_checkpoint  # noqa: PLC0415
-
-        try:
-            take_checkpoint(chained, item)
-        except OSError as error:
-            self._give_way(error, "A new run begins")
-            return None
-        return chained
-
-    def _take_up(self, chained: Chained) -> None:
-        self._tell_changes(self._changes_since(chained.parent), chained.time_step)
-        self._restore_state(chained.state, chained.time_step, chained.parent)
-        at = f"checkpoint_{chained.time_step}.pt of {chained.parent.index.path}"
-        logger.get_current().log(f"[RESUME] {time_step_holder.get_time()} : from {at}", echo=False)
-        logger.backup(f"resumed from {at}, begun on {chained.link.get('host')}")
-        self._restore_random_state()
-
-    def _open_continuing(self, point: ResumePoint) -> None:
-        table, config, _root = self._configured()
-        self._end_run("finished", "")
-        clear_time()
-        self._run = self._open(
-            point.item, config, run=point.run, epoch=point.epoch, continues=point.continues
-        )
-        resumed = point.name, point.time_step
-        publish(point.item.root, table, self._run.opening, config.log_used, resumed)
-        self._run.mark("hyper_param", plain_hyper_param(self._secrets().parameters(self.hyper_param)))
-        self._bind_recorders(point.item)
-        self._say_where(point.item)
-
-    def _open(self, item: Item, config: Config, **continuing: Any) -> Run:  # noqa: ANN401
-        self._item, self._nowhere = item, None
-        self.record_date = item.opened
-        opening = make_opening(
-            root=item.root,
-            folders={
-                **{kind: item.relative(kind) for kind in FOLDER_KINDS},
-                ARCHIVE_TESTER: os.path.dirname(item.relative(ARCHIVE_TESTER)),
-            },
-            sinks=config.log_used,
-            names={},
-            item={
-                "table": item.table,
-                "index": item.index.path,
-                "master": self.is_master_node,
-                "run_key": self.run_id or "",
-                "replicate": config.send_log_file and not self.is_master_node,
-                **continuing,
-            },
-            config_path=config.path,
-        )
-        run = open_run(opening, config.log_used, config.agent, callback=self.log_callback_fn)
-        run.logger.secrets = self._secrets()
-        logger.set_current(run.logger)
-        return run
-
-    def _say_where(self, item: Item) -> None:
-        run = self._run
-        if run is None:
-            return
-        run.logger.print_text(f"rla: this run lies in {item.folder(LOG)}\n")
-        self._tell_folders(run.logger)
-
-    def _tell_folders(self, to: Logger, *, echo: bool = False) -> None:
-        for name in ("log_dir", "pkl_file", "checkpoint_dir", "results_dir", "tmp_data_dir"):
-            to.log(f"{name.replace('log_dir', 'log dir')}: {getattr(self, name)}", echo=echo)
+        begin(self._data, all_ranks=all_ranks)
 
     def flush(self, timeout: float | None = 10.0, *, media: bool = True) -> bool:
         """See `logger.flush`."""
-        outbox = None if self._run is None else self._run.outbox
-        if self._run is not None:
-            self._run.logger.write_scalars()
+        outbox = None if self.run is None else self.run.outbox
+        if self.run is not None:
+            self.run.logger.write_scalars()
         return True if outbox is None else outbox.flush(timeout, media=media)
 
     def sync_log_file(self, skip_error: bool = False, wait: bool = False, timeout: float = 60.0) -> bool:
@@ -267,7 +216,7 @@ class ExpManager(Measuring, NowhereRuns):
 
         del skip_error
         sends = self.config is not None and self.config.send_log_file
-        return sends and replicate_now(self._run, wait=wait, timeout=timeout)
+        return sends and replicate_now(self.run, wait=wait, timeout=timeout)
 
     def close(self, status: str = "finished", reason: str = "") -> None:
         """End the run now instead of at interpreter exit.
@@ -282,48 +231,149 @@ class ExpManager(Measuring, NowhereRuns):
         if status not in {"finished", "interrupted", "failed"}:
             message = f"close() takes status 'finished', 'interrupted' or 'failed', got {status!r}"
             raise ArgumentError(message)
-        self._end_run(status, reason)
+        end_run(self._data, status, reason)
 
-    def _bind_recorders(self, item: Item) -> None:
-        from rla_client.media.jobs import RecordingTarget, bind  # noqa: PLC0415 - not at import of the package
+    # -- earlier runs -----------------------------------------------------------------------------
 
-        run = self._run
-        outbox = None if run is None else run.outbox
-        bind(RecordingTarget(Path(item.folder(OTHER_RESULTS)), outbox, logger.warn))
+    @classmethod
+    def load_tester(cls, record_date: str, task_table_name: str, log_root: str | os.PathLike[str]) -> Any:  # noqa: ANN401
+        """A manager of an earlier run: hyper-parameters, custom data, folders, checkpoints.
 
-    def _capture_code(self, item: Item, config: Config) -> None:
-        """Capture code and environment; whatever goes wrong is a warning."""
-        from rla_client.code.backup import back_up_code  # noqa: PLC0415 - not at import of the package
-        from rla_client.code.environment import EnvironmentCapture  # noqa: PLC0415
-        from rla_client.code.select import BackupPlan  # noqa: PLC0415
+        Nothing named in a file is imported or called, also for pickles of the original.
 
-        run = self._run
-        if run is None or self.project_root is None:
+        Args:
+            record_date: `YYYY/MM/DD/HH-MM-SS-ffffff`, or the whole index.
+            task_table_name: table.
+            log_root: data root, wherever it lies now.
+
+        Raises:
+            RunNotFoundError: no run answers to the date.
+        """
+        from rla_client.resume.find import find_item, read_run  # noqa: PLC0415 - not at import of the package
+
+        return cls.of_run(read_run(find_item(log_root, task_table_name, record_date)))
+
+    @classmethod
+    def of_run(cls, found: FoundRun) -> Any:  # noqa: ANN401 - a manager of this class
+        """A manager of a run that was found; further plain data of its archive become attributes."""
+        loaded = cls()
+        history.load_into(loaded._data, found)
+        for name, value in found.archive.items():
+            if not name.startswith("_") and not hasattr(loaded, name):
+                setattr(loaded, name, value)
+        return loaded
+
+    def update_log_files_location(self, root: str | os.PathLike[str]) -> None:
+        """Say that the run's database now lies at `root`.
+
+        Raises:
+            NotConfiguredError: no run is loaded or open.
+        """
+        history.relocate(self._data, root)
+
+    @staticmethod
+    def log_file_finder(
+        record_date: str,
+        task_table_name: str = "train",
+        file_root: str = "../checkpoint/",
+        log_type: str = "dir",
+    ) -> tuple[str, str]:
+        """See `found_run.log_file_finder`."""
+        from rla_client.resume.find import log_file_finder  # noqa: PLC0415
+
+        return log_file_finder(record_date, task_table_name, file_root, log_type)
+
+    def log_file_copy(self, source_tester: ExpManager) -> None:
+        """Put checkpoints, results, temporary data, logs and custom data of a loaded run under this one.
+
+        Rows and events recorded from now on follow those of the source. What this run has recorded so far
+        is kept in `before-fork/`, where a file of the source takes its place. The hyper-parameters of this
+        run stay, and so does custom data that it has recorded itself. Checkpoints and results are there on
+        return; rows and texts once the agent has written what this run recorded before, which is waited
+        for briefly.
+
+        Whatever goes wrong with disk or agent is a warning.
+
+        Raises:
+            NotConfiguredError: no run is open, or none is loaded.
+            StillWritingError: a living process writes the source.
+        """
+        history.fork(self._data, source_tester._data)
+
+    def resume(
+        self,
+        run: str,
+        at: int | None = None,
+        checkpoint_name: str = CHECKPOINT_NAME,
+        *,
+        trust: bool = False,
+    ) -> tuple[int, Any]:
+        """Go on in an earlier run of the configured table, exactly where a checkpoint was taken.
+
+        Rows, events, figures and checkpoints after it move to `abandoned-N/`; the clock, random
+        generators, moving averages and custom data are those of the checkpoint.
+
+        With RLA_MODE=disabled and on ranks above 0 the checkpoint is loaded, and the run left as it is.
+
+        Args:
+            run: record date or index.
+            at: time-step of the checkpoint; None takes the newest.
+            checkpoint_name: its series.
+            trust: the user's word for a file that this run did not write here (a fork's, another run's, one
+                from the master). Without it such a file may hold tensors, arrays and plain data only:
+                anything else runs code that the file names.
+
+        Returns:
+            (time-step, content) of the checkpoint; (0, None) when the run has none and begins
+            again.
+
+        Raises:
+            NotConfiguredError: `configure` was not called.
+            RunNotFoundError: there is no such run.
+            StillWritingError: a living process writes it.
+            NoCheckpointError: `at` names none.
+            UntrustedCheckpointError: it holds objects, is not this run's own, and `trust` is False.
+            RlaError: no agent has taken in what it recorded.
+        """
+        name, step = resume(self._data, run, at, checkpoint_name)
+        if step is None:
+            return 0, None
+        content = self.load_checkpoint(step, name, trust=trust)[1]
+        self._data.restore_random_state()
+        return step, content
+
+    # -- measures ---------------------------------------------------------------------------------
+
+    time_record = staticmethod(trackers.time_record)
+
+    def time_record_end(self, name: str) -> float:
+        """Record the seconds since `time_record(name)` as `time_used/<name>` and return them.
+
+        Raises:
+            ArgumentError: it is not being measured.
+        """
+        return trackers.time_record_end(name)
+
+    def update_fph(self, cum_epochs: float) -> None:
+        """Record epochs per hour since the first call as `fph` and write the row.
+
+        Args:
+            cum_epochs: epochs done so far.
+        """
+        now = time.monotonic()
+        if self.last_record_fph_time is None:
+            self.last_record_fph_time = now
             return
-        root = Path(self.project_root)
-        capture = EnvironmentCapture(root, secrets=self._secrets())
-        backup = config.backup_config
-        found = self._found_code
-        if found is not None:
-            logger.warn(found.told())
-        plan = BackupPlan(
-            code_root=root,
-            lib_mode=config.project_type.backup_code_by == "lib",
-            code_dirs=backup.backup_code_dir if found is None else found.code_dirs(),
-            lib_dir=backup.lib_dir,
-            run_files=tuple(self.run_file),
-            ignore_file=None if self.ignore_file_path is None else Path(self.ignore_file_path),
-            ignore_rules=backup.ignore_code_paths,
-            data_roots=(Path(item.root), find_places().state),  # reading a spool lock would drop it
-            secrets=config.secret_files,
-            sources_only=found is not None,
-        )
-        report = back_up_code(plan, run.outbox, Path(item.folder(CODE)), logger.warn)
-        capture.write(lambda content: run.file(LOG, "environment.json", content), report)
+        hours = (now - self.last_record_fph_time) / SECONDS_PER_HOUR
+        logger.get_current().record("fph", cum_epochs / hours if hours > 0 else float("inf"))
+        logger.get_current().dump()
 
-    def print_log_dir(self) -> None:
-        """Log where the run's data lie."""
-        self._tell_folders(logger.get_current(), echo=True)
+    def print_large_memory_variable(self) -> dict[str, str]:
+        """Log the caller's largest variables (over 1 MiB, with what they hold): name → size.
+
+        They also become the text `large_memory` in TensorBoard, where that is an output.
+        """
+        return tell_large_memory_variables(depth=3)
 
     def add_summary_to_logger(
         self,
@@ -365,75 +415,6 @@ class ExpManager(Measuring, NowhereRuns):
     def set_timestep(self, t: float) -> None:
         """Set the run's time-step."""
         time_step_holder.set_time(t)
-
-    # -- where --------------------------------------------------------------------------------
-
-    @property
-    def run(self) -> Run | None:
-        """The open run."""
-        return self._run
-
-    @property
-    def writer(self) -> tensorboardX.SummaryWriter | None:
-        """See `logger.get_tbx_writer`; None where no run is open or it has no TensorBoard."""
-        if self._run is None or "tensorboard" not in self._run.logger.sinks:
-            return None
-        from rla_client.run.tensorboard import tbx_writer  # noqa: PLC0415 - tensorboardX is slow to import
-
-        return tbx_writer(self._run.logger)
-
-    @property
-    def log_dir(self) -> str | None:
-        """Rows and text; ends with a slash, None before `log_files_gen`."""
-        return self._folder(LOG)
-
-    @property
-    def results_dir(self) -> str | None:
-        """Figures and other results."""
-        return self._folder(OTHER_RESULTS)
-
-    @property
-    def code_dir(self) -> str | None:
-        """The code of the run."""
-        return self._folder(CODE)
-
-    @property
-    def checkpoint_dir(self) -> str | None:
-        """Checkpoints."""
-        return self._folder(CHECKPOINT)
-
-    @property
-    def hyperparameter_dir(self) -> str | None:
-        """Hyper-parameters."""
-        return self._folder(HYPARAMETER)
-
-    hyparameter_dir = hyperparameter_dir  # the historic spelling
-
-    @property
-    def tmp_data_dir(self) -> str | None:
-        """Data that may be thrown away."""
-        return self._folder(TMP_DATA)
-
-    @property
-    def pkl_file(self) -> str | None:
-        """Archive of this manager's data (JSON; the name is RLA's); of a run of RLA's, its pickle."""
-        place = self._place_of_files()
-        if place is None:
-            return None
-        older = os.path.splitext(place.archive_file)[0] + ".pkl"
-        return (
-            older if not os.path.exists(place.archive_file) and os.path.exists(older) else place.archive_file
-        )
-
-    @property
-    def pkl_dir(self) -> str | None:
-        """Folder of `pkl_file`."""
-        return None if self.pkl_file is None else os.path.dirname(self.pkl_file)
-
-    @property
-    def archive_kind(self) -> str:
-        """Kind of the archive in the database."""
-        return ARCHIVE_TESTER
 
 
 exp_manager = ExpManager()

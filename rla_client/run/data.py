@@ -1,4 +1,4 @@
-"""The data half of exp_manager: custom data, checkpoints, and the archive that holds them.
+"""The open run and what belongs to it: its item, custom data, checkpoints, the archive.
 
 Names and behaviour are RLA's: `save_checkpoint(model_dict, related_variable)` keeps the model as
 `<name>_<time-step>.pt` and the related variables with the time-step as custom data; the archive is
@@ -9,12 +9,21 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError, NotConfiguredError
-from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, FOLDER_KINDS
+from rla_client.contract.layout import (
+    ARCHIVE_TESTER,
+    CHECKPOINT,
+    CODE,
+    FOLDER_KINDS,
+    HYPARAMETER,
+    LOG,
+    OTHER_RESULTS,
+    TMP_DATA,
+)
 from rla_client.run.archive import encode_archive, write_archive
 from rla_client.run.current import get_current, warn
 from rla_client.run.custom_values import register_custom_type, split_arrays
@@ -24,30 +33,61 @@ from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import plain_hyper_param
 
 if TYPE_CHECKING:
+    import tensorboardX
+
     from rla_client.checkpoint.saver import CheckpointSaver
-    from rla_client.code.secret_values import Secrets
     from rla_client.run.disabled_folders import Nowhere
+    from rla_client.run.setup import RunSetup
 
 CHECKPOINT_NAME = "checkpoint"
 TIME_STEP_DATA = "time-step"  # custom data: the clock at the last save_checkpoint
 
 
-class ItemData:
-    """Custom data and checkpoints of one experiment; `ExpManager` is one."""
+class RunData:
+    """The open (or loaded) run, its custom data and its checkpoints.
 
-    hyper_param: dict[str, Any]
-    dl_framework: str | None
-    _secrets: Callable[[], Secrets]
+    Args:
+        setup: what the run was opened with.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, setup: RunSetup) -> None:
+        self.setup = setup
+        self.item: Item | None = None
+        self.run: Run | None = None
+        self.nowhere: Nowhere | None = None  # where files go while a run stores nothing
+        self.run_file: dict[str, Any] = {}  # run.json of a loaded run
         self.custom_data: dict[str, Any] = {}
         self.max_to_keep: int | None = None
+        self.resumed_from: int | None = None
+        self.resume_state: dict[str, Any] = {}  # of the checkpoint that the run was resumed from
         self._var_prefix: str | None = None
         self._saver: CheckpointSaver | None = None
         self._keeps: list[tuple[str, tuple[Any, ...]]] = []
-        self._item: Item | None = None
-        self._nowhere: Nowhere | None = None  # where files go while a run stores nothing
-        self._run: Run | None = None
+
+    def let_go(self) -> Run | None:
+        """Forget what was the open run's own; returns the run, which is still to be closed."""
+        run, self.run = self.run, None
+        self.resumed_from, self.resume_state = None, {}
+        if run is not None:
+            self.custom_data = {}
+            self._close_saver()
+        return run
+
+    def _close_saver(self) -> None:
+        if self._saver is not None:
+            self._saver.close()
+            self._saver = None
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the open run goes on where an earlier process left it."""
+        return self.resumed_from is not None
+
+    @property
+    def last_time_step(self) -> int | float | None:
+        """Of a loaded run: the time-step of its last row, where its run.json tells it."""
+        step = self.run_file.get("time_step")
+        return step if isinstance(step, (int, float)) else None
 
     # -- custom data --------------------------------------------------------------------------
 
@@ -130,10 +170,8 @@ class ItemData:
         del verbose
         self.max_to_keep = max_to_keep
         self._var_prefix = var_prefix
-        if self._saver is not None:
-            self._saver.close()
-            self._saver = None
-        if self._run is not None and self._run.outbox is not None:
+        self._close_saver()
+        if self.run is not None and self.run.outbox is not None:
             self._open_saver()
         elif max_to_keep is not None and (not isinstance(max_to_keep, int) or max_to_keep < 1):
             message = f"max_to_keep is a whole number of at least 1, or None; got {max_to_keep!r}"
@@ -153,7 +191,7 @@ class ItemData:
             getattr(self._saver, rule)(*arguments)
 
     def _open_saver(self) -> CheckpointSaver | None:
-        run, item = self._run, self._item
+        run, item = self.run, self.item
         if self._saver is not None or run is None or item is None or run.outbox is None:
             return self._saver
         from rla_client.checkpoint.saver import CheckpointSaver  # noqa: PLC0415 - not at import of the package
@@ -187,7 +225,7 @@ class ItemData:
             NotConfiguredError: no run is open.
             ArgumentError: the name cannot be a file name, or something cannot be kept.
         """
-        if self._run is None:
+        if self.run is None:
             message = "open a run first: exp_manager.log_files_gen()"
             raise NotConfiguredError(message)
         from rla_client.contract.checkpoint_job import final_name  # noqa: PLC0415 - not at import of the package
@@ -198,17 +236,17 @@ class ItemData:
             self.add_custom_data(key, value, mode="replace")
         self.custom_data[TIME_STEP_DATA] = step
         saver = self._open_saver()
-        if saver is None and self._nowhere is None:
+        if saver is None and self.nowhere is None:
             return
-        if self.dl_framework == "tensorflow":
+        if self.setup.dl_framework == "tensorflow":
             self._save_tensorflow(model_dict, checkpoint_name, int(step))
-        elif self._nowhere is not None:
-            self._nowhere.checkpoints.save(model_dict, checkpoint_name, int(step))
+        elif self.nowhere is not None:
+            self.nowhere.checkpoints.save(model_dict, checkpoint_name, int(step))
         elif saver is not None:
             from rla_client.run.state import keep_resume_state  # noqa: PLC0415
 
             get_current().write_scalars()
-            keep_resume_state(self._run, self.custom_data, checkpoint_name, int(step))
+            keep_resume_state(self.run, self.custom_data, checkpoint_name, int(step))
             saver.save(model_dict, checkpoint_name, int(step), metrics=self._last_metrics())
         self.save_archive()
 
@@ -250,24 +288,92 @@ class ItemData:
         """
         index = None if ckp_index is None else int(ckp_index)
         saver = self._open_saver()
-        if self.dl_framework == "tensorflow":
+        if self.setup.dl_framework == "tensorflow":
             from rla_client.checkpoint.tensorflow import load_tensorflow  # noqa: PLC0415
 
             folder = self.folder_of(CHECKPOINT)
             return load_tensorflow(folder, checkpoint_name, index, model_dict, self._var_prefix)
-        if self._nowhere is not None:
-            return self._nowhere.checkpoints.load(checkpoint_name, index, trust=trust)
+        if self.nowhere is not None:
+            return self.nowhere.checkpoints.load(checkpoint_name, index, trust=trust)
         if saver is not None:
             found = saver.load(checkpoint_name, index, trust=trust)
-            self._restore_random_state()
+            self.restore_random_state()
             return found
         from rla_client.checkpoint.files import find_checkpoint, load_file  # noqa: PLC0415
 
         step, path = find_checkpoint(Path(self.folder_of(CHECKPOINT)), checkpoint_name, index)
         return step, load_file(path, trust=trust)
 
-    def _restore_random_state(self) -> None:
-        """A resumed run also gets its random generators back when it loads its checkpoint."""
+    def restore_random_state(self) -> None:
+        """Random generators as they were at the checkpoint that the run was resumed from."""
+        if "random" in self.resume_state:
+            from rla_client.run.state import restore_random_state  # noqa: PLC0415
+
+            restore_random_state(self.resume_state["random"])
+
+    # -- where --------------------------------------------------------------------------------
+
+    @property
+    def writer(self) -> tensorboardX.SummaryWriter | None:
+        """See `logger.get_tbx_writer`; None where no run is open or it has no TensorBoard."""
+        if self.run is None or "tensorboard" not in self.run.logger.sinks:
+            return None
+        from rla_client.run.tensorboard import tbx_writer  # noqa: PLC0415 - tensorboardX is slow to import
+
+        return tbx_writer(self.run.logger)
+
+    @property
+    def log_dir(self) -> str | None:
+        """Rows and text; ends with a slash, None before `log_files_gen`."""
+        return self.folder(LOG)
+
+    @property
+    def results_dir(self) -> str | None:
+        """Figures and other results."""
+        return self.folder(OTHER_RESULTS)
+
+    @property
+    def code_dir(self) -> str | None:
+        """The code of the run."""
+        return self.folder(CODE)
+
+    @property
+    def checkpoint_dir(self) -> str | None:
+        """Checkpoints."""
+        return self.folder(CHECKPOINT)
+
+    @property
+    def hyperparameter_dir(self) -> str | None:
+        """Hyper-parameters."""
+        return self.folder(HYPARAMETER)
+
+    hyparameter_dir = hyperparameter_dir  # the historic spelling
+
+    @property
+    def tmp_data_dir(self) -> str | None:
+        """Data that may be thrown away."""
+        return self.folder(TMP_DATA)
+
+    @property
+    def pkl_file(self) -> str | None:
+        """Archive of this manager's data (JSON; the name is RLA's); of a run of RLA's, its pickle."""
+        place = self.place()
+        if place is None:
+            return None
+        older = os.path.splitext(place.archive_file)[0] + ".pkl"
+        return (
+            older if not os.path.exists(place.archive_file) and os.path.exists(older) else place.archive_file
+        )
+
+    @property
+    def pkl_dir(self) -> str | None:
+        """Folder of `pkl_file`."""
+        return None if self.pkl_file is None else os.path.dirname(self.pkl_file)
+
+    @property
+    def archive_kind(self) -> str:
+        """Kind of the archive in the database."""
+        return ARCHIVE_TESTER
 
     # -- the archive --------------------------------------------------------------------------
 
@@ -277,41 +383,42 @@ class ItemData:
         Raises:
             NotConfiguredError: no run is open.
         """
-        folder = self._folder(kind)
+        folder = self.folder(kind)
         if folder is None:
             message = "open a run first: exp_manager.log_files_gen()"
             raise NotConfiguredError(message)
         return folder
 
-    def _place_of_files(self) -> Item | None:
+    def place(self) -> Item | None:
         """The run's item; the temporary one of a run that stores nothing; None before a run is open."""
-        return self._nowhere.item() if self._nowhere is not None else self._item
+        return self.nowhere.item() if self.nowhere is not None else self.item
 
-    def _folder(self, kind: str) -> str | None:
-        place = self._place_of_files()
+    def folder(self, kind: str) -> str | None:
+        """Folder of the item of a kind; None before a run is open."""
+        place = self.place()
         return None if place is None else place.folder(kind)
 
     def archive_content(self) -> dict[str, Any]:
         """What the archive says beside the custom data."""
-        item = self._item
+        item = self.item
         if item is None:
             return {}
         return {
-            "hyper_param": plain_hyper_param(self._secrets().parameters(self.hyper_param)),
-            "hyper_param_record": list(getattr(self, "hyper_param_record", ())),
+            "hyper_param": plain_hyper_param(self.setup.secrets().parameters(self.setup.hyper_param)),
+            "hyper_param_record": self.setup.hyper_param_record,
             "record_date": item.opened.isoformat(),
             "info": item.index.info,
             "task_table_name": item.table,
             "data_root": item.root,
             "index": item.index.path,
-            "log_name_format_version": getattr(self, "log_name_format_version", None),
-            "dl_framework": self.dl_framework,
+            "log_name_format_version": self.setup.log_name_format_version,
+            "dl_framework": self.setup.dl_framework,
             "dirs": {kind: item.folder(kind) for kind in FOLDER_KINDS},
         }
 
     def save_archive(self) -> None:
         """Write the archive: `pkl_file` and, with arrays among the custom data, the `.pt` beside it."""
-        item, run = self._item, self._run
+        item, run = self.item, self.run
         if item is None:
             return
         text, tensors = encode_archive(self.archive_content(), self.custom_data)

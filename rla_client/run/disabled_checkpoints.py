@@ -88,7 +88,7 @@ class NowhereCheckpoints:
         Args:
             name: the series.
             index: a time-step.
-            trust: see `ItemData.load_checkpoint`.
+            trust: see `RunData.load_checkpoint`.
 
         Raises:
             NoCheckpointError: neither is the one that is asked for.

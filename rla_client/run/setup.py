@@ -1,6 +1,6 @@
-"""The first half of exp_manager: which table, database and configuration, and which hyper-parameters.
+"""What the next run is to be: table, database, configuration, hyper-parameters.
 
-Nothing here opens a run; `ExpManager.log_files_gen` does, with what was said here.
+Nothing here opens a run; `resume.begin` does, with what was said here.
 """
 
 from __future__ import annotations
@@ -40,13 +40,10 @@ _EXPECTED = {
 _ALIASES = {"task_name": "task_table_name", "private_config_path": "rla_config", "log_root": "data_root"}
 
 
-class ExperimentSetup:
-    """Configuration and hyper-parameters of the next run; `ExpManager` is one."""
-
-    loaded_record: list[str]
+class RunSetup:
+    """Configuration and hyper-parameters of the next run; of a loaded one, what its files say."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.time_step_holder: TimeStepHolder = time_step_holder
         self.hyper_param: dict[str, Any] = {}
         self.log_name_format_version: str | None = LOG_NAME_FORMAT_VERSION
@@ -60,11 +57,12 @@ class ExperimentSetup:
         self.run_file: list[str] = []
         self.ignore_file_path: str | None = None
         self.project_root: str | None = None
-        self._found_code: FoundCode | None = None
+        self.found_code: FoundCode | None = None
         self.dl_framework: str | None = None
         self.log_callback_fn: Callable[[Row], object] | None = None
-        self._tracked: list[tuple[str, object]] = []
-        self._address: str | None = None
+        self.tracked: list[tuple[str, object]] = []
+        self.loaded_record: list[str] = []  # of a loaded run: what it tracked, as `key=value`
+        self.address: str | None = None
         self.run_id: str | None = None
         self.resume_mode = "never"
 
@@ -72,6 +70,7 @@ class ExperimentSetup:
 
     def configure(  # noqa: PLR0913, PLR0917 - RLA's signature
         self,
+        /,
         task_table_name: str | None = None,
         rla_config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
         data_root: str | os.PathLike[str] | None = None,
@@ -144,12 +143,12 @@ class ExperimentSetup:
         self.run_file = _run_files(run_file)
         self.log_callback_fn = log_callback_fn
         self._set_resume(run_id, resume)
-        self._found_code = None
+        self.found_code = None
         if code_root is None and isinstance(source, Mapping):
             from rla_client.code.root import find_code  # noqa: PLC0415 - not at import of the package
 
-            self._found_code = find_code()
-            code_root = self._found_code.root
+            self.found_code = find_code()
+            code_root = self.found_code.root
         folder = code_root if code_root is not None else Path(str(config.path)).parent
         self.project_root = os.path.abspath(folder)
         if get_current().folder is None:
@@ -170,7 +169,7 @@ class ExperimentSetup:
 
     def get_task_table_name(self) -> str:
         """The table of the next run."""
-        return self._configured()[0]
+        return self.configured()[0]
 
     @property
     def task_name(self) -> str | None:
@@ -185,9 +184,9 @@ class ExperimentSetup:
     @property
     def ipaddr(self) -> str:
         """Address in the run's index."""
-        if self._address is None:
-            self._address = local_address()
-        return self._address
+        if self.address is None:
+            self.address = local_address()
+        return self.address
 
     # -- names --------------------------------------------------------------------------------
 
@@ -231,7 +230,12 @@ class ExperimentSetup:
         root = Path(self.project_root or ".")
         return ignored_names(root, Path(self.ignore_file_path), Path(src), names)
 
-    def _configured(self) -> tuple[str, Config, str]:
+    def configured(self) -> tuple[str, Config, str]:
+        """Table, configuration and data root.
+
+        Raises:
+            NotConfiguredError: `configure` was not called.
+        """
         if self.task_table_name is None or self.config is None or self.data_root is None:
             message = "call exp_manager.configure(task_table_name, rla_config, data_root) first"
             raise NotConfiguredError(message)
@@ -239,7 +243,7 @@ class ExperimentSetup:
 
     # -- hyper-parameters ---------------------------------------------------------------------
 
-    def set_hyper_param(self, **argkw: Any) -> None:  # noqa: ANN401
+    def set_hyper_param(self, /, **argkw: Any) -> None:  # noqa: ANN401
         """Set all hyper-parameters of the next run, of any type."""
         self.hyper_param = argkw
 
@@ -272,17 +276,17 @@ class ExperimentSetup:
                     warn(f"hyper-parameter {key} is not set, so the run's index leaves it out")
             else:
                 raise UnknownParameterError(_unknown(key, self.hyper_param))
-        self._tracked += found
+        self.tracked += found
 
     def clear_record_param(self) -> None:
         """Track nothing."""
-        self._tracked = []
+        self.tracked = []
 
     @property
     def hyper_param_record(self) -> list[str]:
         """Tracked hyper-parameters as `key=value`, in the order added."""
-        secrets = self._secrets()
-        shown = ((name, secrets.value(name, value)) for name, value in self._tracked)
+        secrets = self.secrets()
+        shown = ((name, secrets.value(name, value)) for name, value in self.tracked)
         return self.loaded_record or [make_info([pair])[1:] for pair in shown]
 
     def auto_parse_info(self) -> str:
@@ -291,12 +295,12 @@ class ExperimentSetup:
 
     def print_args(self) -> None:
         """Write all hyper-parameters to backup.txt and log.txt, sorted by name, and print them as a table."""
-        shown = self._secrets().parameters(self.hyper_param)
+        shown = self.secrets().parameters(self.hyper_param)
         for key, value in sorted(shown.items(), key=lambda pair: str(pair[0])):
             backup(f"key: {key}, value: {value}", echo=False)
         get_current().print_table({str(key): value for key, value in shown.items()}, BACKUP)
 
-    def _secrets(self) -> Secrets:
+    def secrets(self) -> Secrets:
         """What is hidden where something is written about this run; see AGENT.hide_secrets."""
         from rla_client.code.secret_values import Secrets  # noqa: PLC0415 - not at import of the package
 
@@ -335,7 +339,7 @@ def _take_older_names(given: dict[str, Any], older: dict[str, Any]) -> None:
         if given[new] is not None:
             message = f"configure() got both {old} and {new}; {old} is the older name of {new}"
             raise ArgumentError(message)
-        warnings.warn(f"{old} is the older name of {new}", DeprecationWarning, stacklevel=3)
+        warnings.warn(f"{old} is the older name of {new}", DeprecationWarning, stacklevel=4)
         given[new] = value
 
 

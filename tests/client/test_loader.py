@@ -126,7 +126,7 @@ def test_the_clock_of_a_run_is_that_of_its_last_checkpoint_else_of_its_last_row(
         (tmp_path / f"{kind}/t/2026/01/02/03-04-05-000006_noip_&").mkdir(parents=True)
     loaded = ExpManager.load_tester("2026/01/02/03-04-05-000006", "t", tmp_path)
     assert _last_clock(loaded) == 0
-    loaded._run_file = {"time_step": 70}
+    loaded._data.run_file = {"time_step": 70}
     assert _last_clock(loaded) == 70
     for name in ("checkpoint-20.pt", "checkpoint_9.pt"):
         (Path(loaded.folder_of("checkpoint")) / name).touch()

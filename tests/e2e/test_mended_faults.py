@@ -116,7 +116,7 @@ def test_a_requeued_job_goes_on_by_its_environment(agent: Any, tmp_path: Path) -
             if step == 15 and not start:
                 logger.flush(60)
                 print(exp_manager.log_dir, 'cut', sep='|', flush=True)
-                exp_manager._run.outbox.close('failed', 'preempted')
+                exp_manager.run.outbox.close('failed', 'preempted')
                 os._exit(0)
         logger.flush(60)
         print(exp_manager.log_dir, start, sep='|')

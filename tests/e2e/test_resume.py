@@ -196,7 +196,7 @@ def test_agent_killed_while_it_cuts(
             if i == 2000:
                 exp_manager.save_checkpoint({'i': i})
         exp_manager.flush(60)
-        exp_manager._run.outbox.close('failed', 'on purpose')
+        exp_manager.run.outbox.close('failed', 'on purpose')
         import os; os._exit(1)
         """,
         data,

@@ -203,7 +203,7 @@ COVERED_ELSEWHERE = {
 
 def loaded() -> ExpManager:
     manager = ExpManager()
-    manager._item = object()  # type: ignore[assignment] # never looked at
+    manager._data.item = object()  # type: ignore[assignment] # never looked at
     return manager
 
 

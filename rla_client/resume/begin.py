@@ -1,0 +1,243 @@
+"""Opening a run: a new item, the unfinished one of this run_id, or that of another machine.
+
+What is opened, by `resume`:
+
+* `never`: a new item.
+* `allow`, `must`: the newest unfinished run of the run_id, where a newer one of another machine does not
+  take its place; that one's checkpoint is put into a new item, chained to it. What disk, agent or master
+  refuse is a warning and a new item with `allow`, an error with `must`.
+
+A process that stores nothing takes another way: `resume.disabled`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from rla_client import logger
+from rla_client.contract.errors import ArgumentError, RlaError
+from rla_client.contract.layout import CODE, HYPARAMETER, LOG, make_info
+from rla_client.resume import disabled
+from rla_client.resume.history import changes_since, restore, take_parameters, tell_changes
+from rla_client.run import run as runs
+from rla_client.run.data import CHECKPOINT_NAME, RunData
+from rla_client.run.item import Item, create_item, parameter_file, write_parameters
+from rla_client.run.ranks import publish
+from rla_client.run.start import bind_recorders, capture_code, open_item, say_where
+from rla_client.run.trackers import clear_time
+from rla_client.stream.clock import time_step_holder
+from rla_client.stream.values import plain_hyper_param
+
+if TYPE_CHECKING:
+    from rla_client.resume.remote import Chained
+    from rla_client.resume.resume import ResumePoint
+    from rla_client.run.setup import RunSetup
+
+
+def begin(data: RunData, *, all_ranks: bool = False) -> None:
+    """Open the run that the setup describes; see `ExpManager.log_files_gen`."""
+    setup = data.setup
+    table, _config, root = setup.configured()
+    end_run(data, "finished", "")
+    if setup.record_date is not None:
+        time_step_holder.clear()
+    clear_time()
+    secrets = setup.secrets()
+    setup.info = make_info((name, secrets.value(name, value)) for name, value in setup.tracked)
+    if runs.disabled() or runs.rank() > 0:
+        disabled.begin(data, all_ranks=all_ranks)
+        return
+    here = _unfinished_here(setup)
+    chained = _find_elsewhere(setup, here)
+    if here is not None and chained is None:
+        point, chained = _resume_point(setup, here)
+        if point is not None:
+            continue_at(data, point)
+            return
+    item = create_item(root, table, setup.info, setup.ipaddr)
+    _open_new(data, item, _with_checkpoint(setup, chained, item))
+
+
+def _open_new(data: RunData, item: Item, chained: Chained | None) -> None:
+    setup = data.setup
+    shown = setup.secrets().parameters(setup.hyper_param)
+    name, content = parameter_file(shown)
+    write_parameters(item, name, content)
+    run = open_item(data, item, **({} if chained is None else {"parent": chained.link}))
+    logger.set_current(run.logger)
+    for kind in (CODE, LOG, HYPARAMETER):
+        run.file(kind, name, content)
+    run.mark("hyper_param", plain_hyper_param(shown))
+    data.save_archive()
+    bind_recorders(run, item)
+    capture_code(data, run, item)
+    resumed = None if chained is None else (CHECKPOINT_NAME, chained.time_step)
+    publish(item.root, item.table, run.opening, setup.configured()[1].log_used, resumed)
+    say_where(data, run, item)
+    if chained is not None:
+        _take_up(data, chained)
+
+
+def continue_at(data: RunData, point: ResumePoint) -> None:
+    """Open the run of `point` where it was left; its checkpoint is loaded by who wants it."""
+    from rla_client.resume.find import read_run  # noqa: PLC0415
+    from rla_client.resume.resume import abandon_later  # noqa: PLC0415
+
+    setup, item = data.setup, point.item
+    if not setup.hyper_param:
+        take_parameters(data, read_run(item).hyper_param)
+    changed = changes_since(data, item)
+    abandon_later(point)
+    end_run(data, "finished", "")
+    clear_time()
+    run = open_item(data, item, run=point.run, epoch=point.epoch, continues=point.continues)
+    logger.set_current(run.logger)
+    resumed = point.name, point.time_step
+    publish(item.root, item.table, run.opening, setup.configured()[1].log_used, resumed)
+    run.mark("hyper_param", plain_hyper_param(setup.secrets().parameters(setup.hyper_param)))
+    bind_recorders(run, item)
+    say_where(data, run, item)
+    step = point.time_step
+    tell_changes(data, changed, step)
+    restore(data, point.state, step, item)
+    at = "the beginning" if step is None else f"{point.name}_{step}.pt"
+    _tell_resumed(f"from {at}", f"from {at}")
+    data.restore_random_state()
+
+
+def _take_up(data: RunData, chained: Chained) -> None:
+    """Take the state of the earlier run's checkpoint, which lies in the new item."""
+    tell_changes(data, changes_since(data, chained.parent), chained.time_step)
+    restore(data, chained.state, chained.time_step, chained.parent)
+    at = f"from checkpoint_{chained.time_step}.pt of {chained.parent.index.path}"
+    _tell_resumed(at, f"{at}, begun on {chained.link.get('host')}")
+    data.restore_random_state()
+
+
+def _tell_resumed(briefly: str, wholly: str) -> None:
+    logger.get_current().log(f"[RESUME] {time_step_holder.get_time()} : {briefly}", echo=False)
+    logger.backup(f"resumed {wholly}")
+
+
+def end_run(data: RunData, status: str, reason: str) -> None:
+    """Close the open run, if there is one, and let go of everything that was its own."""
+    run = data.let_go()
+    if run is None:
+        return
+    if "rla_client.media.jobs" in sys.modules:
+        sys.modules["rla_client.media.jobs"].bind(None)
+    if logger.get_current() is run.logger:
+        logger.set_current(None)
+    run.close(status, reason)
+
+
+def resume(data: RunData, which: str, at: int | None, name: str) -> tuple[str, int | None]:
+    """Go on in an earlier run; see `ExpManager.resume`. Returns its checkpoint's series and time-step."""
+    if runs.disabled() or runs.rank() > 0:
+        meeting = disabled.meeting_place(data)
+        end_run(data, "finished", "")
+        return name, disabled.look_on(data, meeting, which, at, name)
+    from rla_client.resume.resume import prepare  # noqa: PLC0415
+
+    table, config, root = data.setup.configured()
+    point = prepare(root, table, which, at, name, autostart=config.agent.autostart)
+    continue_at(data, point)
+    return point.name, point.time_step
+
+
+# -- which run, with a run_id ------------------------------------------------------------------
+
+
+def _unfinished_here(setup: RunSetup) -> Item | None:
+    """The unfinished run of this run_id, if going on is asked for and there is one.
+
+    Raises:
+        RlaError: `resume='must'`, and one waits in the spool for want of an agent.
+        StillWritingError: a living process writes it.
+    """
+    if setup.resume_mode == "never" or setup.run_id is None:
+        return None
+    from rla_client.resume.resume import find_here  # noqa: PLC0415
+
+    table, config, root = setup.configured()
+    found, late = find_here(root, table, setup.run_id, autostart=config.agent.autostart)
+    if late:
+        message = f"the run {setup.run_id!r} waits in the spool and cannot be gone on with: {late}"
+        _give_way(setup, RlaError(message), "A new run begins")
+    return found
+
+
+def _give_way(setup: RunSetup, error: Exception, then: str) -> None:
+    """What agent or disk do not allow is a warning with `resume='allow'`, an error with `must`."""
+    if setup.resume_mode == "must":
+        raise error
+    logger.warn(f"{error}. {then}; resume='must' would have ended here instead")
+
+
+def _resume_point(setup: RunSetup, item: Item) -> tuple[ResumePoint | None, Chained | None]:
+    """Where to go on: in the run itself, or with `allow` in a new item, from what is on the disk.
+
+    Raises:
+        StillWritingError: a living process writes it.
+        RlaError: `resume='must'`, and the run cannot be gone on with in place.
+    """
+    from rla_client.resume.earlier_streams import StillWritingError  # noqa: PLC0415
+    from rla_client.resume.remote import chain_here  # noqa: PLC0415
+    from rla_client.resume.resume import prepare  # noqa: PLC0415
+
+    table, config, root = setup.configured()
+    try:
+        point = prepare(root, table, item, None, CHECKPOINT_NAME, autostart=config.agent.autostart)
+    except StillWritingError:
+        raise
+    except (RlaError, OSError) as error:
+        chained = chain_here(item)
+        step = "" if chained is None else f", from {CHECKPOINT_NAME}_{chained.time_step}.pt"
+        _give_way(setup, error, f"A new run begins{step}")
+        return None, chained
+    return point, None
+
+
+def _find_elsewhere(setup: RunSetup, here: Item | None) -> Chained | None:
+    """The unfinished run of this run_id that another machine began, its checkpoint brought here.
+
+    Raises:
+        ArgumentError: `resume='must'`, and there is none here or on the master.
+        FetchError: see `remote.find_elsewhere`.
+    """
+    if setup.resume_mode == "never" or setup.run_id is None:
+        return None
+    from rla_client.resume.remote import find_elsewhere  # noqa: PLC0415 - rarely needed
+
+    table, config, root = setup.configured()
+    must = setup.resume_mode == "must" and here is None
+    found = None
+    if not setup.is_master_node and os.environ.get(runs.MODE_VARIABLE, "").lower() != "offline":
+        found = find_elsewhere(root, table, setup.run_id, config, must=must, known=here)
+    if found is None and must:
+        where = " or on the master" if config.send_log_file else ""
+        message = (
+            f"resume='must', but table {table!r} of {root}{where} has no unfinished run {setup.run_id!r}"
+        )
+        raise ArgumentError(message)
+    return found
+
+
+def _with_checkpoint(setup: RunSetup, chained: Chained | None, item: Item) -> Chained | None:
+    """Put the checkpoint of an earlier run into the new item; None, after a warning, where that fails.
+
+    Raises:
+        OSError: `resume='must'`, and the disk is full, or the like.
+    """
+    if chained is None:
+        return None
+    from rla_client.resume.remote import take_checkpoint  # noqa: PLC0415
+
+    try:
+        take_checkpoint(chained, item)
+    except OSError as error:
+        _give_way(setup, error, "A new run begins")
+        return None
+    return chained
