@@ -24,31 +24,33 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rla_agent.jobs.code import Outcome, blob_name, folder_below, open_blob, outcome_of
-from rla_agent.jobs.media import (
-    RawArray,
-    SlotRef,
-    free_slot,
-    open_slot,
-    parse_array,
-    parse_slot,
-)
+from rla_agent.jobs.source import SourceError, free_slot, opened_slot
 from rla_client.contract import protocol
+from rla_client.contract.arena import SlotRef
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.files import TEMP_PREFIX, claim_name, is_there, open_root, open_within
 from rla_client.contract.layout import check_relative
-from rla_client.contract.media_job import FORMATS, JOB_FIGURE, JOB_IMAGE, JOB_VIDEO, SLOT_DATA_OFFSET
+from rla_client.contract.media_job import FORMATS, JOB_FIGURE, JOB_IMAGE, JOB_VIDEO, MAX_FPS
 from rla_client.contract.paths import program_problem
 
 RENDER_JOBS = (JOB_FIGURE, JOB_IMAGE, JOB_VIDEO)
 TIMEOUT_S = {JOB_FIGURE: 120.0, JOB_IMAGE: 120.0, JOB_VIDEO: 900.0}
 MAX_FIGURE_BLOB_BYTES = 256 << 20  # an imshow of a 4k x 4k float array is half of it
 MAX_REASON_BYTES = 2000
+MAX_SIDE = 16384  # pixels
+MAX_FRAMES = 1_000_000
+MAX_RAW_BYTES = 4 << 30
+ITEM_BYTES = {
+    "bool": 1, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "uint32": 4, "int32": 4, "uint64": 8,
+    "int64": 8, "float16": 2, "float32": 4, "float64": 8,
+}  # fmt: skip
 LIBRARIES = {JOB_FIGURE: "matplotlib", JOB_IMAGE: "PIL", JOB_VIDEO: "numpy"}
 NO_LIBRARY = (
     "the {0} waits: the interpreter of its run is not used here, and that of rla-agent has no {1}; "
@@ -68,6 +70,21 @@ PASSED_ON = (
 RENDER_SCRIPT = (
     Path(protocol.__file__).parents[1] / "media" / "render.py"
 )  # by path: the agent never imports it
+
+
+@dataclass(frozen=True, slots=True)
+class RawArray:
+    """Shape and type of the raw bytes of an image (one frame) or video."""
+
+    shape: tuple[int, int, int, int]  # T, H, W, C
+    dtype: str
+    fps: float
+
+    @property
+    def total_bytes(self) -> int:
+        """Size of the array."""
+        count, height, width, channels = self.shape
+        return count * height * width * channels * ITEM_BYTES[self.dtype]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +148,41 @@ def parse_figure(kind: str, fields: object) -> FigureJob:
         format_,
         cover,
         None if slot is not None else blob_name(fields.get("blob")),
-        parse_slot(slot) if slot is not None and kind != JOB_FIGURE else None,
-        None if kind == JOB_FIGURE else parse_array(fields),
+        _parse_slot(slot) if slot is not None and kind != JOB_FIGURE else None,
+        None if kind == JOB_FIGURE else _parse_array(fields),
     )
+
+
+def _parse_array(fields: dict[Any, Any]) -> RawArray:
+    """Check shape, type and frame rate of a job.
+
+    Raises:
+        RemoteProtocolError: they are not what a client writes.
+    """
+    match fields.get("shape"):
+        case [int() as count, int() as height, int() as width, int() as channels] if channels in (1, 3, 4):
+            shape = (count, height, width, channels)
+        case _:
+            raise RemoteProtocolError("no shape of a picture or video")
+    dtype = fields.get("dtype")
+    fps = fields.get("fps", 1.0)
+    if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
+        raise RemoteProtocolError(f"no type of pixels: {dtype!r:.50}")
+    if not isinstance(fps, (int, float)) or isinstance(fps, bool) or not 0 < fps <= MAX_FPS:
+        raise RemoteProtocolError(f"no frame rate: {fps!r:.50}")
+    if not (1 <= count <= MAX_FRAMES and 1 <= height <= MAX_SIDE and 1 <= width <= MAX_SIDE):
+        raise RemoteProtocolError(f"a shape of {shape} is over the limits")
+    array = RawArray(shape, dtype, float(fps))
+    if array.total_bytes > MAX_RAW_BYTES:
+        raise RemoteProtocolError(f"a raw array of {array.total_bytes} bytes is over the limit")
+    return array
+
+
+def _parse_slot(value: object) -> SlotRef:
+    match value:
+        case [str() as arena, int() as slot, int() as number]:
+            return SlotRef(arena, slot, number)
+    raise RemoteProtocolError("no reference to a slot of shared memory")
 
 
 def run_figure(job: FigureJob, blobs: Path, final_dir: Path, python: str) -> FigureResult:
@@ -154,22 +203,22 @@ def run_figure(job: FigureJob, blobs: Path, final_dir: Path, python: str) -> Fig
     try:
         results = open_root(final_dir)  # which the caller holds
     except OSError as error:
-        return _end(job, FigureResult(Outcome.REMOVED, path, reason=f"{final_dir}: {error.strerror}"))
+        return _end(job, blobs, FigureResult(Outcome.REMOVED, path, reason=f"{final_dir}: {error.strerror}"))
     try:
         with folder_below(results, job.name[:-1]) as folder:
             result = _make(job, blobs, folder, python)
-    except (RemoteProtocolError, UnsafeNameError) as error:
+    except (RemoteProtocolError, SourceError, UnsafeNameError) as error:
         result = FigureResult(Outcome.FAILED, path, reason=str(error))
     except OSError as error:
         result = FigureResult(outcome_of(error), path, reason=f"{error.strerror or error}: {error.filename}")
     finally:
         os.close(results)
-    return _end(job, result)
+    return _end(job, blobs, result)
 
 
-def _end(job: FigureJob, result: FigureResult) -> FigureResult:
+def _end(job: FigureJob, blobs: Path, result: FigureResult) -> FigureResult:
     if job.slot is not None and result.outcome is not Outcome.LATER:
-        free_slot(job.slot)
+        free_slot(job.slot, blobs)
     return result
 
 
@@ -181,12 +230,12 @@ def _make(job: FigureJob, blobs: Path, folder: int, python: str) -> FigureResult
     if own is None and importlib.util.find_spec(LIBRARIES[job.kind]) is None:
         return FigureResult(Outcome.LATER, path, reason=NO_LIBRARY.format(job.kind, LIBRARIES[job.kind]))
     program = own or _agents_interpreter()
-    source, offset = _open_source(job, blobs)
     temp = f"{TEMP_PREFIX}{os.urandom(8).hex()}"
     try:
         out = open_within(temp, os.O_RDWR | os.O_EXCL, folder)
         try:
-            reason = _render(program, _request(job, offset), (source, out), TIMEOUT_S[job.kind])
+            with _opened_source(job, blobs) as (source, offset):
+                reason = _render(program, _request(job, offset), (source, out), TIMEOUT_S[job.kind])
             size = os.fstat(out).st_size
             if reason is None and size > 0:
                 os.fsync(out)
@@ -194,7 +243,6 @@ def _make(job: FigureJob, blobs: Path, folder: int, python: str) -> FigureResult
         finally:
             os.close(out)
     finally:
-        os.close(source)
         with suppress(FileNotFoundError):
             os.unlink(temp, dir_fd=folder)
     lasting = "No space left" not in (reason or "")
@@ -203,17 +251,22 @@ def _make(job: FigureJob, blobs: Path, folder: int, python: str) -> FigureResult
     )
 
 
-def _open_source(job: FigureJob, blobs: Path) -> tuple[int, int]:
+@contextmanager
+def _opened_source(job: FigureJob, blobs: Path) -> Iterator[tuple[int, int]]:
     """Descriptor of the blob or slot, and where the array begins in it."""
     size = job.array.total_bytes if job.array else 0
     if job.slot is not None:
-        return open_slot(job.slot, size), SLOT_DATA_OFFSET
+        with opened_slot(job.slot, blobs, size) as opened:
+            yield opened
+        return
     assert job.blob is not None
     source, found = open_blob(blobs, job.blob, MAX_FIGURE_BLOB_BYTES if job.array is None else size)
-    if found < size:
+    try:
+        if found < size:
+            raise RemoteProtocolError(f"blob {job.blob} is shorter than its array")
+        yield source, 0
+    finally:
         os.close(source)
-        raise RemoteProtocolError(f"blob {job.blob} is shorter than its array")
-    return source, 0
 
 
 def _request(job: FigureJob, offset: int) -> str:

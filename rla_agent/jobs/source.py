@@ -19,7 +19,7 @@ from enum import Enum
 from pathlib import Path
 from typing import BinaryIO
 
-from rla_client.contract.checkpoint_job import (
+from rla_client.contract.arena import (
     ARENA_DATA_OFFSET,
     ARENA_FOLDER,
     ARENA_HEADER,
@@ -33,13 +33,12 @@ from rla_client.contract.checkpoint_job import (
     SLOT_FREE,
     SLOT_HEADER,
     ArenaName,
-    ArenaSource,
-    BlobSource,
-    CheckpointJob,
+    SlotRef,
     slot_header_offset,
     spool_key,
     stream_key,
 )
+from rla_client.contract.checkpoint_job import BlobSource, CheckpointJob
 from rla_client.contract.files import READ_FLAGS, TEMP_PREFIX, file_mode, give_mode
 from rla_client.contract.locks import try_lock
 from rla_client.contract.segments import process_start
@@ -125,7 +124,7 @@ def created(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def opened_slot(source: ArenaSource, blobs: Path, nbytes: int) -> Iterator[tuple[int, int]]:
+def opened_slot(source: SlotRef, blobs: Path, nbytes: int) -> Iterator[tuple[int, int]]:
     """A job's slot for reading by `pieces`: the arena's descriptor, and the offset of the slot's bytes.
 
     Args:
@@ -204,7 +203,12 @@ def release(job: CheckpointJob | SnapshotJob, blobs: Path) -> None:
     if isinstance(source, BlobSource):
         with suppress(OSError):
             (blobs / source.blob).unlink()
-        return
+    else:
+        free_slot(source, blobs)
+
+
+def free_slot(source: SlotRef, blobs: Path) -> None:
+    """Give a slot back to its client, if it still holds this job's bytes."""
     try:
         descriptor = _open_arena(source, blobs, os.O_RDWR)
     except SourceError:
@@ -271,7 +275,7 @@ def _is_abandoned(entry: str, *, own: bool) -> bool:
         os.close(descriptor)
 
 
-def _open_arena(source: ArenaSource, blobs: Path, mode: int) -> int:
+def _open_arena(source: SlotRef, blobs: Path, mode: int) -> int:
     """Open the arena of a job after checking that it is this user's and this stream's."""
     name = ArenaName.parse(source.arena)
     stream = blobs.parent
@@ -291,7 +295,7 @@ def _open_arena(source: ArenaSource, blobs: Path, mode: int) -> int:
     return descriptor
 
 
-def _check_slot(descriptor: int, source: ArenaSource) -> int:
+def _check_slot(descriptor: int, source: SlotRef) -> int:
     """Bytes per slot, after checking that the slot still holds this very job."""
     header = os.pread(descriptor, ARENA_HEADER.size, 0)
     state = os.pread(descriptor, SLOT_HEADER.size, slot_header_offset(source.slot))
@@ -301,5 +305,5 @@ def _check_slot(descriptor: int, source: ArenaSource) -> int:
     if magic != ARENA_MAGIC or version != ARENA_VERSION or not source.slot < slots <= MAX_SLOTS:
         raise SourceError(Outcome.REFUSED, "this is no arena of a version that this release reads")
     if SLOT_HEADER.unpack(state) != (SLOT_BUSY, source.number):
-        raise SourceError(Outcome.LOST, "its slot holds another checkpoint by now")
+        raise SourceError(Outcome.LOST, f"its slot holds other bytes by now: job {source.number} is lost")
     return int(slot_bytes)

@@ -21,7 +21,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
-from rla_client.contract.checkpoint_job import ALIGNMENT, ZIP_DATE, ZIP_TOP
+from rla_client.contract.arena import ALIGNMENT
+from rla_client.contract.checkpoint_job import ZIP_DATE, ZIP_TOP
 
 if TYPE_CHECKING:
     from typing_extensions import Self

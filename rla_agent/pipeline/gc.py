@@ -11,12 +11,10 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from rla_agent.jobs.code import sweep_objects
-from rla_agent.jobs.media import sweep_abandoned_slots, sweep_slots
 from rla_agent.jobs.source import sweep_arenas
 from rla_agent.pipeline.reader import read_opening
 from rla_agent.pipeline.remove import GONE_PREFIX
@@ -43,12 +41,9 @@ def sweep_half_made(spool: Path, older_than_s: float = 60.0) -> None:
                 shutil.rmtree(entry.path, ignore_errors=True)
 
 
-def sweep_memory(places: Places, ended: Iterable[str] = ()) -> None:
+def sweep_memory(places: Places) -> None:
     """Free shared memory of ended streams, and of streams that nobody knows any more."""
     with suppress(OSError):
-        for stream in ended:
-            sweep_slots(stream)
-        sweep_abandoned_slots()
         sweep_arenas(places.spool, stream_names(places.spool))
 
 
@@ -96,8 +91,8 @@ def _has_streams(places: Places, run: str) -> bool:
     return False
 
 
-def sweep_after(places: Places, stream: str, opening: Opening) -> None:
+def sweep_after(places: Places, opening: Opening) -> None:
     """All of it, after the end of one stream."""
-    sweep_memory(places, [stream])
+    sweep_memory(places)
     sweep_fork_copies(places, opening)
     sweep_store(opening.root)

@@ -476,7 +476,7 @@ class Volume(threading.Thread):
             self._on_done(stream.name)
             if self._replication is not None:
                 self._replication.run_ended(stream.opening)
-            self._pool.submit(sweep_after, self._places, stream.name, stream.opening)
+            self._pool.submit(sweep_after, self._places, stream.opening)
             self._retry_waiting, self._next_tick = True, 0.0
         return before - len(self.streams)
 

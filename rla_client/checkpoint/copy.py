@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rla_client.checkpoint.tensors import Storage, torch_module
+from rla_client.stream.arena import Arena, before_unmap
 
 PARALLEL_MIN_BYTES = 8 << 20  # below, starting a thread costs more than it saves
 CUT_SLACK_BYTES = 1 << 20  # a share may be so much larger before a storage is cut in two
@@ -157,3 +158,23 @@ def _start_copy_from_device(owner: Any, nbytes: int, to: int) -> None:  # noqa: 
     target = torch.frombuffer((ctypes.c_ubyte * nbytes).from_address(to), dtype=torch.uint8)
     source = torch.empty(0, dtype=torch.uint8, device=owner.device).set_(owner)
     target.copy_(source, non_blocking=True)
+
+
+def pin_memory(arena: Arena) -> None:
+    """Let CUDA copy straight into an arena. Where it cannot, copies take the slower way by themselves."""
+    if arena.on_close is not None:
+        return
+    torch = torch_module()
+    arena.on_close = _nothing
+    if not torch.cuda.is_available():
+        return
+    runtime, address = torch.cuda.cudart(), arena.address
+    if int(runtime.cudaHostRegister(address, arena.total, 0)) == 0:
+        arena.on_close = lambda: runtime.cudaHostUnregister(address)
+
+
+def _nothing() -> None:
+    """What an arena that CUDA did not take does when it is closed."""
+
+
+before_unmap.append(wait_for_copies)

@@ -32,9 +32,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rla_client.checkpoint.arena import FIRST_SLOT_BYTES, pin_memory
-from rla_client.checkpoint.arena_saver import ArenaSaver, Slot
-from rla_client.checkpoint.copy import copy_storages
+from rla_client.checkpoint.copy import copy_storages, pin_memory
 from rla_client.checkpoint.fallback import (
     NotWrittenError,
     has_room,
@@ -58,10 +56,12 @@ from rla_client.contract.checkpoint_job import (
 )
 from rla_client.contract.errors import ArgumentError, NoCheckpointError
 from rla_client.stream.rare_warnings import warn_rarely
+from rla_client.stream.slots import Slot, SlotSender
 
 if TYPE_CHECKING:
     from rla_client.stream.outbox import Outbox
 
+FIRST_SLOT_BYTES = 8 << 20  # most policies fit; a larger one costs its first save a torch.save
 BACKLOG_MAX_BYTES = 512 << 20  # of blobs that wait for an agent; the rest of the spool is for rows
 
 _log = logging.getLogger("rla_client")
@@ -85,7 +85,7 @@ class _Pending:
         return self.blob is not None and not self.blob.exists()
 
 
-class CheckpointSaver(ArenaSaver):
+class CheckpointSaver(SlotSender):
     """Saves and loads the checkpoints of one run.
 
     Args:
@@ -107,6 +107,7 @@ class CheckpointSaver(ArenaSaver):
         self._folder = Path(checkpoint_dir)
         self._retention = Retention(max_to_keep=max_to_keep)
         self._run = run
+        self._outbox = outbox
         self._last_order = 0
         self._last_bytes = 0  # of the last blob: the next one is likely to be as large
         self._warned: dict[str, float] = {}

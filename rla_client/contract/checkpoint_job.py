@@ -1,19 +1,9 @@
-"""What client and agent agree on about checkpoints: the job, the arena's layout, names. Pure.
+"""What client and agent agree on about checkpoints: the job, what its slot holds, names. Pure.
 
 A checkpoint travels as one JOB frame and its bytes. The bytes lie in one of two places:
 
-*arena*: a file `/dev/shm/rla-arena-<uid>-<spool key>-<stream key>-<nonce>`, of this layout::
-
-    offset  size  field
-    0       32    ARENA_HEADER: magic, version, slots, slot_bytes, length of the stream folder
-    64      n     the stream's folder in UTF-8, so that a sweeper knows whose it was
-    3072    16*n  SLOT_HEADER of each slot: state, number
-    4096    …     the slots, slot_bytes each (a multiple of 4096)
-
-A slot holds the skeleton (the pickle that becomes `data.pkl`), then the storages in the order of
-their keys, each at the next multiple of `ALIGNMENT`. The client writes BUSY and the number, then
-the bytes, then the frame; the agent writes FREE once the file is durable. A slot whose number is
-another one than the job's is somebody else's checkpoint and is never written under this name.
+*arena*: a slot of shared memory (contract/arena.py). It holds the skeleton (the pickle that becomes
+`data.pkl`), then the storages in the order of their keys, each at the next multiple of `ALIGNMENT`.
 
 *blob*: a finished `.pt` in the stream's blob folder, written by torch itself.
 
@@ -23,16 +13,14 @@ it came from. So a replay sees that its work is done, and retention counts only 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
+from rla_client.contract.arena import ALIGNMENT, SlotRef, align
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.layout import component_problem
 from rla_client.contract.validate import INT64
@@ -42,22 +30,6 @@ ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # of its entries: equal content gives equal by
 JOB_KIND = "checkpoint"
 JOB_VERSION = 1
 
-ALIGNMENT = 64  # what torch aligns its records to, so that a loaded map is usable as it is
-PAGE = 4096
-ARENA_FOLDER = "/dev/shm"
-ARENA_PREFIX = "rla-arena-"
-ARENA_MAGIC = b"RLAARENA"
-ARENA_VERSION = 1
-ARENA_HEADER = struct.Struct("<8sIIQQ")
-ARENA_OWNER_OFFSET = 64
-ARENA_OWNER_MAX = 3072 - ARENA_OWNER_OFFSET
-SLOT_HEADERS_OFFSET = 3072
-SLOT_HEADER = struct.Struct("<QQ")
-ARENA_DATA_OFFSET = PAGE
-MAX_SLOTS = 8
-SLOT_FREE = 0
-SLOT_BUSY = 1
-
 MAX_STORAGES = 500_000  # half of what a frame's decoder lets through
 MAX_SKELETON_BYTES = 1 << 31  # torch reads the record in one piece
 MAX_METRICS = 64
@@ -65,43 +37,9 @@ MAX_TEXT = 4096
 STAMP_RECORD = ".data/rla.json"
 STAMP_MAX_BYTES = 1 << 16
 
-_ARENA_NAME = re.compile(rf"^{ARENA_PREFIX}(\d{{1,10}})-([0-9a-f]{{12}})-([0-9a-f]{{16}})-([0-9a-f]{{8}})$")
 _TOKEN = re.compile(r"^[0-9a-f]{16}$")
 
 Mode = Literal["min", "max"]
-
-
-@dataclass(frozen=True, slots=True)
-class ArenaName:
-    """The parts of an arena's file name."""
-
-    uid: int
-    spool_key: str
-    stream_key: str
-    nonce: str
-
-    @classmethod
-    def parse(cls, text: str) -> ArenaName | None:
-        """Read a file name; None when it is not one of ours."""
-        match = _ARENA_NAME.match(text)
-        if match is None:
-            return None
-        return cls(int(match[1]), match[2], match[3], match[4])
-
-    @property
-    def text(self) -> str:
-        """The file name, without folder."""
-        return f"{ARENA_PREFIX}{self.uid}-{self.spool_key}-{self.stream_key}-{self.nonce}"
-
-
-def spool_key(spool: Path) -> str:
-    """Twelve hex digits that stand for a spool folder in arena names."""
-    return hashlib.sha256(str(spool).encode("utf-8", "surrogateescape")).hexdigest()[:12]
-
-
-def stream_key(stream: str) -> str:
-    """Sixteen hex digits that stand for a stream's folder name in arena names."""
-    return hashlib.sha256(stream.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +110,9 @@ class Stamp:
 
 
 @dataclass(frozen=True, slots=True)
-class ArenaSource:
+class ArenaSource(SlotRef):
     """Bytes in a slot: `skeleton_bytes` of pickle, then storages of `sizes` bytes."""
 
-    arena: str
-    slot: int
-    number: int
     skeleton_bytes: int
     sizes: tuple[int, ...]
 
@@ -272,11 +207,6 @@ def final_name(name: str, time_step: int) -> str:
     return whole
 
 
-def align(offset: int, to: int = ALIGNMENT) -> int:
-    """The next multiple of `to` at or after `offset`."""
-    return -(-offset // to) * to
-
-
 def storage_offsets(skeleton_bytes: int, sizes: Sequence[int]) -> tuple[list[int], int]:
     """Where each storage begins in its slot, and how many bytes the slot needs in all."""
     offsets = []
@@ -287,11 +217,6 @@ def storage_offsets(skeleton_bytes: int, sizes: Sequence[int]) -> tuple[list[int
     return offsets, at
 
 
-def slot_header_offset(slot: int) -> int:
-    """Where a slot's header lies in the arena."""
-    return SLOT_HEADERS_OFFSET + slot * SLOT_HEADER.size
-
-
 def _source(fields: dict[str, Any]) -> ArenaSource | BlobSource:
     if "blob" in fields:
         blob = _text(fields["blob"], "blob")
@@ -299,21 +224,18 @@ def _source(fields: dict[str, Any]) -> ArenaSource | BlobSource:
         if problem is not None or blob.startswith("."):
             raise RemoteProtocolError(f"blob {blob!r} is no file name: {problem}")
         return BlobSource(blob, _count(fields.get("size"), "size"))
-    arena = _text(fields.get("arena"), "arena")
-    if ArenaName.parse(arena) is None:
-        raise RemoteProtocolError(f"{arena!r} is not the name of an arena")
     sizes = fields.get("sizes")
     if not isinstance(sizes, list) or len(sizes) > MAX_STORAGES:
         raise RemoteProtocolError("sizes is no list of storage sizes")
     source = ArenaSource(
-        arena,
+        _text(fields.get("arena"), "arena"),
         _count(fields.get("slot"), "slot"),
         _count(fields.get("number"), "number"),
         _count(fields.get("skeleton_bytes"), "skeleton_bytes"),
         tuple(_count(size, "size") for size in sizes),
     )
-    if source.slot >= MAX_SLOTS or source.skeleton_bytes > MAX_SKELETON_BYTES:
-        raise RemoteProtocolError("slot or skeleton_bytes is out of range")
+    if source.skeleton_bytes > MAX_SKELETON_BYTES:
+        raise RemoteProtocolError("skeleton_bytes is out of range")
     return source
 
 

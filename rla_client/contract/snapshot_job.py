@@ -19,7 +19,8 @@ import struct
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from rla_client.contract.checkpoint_job import MAX_SLOTS, ArenaName, ArenaSource, BlobSource
+from rla_client.contract.arena import MAX_SLOTS, ArenaName
+from rla_client.contract.checkpoint_job import ArenaSource, BlobSource
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.layout import CHECKPOINT, LOG, component_problem
 from rla_client.contract.validate import INT64

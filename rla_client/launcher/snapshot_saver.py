@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rla_client.checkpoint.arena import pin_memory
-from rla_client.checkpoint.arena_saver import ArenaSaver, Slot
+from rla_client.checkpoint.copy import pin_memory
 from rla_client.checkpoint.fallback import has_room, sync_later
 from rla_client.checkpoint.saver import BACKLOG_MAX_BYTES
 from rla_client.contract.checkpoint_job import ArenaSource, BlobSource
 from rla_client.contract.protocol import FrameKind, pack
 from rla_client.contract.snapshot_job import JOB_KIND, SnapshotJob
 from rla_client.launcher.snapshot_codec import Pieces
+from rla_client.stream.slots import Slot, SlotSender
 
 if TYPE_CHECKING:
     from rla_client.stream.outbox import Outbox
@@ -76,7 +76,7 @@ class _Sent:
         return None
 
 
-class SnapshotSaver(ArenaSaver):
+class SnapshotSaver(SlotSender):
     """Hands snapshots of one run to the agent.
 
     Args:
@@ -87,6 +87,7 @@ class SnapshotSaver(ArenaSaver):
     def __init__(self, outbox: Outbox, kind: str) -> None:
         self.ways = {"frame": 0, "arena": 0, "blob": 0}
         self._kind = kind
+        self._outbox = outbox
         super().__init__(outbox)
 
     def _reset(self) -> None:

@@ -8,12 +8,12 @@ Nothing here raises because of disk, agent or spool: that is a warning, once for
 
 from __future__ import annotations
 
-import atexit
 import errno
 import io
 import os
 import secrets
 import sys
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,20 +21,24 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
+from rla_client.contract.arena import ARENA_FOLDER
 from rla_client.contract.errors import ArgumentError, NotConfiguredError, PlaceError
 from rla_client.contract.files import atomic_file
 from rla_client.contract.layout import check_relative
 from rla_client.contract.media_job import JOB_IMAGE
 from rla_client.contract.paths import program_problem
 from rla_client.media import render
-from rla_client.media.slots import MIN_SLOT_BYTES, MediaSlots
 from rla_client.stream.clock import time_step_holder
+from rla_client.stream.slots import Slot, SlotSender
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from rla_client.media.pixels import Pixels
 
+MIN_SLOT_BYTES = 1 << 20  # below, a blob in the spool costs less than a millisecond
+FIRST_VIDEO_BYTES = 64 << 20  # 300 frames of 256 x 256 RGB are 59 MB
+PREPARED_WAIT_S = 0.1  # for a slot that is being made: cold memory would take as long
 AGENT_START_S = 10.0  # an agent that was started with the run may still be on its way
 
 
@@ -85,8 +89,7 @@ class _State:
     target: RecordingTarget | None = None
     bound_at: float = 0.0
     warned: set[str] | None = None
-    slots: MediaSlots | None = None
-    slots_stream: str = ""
+    slots: PixelSender | None = None
     expects_videos: bool = False
 
 
@@ -98,10 +101,8 @@ def bind(target: RecordingTarget | None) -> None:
     _state.target = target
     _state.bound_at = time.monotonic()
     _state.warned = set()
-    stream = None if target is None or target.outbox is None else target.outbox.stream_folder
-    if _state.slots is not None and (stream is None or stream.name != _state.slots_stream):
-        _state.slots.release()
-        atexit.unregister(_state.slots.release)
+    if _state.slots is not None and (target is None or target.outbox is not _state.slots.outbox):
+        _state.slots.close()
         _state.slots = None
     if target is not None and _state.expects_videos:
         _prepare_first(target)
@@ -118,7 +119,7 @@ def expect_videos() -> None:
 def _prepare_first(target: RecordingTarget) -> None:
     slots = _slots_of(target.outbox)
     if slots is not None:
-        slots.prepare_first()
+        slots.prepare_one([FIRST_VIDEO_BYTES >> shift for shift in range(5)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,34 +363,74 @@ def encode_here(place: Place, kind: str, raw: BinaryIO, fields: dict[str, Any]) 
 
 
 def _send_pixels(place: Place, kind: str, pixels: Pixels, fields: dict[str, Any]) -> bool:
-    outbox = place.outbox
-    slots = media_slots(place) if pixels.total_bytes >= MIN_SLOT_BYTES else None
-    if outbox is None or slots is None:
+    slots = pixel_sender(place) if pixels.total_bytes >= MIN_SLOT_BYTES else None
+    if slots is None:
         return send_blob(place, kind, pixels.chunks(), fields)
-    slot = slots.fill(pixels.total_bytes, pixels.copy_into)
-    if slot is None:
+    sent = slots.send(kind, pixels, job_fields(place) | fields)
+    if not sent:
         sent = send_blob(place, kind, pixels.chunks(), fields)
-    else:
-        sent = outbox.job(kind, job_fields(place) | fields | {"slot": list(slot)})
-        if not sent:
-            slots.give_back(slot)
-            warn_full(kind)
     slots.prepare(pixels.total_bytes)  # last: it would compete with this copy
     return sent
 
 
-def media_slots(place: Place) -> MediaSlots | None:
-    """The shared-memory slots of this process's stream; None where there is no such memory."""
+class PixelSender(SlotSender):
+    """Sends large arrays by shared memory: they leave the training loop at the speed of a warm copy.
+
+    Args:
+        outbox: takes the jobs.
+    """
+
+    def __init__(self, outbox: JobOutbox) -> None:
+        super().__init__(outbox)
+        self.outbox = outbox
+
+    def send(self, kind: str, pixels: Pixels, fields: dict[str, Any]) -> bool:
+        """Copy pixels into a warm, free slot and send their job; False when that is not possible."""
+
+        def fill(slot: Slot) -> Slot:
+            with slot.memory(pixels.total_bytes) as memory:
+                pixels.copy_into(memory)
+            return slot
+
+        def job(slot: Slot) -> bool:
+            ref = slot.ref
+            return self.outbox.job(kind, fields | {"slot": [ref.arena, ref.slot, ref.number]})
+
+        if self._inside == threading.get_ident():  # a signal handler that records while we do
+            return False
+        with self._lock:
+            self._inside = threading.get_ident()
+            try:
+                sent = self._send_in_slot(pixels.total_bytes, fill, job, patience_s=PREPARED_WAIT_S)
+                return sent is not None
+            finally:
+                self._inside = None
+
+    def prepare(self, nbytes: int) -> None:
+        """Have slots made, in the background, for arrays of `nbytes` and a little more."""
+        if nbytes >= MIN_SLOT_BYTES:
+            self._prepare(nbytes)
+
+    def prepare_one(self, sizes: Sequence[int]) -> None:
+        """Have one slot made of the first of `sizes` that there is room for, before any size is known."""
+        with self._lock:
+            pool = self._current_pool()
+            if pool is not None:
+                pool.prepare_one(sizes)
+
+
+def pixel_sender(place: Place) -> PixelSender | None:
+    """What sends by shared memory in this process's stream; None where there is no such memory."""
     return _slots_of(place.outbox)
 
 
-def _slots_of(outbox: JobOutbox | None) -> MediaSlots | None:
-    stream = None if outbox is None else outbox.stream_folder
-    if stream is None or not os.path.isdir("/dev/shm"):
+def _slots_of(outbox: JobOutbox | None) -> PixelSender | None:
+    if outbox is None or outbox.stream_folder is None or not os.path.isdir(ARENA_FOLDER):
         return None
-    if _state.slots is None or _state.slots_stream != stream.name:
-        if outbox is not None and outbox.agent_alive() and not outbox.agent_alive(memory=True):
+    if _state.slots is None or _state.slots.outbox is not outbox:
+        if outbox.agent_alive() and not outbox.agent_alive(memory=True):
             return None  # the agent is outside of this container
-        _state.slots, _state.slots_stream = MediaSlots(stream.name, str(stream)), stream.name
-        atexit.register(_state.slots.release)
+        if _state.slots is not None:
+            _state.slots.close()
+        _state.slots = PixelSender(outbox)
     return _state.slots

@@ -120,7 +120,7 @@ class VideoRecorder:
         for side in shape:
             size *= int(side)
         place = _video_place("prepare", cover=False, add_timestamp=False, results_dir=None)
-        slots = jobs.media_slots(place)
+        slots = jobs.pixel_sender(place)
         if slots is not None:
             slots.prepare(size)
 

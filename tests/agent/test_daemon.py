@@ -21,13 +21,13 @@ from spooled import stop_autostart
 from rla_agent.daemon import EXIT_CONFIG, EXIT_FAILED, EXIT_NEWER, EXIT_PLACE, EXIT_RUNNING
 from rla_agent.pipeline.gc import sweep_memory
 from rla_agent.service.unit_files import TEMPLATE_NAME, template
-from rla_client.checkpoint.arena import create_arena
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.agent_process import agent_alive
-from rla_client.contract.checkpoint_job import ARENA_FOLDER
+from rla_client.contract.arena import ARENA_FOLDER
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, pack
 from rla_client.run.run import make_opening
+from rla_client.stream.arena import create_arena
 from rla_client.stream.outbox import Outbox
 
 PAGE = 4096
@@ -149,7 +149,7 @@ def test_shared_memory_whose_lock_is_held_beyond_the_end_of_its_stream_goes_late
     arena = create_arena(ended, PAGE)
     assert arena is not None
     path = Path(ARENA_FOLDER, arena.name)
-    sweep_memory(places, [ended.name])
+    sweep_memory(places)
     assert path.exists()
     arena.close(unlink=False)
     wait_until(lambda: not path.exists(), what="a later sweep")

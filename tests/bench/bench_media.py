@@ -16,10 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from rla_agent.jobs.media import free_slot, parse_slot, sweep_slots
+from rla_agent.jobs.source import free_slot
 from rla_client.code.backup import BackupPlan, back_up_code
 from rla_client.code.environment import EnvironmentCapture
 from rla_client.config.schema import AgentConfig
+from rla_client.contract.arena import SlotRef
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, iter_frames, unpack
 from rla_client.media import jobs
@@ -73,17 +74,14 @@ class Run:
                 if frame.kind == FrameKind.JOB:
                     fields = unpack(frame.payload)[1]
                     if "slot" in fields:
-                        free_slot(parse_slot(fields["slot"]))
+                        free_slot(SlotRef(*fields["slot"]), folder / "blobs")
         for blob in (folder / "blobs").glob("*"):
             blob.unlink()
 
     def close(self) -> None:
         """Leave nothing behind."""
-        folder = self.outbox.stream_folder
         bind(None)
         self.outbox.release()
-        if folder is not None:
-            sweep_slots(folder.name)
 
 
 def bench_figure(run: Run) -> None:
@@ -127,8 +125,8 @@ def bench_figure(run: Run) -> None:
 def wait_slots(count: int, size: int = 0) -> None:
     """Wait for `count` slots of at least `size` bytes, which are made in the background."""
     deadline = time.monotonic() + DEADLINE_S
-    slots = jobs._state.slots
-    while slots is not None and sum(slot.size >= size for slot in slots._slots) < count:
+    pool = jobs._state.slots._pool
+    while not pool.wait_prepared(1) or pool.current.slots < count or pool.current.slot_bytes < size:
         if time.monotonic() > deadline:
             raise TimeoutError("no slot was made")
         time.sleep(0.01)

@@ -17,10 +17,10 @@ from legacy_database import named_database, write_look_alike
 from spooled import bare_opening, stop_autostart
 
 from rla_agent.jobs.figure import FigureResult, parse_figure, run_figure
-from rla_agent.jobs.media import sweep_slots
+from rla_agent.jobs.source import sweep_arenas
 from rla_client import logger
 from rla_client.config.schema import AgentConfig
-from rla_client.contract.checkpoint_job import ARENA_FOLDER, spool_key
+from rla_client.contract.arena import ARENA_FOLDER, spool_key
 from rla_client.contract.layout import SINKS
 from rla_client.contract.paths import Places
 from rla_client.contract.protocol import FrameKind, iter_frames, unpack
@@ -88,10 +88,8 @@ def run_fixture(places: Places, tmp_path: Path) -> Iterator[RecordingRun]:
     yield opened
     bind(None)
     time_step_holder.set_time(0)
-    stream = opened.outbox.stream_folder
     opened.outbox.release()
-    if stream is not None:
-        sweep_slots(stream.name)
+    sweep_arenas(places.spool, ())
 
 
 @pytest.fixture(scope="session")
@@ -137,8 +135,8 @@ def saver(
     outbox: Outbox, places: Places, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[CheckpointSaver]:
     """With an arena of two slots of 9 MiB, a moment after new_saver."""
-    from rla_client.checkpoint import arena
     from rla_client.checkpoint.saver import CheckpointSaver
+    from rla_client.stream import arena
 
     monkeypatch.setattr(arena, "SMALL_ARENA_BYTES", 0)
     made = CheckpointSaver(outbox, folder, max_to_keep=2, run="own")

@@ -24,7 +24,8 @@ TRAINING = """
 import os, signal, sys, time
 import numpy, torch
 from rla_client import ExperimentLoader, exp_manager, logger, time_step_holder
-from rla_client.checkpoint import arena, saver
+from rla_client.checkpoint import saver
+from rla_client.stream import arena
 from rla_client.resume import fork
 from rla_client.media.recorders import ImgRecorder
 root, code, date, most = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rla_client.contract.checkpoint_job import ArenaName, spool_key
+from rla_client.contract.arena import ArenaName, spool_key
 from rla_client.contract.files import TEMP_PREFIX
 from rla_client.contract.paths import Places
 from rla_client.contract.retention import DROPPED_NOTE

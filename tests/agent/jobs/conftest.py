@@ -14,16 +14,10 @@ from typing import Any
 import pytest
 
 from rla_agent.jobs.checkpoint import run_checkpoint
-from rla_client.checkpoint.arena import Arena, create_arena
-from rla_client.contract.checkpoint_job import (
-    SLOT_BUSY,
-    ArenaSource,
-    CheckpointJob,
-    Retention,
-    Stamp,
-    storage_offsets,
-)
+from rla_client.contract.arena import SLOT_BUSY
+from rla_client.contract.checkpoint_job import ArenaSource, CheckpointJob, Retention, Stamp, storage_offsets
 from rla_client.contract.retention import DROPPED_NOTE
+from rla_client.stream.arena import Arena, create_arena
 
 
 class Desk:

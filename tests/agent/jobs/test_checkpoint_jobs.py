@@ -16,17 +16,11 @@ import msgpack
 import pytest
 
 from rla_agent.jobs.source import Outcome
-from rla_client.checkpoint.arena import create_arena
-from rla_client.contract.checkpoint_job import (
-    ARENA_FOLDER,
-    SLOT_BUSY,
-    SLOT_FREE,
-    ArenaSource,
-    BlobSource,
-    CheckpointJob,
-)
+from rla_client.contract.arena import ARENA_FOLDER, SLOT_BUSY, SLOT_FREE
+from rla_client.contract.checkpoint_job import ArenaSource, BlobSource, CheckpointJob
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.protocol import pack, unpack
+from rla_client.stream.arena import create_arena
 
 
 def test_bytes_that_are_gone_are_reported_and_nothing_is_written(desk: Any) -> None:
@@ -55,7 +49,6 @@ def test_jobs_cannot_reach_what_is_not_their_own(desk: Any, tmp_path: Path) -> N
     other.mark(0, SLOT_BUSY, source.number)
     lies = [
         replace(source, arena=other.name),
-        replace(source, slot=8),
         replace(source, sizes=(1 << 40,)),
         replace(source, skeleton_bytes=1 << 30),
     ]

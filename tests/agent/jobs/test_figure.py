@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import json
 import os
 import pickle
-import struct
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,15 @@ from PIL import Image
 from rla_agent.jobs import figure as figure_sink
 from rla_agent.jobs.code import Outcome
 from rla_agent.jobs.figure import FigureResult, parse_figure, run_figure
-from rla_agent.jobs.media import sweep_slots
+from rla_client.contract.arena import SLOT_BUSY, SLOT_FREE
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
-from rla_client.contract.media_job import SLOT_HEADER, SLOT_MAGIC
 from rla_client.media.figure_pickle import dump_figure
+from rla_client.stream.arena import Arena, create_arena
 
 Run = Callable[..., FigureResult]
 IMAGE = {"format": "png", "cover": False, "blob": "b", "shape": [1, 2, 3, 3], "dtype": "uint8"}
 PIXELS = bytes(range(18))
-STREAM = f"test-{os.getpid()}"
+ARENA = f"rla-arena-{os.geteuid()}-0123456789ab-0123456789abcdef-01234567"
 
 
 @pytest.fixture
@@ -313,9 +313,13 @@ def test_hostile_names_are_refused(name: str) -> None:
         ("video", {"format": "mp4", "fps": 0}),
         ("video", {"format": "mp4", "fps": float("nan")}),
         ("video", {"format": "mp4", "fps": "30"}),
-        ("image", {"slot": ["../../etc/passwd", 1]}),
-        ("image", {"slot": [f"rla-media-{os.geteuid() + 1}-s-1-1", 1]}),
-        ("image", {"slot": [f"rla-media-{os.geteuid()}-s/../x-1-1", 1]}),
+        ("image", {"slot": ["../../etc/passwd", 0, 1]}),
+        ("image", {"slot": [ARENA.replace("0123", "/../"), 0, 1]}),
+        ("image", {"slot": [ARENA, 0]}),
+        ("image", {"slot": [ARENA, 8, 1]}),
+        ("image", {"slot": [ARENA, True, 1]}),
+        ("image", {"slot": [ARENA, 0, -1]}),
+        ("image", {"slot": [ARENA, 0, 1 << 63]}),
         ("image", {"slot": 3}),
         ("checkpoint", {}),
     ],
@@ -339,44 +343,67 @@ def test_blobs_that_are_links_fail(tmp_path: Path, run: Run) -> None:
     assert run("image", {**IMAGE, "blob": "missing"}).outcome is Outcome.FAILED
 
 
-class Slot:
-    """A slot as a client makes it."""
-
-    def __init__(self, stream: str, number: int, data: bytes, state: int = 1) -> None:
-        self.name = f"rla-media-{os.geteuid()}-{stream}-{os.getpid()}-1"
-        self.path = Path("/dev/shm", self.name)
-        self.path.touch(mode=0o600)
-        header = SLOT_HEADER.pack(SLOT_MAGIC, state, 0, number)
-        self.path.write_bytes(header.ljust(4096, b"\0") + data)
-
-    @property
-    def state(self) -> int:
-        return int(struct.unpack_from("<I", self.path.read_bytes(), 8)[0])
+@pytest.fixture
+def arena(tmp_path: Path) -> Iterator[Arena]:
+    """One as a client makes it, of the stream that `run` is of."""
+    made = create_arena(tmp_path, 4096)
+    assert made is not None
+    yield made
+    made.close(unlink=True)
 
 
-def test_a_slot_is_read_and_given_back(tmp_path: Path, run: Run) -> None:
-    slot = Slot(STREAM, 5, PIXELS)
+def fill(arena: Arena, number: int) -> None:
+    arena.mark(0, SLOT_BUSY, number)
+    ctypes.memmove(arena.slot_address(0), PIXELS, len(PIXELS))
 
-    result = run("image", {**IMAGE, "slot": [slot.name, 5]})
+
+def test_a_slot_is_read_and_given_back(tmp_path: Path, run: Run, arena: Arena) -> None:
+    fill(arena, 5)
+
+    result = run("image", {**IMAGE, "slot": [arena.name, 0, 5]})
 
     assert result.outcome is Outcome.WRITTEN
     assert Image.open(tmp_path / "results" / "x.png").tobytes() == PIXELS
-    assert slot.state == 0
-    assert sweep_slots("otherstream") == 0
-    assert sweep_slots(STREAM) == 1
-    assert not slot.path.exists()
+    assert arena.header(0) == (SLOT_FREE, 5)
 
 
-def test_a_slot_used_again_is_never_written_under_the_wrong_name(tmp_path: Path, run: Run) -> None:
-    slot = Slot(STREAM, 6, PIXELS)
+def test_a_slot_used_again_is_never_written_under_the_wrong_name(
+    tmp_path: Path, run: Run, arena: Arena
+) -> None:
+    fill(arena, 6)
 
-    result = run("image", {**IMAGE, "slot": [slot.name, 5]})
+    result = run("image", {**IMAGE, "slot": [arena.name, 0, 5]})
 
     assert result.outcome is Outcome.FAILED
     assert "lost" in result.reason
-    assert slot.state == 1
+    assert arena.header(0) == (SLOT_BUSY, 6)
     assert list((tmp_path / "results").iterdir()) == []
-    sweep_slots(STREAM)
+
+
+def test_a_slot_used_again_while_it_is_drawn_is_not_written(
+    tmp_path: Path, run: Run, arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(arena, 5)
+    render = figure_sink._render
+
+    def late(*arguments: Any) -> str | None:
+        fill(arena, 6)
+        return render(*arguments)
+
+    monkeypatch.setattr(figure_sink, "_render", late)
+
+    assert run("image", {**IMAGE, "slot": [arena.name, 0, 5]}).outcome is Outcome.FAILED
+    assert list((tmp_path / "results").iterdir()) == []
+
+
+def test_a_slot_of_another_stream_is_refused(tmp_path: Path, run: Run) -> None:
+    other = create_arena(tmp_path / "another", 4096)
+    assert other is not None
+    fill(other, 5)
+
+    assert run("image", {**IMAGE, "slot": [other.name, 0, 5]}).outcome is Outcome.FAILED
+    assert other.header(0) == (SLOT_BUSY, 5)
+    other.close(unlink=True)
 
 
 def test_what_a_library_prints_does_not_end_up_in_the_file(tmp_path: Path, run: Run) -> None:

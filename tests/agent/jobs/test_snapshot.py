@@ -12,9 +12,10 @@ import pytest
 
 from rla_agent.jobs.snapshot import run_snapshot
 from rla_agent.jobs.source import Outcome, release
-from rla_client.checkpoint.arena import Arena, create_arena
-from rla_client.contract.checkpoint_job import SLOT_BUSY, SLOT_FREE, ArenaSource, BlobSource
+from rla_client.contract.arena import SLOT_BUSY, SLOT_FREE
+from rla_client.contract.checkpoint_job import ArenaSource, BlobSource
 from rla_client.contract.snapshot_job import SnapshotJob, encode_footer, saved_order
+from rla_client.stream.arena import Arena, create_arena
 
 
 class Desk:

@@ -31,13 +31,13 @@ from checkpoint_lab import (  # noqa: E402
 from spooled import fill_spool  # noqa: E402
 
 from rla_agent.jobs.source import Outcome  # noqa: E402
-from rla_client.checkpoint import arena as arena_module  # noqa: E402
 from rla_client.checkpoint import fallback as fallback_module  # noqa: E402
 from rla_client.checkpoint import saver as checkpoint_module  # noqa: E402
 from rla_client.checkpoint.files import find_checkpoint, list_checkpoints, load_file  # noqa: E402
 from rla_client.checkpoint.saver import CheckpointSaver  # noqa: E402
 from rla_client.contract.errors import ArgumentError, NoCheckpointError, UntrustedCheckpointError  # noqa: E402
 from rla_client.contract.paths import Places  # noqa: E402
+from rla_client.stream import arena as arena_module  # noqa: E402
 from rla_client.stream.outbox import Outbox  # noqa: E402
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from spooled import fill_spool
 
-from rla_client.contract.checkpoint_job import ARENA_FOLDER, spool_key
+from rla_client.contract.arena import ARENA_FOLDER, spool_key
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import stream_names
 from rla_client.contract.snapshot_job import read_footer

@@ -1,4 +1,4 @@
-"""What savers of checkpoints and of snapshots share: slots of shared memory, from claim to hand-over.
+"""Slots of shared memory, from claim to hand-over: for checkpoints, snapshots, images and videos.
 
 A slot that was claimed ends in one of three ways: a frame in the stream names it (the agent frees it),
 it is given back (no frame was written), or the whole pool is retired (an exception came so close to the
@@ -8,23 +8,22 @@ frame that nobody knows). Arenas of a forked child's parent are forgotten, never
 from __future__ import annotations
 
 import atexit
+import ctypes
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import Protocol, TypeVar
 
-from rla_client.checkpoint.arena import Arena, ArenaPool
-from rla_client.contract.checkpoint_job import SLOT_BUSY
+from rla_client.contract.arena import SLOT_BUSY, SlotRef
 from rla_client.stream import forks
-
-if TYPE_CHECKING:
-    from rla_client.stream.outbox import Outbox
+from rla_client.stream.arena import Arena, ArenaPool
 
 Source = TypeVar("Source")
 
-_savers: weakref.WeakSet[ArenaSaver] = weakref.WeakSet()  # to be closed at exit
+_savers: weakref.WeakSet[SlotSender] = weakref.WeakSet()  # to be closed at exit
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +39,38 @@ class Slot:
         """Where its bytes begin, in this process."""
         return self.arena.slot_address(self.index)
 
+    def memory(self, nbytes: int) -> memoryview:
+        """Its first bytes; not to be kept longer than the saver's lock is held."""
+        return memoryview((ctypes.c_ubyte * nbytes).from_address(self.address)).cast("B")
+
+    @property
+    def ref(self) -> SlotRef:
+        """What a job says of it."""
+        return SlotRef(self.arena.name, self.index, self.number)
+
     @property
     def arrived(self) -> bool:
         """True once the agent has done with the job."""
         return self.arena.closed or self.arena.header(self.index) != (SLOT_BUSY, self.number)
 
 
-class ArenaSaver:
-    """Base of a saver that copies into shared memory. Its lock is held around each save.
+class HasStream(Protocol):
+    """What is needed of an outbox."""
+
+    @property
+    def stream_folder(self) -> Path | None:
+        """Folder of this process's stream; None while there is none."""
+
+
+class SlotSender:
+    """Base of what copies into shared memory. Its lock is held around each save.
 
     Args:
         outbox: where jobs go; its lock is not held while bytes are copied.
     """
 
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
+    def __init__(self, outbox: HasStream) -> None:
+        self._stream = outbox
         self._number = 0
         self._copy_s = 0.0
         self._reset()
@@ -81,7 +97,12 @@ class ArenaSaver:
         self._reset()
 
     def _send_in_slot(
-        self, nbytes: int, fill: Callable[[Slot], Source], send: Callable[[Source], bool]
+        self,
+        nbytes: int,
+        fill: Callable[[Slot], Source],
+        send: Callable[[Source], bool],
+        *,
+        patience_s: float = 0.0,
     ) -> tuple[Slot, Source] | None:
         """Copy into a slot and name it in the stream.
 
@@ -89,6 +110,7 @@ class ArenaSaver:
             nbytes: what the slot must hold.
             fill: copies, and says what the job shall name.
             send: puts the job into the stream; False when the spool is full.
+            patience_s: to wait for an arena that is being made.
 
         Returns:
             The slot and what was named; None when no slot is large enough and free, or the stream
@@ -97,6 +119,8 @@ class ArenaSaver:
         pool = self._current_pool()
         if pool is None:
             return None
+        if patience_s:
+            pool.await_larger(nbytes, patience_s)
         self._number += 1
         number = self._number
         try:
@@ -121,7 +145,7 @@ class ArenaSaver:
         return slot, source
 
     def _current_pool(self) -> ArenaPool | None:
-        folder = self._outbox.stream_folder
+        folder = self._stream.stream_folder
         if folder is None:
             return None
         if self._pool is None or self._pool.stream_folder != folder:

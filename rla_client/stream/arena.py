@@ -1,6 +1,6 @@
-"""Reused shared memory for checkpoints: made and faulted in behind the training loop's back.
+"""Reused shared memory for checkpoints and media: made and faulted in behind the training loop's back.
 
-An `Arena` is one file in /dev/shm (layout: rla_client/contract/checkpoint_job.py), mapped by plain mmap(2)
+An `Arena` is one file in /dev/shm (layout: rla_client/contract/arena.py), mapped by plain mmap(2)
 (rla_client/contract/mapping.py) so that copying needs an address and nothing else. Invariants:
 
 - The space is taken by posix_fallocate before the first touch: a /dev/shm that is too short says
@@ -15,7 +15,7 @@ An `Arena` is one file in /dev/shm (layout: rla_client/contract/checkpoint_job.p
   a closed arena's memory, and a change that was half made is completed by the next call.
 - A slot that this process made BUSY is made FREE by the agent, or by us if no frame was written.
   An arena that a larger one replaces is unmapped and unlinked once all its slots are FREE. What a
-  killed process leaves behind, the agent sweeps (rla_agent/jobs/checkpoint.py).
+  killed process leaves behind, the agent sweeps (rla_agent/jobs/source.py).
 """
 
 from __future__ import annotations
@@ -25,13 +25,11 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rla_client.checkpoint.copy import wait_for_copies
-from rla_client.checkpoint.tensors import torch_module
-from rla_client.contract.checkpoint_job import (
+from rla_client.contract.arena import (
     ARENA_DATA_OFFSET,
     ARENA_FOLDER,
     ARENA_HEADER,
@@ -55,8 +53,8 @@ from rla_client.contract.mapping import MADV_POPULATE_WRITE, Mapping, create_map
 SLOT_WAIT_MAX_S = 0.25  # for a busy slot; callers wait for as long as their last copy took
 SLOT_POLL_S = 0.0005
 SLOTS = 2  # one is filled while the agent reads the other
+before_unmap: list[Callable[[], None]] = []  # what else may still write to an arena is waited for here
 SMALL_ARENA_BYTES = 72 << 20  # small checkpoints may come faster than fsyncs end: more slots, up to this
-FIRST_SLOT_BYTES = 8 << 20  # most policies fit; a larger one costs its first save a torch.save
 MEMORY_SHARE = 4  # arenas take at most a quarter of what is free
 PREFAULT_BYTES = 4 << 20  # about a millisecond of the address space's lock
 GROWTH = 1.125  # a state dict that grows a little (optimiser state appears) still fits
@@ -72,6 +70,7 @@ class Arena:
         "closed",
         "name",
         "on_close",
+        "short",
         "slot_bytes",
         "slots",
         "total",
@@ -83,6 +82,7 @@ class Arena:
         self.slot_bytes = slot_bytes
         self.total = mapping.size
         self.closed = False
+        self.short = False  # memory did not suffice for as many slots as were wanted
         self.on_close: Callable[[], None] | None = None
         self._pid = os.getpid()
         self._mapping = mapping
@@ -127,8 +127,11 @@ class Arena:
         """Touch every page, in small pieces, until done or stopped."""
         for offset in range(0, self.total, PREFAULT_BYTES):
             size = min(PREFAULT_BYTES, self.total - offset)
-            if stop.is_set() or not self._mapping.advise(offset, size, MADV_POPULATE_WRITE):
+            if stop.is_set():
                 return
+            if not self._mapping.advise(offset, size, MADV_POPULATE_WRITE):  # before Linux 5.14
+                pages = range(offset + PAGE - 1, offset + size, PAGE)  # no header reaches so far
+                self._mapping.view()[pages.start : pages.stop : PAGE] = bytes(len(pages))
 
     def close(self, *, unlink: bool) -> None:
         """Unmap it, let go of the lock, and remove the file if `unlink`."""
@@ -137,7 +140,8 @@ class Arena:
         if unlink:
             with suppress(OSError):
                 os.unlink(os.path.join(ARENA_FOLDER, self.name))
-        wait_for_copies()
+        for wait in before_unmap:
+            wait()
         if self.on_close is not None:
             self.on_close()
         self.closed = True  # from here on nobody reads the memory
@@ -149,19 +153,25 @@ class Arena:
 
 
 def create_arena(
-    stream_folder: Path, slot_bytes: int, *, already: int = 0, stop: threading.Event | None = None
+    stream_folder: Path,
+    slot_bytes: int,
+    *,
+    least_slots: int = SLOTS,
+    already: int = 0,
+    stop: threading.Event | None = None,
 ) -> Arena | None:
     """Make an arena with room for `slot_bytes` per slot; None when memory is too short for one.
 
     Args:
         stream_folder: spool folder of the stream that will name this arena in its jobs.
-        slot_bytes: what one checkpoint takes.
+        slot_bytes: what one job takes.
+        least_slots: wanted, if there is room for as many; more of small ones.
         already: bytes of other arenas of this process, which count against the same share.
         stop: once set, the arena is given up.
     """
     slot_bytes = align(max(slot_bytes, PAGE), PAGE)
     room = memory_room() // MEMORY_SHARE - already - ARENA_DATA_OFFSET
-    wanted = min(max(SLOTS, SMALL_ARENA_BYTES // slot_bytes), MAX_SLOTS)
+    wanted = min(max(least_slots, SMALL_ARENA_BYTES // slot_bytes), MAX_SLOTS)
     slots = min(wanted, max(room, 0) // slot_bytes)
     if slots == 0:
         return None
@@ -174,6 +184,7 @@ def create_arena(
     except OSError:
         return None
     arena = Arena(name, mapping, slots, slot_bytes)
+    arena.short = slots < wanted
     owner = str(stream_folder).encode("utf-8", "surrogateescape")[:ARENA_OWNER_MAX]
     arena.write_head(owner)
     return arena
@@ -196,6 +207,7 @@ class ArenaPool:
         self.current: Arena | None = None
         self._retired: list[Arena] = []
         self._thread: threading.Thread | None = None
+        self._making_bytes = 0
         self._made: Arena | None = None
         self._refused_bytes: int | None = None
         self._stop = threading.Event()
@@ -212,20 +224,41 @@ class ArenaPool:
         self._adopt()
         return self.current is not None
 
+    def await_larger(self, nbytes: int, timeout: float) -> None:
+        """Wait for an arena whose slots hold `nbytes`, if one is being made and none is there."""
+        self._adopt()
+        fits = self.current is not None and self.current.slot_bytes >= nbytes
+        if not fits and self.preparing and self._making_bytes >= nbytes:
+            self.wait_prepared(timeout)
+
     def prepare(self, nbytes: int) -> None:
         """Have an arena made whose slots hold `nbytes`, in the background, if there is none yet."""
         self._adopt()
-        if self.preparing or (self.current is not None and self.current.slot_bytes >= nbytes):
+        arena = self.current
+        if arena is not None and arena.slot_bytes >= nbytes and (arena.slots >= SLOTS or arena.short):
             return
-        if self._refused_bytes is not None and nbytes >= self._refused_bytes:
-            return  # memory was too short for less than that
+        self._start([int(nbytes * GROWTH), nbytes], SLOTS)
+
+    def prepare_one(self, sizes: Sequence[int]) -> None:
+        """Have one slot made, as large as there is room for, before it is known what will be needed."""
+        self._adopt()
+        if self.current is None:
+            self._start(sizes, 1)
+
+    def _start(self, sizes: Sequence[int], least_slots: int) -> None:
+        begun = self._thread is not None and (self._thread.ident is None or self._thread.is_alive())
+        if begun or (self._refused_bytes is not None and sizes[-1] >= self._refused_bytes):
+            return  # it is under way, or memory was too short for less than that
+        self._making_bytes = sizes[-1]
         self._thread = threading.Thread(
-            target=self._make, args=(int(nbytes * GROWTH), nbytes), name="rla-arena", daemon=True
+            target=self._make, args=(sizes, least_slots), name="rla-arena", daemon=True
         )
         try:
             self._thread.start()
-        except RuntimeError:  # no more threads, or the interpreter is going down
+        except BaseException as error:
             self._thread = None
+            if not isinstance(error, RuntimeError):  # no more threads, or the interpreter is going down
+                raise
 
     def claim(self, nbytes: int, number: int, patience_s: float = 0.0) -> tuple[Arena, int] | None:
         """Make a FREE slot BUSY under `number`; None when there is none of that size in time."""
@@ -278,16 +311,18 @@ class ArenaPool:
         self.current = self._made = self._thread = None
         self._retired = []
 
-    def _make(self, wanted: int, least: int) -> None:
+    def _make(self, sizes: Sequence[int], least_slots: int) -> None:
+        """Make an arena with slots of the first of `sizes` that there is room for."""
         already = sum(arena.total for arena in (*self._retired, self.current) if arena is not None)
-        arena = create_arena(self.stream_folder, wanted, already=already, stop=self._stop)
-        if arena is None and wanted > least:
-            arena = create_arena(self.stream_folder, least, already=already, stop=self._stop)
-        if arena is None:
-            self._refused_bytes = min(least, self._refused_bytes or least)
-            return
-        arena.prefault(self._stop)
-        self._made = arena
+        for size in sizes:
+            arena = create_arena(
+                self.stream_folder, size, least_slots=least_slots, already=already, stop=self._stop
+            )
+            if arena is not None:
+                arena.prefault(self._stop)
+                self._made = arena
+                return
+        self._refused_bytes = min(sizes[-1], self._refused_bytes or sizes[-1])
 
     def _adopt(self) -> None:
         if self.current in self._retired:
@@ -356,20 +391,3 @@ def _rooms_above(top: Path, path: str, limit_name: str, used_name: str) -> list[
         if folder in {top, folder.parent}:
             return rooms
         folder = folder.parent
-
-
-def pin_memory(arena: Arena) -> None:
-    """Let CUDA copy straight into an arena. Where it cannot, copies take the slower way by themselves."""
-    if arena.on_close is not None:
-        return
-    torch = torch_module()
-    arena.on_close = _nothing
-    if not torch.cuda.is_available():
-        return
-    runtime, address = torch.cuda.cudart(), arena.address
-    if int(runtime.cudaHostRegister(address, arena.total, 0)) == 0:
-        arena.on_close = lambda: runtime.cudaHostUnregister(address)
-
-
-def _nothing() -> None:
-    """What an arena that CUDA did not take does when it is closed."""

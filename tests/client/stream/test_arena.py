@@ -8,16 +8,16 @@ import secrets
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from waiting import wait_until
 
 from rla_agent.jobs.source import sweep_arenas
-from rla_client.checkpoint import arena as arena_module
-from rla_client.checkpoint.arena import ArenaPool, create_arena, memory_room
-from rla_client.contract.checkpoint_job import (
+from rla_client.contract.arena import (
     ARENA_DATA_OFFSET,
     ARENA_FOLDER,
     ARENA_HEADER,
@@ -32,6 +32,8 @@ from rla_client.contract.checkpoint_job import (
     spool_key,
     stream_key,
 )
+from rla_client.stream import arena as arena_module
+from rla_client.stream.arena import Arena, ArenaPool, create_arena, memory_room
 
 
 @pytest.fixture
@@ -133,7 +135,7 @@ def test_a_short_shm_refuses_and_never_faults(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("mounting needs root")
     code = (
-        "import os, sys; from pathlib import Path; from rla_client.checkpoint import arena as a\n"
+        "import os, sys; from pathlib import Path; from rla_client.stream import arena as a\n"
         "open('/dev/shm/ballast', 'wb').write(bytes(3 << 20))\n"
         "a.memory_room = lambda: 1 << 40\n"  # let the allocation itself find out
         f"made = a.create_arena(Path({str(tmp_path)!r}, 'spool', 's'), 1 << 20)\n"
@@ -172,12 +174,79 @@ def test_a_pool_grows_in_the_background_and_retires_what_is_read(stream: Path) -
     pool.close()
 
 
+def test_one_slot_made_before_sizes_are_known_gives_way_to_two(stream: Path) -> None:
+    pool = ArenaPool(stream)
+    room = memory_room()
+    pool.prepare_one([room, 4 * PAGE])
+    assert pool.wait_prepared(10)
+    first = pool.current
+    assert first is not None
+    assert first.slot_bytes == 4 * PAGE, "the first size that there was room for"
+    pool.prepare_one([8 * PAGE])
+    assert not pool.preparing, "there is one"
+    pool.close()
+
+
+def test_memory_for_one_slot_of_two_is_not_asked_for_again_and_again(
+    stream: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 100 * PAGE
+    monkeypatch.setattr(arena_module, "SMALL_ARENA_BYTES", 0)
+    monkeypatch.setattr(arena_module, "GROWTH", 1)
+    monkeypatch.setattr(arena_module, "memory_room", lambda: 4 * (size + 2 * PAGE))
+    pool = ArenaPool(stream)
+    pool.prepare(size)
+    assert pool.wait_prepared(10)
+    first = pool.current
+    assert first is not None
+    assert (first.slots, first.short) == (1, True)
+    pool.prepare(size)
+    assert not pool.preparing
+    assert pool.current is first
+    pool.close()
+
+
+def test_only_an_arena_that_is_large_enough_is_waited_for(
+    stream: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end = threading.Event()
+    create = arena_module.create_arena
+
+    def late(*arguments: Any, **keywords: Any) -> Arena | None:
+        may_end.wait(60)
+        return create(*arguments, **keywords)
+
+    monkeypatch.setattr(arena_module, "create_arena", late)
+    pool = ArenaPool(stream)
+    pool.prepare(PAGE)
+    pool.await_larger(8 * PAGE, timeout=1000)
+    assert pool.preparing, "it would have been waited for until the end"
+    threading.Timer(0.05, may_end.set).start()
+    pool.await_larger(PAGE, timeout=1000)
+    assert pool.current is not None
+    pool.close()
+
+
+def test_an_older_kernel_touches_the_pages_one_by_one(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arena_module, "MADV_POPULATE_WRITE", 9999)
+    made = create_arena(stream, 3 << 20)
+    assert made is not None
+    made.mark(0, SLOT_BUSY, 7)
+    made.prefault(threading.Event())
+    assert made.header(0) == (SLOT_BUSY, 7)
+    taken = os.stat(f"/dev/shm/{made.name}").st_blocks * 512
+    assert taken >= 6 << 20
+    made.close(unlink=True)
+
+
 def test_an_exception_at_any_line_of_a_pool_never_touches_unmapped_memory(stream: Path) -> None:
     """A signal handler raises at each line in turn: the process lives, and slots are handed out again."""
     code = f"""
 import sys
+import threading
 from pathlib import Path
-import rla_client.checkpoint.arena as a
+from typing import Any
+import rla_client.stream.arena as a
 
 stream = Path({str(stream)!r})
 line = 0
