@@ -87,7 +87,7 @@ def _plain(value: Any, depth: int, budget: list[int]) -> Any:  # noqa: ANN401, P
     if depth == 0:
         return "…"
     if isinstance(value, Placeholder):
-        known = _PLAIN.get(value.name) if value.called else None
+        known = _PLAIN.get(value.name)
         if known is None:
             return repr(value)
         try:
@@ -96,6 +96,8 @@ def _plain(value: Any, depth: int, budget: list[int]) -> Any:  # noqa: ANN401, P
             return repr(value)
     if isinstance(value, dict):
         return {str(key): _plain(item, depth - 1, budget) for key, item in value.items()}
-    if isinstance(value, list | tuple | set):
+    if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item, depth - 1, budget) for item in value]
+    if isinstance(value, type):
+        return repr(value)  # a bare name
     return f"<{len(value)} bytes>" if isinstance(value, bytes | bytearray) else f"<{type(value).__name__}>"
