@@ -26,10 +26,10 @@ from rla_agent.jobs.source import (
     pieces,
     take_blob,
 )
-from rla_agent.jobs.torch_zip import TORCH_FORMAT, TorchZip
 from rla_client.contract.checkpoint_job import STAMP_RECORD, ArenaSource, CheckpointJob, storage_offsets
 from rla_client.contract.files import fsync_folder, replacing
 from rla_client.contract.retention import list_saved, read_stamp, remove_superseded
+from rla_client.contract.torch_zip import TORCH_FORMAT, TorchZip
 
 
 def run_checkpoint(job: CheckpointJob, blobs: Path, final: Path) -> JobResult:

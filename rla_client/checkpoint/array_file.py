@@ -19,22 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from rla_client.contract.checkpoint_job import ZIP_DATE, ZIP_TOP
+from rla_client.checkpoint.emitter import geometry, text, whole
+from rla_client.checkpoint.tensors import NUMPY_STORAGE_CLASSES
+from rla_client.contract.torch_zip import TORCH_FORMAT, TorchZip
 
-STORAGES = {
-    "float64": "DoubleStorage",
-    "float32": "FloatStorage",
-    "float16": "HalfStorage",
-    "int64": "LongStorage",
-    "int32": "IntStorage",
-    "int16": "ShortStorage",
-    "int8": "CharStorage",
-    "uint8": "ByteStorage",
-    "bool": "BoolStorage",
-    "complex64": "ComplexFloatStorage",
-    "complex128": "ComplexDoubleStorage",
-}
-_TYPES = {storage: name for name, storage in STORAGES.items()}
+_TYPES = {storage: name for name, storage in NUMPY_STORAGE_CLASSES.items()}
 _DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -49,13 +38,13 @@ def normal(array: Any) -> Any:  # noqa: ANN401 - a numpy array
 
     Unsigned numbers of more than 8 bits become signed ones of the same bits.
     """
-    if array.dtype.name in STORAGES and array.dtype.isnative:
+    if array.dtype.name in NUMPY_STORAGE_CLASSES and array.dtype.isnative:
         return np.ascontiguousarray(array).reshape(array.shape)
     kind = array.dtype.kind
     if kind == "u":
         native = array.astype(array.dtype.newbyteorder("="))
         return native.view(f"int{8 * array.dtype.itemsize}")
-    if array.dtype.newbyteorder("=").name in STORAGES:
+    if array.dtype.newbyteorder("=").name in NUMPY_STORAGE_CLASSES:
         return array.astype(array.dtype.newbyteorder("="))
     return array.astype("complex128" if kind == "c" else "float64")
 
@@ -64,20 +53,18 @@ def encode_arrays(arrays: Mapping[str, Any]) -> bytes:
     """The file of arrays that are `normal`."""
     buffer = io.BytesIO()
     kept = [np.ascontiguousarray(array).reshape(array.shape) for array in arrays.values()]
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as file:
-
-        def add(name: str, data: bytes) -> None:
-            file.writestr(zipfile.ZipInfo(f"{ZIP_TOP}/{name}", ZIP_DATE), data)
-
-        entries = b"".join(
-            _body(name) + _tensor(number, array)
-            for number, (name, array) in enumerate(zip(arrays, kept, strict=True))
-        )
-        add("data.pkl", b"\x80\x02}(" + entries + b"u.")
-        add("byteorder", sys.byteorder.encode())
-        for number, array in enumerate(kept):
-            add(f"data/{number}", array.tobytes())
-        add("version", b"3\n")
+    entries = b"".join(
+        text(name.encode("utf-8", "surrogatepass")) + _tensor(number, array)
+        for number, (name, array) in enumerate(zip(arrays, kept, strict=True))
+    )
+    with TorchZip(buffer) as file:
+        for record, data in (
+            ("data.pkl", b"\x80\x02}(" + entries + b"u."),
+            ("byteorder", sys.byteorder.encode()),
+            *((f"data/{number}", array.tobytes()) for number, array in enumerate(kept)),
+            ("version", TORCH_FORMAT),
+        ):
+            file.add(record, len(data), [data])
     return buffer.getvalue()
 
 
@@ -85,20 +72,15 @@ def _tensor(number: int, array: Any) -> bytes:  # noqa: ANN401
     """Opcodes that rebuild one tensor of storage `number`."""
     strides = tuple(step // array.itemsize for step in array.strides) if array.size else _strides(array.shape)
     storage = (
-        b"(" + _body("storage") + b"ctorch\n" + STORAGES[array.dtype.name].encode() + b"\n"
-        + _body(str(number)) + _body("cpu") + _body(array.size) + b"tQ"
+        b"((" + text(b"storage") + b"ctorch\n" + NUMPY_STORAGE_CLASSES[array.dtype.name].encode() + b"\n"
+        + text(b"%d" % number) + text(b"cpu") + whole(array.size) + b"tQ"
     )  # fmt: skip
-    view = _body(0) + _body(tuple(array.shape)) + _body(strides) + b"\x89"
-    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + view + b"ccollections\nOrderedDict\n)RtR"
+    view = geometry(0, tuple(array.shape), strides) + b"\x89"
+    return b"ctorch._utils\n_rebuild_tensor_v2\n" + storage + view + b"ccollections\nOrderedDict\n)RtR"
 
 
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(max(side, 1) for side in shape[at + 1 :]) for at in range(len(shape)))
-
-
-def _body(value: object) -> bytes:
-    """Opcodes of plain data, without the pickle's beginning and end."""
-    return pickle.dumps(value, protocol=2)[2:-1]
 
 
 def decode_arrays(data: bytes) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from rla_client.contract.errors import ArgumentError
 
 # dtypes whose storages have had a class of their own since the first torch; newer ones go by bytes
-_STORAGE_CLASSES = {
+_REAL_STORAGE_CLASSES = {
     "float64": "DoubleStorage",
     "float32": "FloatStorage",
     "float16": "HalfStorage",
@@ -34,6 +34,8 @@ _QUANTIZED_STORAGE_CLASSES = {
     "quint2x4": "QUInt2x4Storage",
 }
 _COMPLEX_STORAGE_CLASSES = {"complex64": "ComplexFloatStorage", "complex128": "ComplexDoubleStorage"}
+STORAGE_CLASSES = _REAL_STORAGE_CLASSES | _COMPLEX_STORAGE_CLASSES
+NUMPY_STORAGE_CLASSES = {name: kind for name, kind in STORAGE_CLASSES.items() if name != "bfloat16"}
 # address (0 on a device), bytes, and what keeps them alive; on a device that is the storage itself
 Storage = tuple[int, int, Any]
 
@@ -90,7 +92,7 @@ def torch_names() -> TorchNames:
     """What this torch calls the things that a `.pt` file is made of."""
     torch = torch_module()
     numpy = _numpy_module()
-    names = _STORAGE_CLASSES | _COMPLEX_STORAGE_CLASSES
+    names = STORAGE_CLASSES
     return TorchNames(
         tensor=torch.Tensor,
         parameter=torch.nn.Parameter,
@@ -118,9 +120,7 @@ def _by_dtype(torch: Any, names: dict[str, str]) -> dict[Any, Any]:  # noqa: ANN
 
 def _array_kinds(torch: Any, numpy: Any) -> dict[str, Any]:  # noqa: ANN401
     """From numpy's spelling of a dtype in native byte order to torch's storage class."""
-    names = {**_STORAGE_CLASSES, **_COMPLEX_STORAGE_CLASSES}
-    del names["bfloat16"]
-    return {numpy.dtype(dtype).str: getattr(torch, name) for dtype, name in names.items()}
+    return {numpy.dtype(dtype).str: getattr(torch, name) for dtype, name in NUMPY_STORAGE_CLASSES.items()}
 
 
 class Table:

@@ -25,8 +25,6 @@ from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.layout import component_problem
 from rla_client.contract.validate import INT64
 
-ZIP_TOP = "archive"  # folder in the zip file that a `.pt` is
-ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # of its entries: equal content gives equal bytes
 JOB_KIND = "checkpoint"
 JOB_VERSION = 1
 

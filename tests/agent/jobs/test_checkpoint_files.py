@@ -18,10 +18,10 @@ import pytest
 
 from rla_agent.jobs.checkpoint import retain
 from rla_agent.jobs.source import Outcome, release
-from rla_agent.jobs.torch_zip import TorchZip
 from rla_client.contract.arena import ALIGNMENT, SLOT_BUSY, SLOT_FREE
 from rla_client.contract.checkpoint_job import STAMP_RECORD, BlobSource, CheckpointJob, Retention, Stamp
 from rla_client.contract.retention import Saved, dropped, read_stamp, superseded
+from rla_client.contract.torch_zip import TorchZip
 
 
 def test_the_file_is_a_stored_aligned_zip_and_the_same_each_time(desk: Any) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rla_client.checkpoint.array_file import STORAGES, decode_arrays, encode_arrays, normal
+from rla_client.checkpoint.array_file import decode_arrays, encode_arrays, normal
+from rla_client.checkpoint.tensors import NUMPY_STORAGE_CLASSES
 from rla_client.run.archive import encode_archive, load_custom_data, unpack_arrays, write_archive
 from rla_client.run.custom_values import join_arrays
 
@@ -35,7 +36,7 @@ importlib.util.find_spec = lambda name, *more: None if name == "torch" else foun
 
 
 def arrays() -> dict[str, np.ndarray]:
-    made = {name: (RANDOM.random((2, 3)) * 100).astype(name) for name in STORAGES}
+    made = {name: (RANDOM.random((2, 3)) * 100).astype(name) for name in NUMPY_STORAGE_CLASSES}
     made["empty"] = np.zeros((0, 4), np.float32)
     made["scalar"] = np.array(2.5)
     made["view"] = np.arange(12.0).reshape(3, 4)[::2, ::-1]

@@ -22,11 +22,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
 from rla_client.contract.arena import ALIGNMENT
-from rla_client.contract.checkpoint_job import ZIP_DATE, ZIP_TOP
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+ZIP_TOP = "archive"  # folder in the zip file that a `.pt` is
+ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # of its entries: equal content gives equal bytes
 TORCH_FORMAT = b"3\n"
 _LOCAL_HEADER_BYTES = 30
 _ZIP64_EXTRA_BYTES = 20
