@@ -22,7 +22,6 @@ from typing import Annotated
 import typer
 
 from rla_client.cli.completion import ASKED, answer
-from rla_client.cli.quick_start import spare_pydantic
 from rla_client.contract.errors import RlaError
 from rla_client.contract.textformat import escape_unprintable
 
@@ -94,7 +93,6 @@ def main() -> None:
     gc.disable()  # a command is short; collecting while 10,000 rows are made costs a fifth of its time
     code = 0
     try:
-        spare_pydantic()
         make_app(sys.argv[1] if len(sys.argv) > 1 else None)(standalone_mode=True)
     except SystemExit as exit_:
         code = exit_.code if isinstance(exit_.code, int) else EXIT_FAULT

@@ -59,7 +59,7 @@ from rla_client.launcher.outputs import Outputs, current_outputs
 from rla_client.launcher.recorded_parameters import described, differs, recorded_value
 from rla_client.launcher.relaunch import Relaunch, count_call, taken, wanted
 from rla_client.launcher.snapshotter import find_snapshot
-from rla_client.run.disabled_folders import Nowhere
+from rla_client.run.disabled import DisabledRun
 from rla_client.run.failure import ending
 from rla_client.run.run import disabled, rank
 
@@ -265,7 +265,7 @@ class _Call:
 
     def _claim(self) -> Path:
         if not self._stored:
-            return Path(Nowhere("plain", "", "noip").log_dir())
+            return Path(DisabledRun("plain", "", "noip").log_dir())
         options = self._options
         wished = options.log_dir
         if wished is None:

@@ -72,16 +72,16 @@ class RecordingTarget:
         results_dir: the run's item folder of the kind `results`; None where it stores nothing.
         outbox: the run's stream; None when the caller does everything.
         warn: gets each warning's text.
-        nowhere: gives a temporary folder for the names of files that are not made, because the run
+        temporary: gives a temporary folder for the names of files that are not made, because the run
             stores nothing.
-        elsewhere: such a run makes files that go into a folder of the caller's all the same.
+        outside: such a run makes files that go into a folder of the caller's all the same.
     """
 
     results_dir: Path | None
     outbox: JobOutbox | None
     warn: Callable[[str], None]
-    nowhere: Callable[[], str] | None = None
-    elsewhere: bool = False
+    temporary: Callable[[], str] | None = None
+    outside: bool = False
 
 
 @dataclass(slots=True)
@@ -132,7 +132,7 @@ class Place:
         format: what to encode.
         cover: True replaces a file of this name.
         outbox: the stream to send the job through; None when the caller makes the file.
-        nowhere: True where no file is made at all.
+        unmade: True where no file is made at all.
     """
 
     folder: Path
@@ -140,7 +140,7 @@ class Place:
     format: str
     cover: bool
     outbox: JobOutbox | None
-    nowhere: bool = False
+    unmade: bool = False
 
     @property
     def path(self) -> Path:
@@ -150,7 +150,7 @@ class Place:
     @property
     def stays(self) -> bool:
         """True when there is nothing to make: a file that is not to be replaced, or all is dropped."""
-        return self.nowhere or (not self.cover and self.path.exists())
+        return self.unmade or (not self.cover and self.path.exists())
 
 
 def find_place(
@@ -205,7 +205,7 @@ def _folder_of(
         if target is None:
             raise NotConfiguredError("no run is open: call log_files_gen() first, or give results_dir")
         if target.results_dir is None:
-            return Path(target.nowhere() if target.nowhere is not None else "."), None, ()
+            return Path(target.temporary() if target.temporary is not None else "."), None, ()
         return target.results_dir, target.outbox, ()
     folder = Path(os.path.abspath(results_dir))
     own = None if target is None else target.results_dir
@@ -217,7 +217,7 @@ def _folder_of(
 def makes_nothing(results_dir: object = None) -> bool:
     """Whether the open run stores nothing, so that figures and media are neither drawn nor looked at."""
     target = _state.target
-    return target is not None and target.nowhere is not None and (results_dir is None or not target.elsewhere)
+    return target is not None and target.temporary is not None and (results_dir is None or not target.outside)
 
 
 def name_text(name: object) -> str:

@@ -186,7 +186,7 @@ class ImgRecorder:
         place = find_place(
             name, FORMATS[JOB_IMAGE], cover=cover, add_timestamp=add_timestamp, results_dir=results_dir
         )
-        if place.nowhere:
+        if place.unmade:
             return str(place.path)
         pixels = image_pixels(img)
         if not place.stays:

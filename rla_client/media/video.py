@@ -101,7 +101,7 @@ class VideoRecorder:
         """
         place = _video_place(name, cover, add_timestamp, results_dir)
         checked = _check_fps(fps)
-        if place.nowhere:
+        if place.unmade:
             return str(place.path)
         pixels = video_pixels(frames)
         if not place.stays:
@@ -133,7 +133,7 @@ class VideoRecorder:
         """
         if self._closed:
             raise ArgumentError("this video is closed")
-        if self._place.nowhere:
+        if self._place.unmade:
             return
         pixels = image_pixels(frame)
         if self._shape is None:

@@ -16,7 +16,7 @@ from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
 from rla_client.resume.history import restore, take_parameters
 from rla_client.run import run as runs
 from rla_client.run.data import RunData
-from rla_client.run.disabled_folders import Nowhere
+from rla_client.run.disabled import DisabledRun
 from rla_client.run.item import Item
 from rla_client.run.ranks import await_resumed, job_file, join_rank_zero, next_number
 from rla_client.run.recording import Logger
@@ -41,22 +41,22 @@ def _open(data: RunData, meeting: Path | None, *, all_ranks: bool) -> None:
     setup, config = data.setup, data.setup.configured()[1]
     sinks = tuple(name for name in config.log_used if name != "stdout" or runs.rank() == 0)
     why = "RLA_MODE=disabled" if runs.disabled() else f"rank {runs.rank()}"
-    nowhere = Nowhere(setup.get_task_table_name(), setup.info or "", setup.ipaddr, why)
-    data.item, data.nowhere = None, nowhere
+    stand_in = DisabledRun(setup.get_task_table_name(), setup.info or "", setup.ipaddr, why)
+    data.item, data.disabled = None, stand_in
     joins = all_ranks and not runs.disabled()
     if joins:
         run = join_rank_zero(config, meeting)
     else:
-        run = runs.Run(Logger(nowhere.log_dir, sinks, callback=setup.log_callback_fn), None, config.agent)
+        run = runs.Run(Logger(stand_in.log_dir, sinks, callback=setup.log_callback_fn), None, config.agent)
     data.run = run
     setup.record_date = datetime.now()  # noqa: DTZ005 - local, as indices
     logger.set_current(run.logger)
     from rla_client.media.jobs import RecordingTarget, bind  # noqa: PLC0415 - not at import of the package
 
     def results() -> str:
-        return nowhere.item().folder(OTHER_RESULTS)
+        return stand_in.item().folder(OTHER_RESULTS)
 
-    bind(RecordingTarget(None, None, logger.warn, nowhere=results, elsewhere=joins))
+    bind(RecordingTarget(None, None, logger.warn, temporary=results, outside=joins))
 
 
 def _follow_rank_zero(data: RunData, meeting: Path | None) -> None:
@@ -103,15 +103,15 @@ def look_on(data: RunData, meeting: Path | None, which: str, at: int | None, nam
 
 
 def _see(data: RunData, item: Item, name: str, step: int | None) -> None:
-    from rla_client.run.disabled_checkpoints import SeenCheckpoint  # noqa: PLC0415 - rarely needed
+    from rla_client.run.disabled import SeenCheckpoint  # noqa: PLC0415 - rarely needed
     from rla_client.run.state import read_resume_state  # noqa: PLC0415
 
     folder = Path(item.folder(CHECKPOINT))
     state = {} if step is None else read_resume_state(folder, name, step) or {}
     own = {key: value for key, value in state.items() if key not in {"random", "logger"}}
     restore(data, own, step, item)
-    if step is not None and data.nowhere is not None:
-        data.nowhere.checkpoints.seen = SeenCheckpoint(folder, name, step, _identity(item))
+    if step is not None and data.disabled is not None:
+        data.disabled.seen = SeenCheckpoint(folder, name, step, _identity(item))
 
 
 def _identity(item: Item) -> str:

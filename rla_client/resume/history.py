@@ -49,7 +49,7 @@ def relocate(data: RunData, root: str | os.PathLike[str]) -> None:
     Raises:
         NotConfiguredError: no run is loaded or open.
     """
-    if data.item is None and data.nowhere is not None:
+    if data.item is None and data.disabled is not None:
         return
     if data.item is None:
         message = "no run is loaded or open"
@@ -62,7 +62,7 @@ def relocate(data: RunData, root: str | os.PathLike[str]) -> None:
 def fork(data: RunData, loaded: RunData) -> None:
     """Put the data of the loaded run under the open one; see `ExpManager.log_file_copy`."""
     source, item, run = loaded.item, data.item, data.run
-    if source is not None and data.nowhere is not None:
+    if source is not None and data.disabled is not None:
         _take_custom_data(data, loaded)
         return  # rank 0 does the rest; or nothing is stored
     if source is None or item is None or run is None:

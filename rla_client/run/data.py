@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import tensorboardX
 
     from rla_client.checkpoint.saver import CheckpointSaver
-    from rla_client.run.disabled_folders import Nowhere
+    from rla_client.run.disabled import DisabledRun
     from rla_client.run.setup import RunSetup
 
 CHECKPOINT_NAME = "checkpoint"
@@ -54,7 +54,7 @@ class RunData:
         self.setup = setup
         self.item: Item | None = None
         self.run: Run | None = None
-        self.nowhere: Nowhere | None = None  # where files go while a run stores nothing
+        self.disabled: DisabledRun | None = None  # where files go while a run stores nothing
         self.run_file: dict[str, Any] = {}  # run.json of a loaded run
         self.custom_data: dict[str, Any] = {}
         self.max_to_keep: int | None = None
@@ -236,12 +236,12 @@ class RunData:
             self.add_custom_data(key, value, mode="replace")
         self.custom_data[TIME_STEP_DATA] = step
         saver = self._open_saver()
-        if saver is None and self.nowhere is None:
+        if saver is None and self.disabled is None:
             return
         if self.setup.dl_framework == "tensorflow":
             self._save_tensorflow(model_dict, checkpoint_name, int(step))
-        elif self.nowhere is not None:
-            self.nowhere.checkpoints.save(model_dict, checkpoint_name, int(step))
+        elif self.disabled is not None:
+            self.disabled.save_checkpoint(model_dict, checkpoint_name, int(step))
         elif saver is not None:
             from rla_client.run.state import keep_resume_state  # noqa: PLC0415
 
@@ -293,8 +293,8 @@ class RunData:
 
             folder = self.folder_of(CHECKPOINT)
             return load_tensorflow(folder, checkpoint_name, index, model_dict, self._var_prefix)
-        if self.nowhere is not None:
-            return self.nowhere.checkpoints.load(checkpoint_name, index, trust=trust)
+        if self.disabled is not None:
+            return self.disabled.load_checkpoint(checkpoint_name, index, trust=trust)
         if saver is not None:
             found = saver.load(checkpoint_name, index, trust=trust)
             self.restore_random_state()
@@ -391,7 +391,7 @@ class RunData:
 
     def place(self) -> Item | None:
         """The run's item; the temporary one of a run that stores nothing; None before a run is open."""
-        return self.nowhere.item() if self.nowhere is not None else self.item
+        return self.disabled.item() if self.disabled is not None else self.item
 
     def folder(self, kind: str) -> str | None:
         """Folder of the item of a kind; None before a run is open."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import OUTPUT_NAMES, SINKS
-from rla_client.run.disabled_folders import Nowhere
+from rla_client.run.disabled import DisabledRun
 from rla_client.run.recording import Logger, Row
 from rla_client.run.run import Run, check_path, disabled, make_opening, open_run, rank
 
@@ -32,7 +32,7 @@ def open_plain_run(
     settings = AgentConfig()
     if disabled() or rank() > 0:
         outputs = [name for name in sinks if name != "stdout" or rank() == 0]
-        where = Nowhere("plain", "", "noip").log_dir
+        where = DisabledRun("plain", "", "noip").log_dir
         return Run(Logger(where, outputs, callback=callback, comm=comm), None, settings)
     check_path(folder)
     try:

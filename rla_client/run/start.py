@@ -47,7 +47,7 @@ def open_item(data: RunData, item: Item, **continuing: Any) -> Run:  # noqa: ANN
         },
         config_path=config.path,
     )
-    data.item, data.nowhere = item, None
+    data.item, data.disabled = item, None
     setup.record_date = item.opened
     run = open_run(opening, config.log_used, config.agent, callback=setup.log_callback_fn)
     run.logger.secrets = setup.secrets()

@@ -1,7 +1,11 @@
-"""Checkpoints of a process that stores nothing (RLA_MODE=disabled, ranks above 0).
+"""A run that stores nothing: RLA_MODE=disabled, ranks above 0.
 
-`save` keeps the newest content of each name in a temporary file, so that a `load_checkpoint()` after
-it works as ever. The file has no name any more once it is written: it goes with the process, also with
+Scripts put files of their own below `exp_manager.log_dir` and its siblings. Where there is no item,
+these are folders of a private temporary one: made when somebody first asks for one, removed when the
+process ends (a killed one leaves it to the system's sweep of temporary files).
+
+`save_checkpoint` keeps the newest content of each name in a temporary file, so that a `load_checkpoint()`
+after it works as ever. The file has no name any more once it is written: it goes with the process, also with
 one that torchrun kills because another rank failed. Beyond MAX_KEPT_BYTES, and where the disk has no
 room, nothing is kept. A rank above 0 of a resumed run also reads the checkpoint that rank 0 went on
 from; it never writes there.
@@ -9,15 +13,18 @@ from; it never writes there.
 
 from __future__ import annotations
 
+import atexit
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rla_client.contract.descriptors import OwnFile
-from rla_client.contract.errors import NoCheckpointError
+from rla_client.contract.errors import ArgumentError, NoCheckpointError
+from rla_client.contract.layout import CHECKPOINT, LOG
+from rla_client.run.item import Item, create_item
 
+PREFIX = "rla-disabled-"
 MAX_KEPT_BYTES = 512 << 20  # eight ranks must not fill the disk for temporary files
 
 
@@ -31,25 +38,51 @@ class SeenCheckpoint:
     run: str = ""
 
 
-class NowhereCheckpoints:
-    """What `load_checkpoint` finds.
+class DisabledRun:
+    """The temporary item of one run, and what `load_checkpoint` finds in it.
 
     Args:
-        folder: gives the temporary folder, when it is needed.
-        why: names the mode, for messages.
+        table: of the run.
+        info: of its index.
+        address: of its index.
+        why: what stores nothing, for messages.
     """
 
-    def __init__(self, folder: Callable[[], str], why: str) -> None:
+    def __init__(self, table: str, info: str, address: str, why: str = "this mode") -> None:
         self.seen: SeenCheckpoint | None = None
-        self._folder = folder
+        self._names = table, info, address
         self._why = why
+        self._made: tuple[int, Item] | None = None
         self._kept: dict[str, tuple[int, OwnFile | str]] = {}  # or why it is not there
 
     def __del__(self) -> None:
         for _step, kept in self._kept.values():
             _close(kept)
 
-    def save(self, content: object, name: str, time_step: int) -> None:
+    def item(self) -> Item:
+        """The item, its folders made; a forked process gets one of its own.
+
+        Raises:
+            ArgumentError: the folder for temporary files cannot be written.
+        """
+        pid = os.getpid()
+        if self._made is None or self._made[0] != pid:
+            import tempfile  # noqa: PLC0415 - not at import of the package
+
+            try:
+                root = tempfile.mkdtemp(prefix=PREFIX)
+            except OSError as error:
+                message = f"no temporary folder for a run that stores nothing: {error}; set TMPDIR to one"
+                raise ArgumentError(message) from error
+            atexit.register(_remove, root, pid)
+            self._made = pid, create_item(root, *self._names)
+        return self._made[1]
+
+    def log_dir(self) -> str:
+        """The item's folder for logs."""
+        return self.item().folder(LOG)
+
+    def save_checkpoint(self, content: object, name: str, time_step: int) -> None:
         """Keep the content instead of the former one of this name.
 
         Raises:
@@ -65,7 +98,7 @@ class NowhereCheckpoints:
 
         captured = capture(content)
         size = len(captured.skeleton) + sum(captured.sizes)
-        folder = Path(self._folder())
+        folder = Path(self.item().folder(CHECKPOINT))
         former = self._kept.get(name)
         if size > MAX_KEPT_BYTES or not has_room(folder):
             what = f"over {MAX_KEPT_BYTES >> 20} MiB" if size > MAX_KEPT_BYTES else "and there was no room"
@@ -82,7 +115,7 @@ class NowhereCheckpoints:
         if former is not None:
             _close(former[1])
 
-    def load(self, name: str, index: int | None, *, trust: bool = False) -> tuple[int, Any]:
+    def load_checkpoint(self, name: str, index: int | None, *, trust: bool = False) -> tuple[int, Any]:
         """What was kept last under a name, else the checkpoint that was seen at the start.
 
         Args:
@@ -121,3 +154,10 @@ class NowhereCheckpoints:
 def _close(kept: OwnFile | str) -> None:
     if isinstance(kept, OwnFile):
         kept.close()
+
+
+def _remove(root: str, pid: int) -> None:
+    if os.getpid() == pid:
+        import shutil  # noqa: PLC0415 - not at import of the package
+
+        shutil.rmtree(root, ignore_errors=True)

@@ -9,16 +9,16 @@ import pytest
 from forked import in_forked_child
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.run.disabled_folders import Nowhere
+from rla_client.run.disabled import DisabledRun
 
 
 def test_a_forked_process_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    nowhere = Nowhere("table", "info", "noip")
+    stand_in = DisabledRun("table", "info", "noip")
     assert list(tmp_path.iterdir()) == []
-    folder = nowhere.log_dir()
-    assert in_forked_child(lambda: nowhere.log_dir() != folder)
-    assert nowhere.log_dir() == folder
+    folder = stand_in.log_dir()
+    assert in_forked_child(lambda: stand_in.log_dir() != folder)
+    assert stand_in.log_dir() == folder
     assert Path(folder).is_dir()
 
 
@@ -27,4 +27,4 @@ def test_without_a_folder_for_temporary_files_it_says_what_to_do(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(ArgumentError, match="set TMPDIR"):
-        Nowhere("table", "info", "noip").log_dir()
+        DisabledRun("table", "info", "noip").log_dir()
