@@ -40,19 +40,18 @@ from rla_agent.pipeline.commands import Adopt, Data, Flush
 from rla_agent.pipeline.disks import Disk, disk_of
 from rla_agent.pipeline.gc import MEMORY_SWEEP_INTERVAL_S, sweep_half_made, sweep_memory
 from rla_agent.pipeline.quarantine import Unreadable
+from rla_agent.pipeline.reader import SpoolWatch
 from rla_agent.pipeline.runs import RunRegistry
-from rla_agent.pipeline.spool_watch import SpoolWatch
-from rla_agent.pipeline.stopping import stop_volumes
-from rla_agent.pipeline.volume import Volume
+from rla_agent.pipeline.volume import Volume, stop_volumes
 from rla_agent.replicate.agent_side import Replication
 from rla_agent.sampling import Sampler
-from rla_agent.service.notify import Notifier
 from rla_agent.service.process import (
     end_process,
     raise_limits,
     set_up_logging,
     spare_collections,
 )
+from rla_agent.service.systemd import Notifier
 from rla_agent.sockets import Wire
 from rla_agent.store.config_reader import ConfigReader, InForce, settings_in_force
 from rla_agent.store.lock import AgentLock, take_lock

@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rla_client.run.current import backup, get_current, info, replace_current, warn
-from rla_client.run.failure import ending
 from rla_client.run.plain import check_sinks, default_folder, open_plain_run
 from rla_client.run.recording import (
     BACKUP,
@@ -32,7 +31,7 @@ from rla_client.run.recording import (
     Logger,
     Row,
 )
-from rla_client.run.run import Run
+from rla_client.run.run import Run, ending
 from rla_client.run.trackers import (
     ProfileKV as _ProfileKV,
 )

@@ -28,9 +28,9 @@ from rla_client.resume.begin import begin, end_run, resume
 from rla_client.run import trackers
 from rla_client.run.custom_values import register_custom_type
 from rla_client.run.data import CHECKPOINT_NAME, RunData
-from rla_client.run.profiling import tell_large_memory_variables
 from rla_client.run.setup import RunSetup
 from rla_client.run.start import tell_folders
+from rla_client.run.trackers import tell_large_memory_variables
 from rla_client.stream.clock import TimeStepHolder, time_step_holder
 
 if TYPE_CHECKING:

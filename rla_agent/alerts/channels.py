@@ -3,12 +3,20 @@
 Secrets are read from their file or variable when they are needed, and are in no message of ours: an
 error names the server, what it answered, or the file. A message counts as sent when the other side
 said so (SMTP 250 for a recipient at least, HTTP 2xx, exit code 0).
+
+What goes over the wire for one or more alerts: mail, JSON, Slack's and Discord's shape. Pure.
+
+Names of runs come from users: they are escaped so that they can neither ping a channel nor add a
+header. Several alerts in one message are listed; the first ones in full.
 """
 
 from __future__ import annotations
 
 import email.utils
+import hashlib
 import http.client
+import json
+import math
 import os
 import re
 import select
@@ -24,15 +32,22 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from email.message import EmailMessage
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
-from rla_agent.alerts import bodies
+from rla_agent.alerts.alert import ALERT_FORMAT
 from rla_client.config.alerts import Channel
 from rla_client.contract.paths import file_problem
 from rla_client.contract.textformat import printable
 from rla_client.contract.version import __version__
 
+IN_FULL = 5  # of a longer list; the others by their title
+MAX_SLACK_CHARS = 3000  # one section of theirs
+MAX_DISCORD_CHARS = 2000  # their limit for content
+Plain = dict[str, Any]
 MAX_SECRET_BYTES = 4096
 MAX_ANSWER_BYTES = 1000  # of what a server or a command said, for the error
 MAX_SHOWN_CHARS = 200
@@ -153,7 +168,7 @@ def _mail(route: Route, alerts: Sequence[dict[str, Any]], host: str) -> None:
     password = ""
     if channel.username:
         password = secret_of(route, channel.password_env, channel.credentials_file)
-    message = bodies.mail(alerts, channel.sender or channel.to[0], channel.to, host)
+    message = mail(alerts, channel.sender or channel.to[0], channel.to, host)
     sender = email.utils.parseaddr(str(message["From"]))[1]
     name = "".join(c if c.isascii() and (c.isalnum() or c in "-.") else "-" for c in host) or "localhost"
     try:
@@ -219,9 +234,9 @@ def _post(route: Route, alerts: Sequence[dict[str, Any]]) -> None:
     headers = {
         "Content-Type": "application/json",
         "User-Agent": f"rla-agent/{__version__}",
-        "Idempotency-Key": bodies.idempotency_key(alerts),
+        "Idempotency-Key": idempotency_key(alerts),
     }
-    request = urllib.request.Request(address, bodies.body(channel.kind, alerts), headers)  # noqa: S310
+    request = urllib.request.Request(address, body(channel.kind, alerts), headers)  # noqa: S310
     handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
     if address.startswith("https:"):
         handlers.append(urllib.request.HTTPSHandler(context=_context(route)))
@@ -299,7 +314,7 @@ def command_environment(
         **handed_on,
         ALERT_PREFIX + "CHANNEL": channel,
         ALERT_PREFIX + "EVENTS": ",".join(events),
-        ALERT_PREFIX + "SUBJECT": bodies.subject(alerts).replace("\0", ""),
+        ALERT_PREFIX + "SUBJECT": subject(alerts).replace("\0", ""),
     }
 
 
@@ -317,7 +332,7 @@ def _command(route: Route, alerts: Sequence[dict[str, Any]]) -> None:
     descriptor = os.memfd_create("rla-alert")
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(bodies.body("command", alerts))
+            file.write(body("command", alerts))
         os.lseek(descriptor, 0, os.SEEK_SET)
         process = subprocess.Popen(
             list(channel.command),
@@ -364,3 +379,69 @@ def _await(process: subprocess.Popen[bytes], deadline: float) -> tuple[str, int 
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     return tail.decode("utf-8", "replace").strip()[-MAX_SHOWN_CHARS:], code
+
+
+def subject(alerts: Sequence[Plain]) -> str:
+    """One line."""
+    first = str(alerts[0]["title"])
+    return f"[rla] {first}" if len(alerts) == 1 else f"[rla] {len(alerts)} alerts: {first} …"
+
+
+def text(alerts: Sequence[Plain]) -> str:
+    """All of it for people."""
+    parts = [f"{alert['title']}\n{alert['text']}" for alert in alerts[:IN_FULL]]
+    rest = [str(alert["title"]) for alert in alerts[IN_FULL:]]
+    if rest:
+        parts.append("\n".join([f"and {len(rest)} more:", *rest]))
+    return "\n\n".join(parts)
+
+
+def idempotency_key(alerts: Sequence[Plain]) -> str:
+    """The same for the same alerts: a message that is sent again after a kill can be known by it."""
+    return hashlib.sha256(" ".join(alert["id"] for alert in alerts).encode()).hexdigest()[:32]
+
+
+def mail(alerts: Sequence[Plain], sender: str, to: Sequence[str], host: str) -> EmailMessage:
+    """The e-mail."""
+    message = EmailMessage()
+    message["Subject"] = subject(alerts)[:200]
+    message["From"] = sender
+    message["To"] = ", ".join(to)
+    message["Date"] = format_datetime(datetime.fromtimestamp(alerts[0]["time"], timezone.utc))
+    message["Message-ID"] = f"<{idempotency_key(alerts)}@{host}>"
+    message["Auto-Submitted"] = "auto-generated"
+    message.set_content(text(alerts) + "\n")
+    return message
+
+
+def body(kind: str, alerts: Sequence[Plain]) -> bytes:
+    """JSON for a webhook of this kind, or for a command."""
+    if kind == "slack":
+        shaped: Plain = {"text": _escaped(f"*{subject(alerts)}*\n{text(alerts)}")[:MAX_SLACK_CHARS]}
+    elif kind == "discord":
+        content = f"**{subject(alerts)}**\n{text(alerts)}"
+        if len(content) > MAX_DISCORD_CHARS:
+            content = content[: MAX_DISCORD_CHARS - 1] + "…"
+        shaped = {"content": content, "allowed_mentions": {"parse": []}}
+    else:
+        shaped = {
+            "format": ALERT_FORMAT,
+            "subject": subject(alerts),
+            "text": text(alerts),
+            "alerts": list(alerts),
+        }
+    return json.dumps(_finite(shaped), allow_nan=False).encode()
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 - plain data
+    """The same with NaN and infinities as text: JSON has none, and servers refuse the message."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    return [_finite(entry) for entry in value] if isinstance(value, list) else value
+
+
+def _escaped(words: str) -> str:
+    """Slack's control characters as entities."""
+    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -19,7 +19,7 @@ import typer
 
 from rla_agent.model.status import absent_status
 from rla_agent.service.control import ask_status, left_behind, start_detached, stop_agent
-from rla_agent.service.notify import SERVICE_VARIABLE
+from rla_agent.service.systemd import SERVICE_VARIABLE
 from rla_agent.store.lock import describe_holder
 from rla_agent.store.sqlite import NewerFormatError
 from rla_client.config.schema import AgentConfig, load_config
@@ -364,7 +364,7 @@ def install_service(
 ) -> None:
     """Write a systemd unit and print the commands that enable it; enables nothing."""
     settings_of(config)
-    from rla_agent.service.unit_files import install_system_unit, install_user_unit  # noqa: PLC0415 - only here
+    from rla_agent.service.systemd import install_system_unit, install_user_unit  # noqa: PLC0415 - only here
 
     if user and system:
         fail("choose one of --user and --system", EXIT_USAGE)

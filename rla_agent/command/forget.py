@@ -21,7 +21,7 @@ import typer
 from rla_agent.model.run_states import RunEvent, RunRecord
 from rla_agent.outputs.item_folder import same_root
 from rla_agent.pipeline.reader import read_opening
-from rla_agent.pipeline.remove import remove_stream
+from rla_agent.pipeline.removal import remove_stream
 from rla_agent.service.drain import DRAIN_HOLDER
 from rla_agent.store.lock import AgentLock
 from rla_agent.store.state import AgentDatabase, Changes

@@ -20,15 +20,14 @@ import typer
 
 from rla_agent.command import transfer as cli_master
 from rla_agent.replicate import registry, report, settings
-from rla_agent.replicate.backend.connect import resolve_login
-from rla_agent.replicate.backend.known_hosts import trust
+from rla_agent.replicate.backend.connect import resolve_login, trust
 from rla_agent.replicate.backend.target import Session
 from rla_agent.replicate.ledger import ledger
 from rla_agent.replicate.ledger.ledger import ledger_path
 from rla_agent.replicate.pull import transfer
 from rla_agent.replicate.pull import verify as verifying
-from rla_agent.replicate.pull.follow import follow
 from rla_agent.replicate.pull.push import push as push_items
+from rla_agent.replicate.pull.transfer import follow
 from rla_agent.replicate.worker import heartbeat
 from rla_agent.replicate.worker.notify import Announcer
 from rla_client.config.schema import Config, RemoteSetting, load_config

@@ -32,7 +32,7 @@ from rla_client.config.schema import load_config
 from rla_client.contract.errors import ArgumentError, RlaError
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 from rla_client.contract.paths import find_places
-from rla_client.contract.pruned import pruned_files
+from rla_client.contract.retention import pruned_files
 from rla_client.contract.textformat import printable
 
 DAY_S: Final = 86400.0

@@ -28,14 +28,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.code_job import (
-    BLOB_MAGIC,
-    BLOB_TAIL,
-    MAX_FILE_BYTES,
-    MAX_FILES,
-    MAX_INDEX_BYTES,
-    MAX_TOTAL_BYTES,
-)
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.files import (
     FOLDER_FLAGS,
@@ -48,6 +40,14 @@ from rla_client.contract.files import (
     open_folder,
     open_root,
     walk,
+)
+from rla_client.contract.jobs import (
+    BLOB_MAGIC,
+    BLOB_TAIL,
+    MAX_FILE_BYTES,
+    MAX_FILES,
+    MAX_INDEX_BYTES,
+    MAX_TOTAL_BYTES,
 )
 from rla_client.contract.layout import CODE, check_relative, component_problem
 from rla_client.contract.protocol import unpack

@@ -15,11 +15,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rla_agent.jobs.checkpoint import retain, run_checkpoint
+from rla_agent.jobs.checkpoint import retain, run_checkpoint, run_snapshot
 from rla_agent.jobs.code import Outcome, parse_code, run_code
 from rla_agent.jobs.figure import RENDER_JOBS, parse_figure, run_figure
 from rla_agent.jobs.queue import MARKS_FIELD, JobContext, JobKind, RetryLaterError
-from rla_agent.jobs.snapshot import run_snapshot
 from rla_agent.jobs.source import Outcome as Checkpointed
 from rla_agent.jobs.source import release
 from rla_agent.outputs.item_folder import root_is_away, why_parked

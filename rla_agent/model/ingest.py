@@ -12,7 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from rla_client.contract.errors import RemoteProtocolError, UnknownVersionError
 from rla_client.contract.protocol import (
@@ -301,3 +301,22 @@ _DECODERS: dict[int, Callable[[Any], Content | None]] = {
     FrameKind.MARK: _mark,
     FrameKind.JOB: _job,
 }
+
+
+class RowWatch(Protocol):
+    """Metric rules over one stream's rows.
+
+    Attributes:
+        firings: of rules, since the last commit.
+    """
+
+    firings: Any
+
+    def take(self, batch: Batch) -> None:
+        """Look at the rows of a batch."""
+
+    def state(self) -> Any:  # noqa: ANN401 - plain data
+        """What a restart must know, as plain data; it is stored with the stream's position."""
+
+    def restore(self, state: object) -> None:
+        """Go on from a stored state; one that makes no sense counts as none."""

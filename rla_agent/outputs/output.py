@@ -26,7 +26,7 @@ from typing import Any
 from rla_agent.model.ingest import Batch, Position
 from rla_agent.model.output_states import OutputEvent, OutputState, after
 from rla_agent.outputs.csv_table import CsvEncoder
-from rla_agent.outputs.encoder import Encoder
+from rla_agent.outputs.encoders import Encoder
 from rla_agent.outputs.item_folder import ItemGoneError, open_below
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.repair import end_of_records, put_aside, replace_durably, size_by_header, whole_part

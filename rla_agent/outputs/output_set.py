@@ -6,11 +6,9 @@ import os
 from typing import Any
 
 from rla_agent.outputs.csv_table import CsvEncoder
-from rla_agent.outputs.encoder import Encoder
-from rla_agent.outputs.jsonl import JsonEncoder
+from rla_agent.outputs.encoders import Encoder, JsonEncoder, TextEncoder
 from rla_agent.outputs.output import Output
 from rla_agent.outputs.tensorboard import EventEncoder
-from rla_agent.outputs.text import TextEncoder
 from rla_client.contract.opening import Opening
 from rla_client.contract.protocol import TextTarget
 

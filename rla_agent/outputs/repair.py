@@ -13,8 +13,7 @@ from itertools import chain
 from typing import Any
 
 from rla_agent.outputs.csv_table import CsvEncoder, offset_of_row, record_ends
-from rla_agent.outputs.encoder import Encoder
-from rla_agent.outputs.jsonl import JsonEncoder
+from rla_agent.outputs.encoders import Encoder, JsonEncoder
 from rla_agent.outputs.tensorboard import EventEncoder, whole_records_of
 from rla_client.contract.files import atomic_file
 from rla_client.contract.textformat import cells_of

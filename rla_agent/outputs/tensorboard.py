@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import crc32c
 
 from rla_agent.model.ingest import Event, Mark, Record, Row
-from rla_client.contract.validate import INT64
+from rla_client.contract.bounded import INT64
 
 SINK = "tensorboard"
 HYPER_PARAM_MARK = "hyper_param"

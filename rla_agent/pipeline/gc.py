@@ -17,7 +17,7 @@ from pathlib import Path
 from rla_agent.jobs.code import sweep_objects
 from rla_agent.jobs.source import sweep_arenas
 from rla_agent.pipeline.reader import read_opening
-from rla_agent.pipeline.remove import GONE_PREFIX
+from rla_agent.pipeline.removal import GONE_PREFIX
 from rla_client.contract.errors import RlaError
 from rla_client.contract.files import FORK_COPY_PREFIX, TEMP_PREFIX, open_folder
 from rla_client.contract.opening import Opening

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rla_agent.pipeline.reader import holds_nothing, read_opening
-from rla_agent.pipeline.remove import remove_stream
+from rla_agent.pipeline.removal import remove_stream
 from rla_client.contract.errors import RlaError
 from rla_client.contract.opening import Opening
 from rla_client.contract.segments import STREAM_NAME

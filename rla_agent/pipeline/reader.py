@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from rla_agent.model.ingest import Batch, Content, Job, OpeningFrame, decode, parse
@@ -24,9 +27,12 @@ from rla_client.contract.segments import (
     segment_numbers,
     segment_path,
     segment_size,
+    stream_names,
     writer_alive,
 )
 
+LISTING_S = 5.0  # the folder is listed so often even when its mtime stays
+CALM_S = 1.0  # an mtime is as coarse as the clock tick: two changes may bear the same one
 READ_BYTES = 256 << 10  # some thousand rows: the unit of fairness between streams
 MOST_SEGMENT_BYTES = SEGMENT_MAX_BYTES + MAX_FRAME_BYTES + FRAME_HEADER_BYTES  # one frame may end beyond
 
@@ -196,3 +202,32 @@ def valid_frames(data: bytes) -> Iterator[Frame]:
             at = found.end
         else:
             at = find_frame(data, at + 1)
+
+
+class SpoolWatch:
+    """The names in one spool."""
+
+    def __init__(self, spool: Path) -> None:
+        self._spool = spool
+        self._next_listing = 0.0
+        self._listed: int | None = None  # mtime of the folder when all its streams were known
+
+    def names(self, now: float) -> list[str]:
+        """Streams in the spool, oldest first; none when nothing came or went since the last call.
+
+        Args:
+            now: monotonic.
+        """
+        with suppress(OSError):
+            changed = os.stat(self._spool).st_mtime_ns
+            if changed == self._listed and now < self._next_listing:
+                return []
+            calm = time.time() - changed / 1e9 > CALM_S
+            self._listed = changed if calm else None
+            self._next_listing = now + LISTING_S
+            return stream_names(self._spool, links=True)
+        return []
+
+    def look_again(self) -> None:
+        """List the folder at the next call: a stream in it could not be taken."""
+        self._listed = None

@@ -19,8 +19,18 @@ from pathlib import Path
 from typing import Any
 
 from rla_agent.jobs.queue import MARKS_FIELD
-from rla_agent.model.ingest import Batch, Close, ItemFile, Job, Mark, OpeningFrame, Position, Record, Row
-from rla_agent.model.observers import RowWatch
+from rla_agent.model.ingest import (
+    Batch,
+    Close,
+    ItemFile,
+    Job,
+    Mark,
+    OpeningFrame,
+    Position,
+    Record,
+    Row,
+    RowWatch,
+)
 from rla_agent.model.stream_states import WAITING, StreamEvent, StreamState, after
 from rla_agent.outputs.item_folder import ItemGoneError
 from rla_agent.outputs.open_files import OpenFiles

@@ -25,14 +25,14 @@ from contextlib import suppress
 from itertools import pairwise
 
 from rla_agent.outputs.csv_table import CsvEncoder, record_ends
-from rla_agent.outputs.jsonl import JsonEncoder
+from rla_agent.outputs.encoders import JsonEncoder
 from rla_agent.outputs.output import Output
 from rla_agent.outputs.repair import read_chunks, read_header, text_of
 from rla_agent.outputs.tensorboard import EventEncoder, whole_records
+from rla_client.contract.bounded import MAX_TIME_S
 from rla_client.contract.files import file_mode, open_folder, write_atomic
 from rla_client.contract.opening import Continuation, Opening
 from rla_client.contract.textformat import cells_of
-from rla_client.contract.validate import MAX_TIME_S
 
 _EVENT_FILE = re.compile(r"^events\.out\.tfevents\.(\d+)\.")
 

@@ -21,7 +21,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import Any
@@ -35,14 +35,12 @@ from rla_agent.model.stream_states import StreamEvent
 from rla_agent.outputs.item_folder import ItemGoneError
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.pipeline import stream_open
-from rla_agent.pipeline.commands import Adopt, Data, Flush, JobsDone, Stop
+from rla_agent.pipeline.commands import Adopt, Data, Flush, ItemObserver, JobsDone, Stop
 from rla_agent.pipeline.commit import Committer
 from rla_agent.pipeline.flush import FlushWaiters
 from rla_agent.pipeline.gc import sweep_after
 from rla_agent.pipeline.item_files import drop_faults, keep_new_files
-from rla_agent.pipeline.mounts import job_context, look_for_item
-from rla_agent.pipeline.observers import ItemObserver
-from rla_agent.pipeline.remove import give_up, remove_durably
+from rla_agent.pipeline.removal import give_up, job_context, look_for_item, remove_durably
 from rla_agent.pipeline.runs import RunRegistry
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.widening import Widener
@@ -52,6 +50,7 @@ from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import LOCKLESS_S, writer_alive
 
+LAST_COMMIT_S = 1.0  # beyond the deadline of a stop
 TICK_S = 0.25
 LOCK_LOOK_S = 1.0  # between looks at sleeping streams and their locks, and at all runs
 ASLEEP_S = 5.0  # without a message, then a quiet stream is looked at only each LOCK_LOOK_S
@@ -497,3 +496,21 @@ class Volume(threading.Thread):
             "runs": {run.run: run for run in list(self.runs.values())},
             "streams": [stream.snapshot() for stream in list(self.streams.values())],
         }
+
+
+def stop_volumes(volumes: Collection[Volume], deadline: float, jobs_s: float) -> None:
+    """Have volumes take in what is there, commit and end.
+
+    Args:
+        volumes: one that is still alive afterwards has threads that write.
+        deadline: of taking in (monotonic).
+        jobs_s: what jobs that run get beyond the end of taking in.
+    """
+    for volume in volumes:
+        volume.put(Stop(deadline))
+    last = deadline + LAST_COMMIT_S
+    for volume in volumes:
+        volume.through.wait(max(0.0, last - time.monotonic()))
+    last = min(last, time.monotonic() + jobs_s)
+    for volume in volumes:
+        volume.join(max(0.0, last - time.monotonic()))

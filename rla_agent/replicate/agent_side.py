@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rla_agent.pipeline.stream import Stream
 from rla_agent.replicate import Announcer, ReplicatorProcess, register
-from rla_agent.replicate.pull.fetch_queue import FetchQueue
+from rla_agent.replicate.pull.fetch_back import FetchQueue
 from rla_agent.replicate.registry import entries
-from rla_agent.replicate.retain.progress import arrived
+from rla_agent.replicate.retain.prune_plan import arrived
 from rla_agent.store.config_reader import ConfigReader, Reading
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places

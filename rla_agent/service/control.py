@@ -25,7 +25,7 @@ from rla_client.contract.agent_process import (
     detached_command,
     installed_unit,
 )
-from rla_client.contract.control_client import ask
+from rla_client.contract.dealer import ask
 from rla_client.contract.errors import AgentNotRunningError, RlaError
 from rla_client.contract.paths import Places, other_states
 from rla_client.contract.protocol import PROTOCOL_VERSION

@@ -38,7 +38,7 @@ from rla_client.contract.layout import CHECKPOINT
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places, make_private
 from rla_client.contract.protocol import MessageKind, decode_message, encode_message
-from rla_client.contract.pruned import FETCHED_MARK
+from rla_client.contract.retention import FETCHED_MARK
 from rla_client.contract.segments import segment_numbers, segment_path, stream_names
 
 ASK_AGAIN_S = 1.0

@@ -11,8 +11,8 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from rla_agent.model.log_lines import LOG_FORMAT, OneLine
 from rla_client.contract.paths import Places
+from rla_client.contract.textformat import LOG_FORMAT, OneLine
 
 LOG_BYTES = 4 << 20
 GC_THRESHOLD = 20_000  # new containers between looks: some batches of rows

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from rla_client.checkpoint.emitter import geometry, text, whole
+from rla_client.checkpoint.pickling import geometry, text, whole
 from rla_client.checkpoint.tensors import NUMPY_STORAGE_CLASSES
 from rla_client.contract.torch_zip import TORCH_FORMAT, TorchZip
 

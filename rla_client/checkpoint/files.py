@@ -4,6 +4,14 @@ A file is `<name>_<time-step>.pt`; older databases have `<name>-<time-step>.pt`.
 through `torch.load(weights_only=True)`, which rebuilds tensors, containers, numbers and arrays and
 runs nothing from the file. What that refuses is loaded in full only where it is known to be of the run
 that loads it (trust.py), or the user vouches for the file (`trust=True`).
+
+Which files may be unpickled in full: those that this user, or for a checkpoint this run, wrote here.
+
+Unpickling runs what a file names. A file counts as this user's own when nobody else but root may change it
+or any folder that leads to it (the rule stands in `places`), and when it did not come from the master or
+from a copied spool, which leave FETCHED_MARK beside what they bring. A checkpoint must also carry the
+stamp of the run that loads it: a fork or a chain copies files of other runs beside those of its own.
+The user's word (`trust=True`) is above all of this.
 """
 
 from __future__ import annotations
@@ -12,6 +20,7 @@ import argparse
 import ctypes
 import datetime as dt
 import io
+import os
 import pathlib
 import pickle
 import re
@@ -25,8 +34,9 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.checkpoint.tensors import torch_module, torch_names
+from rla_client.contract import paths
 from rla_client.contract.errors import NoCheckpointError, UntrustedCheckpointError
-from rla_client.contract.pruned import noted_names
+from rla_client.contract.retention import FETCHED_MARK, noted_names, read_stamp
 
 SAFE_TORCH = (2, 10)  # weights_only=True could be made to run code before (two CVEs)
 
@@ -152,7 +162,6 @@ class _OwnUnpickler(pickle.Unpickler):
 
 
 def _why_not_own(path: Path | io.BytesIO, run: str) -> str | None:
-    from rla_client.checkpoint.trust import checkpoint_problem  # noqa: PLC0415 - rarely needed
 
     return checkpoint_problem(path, run) if isinstance(path, Path) else "nobody vouches for it"
 
@@ -197,3 +206,19 @@ def _safe_globals() -> list[Any]:
         allowed += [(rebuild, f"{module}._reconstruct"), (scalar, f"{module}.scalar")]
     kinds = {type(np.dtype(code)) for code in "?bBhHiIlLqQefdgFDGSUVMm"}
     return allowed + sorted(kinds, key=str)
+
+
+def checkpoint_problem(path: Path, run: str) -> str | None:
+    """Why a checkpoint is not what the run with this identity wrote here; None when it is."""
+    stamp = read_stamp(path)
+    if not run or stamp is None or stamp.run != run:
+        return "it was not written by this run"
+    return file_problem(path)
+
+
+def file_problem(path: Path) -> str | None:
+    """Why a file is not this user's own; None when it is."""
+    if os.path.lexists(path.parent / FETCHED_MARK):
+        return "it came from another machine"
+    problem = paths.file_problem(os.path.abspath(path))
+    return None if problem is None else problem.what

@@ -22,10 +22,13 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
+import pickle
 import secrets
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,19 +36,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rla_client.checkpoint.copy import copy_storages, pin_memory
-from rla_client.checkpoint.fallback import (
-    NotWrittenError,
-    has_room,
-    sync_later,
-    write_checkpoint,
-    write_final,
-)
 from rla_client.checkpoint.files import find_checkpoint, list_checkpoints, load_file, restore
 from rla_client.checkpoint.pickling import Captured, capture
+from rla_client.checkpoint.tensors import torch_module
 from rla_client.contract.checkpoint_job import (
     JOB_KIND,
     MAX_METRICS,
     MAX_TEXT,
+    STAMP_RECORD,
     ArenaSource,
     BlobSource,
     CheckpointJob,
@@ -54,13 +52,17 @@ from rla_client.contract.checkpoint_job import (
     final_name,
     storage_offsets,
 )
+from rla_client.contract.descriptors import OwnFile
 from rla_client.contract.errors import ArgumentError, NoCheckpointError
+from rla_client.contract.files import TEMP_PREFIX, replacing
+from rla_client.contract.retention import remove_superseded
 from rla_client.stream.rare_warnings import warn_rarely
 from rla_client.stream.slots import Slot, SlotSender
 
 if TYPE_CHECKING:
     from rla_client.stream.outbox import Outbox
 
+FREE_DISK_SHARE = 0.05  # never fill a disk further than this
 FIRST_SLOT_BYTES = 8 << 20  # most policies fit; a larger one costs its first save a torch.save
 BACKLOG_MAX_BYTES = 512 << 20  # of blobs that wait for an agent; the rest of the spool is for rows
 
@@ -330,3 +332,89 @@ class CheckpointSaver(SlotSender):
 
 def _is_positive(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+class NotWrittenError(Exception):
+    """The disk did not take a checkpoint; says why."""
+
+
+def write_checkpoint(content: object, path: Path, stamp: Stamp) -> int:
+    """torch.save with our stamp, not synced; the file's size in bytes.
+
+    Raises:
+        ArgumentError: the content cannot be pickled.
+        NotWrittenError: the disk did not take it; no file is left.
+    """
+    complete = False
+    try:
+        torch_module().save(content, path)
+        with zipfile.ZipFile(path, "a") as file:
+            top = file.namelist()[0].split("/", 1)[0]
+            file.writestr(f"{top}/{STAMP_RECORD}", stamp.encode())
+        complete = True
+        return path.stat().st_size
+    except (
+        pickle.PicklingError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        NotImplementedError,
+    ) as error:
+        raise ArgumentError(f"this content cannot be saved: {error}") from error
+    except RuntimeError as error:
+        if "view the same data" in str(error):
+            raise ArgumentError(f"this content cannot be saved: {error}") from error
+        raise NotWrittenError(str(error)) from error  # torch's writer reports a full disk so
+    except (OSError, zipfile.BadZipFile, IndexError) as error:
+        raise NotWrittenError(str(error)) from error
+    finally:
+        if not complete:
+            with suppress(OSError):
+                path.unlink()
+
+
+def write_final(content: object, folder: Path, stamp: Stamp, retention: Retention) -> None:
+    """Write the final file durably, then remove those that it supersedes.
+
+    Raises:
+        ArgumentError: the content cannot be pickled.
+        NotWrittenError: the disk did not take it.
+    """
+    final = folder / final_name(stamp.name, stamp.time_step)
+    try:
+        with replacing(final, temp=f"{TEMP_PREFIX}{stamp.token}.pt") as temp:  # torch wants a stem
+            write_checkpoint(content, temp, stamp)
+            fsync_file(temp)
+        remove_superseded(final.parent, stamp.name, stamp.run, retention)
+    except OSError as error:
+        raise NotWrittenError(str(error)) from error
+
+
+def sync_later(blob: Path) -> None:
+    """Make a blob durable without waiting for it."""
+
+    def sync() -> None:
+        with suppress(OSError):  # the agent has taken it, or will report what became of it
+            fsync_file(blob)
+
+    with suppress(RuntimeError):  # no more threads: the kernel writes it in its own time
+        threading.Thread(target=sync, name="rla-blob-sync", daemon=True).start()
+
+
+def has_room(folder: Path) -> bool:
+    """Whether the disk of a folder may be filled further."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return False
+    return found.f_bavail > FREE_DISK_SHARE * found.f_blocks
+
+
+def fsync_file(path: Path) -> None:
+    """Make a file's content durable.
+
+    Raises:
+        OSError: it is not sure to be.
+    """
+    with OwnFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as file:
+        os.fsync(file.number)

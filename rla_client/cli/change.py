@@ -216,7 +216,7 @@ def rm(
     if not agree("Move them to the trash" + (" here and on the master?" if master else "?"), yes):
         raise typer.Exit(1)
     if master:
-        from rla_client.database.master_side import remove_on_master
+        from rla_client.database.copies import remove_on_master
 
         remove_on_master(database.data_root, items, config)
     with changing(database.data_root, clock(), say_waiting):
@@ -229,7 +229,7 @@ def rm(
 
 def _say_about_master(data_root: Path, items: Sequence[Item], *, master: bool) -> None:
     """Warn about what would be left in the trash alone."""
-    from rla_client.database.master_side import lacking
+    from rla_client.database.copies import lacking
     from rla_client.database.text import bytes_text
 
     found = lacking(data_root, items)

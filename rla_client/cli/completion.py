@@ -143,7 +143,7 @@ def _parameters(ctx: typer.Context) -> list[str]:
 
 
 def _columns(ctx: typer.Context) -> list[str]:
-    from rla_client.database.rows import ALIASES, FIELDS
+    from rla_client.database.csv_table import ALIASES, FIELDS
 
     metrics = (name for record in _newest(ctx, limit=1) for name in record.metrics)
     return [*_parameters(ctx), *metrics, *FIELDS, *ALIASES]
@@ -170,8 +170,8 @@ def _newest(ctx: typer.Context, *, limit: int = MAX_OFFERED, light: bool = False
 
 
 def _database(ctx: typer.Context) -> Database | None:
-    from rla_client.database.find_root import find_data_root
     from rla_client.database.runs import Database
+    from rla_client.database.tree import find_data_root
 
     given = ctx.params.get("data_root")
     try:

@@ -22,7 +22,7 @@ from rla_client.cli.completion import (
     complete_tag,
 )
 from rla_client.contract.errors import DatabaseError, UnknownNameError
-from rla_client.database.find_root import (
+from rla_client.database.tree import (
     SEARCH_DEPTH,
     NoRunsYetError,
     find_data_root,

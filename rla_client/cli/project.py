@@ -18,7 +18,7 @@ import typer
 
 from rla_client.cli.options import open_database, say
 from rla_client.config.find import require_config
-from rla_client.database.find_root import find_data_root
+from rla_client.database.tree import find_data_root
 
 INTERRUPTED_S = 1.0  # enough to end by the terminal's Ctrl-C
 _PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}

@@ -55,9 +55,8 @@ def trash(
 
 def list_(data_root: DataRoot = None, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
     """List what can be restored."""
-    from rla_client.database.changes import TRASH_DAYS
+    from rla_client.database.changes import TRASH_DAYS, trashed
     from rla_client.database.text import bytes_text, table_text
-    from rla_client.database.trashed import trashed
 
     found = trashed(open_database(data_root).data_root)
     machine = as_json or as_csv
@@ -90,8 +89,8 @@ def restore(
 ) -> None:
     """Move a run, or all of an entry, back to where it was."""
     from rla_client.database.changes import changing
+    from rla_client.database.changes import restore as restore_one
     from rla_client.database.records import clock
-    from rla_client.database.trashed import restore as restore_one
 
     root = open_database(data_root).data_root
     with changing(root, clock(), say_waiting):
@@ -126,8 +125,8 @@ def du(
 
     Of chosen runs alone where RUN or an option says which.
     """
-    from rla_client.database.sizes import disk_use
     from rla_client.database.text import bytes_text
+    from rla_client.database.tree import disk_use
 
     database = open_database(data_root)
     rows = disk_use(database.data_root, _with_chains(database, chosen) if chosen.given else None)
@@ -175,9 +174,8 @@ def fsck(
 ) -> None:
     """Find torn, missing, orphan and inconsistent items."""
     from rla_client.database.changes import changing
-    from rla_client.database.fsck import ON_REQUEST, find_faults
+    from rla_client.database.fsck import ON_REQUEST, find_faults, mend
     from rla_client.database.records import clock
-    from rla_client.database.repair import mend
 
     named = {kind.strip() for kind in only.split(",")} if only is not None else None
     root = open_database(data_root).data_root

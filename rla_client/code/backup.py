@@ -6,7 +6,7 @@ where equal files of all runs share one inode (`rla_agent/jobs/code.py`). So the
 that of the call, an absent agent costs nothing, and the run starts some tens of milliseconds
 later. Where the spool takes no blob the files are copied by the caller.
 
-The blob is laid out in `contract/code_job.py`.
+The blob is laid out in `contract/jobs.py`.
 
 Files over MAX_FILE_BYTES, and whatever is past MAX_TOTAL_BYTES or MAX_FILES, are listed in the
 report instead of copied. Which files there are to copy is decided in `select.py`.
@@ -22,7 +22,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from rla_client.code.select import BackupPlan, BackupReport, select_files
-from rla_client.contract.code_job import (
+from rla_client.contract.errors import SpoolError
+from rla_client.contract.jobs import (
     BLOB_MAGIC,
     BLOB_TAIL,
     JOB_CODE,
@@ -30,7 +31,6 @@ from rla_client.contract.code_job import (
     MAX_FILES,
     MAX_TOTAL_BYTES,
 )
-from rla_client.contract.errors import SpoolError
 from rla_client.contract.protocol import pack
 
 if TYPE_CHECKING:

@@ -33,9 +33,9 @@ from typing import Any
 from rla_client.code.repository import Repository, lost_repository
 from rla_client.code.root import imported_below, is_broad
 from rla_client.code.select import secrets_among
-from rla_client.contract.code_job import MAX_FILE_BYTES
 from rla_client.contract.errors import LaunchError
 from rla_client.contract.files import atomic_file, write_atomic
+from rla_client.contract.jobs import MAX_FILE_BYTES
 
 ARCHIVE_NAME = "launch_archive.tar.xz"
 RAW_NAME = "launch_archive.tar"

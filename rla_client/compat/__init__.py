@@ -23,7 +23,7 @@ from typing import Any
 # module of the original → where its names come from: a whole module of ours, or name → (module, name)
 _WHOLE = {
     "RLA.easy_log.logger": "rla_client.logger",
-    "RLA.rla_argparser": "rla_client.compat.rla_argparser",
+    "RLA.rla_argparser": "rla_client.compat.members",
     "RLA.easy_log.time_used_recorder": "rla_client.run.trackers",
 }
 _LOADER = (

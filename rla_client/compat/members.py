@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 from rla_client import logger
-from rla_client.contract.bounded_text import check_yaml
+from rla_client.contract.bounded import check_yaml
 from rla_client.contract.files import read_small
 from rla_client.loader import ExperimentLoader, without_hidden
-from rla_client.run.profiling import tell_large_memory_variables
+from rla_client.run.trackers import tell_large_memory_variables
 from rla_client.stream.clock import time_step_holder
 
 DEFAULT_X_NAME = "time-step"
@@ -137,3 +137,23 @@ def load_from_record_date(task_table_name: str, record_date: str, *, trust: bool
 def fork_tester_log_files(task_table_name: str, record_date: str) -> None:
     """Put a run's data under the current one."""
     _loader(task_table_name, record_date).fork_log_files()
+
+
+def boolean_flag(
+    parser: argparse.ArgumentParser,
+    name: str,
+    default: bool = False,
+    help: str | None = None,  # noqa: A002
+) -> None:
+    """Add `--name` and `--no-name`, which set `name` (dashes as underscores) to True and False."""
+    target = name.replace("-", "_")
+    parser.add_argument(f"--{name}", action="store_true", default=default, dest=target, help=help)
+    parser.add_argument(f"--no-{name}", action="store_false", dest=target)
+
+
+def arg_parser_postprocess(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Add `--loaded_task_name`, `--loaded_date` (an earlier run to load) and `--info` (a text)."""
+    parser.add_argument("--loaded_task_name", default="", type=str, help="table of a run to load")
+    parser.add_argument("--loaded_date", default="", type=str, help="YYYY/MM/DD/HH-MM-SS-ffffff of that run")
+    parser.add_argument("--info", default="default exp info", type=str, help="a text that tells runs apart")
+    return parser

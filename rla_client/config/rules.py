@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from rla_client.contract.bounded_text import check_yaml
+from rla_client.contract.bounded import check_yaml
 from rla_client.contract.errors import BrokenFileError, ConfigError
 from rla_client.contract.files import read_small
 from rla_client.contract.layout import DEFAULT_LOG_TYPES

@@ -22,8 +22,8 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from rla_client.contract.bounded import INT64
 from rla_client.contract.errors import RemoteProtocolError
-from rla_client.contract.validate import INT64
 
 ALIGNMENT = 64  # what torch aligns its records to, so that a loaded map is usable as it is
 PAGE = 4096

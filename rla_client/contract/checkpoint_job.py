@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard
 
 from rla_client.contract.arena import ALIGNMENT, SlotRef, align
+from rla_client.contract.bounded import INT64
 from rla_client.contract.errors import RemoteProtocolError, UnsafeNameError
 from rla_client.contract.layout import component_problem
-from rla_client.contract.validate import INT64
 
 JOB_KIND = "checkpoint"
 JOB_VERSION = 1

@@ -15,10 +15,15 @@ import select
 import socket
 import struct
 import time
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 from rla_client.contract.descriptors import identity, leads_to, lift
+from rla_client.contract.errors import RemoteProtocolError
+from rla_client.contract.protocol import MessageKind, decode_message, encode_message
 
+CONNECT_AGAIN_S = 0.02  # an agent that holds its lock may not listen yet
 GREETING_BYTES = 64
 GREETING = b"\xff" + bytes(7) + b"\x01\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 READY_BODY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x00"
@@ -162,3 +167,26 @@ class Dealer:
         frame = flags, bytes(received[begin : begin + size])
         del received[: begin + size]
         return frame
+
+
+def ask(
+    socket: Path, question: dict[str, Any], timeout_s: float, *, version: int | None = None
+) -> dict[str, Any] | None:
+    """The agent's answer; None when there is none in time. No thread, and no descriptor afterwards.
+
+    Args:
+        socket: the agent's control socket.
+        question: `{}` asks for its status.
+        timeout_s: for connecting and the answer together.
+        version: of the protocol; None: today's.
+    """
+    deadline = time.monotonic() + timeout_s
+    while (left := deadline - time.monotonic()) > 0:
+        with suppress(OSError, RemoteProtocolError), closing(Dealer(socket)) as dealer:
+            if dealer.connected(left) and dealer.send(
+                encode_message(MessageKind.STATUS, question, version=version)
+            ):
+                answer = dealer.receive(max(0.0, deadline - time.monotonic()))
+                return None if answer is None else decode_message(answer)[1]
+        time.sleep(min(CONNECT_AGAIN_S, max(0.0, deadline - time.monotonic())))
+    return None

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rla_client.contract.bounded import INT64, MAX_TIME_S, moment, number, whole
 from rla_client.contract.errors import ArgumentError, RemoteProtocolError, RlaError
 from rla_client.contract.files import TEMP_PREFIX
 from rla_client.contract.layout import ALWAYS_OUTPUTS, OUTPUT_NAMES, SINKS, TAKEN_NAMES, check_relative
@@ -29,7 +30,6 @@ from rla_client.contract.protocol import (
     unpack,
 )
 from rla_client.contract.segments import STREAM_NAME, read_at, segment_numbers, segment_path
-from rla_client.contract.validate import INT64, MAX_TIME_S, moment, number, whole
 
 LAUNCH_VARIABLE = "RLA_LAUNCH"  # set by `rla-agent run`: which runs its command opened
 OPENING_BYTES = 64 << 10  # more than most opening frames

@@ -6,10 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from rla_client.contract.bounded_text import parse_json
+from rla_client.contract.bounded import INT64, parse_json
 from rla_client.contract.files import read_small
 from rla_client.contract.layout import LOG
-from rla_client.contract.validate import INT64
 
 RUN_FILE = "run.json"
 MAX_RUN_FILE_BYTES = 1 << 20

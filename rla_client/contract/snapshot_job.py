@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from rla_client.contract.arena import MAX_SLOTS, ArenaName
+from rla_client.contract.bounded import INT64
 from rla_client.contract.checkpoint_job import ArenaSource, BlobSource
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.layout import CHECKPOINT, LOG, component_problem
-from rla_client.contract.validate import INT64
 
 JOB_KIND = "snapshot"
 JOB_VERSION = 1

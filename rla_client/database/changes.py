@@ -21,6 +21,11 @@ entry, and what is deleted is named by this module and not by an entry.
 A trash entry is deleted `TRASH_DAYS` after its creation by whatever command comes next, or by
 `empty_trash`: it is renamed to
 `gone-<id>` first, so that half of it is never seen as an entry.
+
+The trash as people look at it: which runs an entry holds, and which entry a run is meant by.
+
+`changes` moves paths and knows no runs. A run may lie in several entries (one kind removed after
+another); it comes back from the newest one that fits.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -35,15 +41,30 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from rla_client.contract.errors import BrokenFileError, DatabaseError, LiveRunError, UnsafeNameError
+from rla_client.contract.errors import (
+    AmbiguousRunError,
+    BrokenFileError,
+    DatabaseError,
+    LiveRunError,
+    UnsafeNameError,
+)
 from rla_client.contract.files import discard, held_folder, open_folder, open_root, walk_root, write_atomic
-from rla_client.contract.layout import ARCHIVED_TABLE, DEFAULT_LOG_TYPES, LOG, component_problem
+from rla_client.contract.layout import (
+    ARCHIVE_TESTER,
+    ARCHIVED_TABLE,
+    DEFAULT_LOG_TYPES,
+    LOG,
+    component_problem,
+)
 from rla_client.contract.locks import try_lock, wait_for_lock
 from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
+from rla_client.database.choosing import MAX_CANDIDATES_SHOWN, match_runs
 from rla_client.database.live import known_states, waiting_in_spool, written_unserved
-from rla_client.database.records import MAX_TIME, read_json, read_record
-from rla_client.database.tree import Item, item_bytes
+from rla_client.database.records import MAX_TIME, read_json, read_record, short_name
+from rla_client.database.tree import Item, archive_stem, item_bytes
 
+_ITEM = re.compile(r"(?P<kind>[^/]+)/(?P<table>.+?)/(?P<day>\d{4}/\d{2}/\d{2})/(?P<name>[^/]+)(?P<rest>/.+)?")
+RunName = tuple[str, str]  # (table, index)
 HIDDEN = ".rla"
 TRASH_DAYS = 7.0
 ENTRY = "entry.json"
@@ -413,3 +434,91 @@ def _checked_move(move: object) -> Move | None:
         ):
             return old, new
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Trashed:
+    """One entry, as it is listed.
+
+    Attributes:
+        entry: from `changes.trash_entries`.
+        runs: the runs that it holds something of.
+    """
+
+    entry: TrashEntry
+    runs: tuple[RunName, ...]
+
+    @property
+    def title(self) -> str:
+        """Date of its run, `+2` behind it where there are more; else the name of what it holds."""
+        if not self.runs:
+            return os.path.basename(self.entry.moves[0][0]) if self.entry.moves else "-"
+        more = f" +{len(self.runs) - 1}" if len(self.runs) > 1 else ""
+        return short_name(self.runs[0][1]) + more
+
+    @property
+    def what(self) -> str:
+        """The file, where it is a part of an item; else how many items."""
+        if len(self.entry.moves) == 1:
+            match = _ITEM.fullmatch(self.entry.moves[0][0])
+            if match is None or match["rest"]:
+                return os.path.basename(self.entry.moves[0][0])
+        kinds = dict.fromkeys(old.partition("/")[0] for old, _ in self.entry.moves)
+        return f"{len(self.entry.moves)} path(s)" if len(kinds) > 1 else " ".join(kinds)
+
+
+def trashed(data_root: Path) -> list[Trashed]:
+    """All entries with their runs, oldest first."""
+    found = []
+    for entry in trash_entries(data_root):
+        runs = dict.fromkeys(run for old, _ in entry.moves if (run := run_of(old)) is not None)
+        found.append(Trashed(entry, tuple(sorted(runs))))
+    return found
+
+
+def run_of(path: str) -> RunName | None:
+    """The run that a path relative to the data root belongs to; None for what is no item."""
+    match = _ITEM.fullmatch(path)
+    if match is None:
+        return None
+    name = match["name"]
+    if match["kind"] == ARCHIVE_TESTER:
+        name = archive_stem(name) or name
+    return match["table"], f"{match['day']}/{name}"
+
+
+def restore(data_root: Path, reference: str) -> int:
+    """Bring back an entry, or one run; the caller holds `changing`.
+
+    Args:
+        data_root: the database.
+        reference: name of an entry, or a run's index or a part of it that fits no other in the trash.
+
+    Returns:
+        How many paths came back.
+
+    Raises:
+        AmbiguousRunError: several runs fit.
+        DatabaseError: none does, or something stands in the place of an item; nothing was moved.
+    """
+    entries = trashed(data_root)
+    if any(reference == one.entry.name for one in entries):
+        return restore_trash(data_root, reference)
+    names = sorted({run for one in entries for run in one.runs}, key=lambda run: run[1])
+    found = match_runs(names, reference)
+    if not found:
+        message = f"the trash has no entry and no run {reference!r}; `rla trash` lists them"
+        raise DatabaseError(message)
+    if len(found) > 1:
+        raise AmbiguousRunError(_several(found, reference))
+    holding = [one for one in entries if found[0] in one.runs][-1]
+    return restore_trash(data_root, holding.entry.name, _moves_of(holding.entry.moves, found[0]))
+
+
+def _several(found: Sequence[RunName], reference: str) -> str:
+    shown = "\n".join(f"  {table}/{index}" for table, index in found[-MAX_CANDIDATES_SHOWN:])
+    return f"{len(found)} runs in the trash fit {reference!r}, give a longer part or the entry:\n{shown}"
+
+
+def _moves_of(moves: Sequence[Move], run: RunName) -> list[Move]:
+    return [move for move in moves if run_of(move[0]) == run]

@@ -1,7 +1,17 @@
-"""Curves of many runs in one long DataFrame."""
+"""Curves of many runs in one long DataFrame.
+
+Columns of progress.csv as raw float64 files, so that a second look parses no text.
+
+One file per run and column in the state folder: `<magic 8 bytes><signature 56 bytes, padded>`
+and then little-endian float64. It is used only while its signature (inode, size, mtime, ctime
+of the CSV) is that of the CSV; a CSV that changed within the last two seconds is never stored.
+The folder is kept under `MAX_CACHE_BYTES` by dropping what was used longest ago.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -10,16 +20,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rla_client.contract.errors import DatabaseError
+from rla_client.contract.files import write_atomic
 from rla_client.contract.layout import LOG, TIME_STEP
 from rla_client.contract.spelling import full_name
+from rla_client.database.catalogue import RACY_NS
 from rla_client.database.chains import chain_columns, chain_names, chain_of
+from rla_client.database.csv_table import read_columns
 from rla_client.database.records import PROGRESS_FILE, clock
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
-    from rla_client.database.curve_cache import CurveCache
-
+MAGIC = b"RLACOL1\n"
+SIGNATURE_BYTES = 56
+MAX_CACHE_BYTES = 2 << 30
 FULL_NAMES = "full_names"  # of a long frame's attrs: metric or x as asked for -> the column's name
 READERS = 2  # threads; parsing a CSV lets go of the interpreter lock, more wait for the disk
 
@@ -165,3 +181,89 @@ def _finite(xs: Any, ys: Any, bound: float | tuple[float, float] | None) -> tupl
         low, high = bound if isinstance(bound, tuple) else (-np.inf, bound)
         keep &= (xs >= low) & (xs <= high)
     return (xs, ys) if keep.all() else (xs[keep], ys[keep])
+
+
+class CurveCache:
+    """Reads columns of CSVs, through the cache where that is right."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "columns"
+        self._stored = 0
+
+    def columns(self, path: str, names: Sequence[str], now_ns: int) -> dict[str, NDArray[np.float64]]:
+        """Columns of one table, shape (rows,) each; names that it has not are left out.
+
+        Raises:
+            BrokenFileError: it is no table.
+            OSError: it cannot be opened.
+        """
+        import numpy as np
+
+        signature, settled = _signature(path, now_ns)
+        found = {name: self._load(path, name, signature) for name in names} if settled else {}
+        have = {name: column for name, column in found.items() if column is not None}
+        if settled and len(have) == len(names):
+            return {
+                name: column for name, column in have.items() if column.size != 1 or not _is_absent(column)
+            }
+        fresh = read_columns(path, names)
+        if settled and _signature(path, now_ns)[0] == signature:
+            for name in names:
+                self._store(path, name, signature, fresh.get(name, np.array([_ABSENT])))
+        return fresh
+
+    def _file(self, path: str, name: str) -> Path:
+        digest = hashlib.sha256(f"{path}\0{name}".encode("utf-8", "surrogateescape")).hexdigest()
+        return self._folder / digest[:2] / digest[2:34]
+
+    def _load(self, path: str, name: str, signature: bytes) -> NDArray[np.float64] | None:
+        import numpy as np
+
+        try:
+            with open(self._file(path, name), "rb") as file:
+                head = file.read(len(MAGIC) + SIGNATURE_BYTES)
+                if head != MAGIC + signature:
+                    return None
+                return np.frombuffer(file.read(), dtype="<f8")
+        except (OSError, ValueError):
+            return None
+
+    def _store(self, path: str, name: str, signature: bytes, column: NDArray[np.float64]) -> None:
+        target = self._file(path, name)
+        with suppress(OSError):  # a cache that cannot be written is no fault
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomic(target, MAGIC + signature + column.astype("<f8").tobytes(), durable=False)
+            self._stored += 1
+
+    def trim(self) -> None:
+        """After new files were stored: drop the oldest beyond the limit."""
+        if not self._stored:
+            return
+        self._stored = 0
+        files: list[tuple[float, int, str]] = []
+        for folder, _, names in os.walk(self._folder):
+            for name in names:
+                with suppress(OSError):
+                    found = os.stat(os.path.join(folder, name))
+                    files.append((found.st_mtime, found.st_size, os.path.join(folder, name)))
+        excess = sum(size for _, size, _ in files) - MAX_CACHE_BYTES
+        for _, size, name in sorted(files):
+            if excess <= 0:
+                return
+            with suppress(OSError):
+                os.unlink(name)
+            excess -= size
+
+
+_ABSENT = -1.2345678901234567e-301  # stands alone in the file of a column that the table has not
+
+
+def _is_absent(column: NDArray[np.float64]) -> bool:
+    return bool(column[0] == _ABSENT)
+
+
+def _signature(path: str, now_ns: int) -> tuple[bytes, bool]:
+    found = os.stat(path)
+    parts = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    digest = hashlib.sha224(repr(parts).encode()).hexdigest().encode()
+    return digest, now_ns - max(found.st_mtime_ns, found.st_ctime_ns) > RACY_NS

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.layout import LOG
+from rla_client.contract.opening import stream_opening
 from rla_client.contract.run_file import LIVE_STATES, RUN_FILE
 from rla_client.database.records import SILENT, UNKNOWN, WAITING, Record, read_json
 
@@ -115,7 +116,6 @@ def _unserved_streams(data_root: Path) -> dict[str, list[Path]]:
 def _streams(places: Places, data_root: Path, most: int = 0) -> dict[str, list[Path]]:
     """`<table>/<index>` → its streams in this machine's spool, of the newest `most` (0: of all)."""
     from rla_client.contract.segments import stream_names
-    from rla_client.database.spooled import log_folder
 
     base = os.path.realpath(data_root / LOG) + os.sep
     found: dict[str, list[Path]] = {}
@@ -145,7 +145,7 @@ def known_states(data_root: Path, silent: Sequence[Record]) -> dict[tuple[str, s
 def _ask_agent(places: Any) -> dict[str, str] | None:  # noqa: ANN401 - Places, not imported for its type
     """Log folder → state of the runs that the agent knows; None when none answers."""
     from rla_client.contract.agent_process import agent_alive
-    from rla_client.contract.control_client import ask
+    from rla_client.contract.dealer import ask
 
     if not agent_alive(places):
         return None
@@ -164,3 +164,9 @@ def _writer_lives(folder: str, spool: Path) -> bool:
             names = [name for name in streams if isinstance(name, str) and os.sep not in name]
             return any(writer_alive(spool / name) for name in names if (spool / name).is_dir())
     return False
+
+
+def log_folder(stream: Path) -> str | None:
+    """Log folder of the run of a stream, without links; None where that cannot be read."""
+    opening = stream_opening(stream)
+    return None if opening is None else os.path.realpath(opening.log_folder)

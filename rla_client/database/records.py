@@ -22,7 +22,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rla_client.contract.bounded_text import MAX_VALUES, parse_json
+from rla_client.contract.bounded import MAX_VALUES, parse_json
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.files import MAX_SMALL_BYTES, read_small
 from rla_client.contract.layout import DATE_LENGTH, LOG, TIME_STEP, TIMESTAMP, RunIndex, make_info
@@ -166,7 +166,7 @@ def read_json(
 
 def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...]) -> Record:
     """Read everything that a row shows of one run; see the module's text on problems."""
-    from rla_client.database.metrics import likely_metric, numeric
+    from rla_client.database.choosing import likely_metric, numeric
 
     folder = f"{data_root}/{LOG}/{table}/{index}"
     problems: list[str] = []

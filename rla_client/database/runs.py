@@ -8,29 +8,33 @@ need is imported by the call that needs it: `rla show` has 0.3 s.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, CODE, LOG, OTHER_RESULTS, TIME_STEP
 from rla_client.contract.spelling import full_name
+from rla_client.contract.textformat import duration_text
 from rla_client.database.catalogue import Catalogue, state_folder
 from rla_client.database.choosing import LAST, Since, full_names, match_runs, not_one, parse_since
+from rla_client.database.csv_table import RowView
 from rla_client.database.live import with_live_states
 from rla_client.database.records import PROGRESS_FILE, Record, clock
-from rla_client.database.rows import RowView
+from rla_client.database.text import clean, plain
 from rla_client.database.tree import Item, archived_root, check_data_root, check_table, find_tables, run_items
 from rla_client.run.hyper_params import wrap
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rla_client.database.curve_cache import CurveCache
+    from rla_client.database.curves import CurveCache
     from rla_client.database.where import Where
     from rla_client.run.hyper_params import HyperParams
 
+ROWS = 20
 DATA_ROOT_ATTRIBUTE = "rla_data_root"  # of DataFrames of runs, so that a plot finds their curves
 
 
@@ -226,7 +230,7 @@ class Database:
 
     def curve_cache(self) -> CurveCache:
         """The column cache of this database on this machine."""
-        from rla_client.database.curve_cache import CurveCache
+        from rla_client.database.curves import CurveCache
 
         return CurveCache(state_folder(self.data_root))
 
@@ -247,7 +251,6 @@ class Database:
         return run.table, run.index
 
     def _repr_html_(self) -> str:
-        from rla_client.database.html import ROWS, database_html
 
         return database_html(self.data_root, self.records(limit=ROWS))
 
@@ -355,7 +358,6 @@ class Run:
         return code_differences(self.folder(CODE), other.folder(CODE))[0]
 
     def _repr_html_(self) -> str:
-        from rla_client.database.html import run_html
 
         return run_html(self.record)
 
@@ -364,3 +366,52 @@ def _filter(text: str) -> Where:
     from rla_client.database.where import Where
 
     return Where(text)
+
+
+def _cell(value: object) -> str:
+    return escape(clean(value))
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    head = "".join(f"<th>{_cell(name)}</th>" for name in names)
+    body = "".join("<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _pairs(title: str, pairs: Mapping[str, object]) -> str:
+    return f"<b>{_cell(title)}</b>{_table(['name', 'value'], list(pairs.items()))}" if pairs else ""
+
+
+def database_html(data_root: Path, records: Sequence[Record]) -> str:
+    """Some runs of a database, given oldest first."""
+    now = clock()
+    rows = [
+        [
+            r.date,
+            r.table,
+            r.shown_state(now),
+            plain(r.time_step),
+            duration_text(r.duration_s),
+            " ".join(r.tags),
+        ]
+        for r in reversed(records)
+    ]
+    title = f"<b>{escape(str(data_root))}</b>, newest {len(records)} runs"
+    return title + _table(["run", "table", "state", "time-step", "took", "tags"], rows)
+
+
+def run_html(record: Record) -> str:
+    """State, hyper-parameters and last values of one run."""
+    facts = {
+        "state": record.shown_state(clock()),
+        "time-step": plain(record.time_step),
+        "took": duration_text(record.duration_s),
+    }
+    facts |= {"tags": " ".join(record.tags), "note": record.note}
+    title = f"<b>{escape(f'{record.table}/{record.index}')}</b>"
+    return (
+        title
+        + _table(list(facts), [list(facts.values())])
+        + _pairs("hyper-parameters", record.hyper.flat())
+        + _pairs("last values", dict(record.metrics))
+    )

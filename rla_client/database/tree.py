@@ -12,15 +12,27 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from rla_client.config.find import CONFIG_NAME, DATA_FOLDER
 from rla_client.contract.errors import DatabaseError, NoSuchTableError
-from rla_client.contract.layout import ARCHIVE_TESTER, ARCHIVED_TABLE, DEFAULT_LOG_TYPES, RunIndex
+from rla_client.contract.layout import (
+    ARCHIVE_TESTER,
+    ARCHIVED_TABLE,
+    DEFAULT_LOG_TYPES,
+    HYPARAMETER,
+    LOG,
+    RunIndex,
+)
+from rla_client.contract.retention import PRUNABLE, pruned_below
 from rla_client.contract.spelling import hint
+from rla_client.database.changes import HIDDEN, trash_entries
 
+Row = tuple[str, str, int, int, int]
+SEARCH_DEPTH = 2  # folders below the one with rla_config.yaml
 ARCHIVE_SUFFIXES = (".json", ".pt", ".pkl")
 MAX_TABLE_DEPTH = 6  # components of a table name; a table may be `group/task`
 INDEX_DEPTH = 4  # year, month, day, name
@@ -230,3 +242,96 @@ def _size(path: str) -> int:
         return 0
     blocks: int = getattr(found, "st_blocks", 0)
     return blocks * 512 or found.st_size
+
+
+class NoRunsYetError(DatabaseError):
+    """A project whose database has no run yet; nothing is wrong with it."""
+
+
+def find_data_root(start: Path) -> Path:
+    """The database in a folder, above it, below the folder with rla_config.yaml above it, or in `data` here.
+
+    Raises:
+        NoRunsYetError: here is a project, but no run yet.
+        DatabaseError: there is none, or several.
+    """
+    project = None
+    for folder in (start, *start.parents):
+        if is_data_root(folder):
+            return folder
+        if (folder / CONFIG_NAME).is_file():
+            project = project or folder
+            found = sorted(roots_below(folder, SEARCH_DEPTH))
+            found = [path for path in found if path.is_relative_to(start)] or found
+            if len(found) == 1:
+                return found[0]
+            if found:
+                listing = "\n".join(f"  --data-root {path}" for path in found)
+                message = f"{folder} holds several databases, choose one:\n{listing}"
+                raise DatabaseError(message)
+    if is_data_root(start / DATA_FOLDER):  # of rla_client.init in a project without rla_config.yaml
+        return start / DATA_FOLDER
+    if project is not None:
+        message = f"no runs yet in {project / DATA_FOLDER}"
+        raise NoRunsYetError(message)
+    message = (
+        f"no database here: neither {start} nor a folder above it holds one; "
+        "go to your project, or give --data-root FOLDER (the folder that holds log/)"
+    )
+    raise DatabaseError(message)
+
+
+def is_data_root(folder: Path) -> bool:
+    """Whether a folder looks like a data root: a kind with a table in it."""
+    kinds = [kind for kind in (LOG, ARCHIVE_TESTER, HYPARAMETER) if (folder / kind).is_dir()]
+    return bool(kinds) and bool(find_tables(folder, kinds))
+
+
+def roots_below(folder: Path, depth: int) -> list[Path]:
+    """Databases in a folder, at most `depth` folders deep; hidden ones are passed over."""
+    found = []
+    for entry in os.scandir(folder):
+        if entry.name.startswith(".") or not entry.is_dir(follow_symlinks=False):
+            continue
+        path = Path(entry.path)
+        if is_data_root(path):
+            found.append(path)
+        elif depth > 1:
+            found += roots_below(path, depth - 1)
+    return found
+
+
+def disk_use(data_root: Path, runs: Collection[tuple[str, str]] | None = None) -> list[Row]:
+    """Rows (table, kind, items, bytes, bytes on the master alone).
+
+    Args:
+        data_root: the database.
+        runs: (table, index) of the only runs to count; None counts all, with the archive as tables
+            `arc:<table>` and the trash as one row.
+    """
+    rows = _tables(data_root, "", runs)
+    if runs is not None:
+        return rows
+    if archived_root(data_root).is_dir():
+        rows += _tables(archived_root(data_root), "arc:")
+    if (data_root / HIDDEN).is_dir():
+        entries = trash_entries(data_root)
+        if entries:
+            rows.append(
+                ("(trash)", "", sum(len(entry.moves) for entry in entries), sum(e.bytes for e in entries), 0)
+            )
+    return rows
+
+
+def _tables(data_root: Path, prefix: str, runs: Collection[tuple[str, str]] | None = None) -> list[Row]:
+    rows = []
+    for table in find_tables(data_root):
+        for kind in DEFAULT_LOG_TYPES:
+            items: list[Item] = find_items(data_root, kind, table)
+            if runs is not None:
+                items = [item for item in items if (item.table, item.index) in runs]
+            if items:
+                size = sum(item_bytes(item)[0] for item in items)
+                pruned = sum(pruned_below(item.paths[0])[0] for item in items) if kind in PRUNABLE else 0
+                rows.append((prefix + table, kind, len(items), size, pruned))
+    return rows

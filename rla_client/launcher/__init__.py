@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from rla_client.launcher.deterministic import get_seed, set_seed
     from rla_client.launcher.dowel import Histogram, logger, tabular
     from rla_client.launcher.episode_batch import EnvSpec, EpisodeBatch, StepType
-    from rla_client.launcher.performance import log_performance, obtain_evaluation_episodes
-    from rla_client.launcher.runner import LocalRunner, Trainer
+    from rla_client.launcher.runner import LocalRunner, Trainer, log_performance, obtain_evaluation_episodes
     from rla_client.launcher.samplers import (
         DefaultWorker,
         FragmentWorker,

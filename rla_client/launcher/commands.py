@@ -19,9 +19,8 @@ from rla_client.code import launch_archive
 from rla_client.contract.csv_lines import stream_rows
 from rla_client.contract.errors import LaunchError
 from rla_client.launcher.context import ResumeFrom
-from rla_client.launcher.launch import Launch, read_launch, read_variables
-from rla_client.launcher.relaunch import VARIABLE, Relaunch
-from rla_client.launcher.settle import settle
+from rla_client.launcher.launch import VARIABLE, Launch, Relaunch, read_launch, read_variables
+from rla_client.launcher.outputs import settle
 from rla_client.launcher.snapshotter import find_snapshot
 from rla_client.run.run import disabled
 

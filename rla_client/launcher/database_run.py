@@ -29,8 +29,8 @@ from rla_client.config.find import CONFIG_NAME, DATA_FOLDER, DATA_ROOT_VARIABLE
 from rla_client.config.schema import load_config
 from rla_client.contract.layout import FOLDER_KINDS, LOG, RunIndex, item_path
 from rla_client.contract.opening import Earlier
+from rla_client.launcher.context import Options
 from rla_client.launcher.directories import Folders
-from rla_client.launcher.options import Options
 from rla_client.launcher.outputs import Opener, Outputs
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.resume.resume import earlier_times

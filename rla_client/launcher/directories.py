@@ -2,6 +2,13 @@
 
 A folder is claimed by `mkdir`, which succeeds for exactly one of several processes that start at
 the same moment; the others take `_1`, `_2`, ….
+
+One experiment at a time writes into a log folder: a lock on the folder itself.
+
+The lock is flock's, on a descriptor of the folder: nothing is created, so nothing is there to be copied,
+reported or left behind, and it ends with the process. Programs that are started do not inherit it
+(close-on-exec), and a forked child closes its copy, so workers that outlive a killed training hold
+nothing. Where the file system refuses such locks (NFS does, for folders) there is none.
 """
 
 from __future__ import annotations
@@ -15,8 +22,12 @@ from pathlib import Path
 
 from rla_client.code.select import DATABASE_FOLDERS
 from rla_client.config.find import LAUNCHER_FOLDER
-from rla_client.contract.errors import ArgumentError
+from rla_client.contract.descriptors import OwnFile
+from rla_client.contract.errors import ArgumentError, LaunchError
 from rla_client.contract.layout import MAX_INDEX_NAME_BYTES, component_problem
+from rla_client.contract.locks import holder_pid, try_lock
+from rla_client.launcher.outputs import DYING_S
+from rla_client.stream import forks
 
 RERUN_FOLDER = ("local", "rerun")  # in a database's folder; no kind of item, so nothing takes it for one
 
@@ -94,3 +105,46 @@ def claim_folder(wanted: str | os.PathLike[str], *, existing: bool) -> Path:
         message = f"cannot make the experiment's folder {first}: {error.strerror or error}"
         raise ArgumentError(message) from error
     raise AssertionError  # count never ends
+
+
+class FolderLock:
+    """Holds `folder` for this process.
+
+    Raises:
+        LaunchError: another process holds it.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._file: OwnFile | None = None
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return  # whoever writes there will say what is wrong with it
+        try:
+            taken = try_lock(descriptor, timeout_s=DYING_S)
+        except OSError:  # no such locks here
+            os.close(descriptor)
+            return
+        if not taken:
+            pid = holder_pid(descriptor)
+            holder = "another process" if pid is None else f"process {pid}"
+            os.close(descriptor)
+            message = (
+                f"{holder} is writing into {folder}; wait until it has ended, or stop it, before you use "
+                "the folder again"
+            )
+            raise LaunchError(message)
+        try:
+            self._file = OwnFile(descriptor)
+        except OSError:
+            return
+        forks.register(self)
+
+    def release(self) -> None:
+        """Let go. Does nothing the second time."""
+        if self._file is not None:
+            self._file.close()
+
+    def after_fork_in_child(self) -> None:
+        """Let go: the parent's copy of the descriptor keeps the lock."""
+        self.release()

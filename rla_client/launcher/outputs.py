@@ -6,27 +6,49 @@ follow each other in one process. What is logged after that goes to whoever was 
 
 `rows` counts the rows of progress.csv since the very beginning of the experiment, also over
 resumes; snapshots carry it, and `rewind` begins the outputs anew with that many of them (history.py).
+
+Rows and text of a run's earlier part, so that a resumed run goes on behind them.
+
+The agent never appends to files of an earlier stream: it puts them aside as `progress.old-1.csv`
+and so on, and begins new ones. So a resumed run sends the rows that stay once more, with their
+time-steps and timestamps, and then its own. An output is a pure function of the frames: the
+new progress.csv begins with the bytes of the old one, TensorBoard's file likewise, and what was cut off
+is kept beside them as a side branch. Old event files get a name that TensorBoard does not look for.
+
+A resume that is killed while it sends leaves the whole old file put aside, and the next one
+finds it there.
+
+Waiting until the agent has written all that an ended run left in the spool.
+
+A stream's folder is in the spool until everything in it is in its files and the stream is
+finalised; then the agent removes it. So a run's outputs are complete, and nobody's but ours to
+change, when no stream of its log folder is left.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from rla_client import logger as rla_logger
+from rla_client.contract.agent_process import agent_alive, start_agent
+from rla_client.contract.csv_lines import stream_rows
 from rla_client.contract.errors import AgentNotRunningError, LaunchError
-from rla_client.contract.layout import CHECKPOINT, LOG
+from rla_client.contract.layout import CHECKPOINT, LOG, TIME_STEP, TIMESTAMP
+from rla_client.contract.paths import find_places
 from rla_client.contract.protocol import FrameKind, TextTarget, pack
+from rla_client.contract.segments import stream_names, writer_alive
+from rla_client.database.live import log_folder
 from rla_client.launcher import dowel
+from rla_client.launcher.directories import FolderLock
 from rla_client.launcher.dowel_outputs import time_lead
-from rla_client.launcher.folder_lock import FolderLock
-from rla_client.launcher.history import PastRow, hide_events, past_rows, past_text
-from rla_client.launcher.settle import settle
 from rla_client.run.plain import open_plain_run
 from rla_client.stream.clock import time_step_holder
 
@@ -36,6 +58,14 @@ if TYPE_CHECKING:
     from rla_client.run.recording import Row
     from rla_client.run.run import Run
 
+POLL_S = 0.05
+DYING_S = 2.0  # a killed process closes its files one by one: its last pipe may end before its lock does
+CSV_NAME = "progress.csv"
+EVENT_MARK = ".tfevents."
+TEXT_PIECE_BYTES = 1 << 20  # well below a frame's limit
+_ASIDE = re.compile(r"progress\.old-(\d+)\.csv")
+
+Value = int | float | bool | str
 Opener: TypeAlias = "Callable[[Callable[[Row], None]], Run]"
 
 SINKS = ("stdout", "log", "csv", "tensorboard")
@@ -219,3 +249,118 @@ class Outputs:
 def current_outputs() -> Outputs | None:
     """The innermost open experiment's outputs, None outside of any."""
     return _open[-1] if _open else None
+
+
+@dataclass(frozen=True, slots=True)
+class PastRow:
+    """One row as it was dumped."""
+
+    time_step: int | float
+    timestamp: float
+    values: dict[str, Value]
+
+
+def past_rows(log_dir: Path, limit: int | None) -> list[PastRow]:
+    """The first `limit` rows of the run's CSV (None: all there are).
+
+    Where the CSV has fewer, because a resume was interrupted, the newest file put aside that has
+    enough of them is read instead.
+    """
+    rows = list(_read(log_dir / CSV_NAME, limit))
+    if limit is None or len(rows) >= limit:
+        return rows
+    for path in _put_aside(log_dir):
+        older = list(_read(path, limit))
+        if len(older) >= limit:
+            return older
+    return rows
+
+
+def past_text(path: Path) -> Iterator[str]:
+    """Content of a text log, in pieces."""
+    with suppress(FileNotFoundError), open(path, encoding="utf-8", errors="replace", newline="") as file:
+        while piece := file.read(TEXT_PIECE_BYTES):
+            yield piece
+
+
+def hide_events(log_dir: Path) -> None:
+    """Rename TensorBoard's files so that it shows only those that are written from now on."""
+    for path in sorted(log_dir.rglob(f"*{EVENT_MARK}*")):
+        for number in range(1, 10_000):
+            hidden = path.with_name(path.name.replace(EVENT_MARK, f".old-{number}.", 1))
+            if not hidden.exists():
+                path.rename(hidden)
+                break
+
+
+def _put_aside(log_dir: Path) -> list[Path]:
+    found = [(int(match[1]), name) for name in os.listdir(log_dir) if (match := _ASIDE.fullmatch(name))]
+    return [log_dir / name for _number, name in sorted(found, reverse=True)]
+
+
+def _read(path: Path, limit: int | None) -> Iterator[PastRow]:
+    if not path.exists():
+        return
+    with open(path, newline="", encoding="utf-8", errors="replace") as file:
+        rows = (row for row in stream_rows(file) if row)
+        columns = next(rows, [])
+        for number, row in enumerate(rows):
+            if limit is not None and number >= limit:
+                return
+            cells = zip(columns, row, strict=False)
+            values = {key: plain_value(cell) for key, cell in cells if cell}
+            step = values.pop(TIME_STEP, 0)
+            stamp = values.pop(TIMESTAMP, 0.0)
+            if isinstance(step, str) or isinstance(stamp, str):
+                return  # not a row of ours; nothing behind it is either
+            yield PastRow(step, float(stamp), values)
+
+
+def plain_value(cell: str) -> Value:
+    """The value whose text a CSV cell is; numbers come back exactly."""
+    if cell in {"True", "False"}:
+        return cell == "True"
+    for kind in (int, float):
+        with suppress(ValueError):
+            value = kind(cell)
+            if repr(value) == cell:
+                return value
+    return cell
+
+
+def settle(log_dir: str | os.PathLike[str], timeout_s: float = 30.0) -> None:
+    """Return when no stream of `log_dir` is left in the spool.
+
+    Raises:
+        LaunchError: a process is still writing there.
+        AgentNotRunningError: there is no agent to write it out in time.
+    """
+    started = time.monotonic()
+    deadline = started + timeout_s
+    places = find_places()
+    folder = os.path.realpath(log_dir)
+    while True:
+        left = list(streams_of(folder))
+        if not left:
+            return
+        if any(writer_alive(stream) for stream in left):
+            if time.monotonic() - started > DYING_S:
+                message = f"{folder} is being written by a running process; it cannot be resumed now"
+                raise LaunchError(message)
+        elif not agent_alive(places):
+            start_agent(places)
+        if time.monotonic() > deadline:
+            message = (
+                f"rows of {folder} still wait in {places.spool}; "
+                "start the agent (rla-agent start --detach) and try again"
+            )
+            raise AgentNotRunningError(message)
+        time.sleep(POLL_S)
+
+
+def streams_of(log_dir: str) -> Iterator[Path]:
+    """Folders of the spool's streams that write into `log_dir` (an absolute path without links)."""
+    spool = find_places().spool
+    for name in stream_names(spool) if spool.is_dir() else ():
+        if log_folder(spool / name) == log_dir:
+            yield spool / name

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rla_client.checkpoint.copy import pin_memory
-from rla_client.checkpoint.fallback import has_room, sync_later
-from rla_client.checkpoint.saver import BACKLOG_MAX_BYTES
+from rla_client.checkpoint.saver import BACKLOG_MAX_BYTES, has_room, sync_later
 from rla_client.contract.checkpoint_job import ArenaSource, BlobSource
 from rla_client.contract.protocol import FrameKind, pack
 from rla_client.contract.snapshot_job import JOB_KIND, SnapshotJob

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.checkpoint.trust import file_problem
+from rla_client.checkpoint.files import file_problem
 from rla_client.contract.errors import ArgumentError, NotAFileError, SnapshotError, UntrustedCheckpointError
 from rla_client.contract.files import atomic_file
 from rla_client.contract.snapshot_job import encode_footer, saved_order

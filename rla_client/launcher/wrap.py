@@ -17,6 +17,12 @@ those of one thread at a time.
 
 With RLA_MODE=disabled, and on ranks above 0, nothing is stored: the folder is a temporary one, removed
 when the process ends, with the newest snapshot alone.
+
+Experiments of a process are those of one thread: the process's logger has one current run.
+
+Two threads that ran experiments at the same time would write into each other's rows, without a
+word. The second is refused. Calls inside of each other, in one thread, are fine, and so are processes:
+a forked child goes on in the thread that it has.
 """
 
 from __future__ import annotations
@@ -25,7 +31,9 @@ import functools
 import inspect
 import logging
 import os
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -37,7 +45,7 @@ from rla_client.config.find import LAUNCHER_FOLDER
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import ArgumentError, ConfigError, LaunchError, RlaError
 from rla_client.contract.snapshot_job import read_footer
-from rla_client.launcher.context import ExperimentContext, ResumeFrom
+from rla_client.launcher.context import ExperimentContext, Options, ResumeFrom
 from rla_client.launcher.database_run import (
     DatabasePlan,
     ItemPlace,
@@ -52,16 +60,21 @@ from rla_client.launcher.directories import (
     default_log_dir,
     experiment_name,
 )
-from rla_client.launcher.launch import describe_launch, launcher_path, write_record
-from rla_client.launcher.one_thread import this_thread
-from rla_client.launcher.options import Options
+from rla_client.launcher.launch import (
+    Relaunch,
+    count_call,
+    describe_launch,
+    launcher_path,
+    taken,
+    wanted,
+    write_record,
+)
 from rla_client.launcher.outputs import Outputs, current_outputs
 from rla_client.launcher.recorded_parameters import described, differs, recorded_value
-from rla_client.launcher.relaunch import Relaunch, count_call, taken, wanted
 from rla_client.launcher.snapshotter import find_snapshot
 from rla_client.run.disabled import DisabledRun
-from rla_client.run.failure import ending
-from rla_client.run.run import disabled, rank
+from rla_client.run.run import disabled, ending, rank
+from rla_client.stream import forks
 
 ARCHIVE_WAIT_S = 10.0  # at the end of a run, for the compressor; it finishes without us too
 CONTEXT_NAME = "ctxt"
@@ -355,3 +368,42 @@ class _Call:
         shown = self._options.named_parameters(self._passed, self._parameters)
         outputs, folders = open_item(plan, self._options.x_axis, self._parameters, tuple(shown))
         return self._run_function(outputs, folders, outer, plan)
+
+
+class _Owner:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.thread = 0
+        self.depth = 0
+
+    def after_fork_in_child(self) -> None:
+        self.lock = threading.Lock()
+        self.thread = threading.get_ident()
+
+
+_owner = _Owner()
+forks.register(_owner)
+
+
+@contextmanager
+def this_thread(name: str) -> Iterator[None]:
+    """Make experiments this thread's own for the time of the block.
+
+    Raises:
+        LaunchError: another thread is inside of an experiment.
+    """
+    me = threading.get_ident()
+    with _owner.lock:
+        if _owner.depth and _owner.thread != me:
+            message = (
+                f"{name} cannot run now: another thread of this process is inside of an experiment, and "
+                "their rows would be mixed. Run experiments one after the other, or in processes of their own"
+            )
+            raise LaunchError(message)
+        _owner.thread = me
+        _owner.depth += 1
+    try:
+        yield
+    finally:
+        with _owner.lock:
+            _owner.depth -= 1

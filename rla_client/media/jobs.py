@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from rla_client.contract.arena import ARENA_FOLDER
 from rla_client.contract.errors import ArgumentError, NotConfiguredError, PlaceError
 from rla_client.contract.files import atomic_file
+from rla_client.contract.jobs import JOB_IMAGE
 from rla_client.contract.layout import check_relative
-from rla_client.contract.media_job import JOB_IMAGE
 from rla_client.contract.paths import program_problem
 from rla_client.media import render
 from rla_client.stream.clock import time_step_holder

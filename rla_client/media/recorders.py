@@ -22,7 +22,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from rla_client.contract.media_job import FORMATS, JOB_FIGURE, JOB_IMAGE
+from rla_client.contract.jobs import FORMATS, JOB_FIGURE, JOB_IMAGE
 from rla_client.media.jobs import (
     Place,
     RecordingTarget,

@@ -12,7 +12,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.media_job import FORMATS, JOB_FIGURE
+from rla_client.contract.jobs import FORMATS, JOB_FIGURE
 from rla_client.media.jobs import makes_nothing
 from rla_client.media.recorders import MatplotlibRecorder
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.descriptors import OwnFile
 from rla_client.contract.errors import ArgumentError
-from rla_client.contract.media_job import FORMATS, JOB_VIDEO, MAX_FPS
+from rla_client.contract.jobs import FORMATS, JOB_VIDEO, MAX_FPS
 from rla_client.media import jobs
 from rla_client.media.pixels import image_pixels, video_pixels
 

@@ -3,26 +3,42 @@
 Two steps: `gather` reads the curves and puts their runs into groups, `draw` draws them. What a
 reader of the figure has to know of the runs behind it, `notes` says in words; `rla plot` prints it.
 Runs without the metric are in no group and no count.
+
+Putting the curves of several runs on one x axis. Pure.
+
+A curve is a pair of float arrays (x ascending, y), shape (points,) each. `resample` of RLA is a
+symmetric exponential moving average on an even grid: each grid point takes the mean of all
+points, weighted by exp(-distance / (smooth_step grid steps)).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.spelling import full_name
 from rla_client.database.curves import FULL_NAMES
-from rla_client.plot.align import align
+from rla_client.database.tree import find_items
+from rla_client.plot.panels import BAND_ALPHA, COLUMN_INCHES, look, paper_style, shorten_steps
 from rla_client.plot.statistics import curve_band
-from rla_client.plot.style import BAND_ALPHA, COLUMN_INCHES, look, paper_style, shorten_steps
+from rla_client.run.hyper_params import HyperParams, read_hyper_params
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
     import pandas as pd
 
     from rla_client.database.runs import Database
 
+FALLBACK_POINTS = 512  # grid for runs that logged at different time-steps
+NOT_FOUND = "NF"
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 DPI = 300
 _PANEL_HEIGHT = 0.72  # of the width
 _LEGEND_ROW_INCHES = 0.16
@@ -284,3 +300,212 @@ def _spread_over(count: int, points: int) -> Any:  # noqa: ANN401
     import numpy as np
 
     return np.linspace(0, count - 1, points).round().astype(int)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selected:
+    """One run of a plot.
+
+    Attributes:
+        table: its task table.
+        index: `YYYY/MM/DD/<name>`.
+        dirname: folder of the item that was asked for.
+        hyper_param: hyper-parameters.
+        reg: the glob that found it first.
+    """
+
+    table: str
+    index: str
+    dirname: str
+    hyper_param: HyperParams
+    reg: str
+
+
+def select(
+    data_root: Path,
+    table: str,
+    regs: Sequence[str],
+    kind: str,
+    hp_filter: Mapping[str, Iterable[Any]] | None,
+    tell: Callable[[str], None],
+) -> list[Selected]:
+    """Runs that the globs match and the filter leaves.
+
+    Args:
+        data_root: the database.
+        table: task table.
+        regs: globs below the table, in the order of the curves.
+        kind: the kind of data that a run must have.
+        hp_filter: `{key: allowed values}`, values as text or numbers; runs without a key pass,
+            as in RLA.
+        tell: gets lines on what is left out.
+
+    Raises:
+        ArgumentError: one run is matched by two globs.
+    """
+    found: dict[str, Selected] = {}
+    for reg in regs:
+        for item in find_items(data_root, kind, table, reg):
+            if item.index in found:
+                if found[item.index].reg == reg:
+                    continue
+                message = (
+                    f"{item.index} is matched by {found[item.index].reg!r} and {reg!r}; a run belongs to one"
+                )
+                raise ArgumentError(message)
+            hyper, problems = read_hyper_params(data_root, table, item.index)
+            for problem in problems:
+                tell(problem)
+            reason = _refused(hyper, hp_filter)
+            if reason:
+                tell(f"left out {item.index}: {reason}")
+                continue
+            found[item.index] = Selected(table, item.index, item.paths[0], hyper, reg)
+    return list(found.values())
+
+
+def _refused(hyper: HyperParams, hp_filter: Mapping[str, Iterable[Any]] | None) -> str:
+    for key, allowed in (hp_filter or {}).items():
+        try:
+            value = hyper.dotted(key)
+        except KeyError:
+            continue
+        choices = [allowed] if isinstance(allowed, str | int | float) else list(allowed)
+        if not any(_same(value, choice) for choice in choices):
+            return f"{key} is {value}, not in {choices}"
+    return ""
+
+
+def _same(value: object, choice: object) -> bool:
+    if value == choice or str(value) == str(choice):
+        return True
+    if isinstance(value, bool) or isinstance(choice, bool):
+        return False
+    try:
+        return float(str(value)) == float(str(choice))
+    except ValueError:
+        return False
+
+
+def split_values(hyper: HyperParams, keys: Sequence[str]) -> dict[str, str]:
+    """The values of the split keys as text, `NF` where a run has not the key."""
+    found = {}
+    for key in keys:
+        try:
+            found[key] = str(hyper.dotted(key))
+        except KeyError:
+            found[key] = NOT_FOUND
+    return found
+
+
+def default_key_to_legend(
+    parse_dict: Mapping[str, str], split_keys: Sequence[str], y_name: str, use_y_name: bool = True
+) -> str:
+    """`lr=0.1.seed=3`, and ` eval:<metric>` when several metrics share a panel."""
+    name = ".".join(f"{key}={parse_dict[key]}" for key in split_keys)
+    return f"{name} eval:{y_name}" if use_y_name else name
+
+
+def curve_order(key: str) -> list[tuple[int, float, str]]:
+    """Order of group keys: numbers inside them count as numbers, so lr=0.01 stands before lr=0.1."""
+    parts = _NUMBER.split(key)
+    return [(0, float(part), "") if place % 2 else (1, 0.0, part) for place, part in enumerate(parts)]
+
+
+def sorted_curve(curve: Curve) -> Curve:
+    """Ascending x; of points with the same x the last one stays."""
+    import numpy as np
+
+    xs, ys = curve
+    if len(xs) < 2 or np.all(np.diff(xs) > 0):  # noqa: PLR2004
+        return xs, ys
+    order = np.argsort(xs, kind="stable")
+    xs, ys = xs[order], ys[order]
+    last = np.append(np.diff(xs) > 0, True)
+    return xs[last], ys[last]
+
+
+def smooth(curve: Curve, grid: NDArray[np.float64], smooth_step: float) -> NDArray[np.float64]:
+    """Symmetric exponential moving average of a curve at grid points, shape (grid,).
+
+    Args:
+        curve: x ascending.
+        grid: even, ascending, at least two points.
+        smooth_step: decay length in grid steps.
+    """
+    xs, ys = curve
+    period = max((grid[-1] - grid[0]) / (len(grid) - 1) * smooth_step, 1e-300)
+    sums, counts = _decayed(xs, ys, grid, period)
+    back_sums, back_counts = _decayed(-xs[::-1], ys[::-1], -grid[::-1], period)
+    total = sums + back_sums[::-1]
+    weight = counts + back_counts[::-1]
+    import numpy as np
+
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(weight > 0, total / weight, np.interp(grid, xs, ys))
+
+
+def _decayed(
+    xs: NDArray[np.float64], ys: NDArray[np.float64], grid: NDArray[np.float64], period: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """For each grid point the decayed sums of y and of 1 over the points up to it."""
+    import numpy as np
+
+    cell = np.searchsorted(grid, xs, side="left")
+    inside = cell < len(grid)
+    weights = np.exp(-(grid[cell[inside]] - xs[inside]) / period)
+    sums = np.bincount(cell[inside], weights * ys[inside], len(grid)).astype(np.float64)
+    counts = np.bincount(cell[inside], weights, len(grid)).astype(np.float64)
+    fade = np.exp(-np.diff(grid) / period)
+    for place in range(1, len(grid)):
+        sums[place] += sums[place - 1] * fade[place - 1]
+        counts[place] += counts[place - 1] * fade[place - 1]
+    return sums, counts
+
+
+def align(
+    curves: Sequence[Curve], *, resample: int = 0, smooth_step: float = 1.0, vary_len: bool = False
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Curves on one axis.
+
+    Args:
+        curves: at least one, none of them empty.
+        resample: points of an even grid over the common range; 0 keeps the points as they are.
+        smooth_step: see `smooth`.
+        vary_len: go on to the end of the longest curve; shorter ones are NaN there.
+
+    Returns:
+        (x of shape (points,), y of shape (curves, points)). Without `resample` curves that were
+        logged at the same x keep it; others are interpolated linearly to a grid.
+    """
+    import numpy as np
+
+    curves = [sorted_curve(curve) for curve in curves]
+    ends = [curve[0][-1] for curve in curves]
+    low = max(curve[0][0] for curve in curves) if not vary_len else min(curve[0][0] for curve in curves)
+    high = max(ends) if vary_len else min(ends)
+    if high <= low:  # the ranges do not meet: show each where it is
+        low, high, vary_len = min(curve[0][0] for curve in curves), max(ends), True
+    if resample > 1 and high > low:
+        grid = np.linspace(low, high, resample)
+        return grid, np.array(
+            [_within(curve, grid, smooth(curve, grid, smooth_step), vary_len) for curve in curves]
+        )
+    longest = max((curve[0] for curve in curves), key=len)
+    if all(np.array_equal(curve[0], longest[: len(curve[0])]) for curve in curves):
+        length = len(longest) if vary_len else min(len(curve[0]) for curve in curves)
+        rows = [np.append(ys[:length], np.full(max(length - len(ys), 0), np.nan)) for _, ys in curves]
+        return longest[:length], np.array(rows)
+    points = min(max(len(curve[0]) for curve in curves), FALLBACK_POINTS)
+    grid = np.linspace(low, high, max(points, 2))
+    return grid, np.array([_within(curve, grid, np.interp(grid, *curve), vary_len) for curve in curves])
+
+
+def _within(
+    curve: Curve, grid: NDArray[np.float64], values: NDArray[np.float64], vary_len: bool
+) -> NDArray[np.float64]:
+    import numpy as np
+
+    if not vary_len:
+        return values
+    return np.where((grid >= curve[0][0]) & (grid <= curve[0][-1]), values, np.nan)

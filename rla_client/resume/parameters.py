@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.code.secret_values import Secrets, restored
-from rla_client.contract.bounded_text import parse_json
+from rla_client.contract.bounded import parse_json
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import read_small, write_atomic
 from rla_client.contract.layout import HYPARAM_FILE_NAME, HYPARAMETER, LOG

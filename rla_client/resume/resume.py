@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.checkpoint.files import find_checkpoint, list_checkpoints
-from rla_client.contract.bounded_text import parse_json
+from rla_client.contract.bounded import parse_json
 from rla_client.contract.errors import RlaError
 from rla_client.contract.files import read_small
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, RESUME_FOLDER
 from rla_client.contract.opening import Continuation, Earlier
 from rla_client.contract.paths import find_places
-from rla_client.contract.pruned import FETCHED_MARK, drop_note, pruned_files, write_note
+from rla_client.contract.retention import FETCHED_MARK, drop_note, pruned_files, write_note
+from rla_client.resume import find
 from rla_client.resume.earlier_streams import all_streams, await_taken_in, newest_epoch, root_of, streams_of
 from rla_client.resume.find import find_item, read_run_file
-from rla_client.run import run_ids
 from rla_client.run.item import Item
 from rla_client.run.state import read_resume_state
 
@@ -65,7 +65,7 @@ def find_unfinished(root: str, table: str, run_id: str) -> Item | None:
     item of its own.
     """
     gone_on: set[str] = set()
-    for index in run_ids.newest_first(Path(root, LOG, table), run_id):
+    for index in find.newest_first(Path(root, LOG, table), run_id):
         item = Item(os.path.abspath(root), table, index, index.opened)
         content = read_run_file(item)
         parent = content.get("parent")

@@ -24,9 +24,8 @@ from rla_client.contract.layout import (
     OTHER_RESULTS,
     TMP_DATA,
 )
-from rla_client.run.archive import encode_archive, write_archive
 from rla_client.run.current import get_current, warn
-from rla_client.run.custom_values import register_custom_type, split_arrays
+from rla_client.run.custom_values import encode_archive, register_custom_type, split_arrays, write_archive
 from rla_client.run.item import Item
 from rla_client.run.run import Run
 from rla_client.stream.clock import time_step_holder

@@ -88,12 +88,12 @@ class DisabledRun:
         Raises:
             ArgumentError: it cannot be pickled.
         """
-        from rla_client.checkpoint.fallback import (  # noqa: PLC0415 - rarely needed
+        from rla_client.checkpoint.pickling import capture  # noqa: PLC0415
+        from rla_client.checkpoint.saver import (  # noqa: PLC0415 - rarely needed
             NotWrittenError,
             has_room,
             write_checkpoint,
         )
-        from rla_client.checkpoint.pickling import capture  # noqa: PLC0415
         from rla_client.contract.checkpoint_job import Stamp  # noqa: PLC0415
 
         captured = capture(content)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rla_client.contract.bounded_text import MAX_DIGITS, check_yaml, parse_json
+from rla_client.contract.bounded import MAX_DIGITS, check_yaml, parse_json
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.files import open_plain, read_small
 from rla_client.contract.layout import ARCHIVE_TESTER, CODE, HYPARAM_FILE_NAME, HYPARAMETER, LOG, RunIndex
@@ -188,8 +188,11 @@ def read_archive(paths: tuple[str, ...]) -> dict[str, Any] | None:
 
 
 def _old_archive(path: str) -> dict[str, Any]:
-    from rla_client.run.pickle_values import to_plain  # not at the start of every command
-    from rla_client.run.safe_pickle import Placeholder, read_pickle
+    from rla_client.run.safe_pickle import (
+        Placeholder,
+        read_pickle,
+        to_plain,  # not at the start of every command
+    )
 
     content = read_pickle(path)
     if not isinstance(content, Placeholder):

@@ -20,7 +20,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rla_client.contract.bounded_text import parse_json
+from rla_client.contract.bounded import parse_json
 from rla_client.contract.csv_lines import rows_text, split_rows
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import open_plain, written_bytes

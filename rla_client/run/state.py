@@ -20,9 +20,8 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import read_small, write_atomic
 from rla_client.contract.layout import CHECKPOINT, RESUME_FOLDER
 from rla_client.contract.protocol import pack
-from rla_client.run.archive import pack_arrays
 from rla_client.run.current import get_current, warn
-from rla_client.run.custom_values import split_arrays
+from rla_client.run.custom_values import pack_arrays, split_arrays
 from rla_client.run.run import Run
 from rla_client.stream.clock import time_step_holder
 

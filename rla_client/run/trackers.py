@@ -21,11 +21,13 @@ from contextlib import AbstractContextManager, ContextDecorator
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.run.current import get_current, info
 from rla_client.stream import forks
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+LARGE_MEMORY_TAG = "large_memory"
 MIN_LARGE_BYTES = 1 << 20  # of a variable worth telling about
 MAX_LARGE_VARIABLES = 10
 SAMPLED_ITEMS = 1000  # of a longer container as many are measured, and the rest reckoned from them
@@ -328,3 +330,21 @@ def _sampled(items: Any, seen: set[int], depth: int) -> float:  # noqa: ANN401
         return sum(_size(item, seen, depth) for item in list(items))
     measured = sum(_size(item, seen, depth) for _, item in zip(range(SAMPLED_ITEMS), items, strict=False))
     return measured * count / SAMPLED_ITEMS
+
+
+def tell_large_memory_variables(depth: int) -> dict[str, str]:
+    """Log the largest variables that a caller sees (over 1 MiB, with what they hold): name → size.
+
+    They also become the text `large_memory` in TensorBoard, where that is an output.
+
+    Args:
+        depth: whose variables: 2 for those of the caller, 3 for those of its caller.
+    """
+    told = print_large_memory_variable(info, depth=depth)
+    current = get_current()
+    if told and "tensorboard" in current.sinks:
+        table = "".join(f"| {name} | {size} |\n" for name, size in told.items())
+        from rla_client.run.tensorboard import tbx_writer  # noqa: PLC0415 - tensorboardX is slow to import
+
+        tbx_writer(current).add_text(LARGE_MEMORY_TAG, f"| variable | size |\n| --- | --- |\n{table}")
+    return told

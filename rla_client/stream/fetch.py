@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rla_client.contract.agent_process import agent_alive, start_agent
-from rla_client.contract.control_client import ask
+from rla_client.contract.dealer import ask
 from rla_client.contract.errors import ArgumentError, FetchError, StillWrittenError
 from rla_client.contract.paths import Places, find_places
 

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 from rla_agent.model.ingest import Close, Event, Mark, Record, Row, Text, decode
 from rla_agent.outputs.csv_table import CsvEncoder, new_columns, widened
-from rla_agent.outputs.encoder import Encoder
-from rla_agent.outputs.jsonl import JsonEncoder
+from rla_agent.outputs.encoders import Encoder, JsonEncoder, TextEncoder
 from rla_agent.outputs.tensorboard import EventEncoder
-from rla_agent.outputs.text import TextEncoder
 from rla_client.contract.protocol import FrameKind, TextTarget, pack
 
 MAKERS: dict[str, tuple[str, Callable[[], Encoder]]] = {

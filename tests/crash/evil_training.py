@@ -39,8 +39,8 @@ def evils(mark: str) -> list[Evil]:
 def main() -> None:
     """Keep them all."""
     from rla_client import exp_manager, logger
+    from rla_client.contract.jobs import FORMATS, JOB_FIGURE
     from rla_client.contract.layout import CHECKPOINT, OTHER_RESULTS
-    from rla_client.contract.media_job import FORMATS, JOB_FIGURE
     from rla_client.media import jobs
 
     root, config, mark = sys.argv[1:4]

@@ -55,7 +55,7 @@ MUTANTS = (
     ),
     Mutant("no lock", "rla_agent/store/lock.py", "            lock_record(self._descriptors[0])\n", "            assert lock_record\n", "tests/crash/test_freeze_and_stop.py"),
     Mutant("no lock of the spool's folder", "rla_agent/store/lock.py", "try_lock(descriptor, timeout_s=LOSER_S)", "try_lock(descriptor, shared=True, timeout_s=LOSER_S)", "tests/crash/test_one_owner.py"),
-    Mutant("removed on the word of one access", "rla_agent/pipeline/mounts.py", "removed = not item_is_there(opening) and (same_root(opening) or _deleted(stream, files))", "removed = True", "tests/agent/pipeline/test_mounts.py"),
+    Mutant("removed on the word of one access", "rla_agent/pipeline/removal.py", "removed = not item_is_there(opening) and (same_root(opening) or _deleted(stream, files))", "removed = True", "tests/agent/pipeline/test_mounts.py"),
     Mutant("no inode check of the lock", "rla_agent/store/lock.py", "            if _identity(found) != identity:", "            if not identity:", "tests/crash/test_one_owner.py"),
     Mutant("blobs not counted", "rla_client/contract/segments.py", "                    size, when = stream_size(entry.path)", "                    size, when = 0, 0.0", "tests/client/stream/test_quota.py"),
     Mutant("stale size on recovery", "rla_agent/outputs/output.py", "            os.ftruncate(descriptor, self.size)\n        elif", "            self.size = real\n        elif", HISTORY),
@@ -68,14 +68,14 @@ MUTANTS = (
     Mutant("retry without asking the file", "rla_client/contract/segments.py", "if after >= 0 and self.frames != after:", "if False:", "tests/client/stream/test_outbox.py"),
     Mutant("unbounded waiting", "rla_client/stream/outbox.py", "if self._waiting_bytes > WAITING_MAX_BYTES and self._waiting:", "if False:", "tests/client/stream/test_outbox.py"),
     Mutant("write trusted when short", "rla_client/contract/segments.py", "if written == length and self.frames == before:", "if self.frames == before:", "tests/client/contract/test_segments.py"),
-    Mutant("stream removed piece by piece", "rla_agent/pipeline/remove.py", "        folder.rename(gone)\n", "        (folder / 'lock').unlink()\n", "tests/agent/pipeline/test_volume.py"),
+    Mutant("stream removed piece by piece", "rla_agent/pipeline/removal.py", "        folder.rename(gone)\n", "        (folder / 'lock').unlink()\n", "tests/agent/pipeline/test_volume.py"),
     Mutant("fetched files open to all", "rla_agent/replicate/pull/transfer.py", "bits = (PRIVATE_FILE if mode is None else mode) & folder_mode(folder) & ~umask()", "bits = 0o644", "tests/agent/replicate/pull/test_transfer.py"),
     Mutant("made files open to all", "rla_client/contract/files.py", "    return found & shared | PRIVATE_FILE\n", "    return shared\n", "tests/client/contract/test_files.py"),
     Mutant("paths of anybody", "rla_client/contract/paths.py", "    return uid in {0, os.geteuid()} or", "    return uid >= 0 or", "tests/client/contract/test_paths.py"),
     Mutant("links below a data root followed", "rla_client/contract/files.py", "FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW", "FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY", "tests/client/contract/test_files.py tests/agent/jobs/test_code.py"),
     Mutant("append without sum", "rla_agent/replicate/worker/send.py", "    return owned or source.crc_of(record.acked) == record.crc", "    return True", "tests/agent/replicate/worker/test_send.py"),
     Mutant("no mode kept", "rla_agent/replicate/worker/send.py", "    return 0o600 if source.local.mode is None else source.local.mode", "    return 0o644 if source else 0", "tests/agent/replicate/test_modes.py"),
-    Mutant("checkpoints of anybody in full", "rla_client/checkpoint/trust.py", "if not run or stamp is None or stamp.run != run:", "if False:", "tests/client/test_loader.py tests/client/checkpoint/test_saver.py"),
+    Mutant("checkpoints of anybody in full", "rla_client/checkpoint/files.py", "if not run or stamp is None or stamp.run != run:", "if False:", "tests/client/test_loader.py tests/client/checkpoint/test_saver.py"),
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from crash.oracle import Trainer, check_folder
 from waiting import DEADLINE_S
 
 from rla_agent.service.control import ask_status
-from rla_agent.service.notify import BEATS_PER_TIMEOUT
+from rla_agent.service.systemd import BEATS_PER_TIMEOUT
 from rla_client.contract.errors import RlaError
 from rla_client.contract.paths import STATE_VARIABLE, Places
 

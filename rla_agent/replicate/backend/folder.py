@@ -13,19 +13,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from rla_agent.replicate.backend.simple_backend import OneByOne, check_append
 from rla_agent.replicate.backend.target import (
     DeniedError,
     FullError,
     Kind,
     MissingError,
     NoRootError,
+    OneByOne,
     RemoteStat,
     SmallFile,
     SourceChangedError,
     TargetError,
     TransientError,
     Upload,
+    check_append,
     check_remote,
     check_room,
     new_mode,

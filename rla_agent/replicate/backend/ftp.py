@@ -21,7 +21,6 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.backend.connect import read_password
-from rla_agent.replicate.backend.simple_backend import OneByOne, check_append
 from rla_agent.replicate.backend.target import (
     DeniedError,
     FullError,
@@ -29,6 +28,7 @@ from rla_agent.replicate.backend.target import (
     LoginError,
     MissingError,
     NoRootError,
+    OneByOne,
     RemoteStat,
     SmallFile,
     SourceChangedError,
@@ -36,6 +36,7 @@ from rla_agent.replicate.backend.target import (
     TransientError,
     UnreadableError,
     Upload,
+    check_append,
     check_remote,
     parent,
     warn_of_modes,

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from rla_agent.replicate.worker.seal import SUMS_NAME
+from rla_agent.replicate.worker.send import SUMS_NAME
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import open_plain, read_small
 from rla_client.contract.layout import LOG

@@ -2,12 +2,17 @@
 
     python -m rla_agent.replicate.pull.fetch_back  < {"state", "folder", "name", "config"}  > one line of JSON
 
-The note beside the file (`rla_client.contract.pruned`) says which master has it, under which name, and its
+The note beside the file (`rla_client.contract.retention`) says which master has it, under which name, and its
 SHA-256. It is written under a temp name, hashed, given its old time and permissions (no more than the
 master's file and its folder here have), and only then takes its name, if
 nothing else has it by then; then the note goes. A fetch that was cut off goes on where it stopped. Two of
 the same file wait for each other. Nothing that the master says becomes a name, and no more than the noted
 size is read.
+
+Fetches from the master that clients ask for: each a process of its own, looked after by the main thread.
+
+A client asks again and again; the first question starts the process, each gets an answer at once:
+`working`, `done` or `failed`. An answer of the last two is given once, then the question is forgotten.
 """
 
 from __future__ import annotations
@@ -15,13 +20,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from rla_agent.replicate import registry, settings
 from rla_agent.replicate.backend.target import RemoteStat, Session, TargetError
@@ -31,8 +39,13 @@ from rla_client.contract.errors import FetchError, RlaError, StillWrittenError
 from rla_client.contract.files import FOLDER_FLAGS, claim_name, give_mode
 from rla_client.contract.layout import check_relative
 from rla_client.contract.locks import wait_for_lock
-from rla_client.contract.pruned import PrunedFile, drop_note, read_note
+from rla_client.contract.retention import PrunedFile, drop_note, read_note
 
+MAX_FETCHES: Final = 4  # at a time; more wait for their turn
+MAX_KEPT: Final = 64  # results that nobody has asked for
+MAX_QUESTION_BYTES: Final = 64 << 10
+MAX_WORDS_BYTES: Final = 500  # of a process's last words
+STOP_S: Final = 2.0
 PARTIAL_PREFIX: Final = ".rla-tmp-fetch-"
 _PARTIAL: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -197,3 +210,102 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+@dataclass
+class _Fetch:
+    process: subprocess.Popen[bytes]
+    output: IO[bytes]
+    errors: IO[bytes]
+
+    def close(self) -> None:
+        self.output.close()
+        self.errors.close()
+
+
+class FetchQueue:
+    """Runs fetches; belongs to the agent's main thread, and never waits."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._running: dict[str, _Fetch] = {}
+        self._ended: dict[str, dict[str, Any]] = {}
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a question as of now; starts the work when it is new.
+
+        Args:
+            question: for `rla_agent.replicate.pull.fetch_back`, without `state`.
+
+        Returns:
+            `{"fetch": "working" | "done" | "failed", …}` with the process's answer.
+        """
+        self.poll()
+        try:
+            key = json.dumps(question, sort_keys=True)
+        except (TypeError, ValueError):
+            return {"fetch": "failed", "error": "this is no question"}
+        if key in self._ended:
+            found = self._ended.pop(key)
+            return {"fetch": "failed" if "error" in found else "done", **found}
+        if len(key) > MAX_QUESTION_BYTES:
+            return {"fetch": "failed", "error": "the question is too long"}
+        if key not in self._running and len(self._running) < MAX_FETCHES:
+            try:
+                self._running[key] = self._start(question)
+            except OSError as error:
+                return {"fetch": "failed", "error": f"the agent cannot start a process: {error.strerror}"}
+        return {"fetch": "working"}
+
+    def _start(self, question: dict[str, Any]) -> _Fetch:
+        request = tempfile.TemporaryFile()  # noqa: SIM115 - the process's
+        request.write(json.dumps({**question, "state": str(self._state)}).encode())
+        request.seek(0)
+        output, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - till it has ended
+        command = [sys.executable, "-m", "rla_agent.replicate.pull.fetch_back"]
+        process = subprocess.Popen(command, stdin=request, stdout=output, stderr=errors, cwd="/")
+        request.close()
+        return _Fetch(process, output, errors)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being fetched."""
+        return bool(self._running)
+
+    def poll(self) -> None:
+        """Take in what has ended, also where nobody asks any more."""
+        for key, fetch in list(self._running.items()):
+            if fetch.process.poll() is None:
+                continue
+            del self._running[key]
+            fetch.output.seek(0)
+            try:
+                found = json.loads(fetch.output.read())
+            except ValueError:
+                why = _last_line(fetch.errors)
+                found = {"error": f"the fetching process ended with {fetch.process.returncode}{why}"}
+            fetch.close()
+            self._ended[key] = found
+        while len(self._ended) > MAX_KEPT:
+            del self._ended[next(iter(self._ended))]
+
+    def stop(self) -> None:
+        """End what runs; it goes on where it stopped when it is asked for again."""
+        for fetch in self._running.values():
+            fetch.process.terminate()
+        for fetch in self._running.values():
+            try:
+                fetch.process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                fetch.process.kill()
+                fetch.process.wait()
+            fetch.close()
+        self._running.clear()
+
+
+def _last_line(errors: IO[bytes]) -> str:
+    """`: ` and the end of what a process said before it failed; empty when it said nothing."""
+    errors.seek(max(0, errors.seek(0, os.SEEK_END) - MAX_WORDS_BYTES))
+    lines = errors.read().decode("utf-8", "replace").split("\n")
+    said = [line.strip() for line in lines if line.strip()]
+    return f": {said[-1]}" if said else ""

@@ -25,8 +25,7 @@ from typing import Any, Final
 from rla_agent.replicate import registry, settings
 from rla_agent.replicate.backend.target import MissingError, RemoteStat, Session
 from rla_agent.replicate.ledger.checksums import damaged
-from rla_agent.replicate.pull.origin import NewerHereError
-from rla_agent.replicate.pull.transfer import Tally, fetch, item_files, make_below
+from rla_agent.replicate.pull.transfer import NewerHereError, Tally, fetch, item_files, make_below
 from rla_agent.replicate.worker.scan import MAX_RUN_JSON_BYTES, SILENT_S, heard_s_ago
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import FetchError, StillWrittenError
@@ -40,7 +39,7 @@ from rla_client.contract.layout import (
     RunIndex,
     check_table_name,
 )
-from rla_client.contract.pruned import FETCHED_MARK
+from rla_client.contract.retention import FETCHED_MARK
 
 MAX_LOOKED_AT: Final = 20_000
 SEARCH_S: Final = 60.0

@@ -7,6 +7,22 @@ the announced one and the master's file has not changed meanwhile; a log that gr
 here (`grow`). It is never more open than on the master, nor than its folder, the umask, or what it
 replaces here allow (`fetched_mode`). What is newer here, or of a run that this machine made, stays (`ours`).
 What came of an ended run is checked against its `sums`. *push* is in `pushing`, *verify* in `verifying`.
+
+`pull --follow`: keep a selection's files current, for TensorBoard or a plot on a laptop.
+
+Logs that grow on the master grow here too, in place (`grow`). The connection is kept; when it breaks, a new
+one is made after a while.
+
+What a pull must not touch: files of runs made on this machine, and those changed after the master's.
+
+The master's copy of a run lags behind the machine that writes it. A pull into that machine's own data root
+must not put old rows in the place of new ones, least of all under the agent, which holds them open.
+
+A local copy of a file that grows on the master grows too, in place.
+
+A reader that has it open (TensorBoard) sees the new rows, which it would not in a file that replaced it.
+Whether the local file is a beginning of the master's is seen by size and by its first and last 4 KiB; if
+not, it is fetched whole.
 """
 
 from __future__ import annotations
@@ -14,14 +30,18 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import os
+import random
 import re
+import socket
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from rla_agent.replicate import registry
 from rla_agent.replicate.backend.target import (
     LinkError,
     MissingError,
@@ -31,9 +51,9 @@ from rla_agent.replicate.backend.target import (
     TransientError,
 )
 from rla_agent.replicate.ledger.checksums import damaged
-from rla_agent.replicate.pull.grow import grow
-from rla_agent.replicate.pull.origin import NewerHereError, Ours, size_and_time
-from rla_agent.replicate.worker.plan import copy_mode, is_growing
+from rla_agent.replicate.worker.plan import backoff_s, copy_mode, is_growing
+from rla_agent.replicate.worker.scan import Scanner, Scope
+from rla_agent.replicate.worker.source import EDGE_BYTES
 from rla_client.contract.errors import ArgumentError, UnsafeNameError
 from rla_client.contract.files import (
     PRIVATE_FILE,
@@ -54,8 +74,11 @@ from rla_client.contract.layout import (
     check_relative,
     component_problem,
 )
-from rla_client.contract.pruned import FETCHED_MARK
+from rla_client.contract.paths import find_places
+from rla_client.contract.retention import FETCHED_MARK
 
+COMPARE_BYTES: Final = 4 << 20
+LONGEST_REST_S: Final = 60.0  # somebody watches
 PARTIAL_PREFIX: Final = ".rla-tmp-pull-"
 MAX_LISTED: Final = 10_000_000  # files that one pull may see
 MAX_DEPTH: Final = 64
@@ -349,3 +372,133 @@ def make_below(session: Session, root: str, parts: tuple[str, ...]) -> int:
                 os.mkdir(above / parts[count], folder_mode(above) & mode)
                 fsync_folder(above)
     return open_folder(root, "/".join(parts))
+
+
+def follow(
+    connect: Callable[[], Session],
+    pull: Callable[[Session], Tally],
+    every_s: float,
+    tell: Callable[[Tally], None],
+    complain: Callable[[str], None],
+) -> None:
+    """Pull again and again, until somebody interrupts.
+
+    Args:
+        connect: opens a session.
+        pull: fetches what is new.
+        every_s: seconds between two looks.
+        tell: takes what came of each look.
+        complain: takes a line about a connection that broke.
+
+    Raises:
+        TargetError: the master refuses; whatever may pass is tried again.
+    """
+    tries = 0
+    while True:
+        session = None
+        try:
+            session = connect()
+            while True:
+                tell(pull(session))
+                tries = 0
+                time.sleep(every_s)
+        except LinkError as error:
+            tries += 1
+            rest = min(LONGEST_REST_S, max(1.0, backoff_s(tries, random.random())))  # noqa: S311
+            complain(f"{error}; trying again in {rest:.0f} s")
+            time.sleep(rest)
+        finally:
+            if session is not None:
+                session.close()
+
+
+class NewerHereError(TargetError):
+    """The file here was changed after the master's, or its run was made here: it stays."""
+
+    def __init__(self, path: bytes) -> None:
+        super().__init__(
+            "fetch",
+            path,
+            "what is here is not the master's, and is newer or of a run of this machine; it stays. "
+            "Move it away to get the master's",
+        )
+
+
+class Ours:
+    """Which items of a data root were made here: it is sent from this machine, and their runs are of it.
+
+    Remembers the last one, for files come in groups.
+    """
+
+    def __init__(self, root: str) -> None:
+        known = {os.path.realpath(entry.data_root) for entry in registry.entries(find_places().state)}
+        self._sent_from_here = os.path.realpath(root) in known  # else it is a copy, whoever made the runs
+        self._scanner = Scanner(os.fsencode(root), Scope(host=""))
+        self._host = socket.gethostname()
+        self._last: tuple[str, bool] = ("", False)
+
+    def made(self, item: str) -> bool:
+        """Whether run.json here says so; False of an item that is not here."""
+        if not self._sent_from_here:
+            return False
+        if self._last[0] != item:
+            run = self._scanner.run(item)
+            self._last = item, run is not None and run.host == self._host
+        return self._last[1]
+
+
+def size_and_time(folder: int, name: str) -> tuple[int, int] | None:
+    """Size and time (whole seconds) of what has a name in a folder (descriptor); None: nothing has it."""
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return found.st_size, int(found.st_mtime)
+
+
+def grow(session: Session, folder: int, name: str, path: bytes, state: RemoteStat) -> bool:
+    """Append what the master's growing file has more than ours.
+
+    Args:
+        session: at the master.
+        folder: descriptor of the local folder.
+        name: local name in it.
+        path: on the master.
+        state: of the master's file; it may have grown since.
+
+    Returns:
+        False when ours is not there or is no beginning of it; nothing was changed then.
+
+    Raises:
+        TransientError: the master's file is shorter now, or the link broke; what came so far stays.
+        OSError: it cannot be written.
+    """
+    try:
+        descriptor = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
+    except OSError:
+        return False
+    try:
+        found = os.fstat(descriptor)
+        at = found.st_size
+        if not stat.S_ISREG(found.st_mode) or not 0 < at <= state.size:
+            return False
+        if not _is_beginning(session, descriptor, path, at):
+            return False
+        while at < state.size:
+            data = session.read(path, at, min(COMPARE_BYTES, state.size - at))
+            if not data:
+                raise TransientError("fetch", path, f"the master's file ends at {at} of {state.size} bytes")
+            at += os.pwrite(descriptor, data, at)
+        os.utime(descriptor, (state.mtime_s, state.mtime_s))  # never later than the master's next version
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _is_beginning(session: Session, descriptor: int, path: bytes, size: int) -> bool:
+    edge = min(EDGE_BYTES, size)
+    return all(
+        session.read(path, at, edge) == os.pread(descriptor, edge, at)
+        for at in dict.fromkeys((0, size - edge))
+    )

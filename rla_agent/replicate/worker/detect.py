@@ -14,15 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rla_agent.replicate.ledger.ledger import CLEAN, DROPPED, GONE, PARKED, PRUNED, Ledger
-from rla_agent.replicate.ledger.rows import Drop, Key
-from rla_agent.replicate.retain.prune_note import is_pruned
+from rla_agent.replicate.ledger.ledger import CLEAN, DROPPED, GONE, PARKED, PRUNED, Drop, Key, Ledger
+from rla_agent.replicate.retain.prune import is_pruned
 from rla_agent.replicate.worker import plan
 from rla_agent.replicate.worker.link import Link
 from rla_agent.replicate.worker.plan import Health, Local
 from rla_agent.replicate.worker.scan import Folder, ScanError, Scanner
-from rla_agent.replicate.worker.seal import SUMS_NAME, SettleError, settle
-from rla_agent.replicate.worker.send import FolderMode
+from rla_agent.replicate.worker.send import SUMS_NAME, FolderMode, SettleError, settle
 from rla_agent.replicate.worker.version import Job
 from rla_agent.replicate.worker.watch import MAX_ITEMS
 from rla_client.contract.files import open_root

@@ -3,17 +3,24 @@
 The worker's thread owns `Health` and hands out batches; a thread sends one batch at a time and puts
 an `Outcome` on the shared queue. A session is opened at the first batch and closed after
 `IDLE_CLOSE_S` without one. Temp files that earlier tries left are removed when a session is opened.
+
+Tells of a master that goes away and comes back, in the agent's own log: once each.
+
+`worker.log` has the details; `rla-agent logs` shows `agent.log`. The agent moves that file away when it is
+long, so it is opened anew wherever it is another one by then.
 """
 
 from __future__ import annotations
 
 import logging
+import logging.handlers
 import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rla_agent.replicate.backend.target import (
     BlockedError,
@@ -25,12 +32,20 @@ from rla_agent.replicate.backend.target import (
     TransientError,
     same,
 )
-from rla_agent.replicate.ledger.rows import Drop
+from rla_agent.replicate.ledger.ledger import Drop
+from rla_agent.replicate.report import shown_target
 from rla_agent.replicate.worker import heartbeat
 from rla_agent.replicate.worker.send import Failed, FolderMode, Result, Sender
 from rla_agent.replicate.worker.version import Job
 from rla_client.contract.files import file_mode
+from rla_client.contract.textformat import LOG_FORMAT, OneLine
 
+if TYPE_CHECKING:
+    from rla_agent.replicate.worker.plan import Health
+
+AGENT_LOG: Final = "agent.log"  # of places.Places.log
+QUIET_S: Final = 60.0  # after it came back; a link that comes and goes would fill the log
+_log = logging.getLogger("rla_agent.replicate.worker.link")
 log = logging.getLogger("rla_agent.replicate")
 IDLE_CLOSE_S: Final = 60.0
 JOIN_S: Final = 5.0
@@ -271,3 +286,37 @@ def jobs_without_result(outcome: Outcome) -> Sequence[Job]:
 def _without_result(jobs: Sequence[Job], results: Sequence[Result]) -> list[Job]:
     answered = {id(result.job.due) for result in results}
     return [job for job in jobs if id(job.due) not in answered]
+
+
+def log_beside_the_agent(state: Path) -> None:
+    """Let what this module says appear in the agent's log too."""
+    handler = logging.handlers.WatchedFileHandler(state / AGENT_LOG, delay=True)
+    handler.setFormatter(OneLine(LOG_FORMAT))
+    _log.addHandler(handler)
+
+
+class Outage:
+    """Of one target: whether it is away by what was last said of it."""
+
+    def __init__(self, target: str) -> None:
+        """`target`: its name, see `settings.Target`."""
+        self._name = shown_target(target)
+        self._away = False
+        self._quiet_until = 0.0
+
+    def look(self, health: Health, now: float, *, came_through: bool) -> None:
+        """Say it when the target went away or came back since the last call.
+
+        Args:
+            health: of the target now.
+            now: monotonic seconds.
+            came_through: the master has just done what it was asked.
+        """
+        away = bool(health.reason)
+        if away and not self._away and now >= self._quiet_until:
+            mend = f"; {health.mend}" if health.mend else ""
+            _log.warning("replication to %s is held up: %s%s", self._name, health.reason, mend)
+            self._away = True
+        elif self._away and not away and came_through:
+            _log.info("replication to %s goes on", self._name)
+            self._away, self._quiet_until = False, now + QUIET_S

@@ -9,6 +9,13 @@ What lies under the final name must be what we left there (the ledger's record),
 own tries with unknown outcome may have left (`attempts`). Otherwise it is compared: the same content
 is taken over without sending, a beginning of our content is replaced or continued. Anything else
 stays, under another name beside ours (`kept_name`), and is reported.
+
+When a run has ended and all of it is on the master: a last look at its files, and `SHA256SUMS`.
+
+Files that grew were sent piece by piece. Here each is read once as a whole: if its beginning is no
+more what was sent (somebody rewrote it in place), it is sent anew. Then `SHA256SUMS` is put into the
+item's log folder, and replicated like any file; on the master (or here) `sha256sum -c SHA256SUMS` in that
+folder checks every file of the item, of all kinds.
 """
 
 from __future__ import annotations
@@ -39,7 +46,7 @@ from rla_agent.replicate.backend.target import (
     parents,
 )
 from rla_agent.replicate.ledger.tombstones import place_problem
-from rla_agent.replicate.worker import records
+from rla_agent.replicate.worker import database
 from rla_agent.replicate.worker.plan import (
     SMALL_BYTES,
     Append,
@@ -48,13 +55,16 @@ from rla_agent.replicate.worker.plan import (
     Whole,
     record_kind,
 )
-from rla_agent.replicate.worker.source import Source, folder_copy_mode
+from rla_agent.replicate.worker.source import Source, fingerprint, folder_copy_mode
 from rla_agent.replicate.worker.version import Job, as_planned, read_again, same_content, size_of, unchanged
-from rla_client.contract.layout import ARCHIVE_TESTER
+from rla_client.contract.errors import RlaError
+from rla_client.contract.files import held_folder, write_atomic
+from rla_client.contract.layout import ARCHIVE_TESTER, LOG
 
 if TYPE_CHECKING:
-    from rla_agent.replicate.ledger.rows import Due
+    from rla_agent.replicate.ledger.ledger import Due, Ledger
 
+SUMS_NAME: Final = b"SHA256SUMS"
 APPEND_BYTES: Final = 8 << 20  # of one job; the rest goes in the next one
 PAGED_BYTES: Final = 64 << 10  # a catch-up of more goes in larger pieces, for the round trips' sake,
 COPY_BYTES: Final = 256 << 20  # or by a copy that the server makes, so that no reader sees half a row
@@ -323,16 +333,16 @@ class Sender:
         return self._upload(replace(job, action=whole, start=0), source, expect)
 
     def _parts(self, job: Job, action: Append, source: Source) -> list[bytes]:
-        """Whole records, in pieces that the master writes as one."""
+        """Whole database, in pieces that the master writes as one."""
         upto = min(action.upto, action.offset + APPEND_BYTES)
         data = source.read(action.offset, upto - action.offset)
         limit = self._session.append_limit_bytes
         kind = record_kind(job.due.key.name)
         cut = action.cut or upto < action.upto
         page_of = action.offset if len(data) <= PAGED_BYTES else None
-        parts = records.pieces(data, kind, limit, cut=cut, page_of=page_of)
+        parts = database.pieces(data, kind, limit, cut=cut, page_of=page_of)
         if not parts and upto < action.upto:
-            parts = records.pieces(data, kind, limit, cut=False)
+            parts = database.pieces(data, kind, limit, cut=False)
         if not parts:
             raise NotYetError("append to", job.due.path, "no whole record yet")
         return parts
@@ -500,3 +510,58 @@ def _fresh(root: int, path: bytes, generation: int, found: RemoteStat) -> Record
         return source.record(generation, found.size, found.mtime_s)
     finally:
         source.close()
+
+
+class SettleError(RlaError):
+    """The sums could not be written; they are left out."""
+
+
+def settle(ledger: Ledger, number: int, root: bytes, descriptor: int, item: str) -> bytes | None:
+    """Check an ended item and write its sums.
+
+    Args:
+        ledger: with a row for each file.
+        number: of the database.
+        root: the data root.
+        descriptor: of the data root.
+        item: `table/YYYY/MM/DD/name`.
+
+    Returns:
+        Path of the sums below the data root; None while something waits or was found changed.
+
+    Raises:
+        SettleError: the log folder cannot be written.
+    """
+    lines = []
+    folder = os.fsencode(f"{LOG}/{item}")
+    for row in ledger.item_files(number, item):
+        if row.waiting:
+            return None
+        if row.path == folder + b"/" + SUMS_NAME or row.record is None:
+            continue
+        sha = row.record.sha256
+        if sha is None:
+            try:
+                found = fingerprint(descriptor, row.path, row.record.acked)
+            except OSError:
+                continue
+            if (found.crc, found.size) != (row.record.crc, row.record.acked):
+                ledger.send_anew(row.key)
+                return None
+            sha = found.sha256
+            ledger.set_sha(row.key, sha)
+        lines.append(sum_line(sha, os.path.relpath(row.path, folder)))
+    path = folder + b"/" + SUMS_NAME
+    try:
+        with held_folder(os.fsdecode(root), os.fsdecode(folder)) as here:
+            write_atomic(here / os.fsdecode(SUMS_NAME), b"".join(sorted(lines)))
+    except OSError as error:
+        raise SettleError(f"{os.fsdecode(path)}: {error.strerror}") from error
+    return path
+
+
+def sum_line(sha: bytes, name: bytes) -> bytes:
+    """A line as coreutils' sha256sum writes it; odd names are escaped and marked."""
+    escaped = name.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
+    mark = b"\\" if escaped != name else b""
+    return mark + sha.hex().encode() + b"  " + escaped + b"\n"

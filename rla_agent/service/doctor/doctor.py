@@ -7,10 +7,9 @@ of findings are stable; docs/doctor.md lists them.
 
 from __future__ import annotations
 
-from rla_agent.service.doctor.alerts import ALERT_CHECKS
 from rla_agent.service.doctor.findings import LEVELS, Finding, Surroundings
 from rla_agent.service.doctor.places import PLACE_CHECKS
-from rla_agent.service.doctor.service import SERVICE_CHECKS
+from rla_agent.service.doctor.service import ALERT_CHECKS, SERVICE_CHECKS
 from rla_client.contract.textformat import indented
 
 

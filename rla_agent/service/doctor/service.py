@@ -15,8 +15,10 @@ from pathlib import Path
 from rla_agent.model.status import WITHOUT_LIMITS
 from rla_agent.service.control import manager_reachable, systemctl
 from rla_agent.service.doctor.findings import Check, Finding, Surroundings
-from rla_agent.service.unit_files import DROP_IN_NAME, TEMPLATE_NAME, config_in, template, user_unit
+from rla_agent.service.systemd import DROP_IN_NAME, TEMPLATE_NAME, config_in, template, user_unit
+from rla_client.config.alerts import Channel
 from rla_client.contract.agent_process import SYSTEM_UNIT_FOLDER, tight_limits, unit_file
+from rla_client.contract.paths import file_problem
 from rla_client.contract.version import __version__
 
 LEAST_FILES = 1024  # about 300 clients and their outputs
@@ -261,3 +263,59 @@ SERVICE_CHECKS: tuple[Check, ...] = (
     check_environment,
     check_shared_memory_at_logout,
 )
+
+
+def check_alerts(around: Surroundings) -> Iterator[Finding]:
+    """Secrets that are missing or open to others, programs that are not there."""
+    alerts, path = around.config.agent.alerts, around.config_path
+    if alerts is None or path is None:
+        return
+    folder = path.absolute().parent
+    used = {name for rule in alerts.rules for name in rule.send}
+    for channel in alerts.channels:
+        if channel.name not in used:
+            what = f"no rule sends by the alert channel {channel.name}"
+            yield Finding(
+                "alerts-unused", "note", what, f"name it in a rule's `send`, or take it out of {path}"
+            )
+        yield from _secrets(around, channel, folder)
+        if channel.kind == "command":
+            yield from _command(channel, path)
+
+
+def _secrets(around: Surroundings, channel: Channel, folder: Path) -> Iterator[Finding]:
+    for name in filter(None, (channel.credentials_file, channel.url_file)):
+        path = folder / os.path.expanduser(name)
+        try:
+            mode = path.stat().st_mode
+        except OSError as error:
+            what = f"alert channel {channel.name}: {path}: {error.strerror}"
+            yield Finding("alerts-secret", "fault", what, f"write the secret into {path}, mode 600")
+            continue
+        if mode & 0o077:
+            what = f"alert channel {channel.name}: {path} can be read by others (mode {mode & 0o777:o})"
+            yield Finding("alerts-secret", "fault", what, f"chmod 600 {path}")
+    seen = around.agent_environment()
+    for variable in filter(None, (channel.password_env, channel.url_env)):
+        if seen is not None and variable not in seen:
+            what = f"alert channel {channel.name}: the agent's environment has no {variable}"
+            mend = "name a file instead (credentials_file, url_file), or set it for the agent"
+            yield Finding("alerts-secret", "fault", what, mend)
+
+
+def _command(channel: Channel, config: Path) -> Iterator[Finding]:
+    program = channel.command[0]
+    found = shutil.which(config.absolute().parent / program if "/" in program else program)
+    if found is None:
+        what = f"alert channel {channel.name}: there is no program {program}"
+        yield Finding(
+            "alerts-command", "fault", what, f"correct AGENT.alerts.channels.{channel.name}.command"
+        )
+    for path in (config.absolute(), found):
+        problem = None if path is None else file_problem(path)
+        if problem is not None:
+            what = f"the agent does not run the command of alert channel {channel.name}: {problem.what}"
+            yield Finding("alerts-command", "fault", what, problem.mend.removeprefix("run: "))
+
+
+ALERT_CHECKS: tuple[Check, ...] = (check_alerts,)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rla_agent.alerts import bodies
+from rla_agent.alerts import channels
 from rla_agent.alerts.alert import of_machine, of_metric, of_run, of_test
 from rla_client.config.alerts import AlertRule
 
@@ -65,7 +65,7 @@ def test_held_back_ones_are_counted() -> None:
 
 @pytest.mark.parametrize("kind", ["webhook", "command", "slack", "discord"])
 def test_shapes(kind: str) -> None:
-    shaped = json.loads(bodies.body(kind, [killed()]))
+    shaped = json.loads(channels.body(kind, [killed()]))
     if kind == "slack":
         assert set(shaped) == {"text"}
     elif kind == "discord":
@@ -80,7 +80,7 @@ def test_shapes(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["webhook", "command"])
 def test_json_has_no_nan(kind: str) -> None:
     shaped = json.loads(
-        bodies.body(kind, [killed(time_step=math.nan, rows=-math.inf)]), parse_constant=pytest.fail
+        channels.body(kind, [killed(time_step=math.nan, rows=-math.inf)]), parse_constant=pytest.fail
     )
     run = shaped["alerts"][0]["run"]
     assert (run["time_step"], run["rows"]) == ("nan", "-inf")
@@ -88,17 +88,17 @@ def test_json_has_no_nan(kind: str) -> None:
 
 def test_hostile_names_stay_text() -> None:
     alert = killed(table=HOSTILE, index="x", reason=HOSTILE, log_folder="/d/\udcff\n\n" + "y" * 9000)
-    mail = bodies.mail([alert], "a@b", ["c@d"], "h").as_bytes()
+    mail = channels.mail([alert], "a@b", ["c@d"], "h").as_bytes()
     head = mail.partition(b"\n\n")[0].replace(b"\n ", b"")
     assert b"\nBcc" not in head
     assert b"\x1b" not in mail
-    assert "<!channel>" not in bodies.body("slack", [alert]).decode()
-    assert len(json.loads(bodies.body("discord", [alert] * 5))["content"]) <= 2000
+    assert "<!channel>" not in channels.body("slack", [alert]).decode()
+    assert len(json.loads(channels.body("discord", [alert] * 5))["content"]) <= 2000
     assert "\\n" in alert["title"]
 
 
 def test_many_in_one_message() -> None:
     alerts = [killed(run_id=str(number)) for number in range(40)]
-    assert bodies.subject(alerts).startswith("[rla] 40 alerts: ")
-    assert "and 35 more:" in bodies.text(alerts)
-    assert bodies.idempotency_key(alerts) != bodies.idempotency_key(alerts[:-1])
+    assert channels.subject(alerts).startswith("[rla] 40 alerts: ")
+    assert "and 35 more:" in channels.text(alerts)
+    assert channels.idempotency_key(alerts) != channels.idempotency_key(alerts[:-1])

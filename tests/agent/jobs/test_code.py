@@ -25,9 +25,9 @@ from rla_agent.jobs.code import (
     run_code,
     sweep_objects,
 )
-from rla_client.contract.code_job import BLOB_MAGIC
 from rla_client.contract.errors import RemoteProtocolError
 from rla_client.contract.files import OLD_TEMP_S, TEMP_PREFIX
+from rla_client.contract.jobs import BLOB_MAGIC
 from rla_client.contract.protocol import pack
 
 Run = Callable[..., CodeResult]

@@ -17,8 +17,8 @@ from PIL import Image
 
 from rla_agent.jobs.code import CodeJob, Outcome, run_code, sweep_objects
 from rla_agent.jobs.figure import parse_figure, run_figure
-from rla_client.contract.code_job import BLOB_MAGIC
 from rla_client.contract.files import OLD_TEMP_S, TEMP_PREFIX
+from rla_client.contract.jobs import BLOB_MAGIC
 from rla_client.contract.protocol import pack
 
 KILLS = 8

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rla_agent.jobs.snapshot import run_snapshot
+from rla_agent.jobs.checkpoint import run_snapshot
 from rla_agent.jobs.source import Outcome, release
 from rla_client.contract.arena import SLOT_BUSY, SLOT_FREE
 from rla_client.contract.checkpoint_job import ArenaSource, BlobSource

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from rla_agent.model.ingest import Row, decode, parse
 from rla_agent.outputs.csv_table import CsvEncoder, new_columns, row_keys
-from rla_agent.outputs.jsonl import JsonEncoder
+from rla_agent.outputs.encoders import JsonEncoder, TextEncoder
 from rla_agent.outputs.tensorboard import EventEncoder
-from rla_agent.outputs.text import TextEncoder
 from rla_client.contract.protocol import FrameKind, TextTarget, encode_frame, pack
 
 plain = st.recursive(

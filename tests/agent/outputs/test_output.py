@@ -12,10 +12,10 @@ import pytest
 from rla_agent.model.ingest import Batch, Position, Record, Row
 from rla_agent.model.output_states import OutputState
 from rla_agent.outputs.csv_table import CsvEncoder
+from rla_agent.outputs.encoders import TextEncoder
 from rla_agent.outputs.item_folder import ItemGoneError
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output import Output
-from rla_agent.outputs.text import TextEncoder
 from rla_client.contract.protocol import TextTarget
 
 

@@ -11,8 +11,7 @@ import pytest
 from rla_agent.model.ingest import Record, Row
 from rla_agent.outputs import repair
 from rla_agent.outputs.csv_table import CsvEncoder, offset_of_row, to_csv
-from rla_agent.outputs.encoder import Encoder
-from rla_agent.outputs.jsonl import JsonEncoder
+from rla_agent.outputs.encoders import Encoder, JsonEncoder
 from rla_agent.outputs.repair import end_of_records, read_chunks, read_header, whole_part
 from rla_agent.outputs.tensorboard import EventEncoder
 

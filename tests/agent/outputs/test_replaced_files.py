@@ -15,12 +15,10 @@ from crash.oracle import event_records
 import rla_client.contract.segments as spool_module
 from rla_agent.model.output_states import OutputState
 from rla_agent.outputs.csv_table import CsvEncoder
-from rla_agent.outputs.encoder import Encoder
-from rla_agent.outputs.jsonl import JsonEncoder
+from rla_agent.outputs.encoders import Encoder, JsonEncoder, TextEncoder
 from rla_agent.outputs.output import Output
 from rla_agent.outputs.repair import Whole, whole_part
 from rla_agent.outputs.tensorboard import EventEncoder
-from rla_agent.outputs.text import TextEncoder
 from rla_agent.pipeline.recovery import renew_base
 from rla_agent.pipeline.stream import Stream
 from rla_client.contract.errors import RemoteProtocolError

@@ -18,8 +18,7 @@ import rla_agent.pipeline.stream_open as module
 from rla_agent.model.ingest import Position
 from rla_agent.outputs.csv_table import CsvEncoder
 from rla_agent.pipeline.commands import Adopt, Flush, Stop
-from rla_agent.pipeline.stopping import stop_volumes
-from rla_agent.pipeline.volume import Volume
+from rla_agent.pipeline.volume import Volume, stop_volumes
 from rla_agent.store.state import AgentDatabase, Changes, JobRow
 from rla_client.config.schema import AgentConfig
 from rla_client.contract.paths import Places

@@ -16,7 +16,7 @@ import pytest
 
 from rla_agent.outputs.item_folder import why_late
 from rla_agent.pipeline.gc import sweep_half_made
-from rla_agent.pipeline.remove import GONE_PREFIX, remove_stream
+from rla_agent.pipeline.removal import GONE_PREFIX, remove_stream
 from rla_agent.pipeline.volume import ASLEEP_S, LOCK_LOOK_S
 from rla_client.contract.protocol import FrameKind, encode_frame, pack
 from rla_client.contract.segments import stream_names

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from rla_agent.service.notify import Notifier
-from rla_agent.service.unit_files import (
+from rla_agent.service.systemd import (
+    Notifier,
     config_in,
     drop_in,
     install_system_unit,

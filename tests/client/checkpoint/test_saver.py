@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rla_client.contract.pruned import FETCHED_MARK
+from rla_client.contract.retention import FETCHED_MARK
 
 torch = pytest.importorskip("torch")
 
@@ -31,8 +31,8 @@ from checkpoint_lab import (  # noqa: E402
 from spooled import fill_spool  # noqa: E402
 
 from rla_agent.jobs.source import Outcome  # noqa: E402
-from rla_client.checkpoint import fallback as fallback_module  # noqa: E402
 from rla_client.checkpoint import saver as checkpoint_module  # noqa: E402
+from rla_client.checkpoint import saver as fallback_module  # noqa: E402
 from rla_client.checkpoint.files import find_checkpoint, list_checkpoints, load_file  # noqa: E402
 from rla_client.checkpoint.saver import CheckpointSaver  # noqa: E402
 from rla_client.contract.errors import ArgumentError, NoCheckpointError, UntrustedCheckpointError  # noqa: E402

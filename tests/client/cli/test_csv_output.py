@@ -16,8 +16,7 @@ import pytest
 
 from rla_client.contract.csv_lines import rows_text
 from rla_client.database.changes import changing
-from rla_client.database.fsck import find_faults
-from rla_client.database.repair import mend
+from rla_client.database.fsck import find_faults, mend
 
 MakeRun = Callable[..., str]
 NAME = "note\rof it"

@@ -11,7 +11,7 @@ from rla_client.contract.errors import ArgumentError, FetchError, NoCheckpointEr
 from rla_client.contract.layout import RunIndex
 from rla_client.contract.opening import Continuation
 from rla_client.contract.paths import Places
-from rla_client.contract.pruned import (
+from rla_client.contract.retention import (
     PrunedFile,
     drop_note,
     note_path,

@@ -15,8 +15,7 @@ import pytest
 from waiting import wait_until
 
 from rla_client.database.changes import changing
-from rla_client.database.fsck import find_faults
-from rla_client.database.repair import mend
+from rla_client.database.fsck import find_faults, mend
 
 NOW = time.time()
 ROUNDS = 300

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from rla_client.contract.errors import DatabaseError
-from rla_client.database.changes import changing, move_to_trash, trash_entries
-from rla_client.database.trashed import restore, run_of, trashed
+from rla_client.database.changes import changing, move_to_trash, restore, run_of, trash_entries, trashed
 from rla_client.database.tree import run_items
 
 

@@ -14,8 +14,7 @@ from rla_client import logger as rla_logger
 from rla_client.contract.errors import ArgumentError
 from rla_client.launcher import dowel, wrap_experiment
 from rla_client.launcher.dowel import Histogram, TabularInput, logger, tabular
-from rla_client.launcher.outputs import current_outputs
-from rla_client.launcher.settle import settle
+from rla_client.launcher.outputs import current_outputs, settle
 
 
 @pytest.fixture(autouse=True)

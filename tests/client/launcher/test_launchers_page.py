@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rla_client.launcher.context import SNAPSHOT_MODES
-from rla_client.launcher.options import Options
-from rla_client.launcher.settle import settle
+from rla_client.launcher.context import SNAPSHOT_MODES, Options
+from rla_client.launcher.outputs import settle
 
 PAGE = Path(__file__).parents[3] / "docs" / "launchers.md"
 TEXT = PAGE.read_text()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rla_client.contract.errors import ArgumentError, NotAFileError, SnapshotError, UntrustedCheckpointError
-from rla_client.contract.pruned import FETCHED_MARK
+from rla_client.contract.retention import FETCHED_MARK
 from rla_client.contract.snapshot_job import read_footer
 from rla_client.launcher.snapshot_codec import decode, encode
 from rla_client.launcher.snapshotter import Snapshotter

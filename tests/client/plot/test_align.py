@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rla_client.plot.align import align, smooth, sorted_curve
+from rla_client.plot.frames import align, smooth, sorted_curve
 
 numbers = st.floats(-1e6, 1e6)
 

@@ -19,8 +19,8 @@ from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import LOG
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import SegmentWriter, stream_names
+from rla_client.resume import find
 from rla_client.resume.resume import find_unfinished, prepare
-from rla_client.run import run_ids
 
 CONFIG = {"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}}
 TRAINING = """
@@ -120,7 +120,7 @@ def test_allow_begins_anew_where_no_agent_is_to_be_had_and_must_says_so(
 def test_the_newest_unfinished_run_is_found_without_reading_all_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_ids, "UNNOTED_MAX", 3)
+    monkeypatch.setattr(find, "UNNOTED_MAX", 3)
     names = [f"2026/01/0{day}/03-04-05-00000{number}_noip_&" for day in (1, 2) for number in range(4)]
     for name in names:
         run_file(tmp_path, name, run_key="other")
@@ -128,8 +128,8 @@ def test_the_newest_unfinished_run_is_found_without_reading_all_each_time(
     run_file(tmp_path, "2026/01/01/03-04-05-000008_noip_&")
     run_file(tmp_path, "2026/01/02/03-04-05-000008_noip_&", state="finished")
     read: list[str] = []
-    real = run_ids._run_id
-    monkeypatch.setattr(run_ids, "_run_id", lambda path: read.append(path) or real(path))
+    real = find._run_id
+    monkeypatch.setattr(find, "_run_id", lambda path: read.append(path) or real(path))
     found = find_unfinished(str(tmp_path), "t", "r")
     assert found is not None
     assert found.index.path == "2026/01/01/03-04-05-000008_noip_&"
@@ -147,15 +147,15 @@ def test_broken_notes_are_as_none(tmp_path: Path) -> None:
     run_file(tmp_path, "2026/01/01/03-04-05-000001_noip_&")
     name = '{"2026/01/01": {"03-04-05-000001_noip_&": 1}}'
     for content in ("", "[1]", '{"2026/01/01": [1]}', "{" * 9000, name):
-        (tmp_path / LOG / "t" / run_ids.NOTES).write_text(content)
+        (tmp_path / LOG / "t" / find.NOTES).write_text(content)
         assert find_unfinished(str(tmp_path), "t", "r") is not None
-    assert os.path.exists(tmp_path / LOG / "t" / run_ids.NOTES)
+    assert os.path.exists(tmp_path / LOG / "t" / find.NOTES)
 
 
 def test_a_run_whose_file_was_damaged_is_found_again_once_it_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_ids, "UNNOTED_MAX", 0)
+    monkeypatch.setattr(find, "UNNOTED_MAX", 0)
     name = "2026/01/01/03-04-05-000001_noip_&"
     run_file(tmp_path, name)
     run_file(tmp_path, "2026/01/01/03-04-05-000002_noip_&", run_key="other")

@@ -13,8 +13,14 @@ import pytest
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.run import custom_values
-from rla_client.run.archive import encode_archive, load_custom_data, write_archive
-from rla_client.run.custom_values import join_arrays, register_custom_type, split_arrays
+from rla_client.run.custom_values import (
+    encode_archive,
+    join_arrays,
+    load_custom_data,
+    register_custom_type,
+    split_arrays,
+    write_archive,
+)
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 

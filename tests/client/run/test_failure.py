@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rla_client.run.failure import (
+from rla_client.run.run import (
     TRACEBACK_BYTES,
     active_traceback,
     reason_text,

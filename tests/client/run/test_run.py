@@ -19,7 +19,7 @@ from spooled import stop_autostart, values
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.paths import Places
-from rla_client.run.failure import REASON_CHARS, TRACEBACK_BYTES
+from rla_client.run.run import REASON_CHARS, TRACEBACK_BYTES
 
 HEAD = """
 import os, signal, sys, time

@@ -15,8 +15,8 @@ import pytest
 from forked import in_forked_child
 from spooled import bare_opening
 
-from rla_client.launcher.folder_lock import FolderLock
-from rla_client.launcher.one_thread import _owner, this_thread
+from rla_client.launcher.directories import FolderLock
+from rla_client.launcher.wrap import _owner, this_thread
 from rla_client.media.summary_writer import AgentSummaryWriter
 from rla_client.run import current
 from rla_client.run.recording import Logger

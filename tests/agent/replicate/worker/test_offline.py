@@ -11,7 +11,7 @@ from waiting import wait_until
 
 from rla_agent.replicate import replication_status
 from rla_agent.replicate.report import attention, headline, shown_target
-from rla_agent.replicate.worker.offline import QUIET_S, Outage
+from rla_agent.replicate.worker.link import QUIET_S, Outage
 from rla_agent.replicate.worker.plan import Health
 from rla_agent.service.doctor.doctor import Finding
 

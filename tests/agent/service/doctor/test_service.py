@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from rla_agent.service.doctor.doctor import Finding, Surroundings
-from rla_agent.service.unit_files import install_user_unit
+from rla_agent.service.systemd import install_user_unit
 from rla_client.contract.paths import Places
 
 DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "doctor.md"

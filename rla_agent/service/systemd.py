@@ -3,6 +3,14 @@
 The texts in `systemd/` are complete; what depends on the machine is put in here: the interpreter, the
 environment that decides where the state lies, and for the system unit the folders it may write.
 Nothing is enabled; the caller gets the commands that do.
+
+What the agent tells systemd: READY, STATUS, WATCHDOG and STOPPING over the notify socket.
+
+The watchdog is fed by the ingest loop itself, after each full turn: a loop that hangs is killed and
+started again, and nothing is lost by that. Volume threads are left out on purpose: a frozen disk
+delays its own streams and is no reason to end the agent.
+
+Without NOTIFY_SOCKET every call does nothing.
 """
 
 from __future__ import annotations
@@ -10,8 +18,10 @@ from __future__ import annotations
 import os
 import pwd
 import shlex
+import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rla_client.contract.agent_process import SYSTEM_UNIT_FOLDER, UNIT_NAME
@@ -19,6 +29,9 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import write_atomic
 from rla_client.contract.paths import network_file_system
 
+SERVICE_VARIABLE = "RLA_AGENT_SERVICE"  # set by the unit files: user or system
+STATUS_INTERVAL_S = 5.0
+BEATS_PER_TIMEOUT = 4  # the watchdog's time holds so many beats
 TEMPLATE_NAME = "rla-agent@.service"
 DROP_IN_NAME = "10-rla-agent.conf"
 ROOT_MARK = "# data root: "
@@ -204,3 +217,65 @@ def _make_state(state: str, user: pwd.struct_passwd) -> None:
     for path in reversed(missing):
         path.mkdir(mode=0o700)
         os.chown(path, user.pw_uid, user.pw_gid)
+
+
+class Notifier:
+    """One process's line to its service manager."""
+
+    def __init__(self, environment: MutableMapping[str, str]) -> None:
+        """Read and remove the variables, so that no child takes itself for the service."""
+        self._address = environment.pop("NOTIFY_SOCKET", "")
+        timeout_us = environment.pop("WATCHDOG_USEC", "")
+        owner = environment.pop("WATCHDOG_PID", "")
+        self.kind = environment.pop(SERVICE_VARIABLE, "")
+        ours = owner in {"", str(os.getpid())}
+        self.beat_s = int(timeout_us) / 1e6 / BEATS_PER_TIMEOUT if timeout_us.isdigit() and ours else 0.0
+        self._next_beat = 0.0
+        self._next_status = 0.0
+        self._socket: socket.socket | None = None
+        if self._address:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+            self._socket.setblocking(False)
+
+    @property
+    def active(self) -> bool:
+        """Whether a service manager listens."""
+        return self._socket is not None
+
+    def ready(self) -> None:
+        """The sockets are bound and the spool was looked at."""
+        self._send("READY=1")
+
+    def stopping(self) -> None:
+        """No new work is taken."""
+        self._send("STOPPING=1\nSTATUS=writing what is left")
+
+    def beat(self, now: float) -> None:
+        """The ingest loop made a full turn; `now` is monotonic."""
+        if self.beat_s and now >= self._next_beat:
+            self._next_beat = now + self.beat_s
+            self._send("WATCHDOG=1")
+
+    def status_due(self, now: float) -> bool:
+        """Whether it is time for a new line of text."""
+        if self._socket is None or now < self._next_status:
+            return False
+        self._next_status = now + STATUS_INTERVAL_S
+        return True
+
+    def status(self, text: str) -> None:
+        """One line that `systemctl status` shows."""
+        self._send(f"STATUS={text.splitlines()[0] if text else ''}")
+
+    def close(self) -> None:
+        """Let go of the socket."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _send(self, text: str) -> None:
+        if self._socket is None:
+            return
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        with suppress(OSError):  # a full queue or a manager that restarts: the next one arrives
+            self._socket.sendto(text.encode(), address)

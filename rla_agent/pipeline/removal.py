@@ -10,18 +10,28 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rla_agent.jobs.queue import JobContext
 from rla_agent.model.output_states import OutputState
 from rla_agent.model.stream_states import StreamEvent, StreamState
 from rla_agent.outputs.item_folder import item_is_there, root_is_away, same_root, why_parked
 from rla_agent.outputs.open_files import OpenFiles
+from rla_agent.pipeline.recovery import sweep_leftovers
 from rla_agent.pipeline.stream import Stream
 from rla_agent.pipeline.widening import Widener
+from rla_agent.store.state import AgentDatabase, Changes
+from rla_client.contract.files import TEMP_PREFIX, fsync_folder
 from rla_client.contract.segments import BLOBS_NAME
 
-_log = logging.getLogger("rla_agent.pipeline.mounts")
+if TYPE_CHECKING:
+    from rla_agent.pipeline.stream import Stream
+
+GONE_PREFIX = f"{TEMP_PREFIX}gone-"  # streams on their way out
+_log = logging.getLogger("rla_agent.pipeline.removal")
 
 
 def look_for_item(stream: Stream, files: OpenFiles, widener: Widener) -> bool:
@@ -69,3 +79,37 @@ def _deleted(stream: Stream, files: OpenFiles) -> bool:
                 links[-1] = os.fstat(descriptor).st_nlink
     begun_again = any(output.moved and output.state is OutputState.NEW for output in stream.outputs)
     return not any(links) and (bool(links) or begun_again)
+
+
+def remove_durably(stream: Stream, database: AgentDatabase, wall: float) -> None:
+    """Delete a stream that was taken in to its end, so that after any crash it is there or is done.
+
+    Raises:
+        OSError: it is still there.
+        sqlite3.OperationalError: agent.db cannot be written.
+    """
+    sweep_leftovers(stream, database)
+    database.commit(Changes(done=[(stream.name, wall)]))
+    remove_stream(stream.folder)
+    database.commit(Changes(forgotten=[stream.name]))
+
+
+def remove_stream(folder: Path) -> None:
+    """Delete a stream that was taken in to its end.
+
+    It goes from sight in one step: half of a stream would be taken for a whole one.
+
+    Raises:
+        OSError: it is still there.
+    """
+    gone = folder.with_name(f"{GONE_PREFIX}{folder.name}")
+    with suppress(FileNotFoundError):
+        folder.rename(gone)
+        fsync_folder(folder.parent)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def give_up(stream: Stream) -> None:
+    """End a stream as removed that is gone from the spool for good (`rla-agent forget`, say)."""
+    _log.warning("stream %s was given up: %s", stream.name, stream.parked or stream.unread)
+    stream.handle(StreamEvent.GIVEN_UP)

@@ -1,4 +1,8 @@
-"""A run's code on its way to the agent, and its limits on both sides.
+"""Jobs of figures, images and videos: kinds and formats.
+
+Their bytes lie in a blob or a slot (contract/arena.py).
+
+A run's code on its way to the agent, and its limits on both sides.
 
 One blob holds it::
 
@@ -21,3 +25,15 @@ MAX_FILE_BYTES = 8 << 20  # a source file is never this large; data and weights 
 MAX_TOTAL_BYTES = 100 << 20  # of one run
 MAX_FILES = 20_000  # the walk of a tree this size takes about a second
 MAX_INDEX_BYTES = 16 << 20
+JOB_FIGURE = "figure"
+JOB_IMAGE = "image"
+JOB_VIDEO = "video"
+FORMATS = {
+    JOB_FIGURE: frozenset({
+        "png", "pdf", "svg", "svgz", "jpg", "jpeg", "tif", "tiff", "webp", "gif", "eps", "ps", "pgf", "raw",
+        "rgba",
+    }),
+    JOB_IMAGE: frozenset({"png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff", "gif"}),
+    JOB_VIDEO: frozenset({"mp4", "gif"}),
+}  # fmt: skip
+MAX_FPS = 1000.0
