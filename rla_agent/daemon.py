@@ -19,9 +19,12 @@ An agent that systemd starts takes over from one that a client started: it lets 
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import logging
+import logging.handlers
 import os
+import resource
 import signal
 import sqlite3
 import sys
@@ -29,12 +32,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from rla_agent.alerts import Alerting
+from rla_agent.model.log_lines import LOG_FORMAT, OneLine
 from rla_agent.model.status import ENDED_SHOWN, Facts, RateMeter, build_status
 from rla_agent.pipeline.commands import Adopt, Data, Flush
 from rla_agent.pipeline.disks import Disk, disk_of
@@ -45,12 +49,6 @@ from rla_agent.pipeline.runs import RunRegistry
 from rla_agent.pipeline.volume import Volume, stop_volumes
 from rla_agent.replicate.agent_side import Replication
 from rla_agent.sampling import Sampler
-from rla_agent.service.process import (
-    end_process,
-    raise_limits,
-    set_up_logging,
-    spare_collections,
-)
 from rla_agent.service.systemd import Notifier
 from rla_agent.sockets import Wire
 from rla_agent.store.config_reader import ConfigReader, InForce, settings_in_force
@@ -64,6 +62,8 @@ from rla_client.contract.paths import Places, find_places
 from rla_client.contract.protocol import MessageKind
 from rla_client.contract.segments import process_lives, spool_bytes, stream_names
 
+LOG_BYTES = 4 << 20
+GC_THRESHOLD = 20_000  # new containers between looks: some batches of rows
 SCAN_S = 0.25  # how often the spool is looked at for new streams
 SAMPLE_S = 1.0  # of the runs' row counts, for rows/s
 OWNERLESS_S = 1.0  # without work, after the end of the `rla-agent run` whose agent it is
@@ -456,6 +456,47 @@ def main() -> NoReturn:
     except Exception:  # noqa: BLE001 - the top of the main thread
         _log.exception("the agent failed; it replays on the next start")
     end_process(code)
+
+
+def set_up_logging(places: Places, *, to_console: bool) -> None:
+    """Log to `<state>/agent.log`, two files of LOG_BYTES, and to stderr when in the foreground."""
+    form = OneLine(LOG_FORMAT)
+    handlers: list[logging.Handler] = [
+        logging.handlers.RotatingFileHandler(places.log, maxBytes=LOG_BYTES, backupCount=1)
+    ]
+    if to_console:
+        handlers.append(logging.StreamHandler())
+    for handler in handlers:
+        handler.setFormatter(form)
+    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
+
+
+def spare_collections() -> None:
+    """Let the garbage collector look at what comes from here on, and seldom.
+
+    Records are plain data that die by reference count; there are hardly any cycles to find.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 10, 10)
+
+
+def raise_limits() -> None:
+    """Use all that this user may have: the limits of a training job are not meant for its agent."""
+    for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        soft, hard = resource.getrlimit(which)
+        if soft != hard:
+            with suppress(ValueError, OSError):
+                resource.setrlimit(which, (hard, hard))
+
+
+def end_process(code: int) -> NoReturn:
+    """End at once: at a usual exit Python waits for the threads of pools, while they write on."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ import typer
 from rla_agent.replicate import registry, settings
 from rla_agent.replicate.report import shown_target, size_text
 from rla_agent.replicate.retain.prune import Done, Plan, Pruner
-from rla_agent.replicate.retain.prune_plan import MAX_AT_ONCE, Rules, rules_of
+from rla_agent.replicate.retain.prune_plan import MAX_AT_ONCE, Rules
+from rla_agent.replicate.retain.retention import rules_of
 from rla_client.config.schema import load_config
 from rla_client.contract.errors import ArgumentError, RlaError
 from rla_client.contract.paths import find_places

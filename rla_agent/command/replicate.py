@@ -20,7 +20,8 @@ import typer
 
 from rla_agent.command import transfer as cli_master
 from rla_agent.replicate import registry, report, settings
-from rla_agent.replicate.backend.connect import resolve_login, trust
+from rla_agent.replicate.backend.connect import resolve_login
+from rla_agent.replicate.backend.known_hosts import trust
 from rla_agent.replicate.backend.target import Session
 from rla_agent.replicate.ledger import ledger
 from rla_agent.replicate.ledger.ledger import ledger_path

@@ -22,9 +22,9 @@ from rla_agent.model.stream_states import StreamEvent
 from rla_agent.outputs.item_folder import ItemGoneError, root_is_away, same_root, temp_name
 from rla_agent.outputs.open_files import OpenFiles
 from rla_agent.outputs.output import Output
+from rla_agent.pipeline.fencing import EPOCH, newer_than, read_run_file
 from rla_agent.pipeline.recovery import renew_base
 from rla_agent.pipeline.stream import Stream
-from rla_agent.pipeline.stream_open import EPOCH, newer_than, read_run_file
 from rla_agent.store.state import AgentDatabase, Changes
 from rla_client.contract.files import file_mode, fsync_file, fsync_folder, open_folder, write_atomic
 from rla_client.contract.opening import Opening

@@ -36,11 +36,10 @@ from rla_agent.model.output_states import OutputEvent
 from rla_agent.model.stream_states import StreamEvent
 from rla_agent.outputs.item_folder import ItemGoneError, fsync_up, item_is_there, sweep_temp_files
 from rla_agent.outputs.open_files import OpenFiles
-from rla_agent.outputs.output import Output
-from rla_agent.outputs.output_set import make_outputs
+from rla_agent.outputs.output import Output, make_outputs
+from rla_agent.pipeline.fencing import step_aside
 from rla_agent.pipeline.reader import MOST_SEGMENT_BYTES
 from rla_agent.pipeline.stream import CONTROL, Stream
-from rla_agent.pipeline.stream_open import step_aside
 from rla_agent.pipeline.truncate import continue_outputs
 from rla_agent.store.state import AgentDatabase, Changes, OutputRow, making_sense
 from rla_client.contract.files import fsync_file, fsync_folder, held_folder, open_folder, write_atomic

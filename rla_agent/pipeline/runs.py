@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from rla_agent.model.run_states import RunEvent, RunRecord, closed_as
 from rla_agent.pipeline.commands import RunObserver
+from rla_agent.pipeline.fencing import EPOCH, GONE_ON
 from rla_agent.pipeline.stream import Stream
-from rla_agent.pipeline.stream_open import EPOCH, GONE_ON
 from rla_agent.store.state import AgentDatabase, Changes
 from rla_client.contract.protocol import HANDED_OVER, REPLICATE_NOW
 

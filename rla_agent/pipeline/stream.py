@@ -34,8 +34,7 @@ from rla_agent.model.ingest import (
 from rla_agent.model.stream_states import WAITING, StreamEvent, StreamState, after
 from rla_agent.outputs.item_folder import ItemGoneError
 from rla_agent.outputs.open_files import OpenFiles
-from rla_agent.outputs.output import Output
-from rla_agent.outputs.output_set import make_outputs
+from rla_agent.outputs.output import Output, make_outputs
 from rla_agent.pipeline.reader import SegmentReader, clipped, cut_at_checkpoints, read_opening
 from rla_agent.store.state import JobRow, OutputRow
 from rla_client.contract.checkpoint_job import JOB_KIND as CHECKPOINT_KIND

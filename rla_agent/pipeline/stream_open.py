@@ -4,28 +4,15 @@ What one stream brings must not end the agent for all others. So there are four 
 folder is no more); not yet (tried again all the time); and parked, where trying again would change nothing:
 its files, base or rows of agent.db make no sense (`RlaError`). Any other exception is a fault of the agent,
 see `Volume`.
-
-A run that went on elsewhere: what is left of its earlier stream here must not touch its files.
-
-A batch job is killed on one machine and its run is resumed on another, over a shared data root. The
-first machine's spool still holds the earlier stream, and its agent would cut the run's files back to
-what they were there. So run.json says how new the newest stream of the run is (`epoch`, the moment
-when it was opened). A stream that is older is taken in beside the run, into `abandoned-<stream>/` below
-each of its folders: nothing returned is lost, and the files belong to the agent of the newer one.
-
-On one machine this never happens: a later stream waits until the earlier one is taken in.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rla_agent.model.stream_states import StreamEvent
 from rla_agent.outputs.item_folder import same_root, why_late, why_parked
@@ -35,12 +22,8 @@ from rla_agent.pipeline.recovery import recover
 from rla_agent.pipeline.stream import Stream
 from rla_agent.store.state import AgentDatabase
 from rla_client.contract.errors import RlaError
-from rla_client.contract.files import open_folder, read_small
 from rla_client.contract.opening import Opening
-from rla_client.contract.run_file import MAX_RUN_FILE_BYTES, RUN_FILE
 
-EPOCH = "epoch"  # field of run.json
-GONE_ON = "the run went on elsewhere"
 _log = logging.getLogger("rla_agent.pipeline.stream_open")
 
 
@@ -188,41 +171,3 @@ def _still_there(spool: Path, names: Iterable[str]) -> list[str]:
 
 def _why_waiting(parked: str) -> str:
     return f"waits for an earlier stream of its run: {parked}" if parked else ""
-
-
-def read_run_file(folder: int) -> dict[str, Any]:
-    """run.json in an open folder; empty without a readable one."""
-    with suppress(OSError, ValueError, RecursionError):
-        content = json.loads(read_small(RUN_FILE, MAX_RUN_FILE_BYTES, dir_fd=folder))
-        if isinstance(content, dict):
-            return content
-    return {}
-
-
-def newer_than(content: dict[str, Any], run: str, epoch: int) -> bool:
-    """Whether a run.json is that of a later stream of the same run."""
-    found = content.get(EPOCH)
-    return content.get("run_id") == run and isinstance(found, int) and found > epoch
-
-
-def step_aside(stream: Stream) -> bool:
-    """Whether a stream's run went on elsewhere; it then gets folders and outputs of its own.
-
-    Raises:
-        OSError: the item cannot be read, or the folders not be made.
-    """
-    opening = stream.opening
-    if not stream.aside:
-        folder = open_folder(opening.root, opening.folders["log"])
-        try:
-            if not newer_than(read_run_file(folder), opening.run, opening.epoch):
-                return False
-        finally:
-            os.close(folder)
-        below = f"abandoned-{stream.name[-8:]}"
-        folders = {kind: os.path.normpath(f"{path}/{below}") for kind, path in opening.folders.items()}
-        stream.step_aside(opening._replace(folders=folders, primary=False))
-        _log.warning("%s: %s; what is left here goes to %s/", opening.log_folder, GONE_ON, below)
-    for path in stream.opening.folders.values():
-        os.close(open_folder(opening.root, path, create=True))
-    return True

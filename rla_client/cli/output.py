@@ -79,7 +79,7 @@ def plot(
     database = open_database(data_root)
     try:
         from rla_client.plot.frames import BAND_NAMES, draw, gather, notes
-        from rla_client.plot.panels import paper_style
+        from rla_client.plot.style import paper_style
     except ImportError as error:  # pragma: no cover - matplotlib is an extra
         message = "plots need matplotlib: pip install matplotlib"
         raise DatabaseError(message) from error

@@ -125,8 +125,8 @@ def du(
 
     Of chosen runs alone where RUN or an option says which.
     """
+    from rla_client.database.sizes import disk_use
     from rla_client.database.text import bytes_text
-    from rla_client.database.tree import disk_use
 
     database = open_database(data_root)
     rows = disk_use(database.data_root, _with_chains(database, chosen) if chosen.given else None)

@@ -169,7 +169,7 @@ def _split(names: str | None) -> list[str] | None:
 
 
 def _sorted(records: list[Record], sort: str, now: float) -> list[Record]:
-    from rla_client.database.csv_table import RowView
+    from rla_client.database.rows import RowView
 
     if sort == "time":
         return records
@@ -194,8 +194,9 @@ def _check_group(columns: str | None, sort: str) -> None:
 
 def _print_groups(records: list[Record], by: list[str], asked: list[str], form: tuple[bool, bool]) -> None:
     """One line a group of runs; `form` is (as JSON, as CSV)."""
-    from rla_client.database.choosing import full_metrics, full_names, mean_and_interval
+    from rla_client.database.choosing import full_metrics, full_names
     from rla_client.database.groups import group_runs, likely_of
+    from rla_client.database.metrics import mean_and_interval
     from rla_client.database.records import clock
 
     if not records and not any(form):
@@ -236,7 +237,7 @@ def _listing(
     records: list[Record], asked: list[str] | None, metrics: list[str], now: float, *, everything: bool
 ) -> tuple[list[str], list[list[object]]]:
     """Column names and rows of `ls`."""
-    from rla_client.database.csv_table import RowView
+    from rla_client.database.rows import RowView
     from rla_client.database.text import plain
 
     if asked is not None:
@@ -360,7 +361,7 @@ def metrics(
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    from rla_client.database.chains import resumed_with, traceback_end
+    from rla_client.database.run_history import resumed_with, traceback_end
     from rla_client.database.tree import item_bytes
 
     record = run.record
@@ -400,9 +401,9 @@ def _run_file(run: Run) -> dict[str, Any]:
 
 
 def _print_run(run: Run, metrics: list[str]) -> None:
-    from rla_client.database.chains import changes_text, resumed_with
-    from rla_client.database.choosing import CLOCKS
+    from rla_client.database.metrics import CLOCKS
     from rla_client.database.records import clock, shown_name
+    from rla_client.database.run_history import changes_text, resumed_with
     from rla_client.database.text import bytes_text, clean, cut, pairs_text, plain, width
     from rla_client.database.tree import item_bytes
 
@@ -467,7 +468,7 @@ def _state_text(run: Run, about: dict[str, Any], now: float) -> str:
 
 
 def _print_traceback(run: Run) -> None:
-    from rla_client.database.chains import traceback_end
+    from rla_client.database.run_history import traceback_end
     from rla_client.database.text import lines_text
 
     traceback = traceback_end(run.folder(LOG), run.state)
@@ -501,7 +502,7 @@ def _full_metrics(run: Run, metrics: list[str]) -> list[str]:
 def _print_charts(run: Run, metrics: list[str]) -> None:
     from rla_client.cli.chart import chart_points, chart_text
     from rla_client.contract.errors import DatabaseError
-    from rla_client.database.choosing import likely_metric
+    from rla_client.database.metrics import likely_metric
 
     place = (run.database.data_root, run.table, run.index)
     try:

@@ -17,7 +17,6 @@ and how long something took.
 
 from __future__ import annotations
 
-import logging
 import re
 import unicodedata
 from functools import lru_cache
@@ -27,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 MAX_CELL_CHARS = 80
 CUT_CELL_CHARS = 40
 DASHES_BEYOND_CELLS = 40  # as in the original: its dashes go on to the right of the table
@@ -209,11 +207,3 @@ def duration_text(seconds: float | None) -> str | None:
     if days:
         return f"{days}d{hours:02}h"
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
-
-
-class OneLine(logging.Formatter):
-    """A message is one line, whatever a client called its things; tracebacks stay below it."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """The line, with control characters escaped."""
-        return printable(super().formatMessage(record))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Database": "runs",
     "Run": "runs",
-    "HyperParams": "hyper_params",
+    "HyperParams": "query",
     "Record": "records",
     "experiment_data_query": "query",
     "single_experiment_query": "query",

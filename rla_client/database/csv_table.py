@@ -13,37 +13,19 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rla_client.contract.csv_lines import split_rows
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import open_plain, written_bytes
-from rla_client.database.records import TOLD, Record
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-FIELDS = (
-    "index", "run", "table", "time", "host", "state", "time_step", "duration", "tags", "note", "kinds",
-    "problems", "likely", "likely_value",
-)  # fmt: skip
 
-ALIASES = {  # what `ls`, its JSON, `show --json` and `Database.runs` call a field, where no run has it itself
-    "step": "time_step",
-    "time-step": "time_step",
-    "took": "duration",
-    "duration_s": "duration",
-    "began": "time",
-    "opened": "time",
-    "last": "last_row",
-    "items": "kinds",
-    "metric": "likely",
-    "value": "likely_value",
-    **{name: name for name in TOLD},
-}
 FIRST_TAIL_BYTES = 16 << 10  # some rows of 20 metrics; doubled until every column has a value
 MAX_TAIL_BYTES = 4 << 20  # a column that is empty for longer is looked up by whoever needs it
 MAX_HEADER_BYTES = 32 << 20  # 65,536 keys (the client's limit) of 500 bytes
@@ -323,61 +305,3 @@ def _lines_at(file: BinaryIO, start: int, size: int, points: int) -> Iterator[by
         if here != last and line.endswith(b"\n") and b'"' not in line:
             yield line
         last = here
-
-
-class RowView(Mapping[str, Any]):
-    """A record by field, hyper-parameter and metric names, then aliases, for filters and sorting."""
-
-    __slots__ = ("_now", "_record")
-
-    def __init__(self, record: Record, now: float) -> None:
-        self._record = record
-        self._now = now
-
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401
-        record = self._record
-        field = self.field(name)
-        if field in _FIELD_OF:
-            return _FIELD_OF[field](record, self._now)
-        if field is not None:
-            return record.told.get(field)
-        try:
-            return record.hyper.dotted(name)
-        except KeyError:
-            return record.metrics[name]
-
-    def field(self, name: str) -> str | None:
-        """The field that a name means of this run; None for a hyper-parameter or a metric."""
-        if name in _FIELD_OF:
-            return name
-        if name not in ALIASES or name in self._record.metrics:
-            return None
-        try:
-            self._record.hyper.dotted(name)
-        except KeyError:
-            return ALIASES[name]
-        return None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**dict.fromkeys(FIELDS), **self._record.hyper.flat(), **self._record.metrics})
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-
-_FIELD_OF: dict[str, Callable[[Record, float], Any]] = {
-    "index": lambda record, _: record.index,
-    "run": lambda record, _: record.date,
-    "table": lambda record, _: record.table,
-    "time": lambda record, _: record.opened,
-    "host": lambda record, _: record.host,
-    "state": lambda record, now: record.shown_state(now),
-    "time_step": lambda record, _: record.time_step,
-    "duration": lambda record, _: record.duration_s,
-    "tags": lambda record, _: list(record.tags),
-    "note": lambda record, _: record.note,
-    "kinds": lambda record, _: list(record.kinds),
-    "likely": lambda record, _: record.likely or None,
-    "likely_value": lambda record, _: record.likely_value,
-    "problems": lambda record, _: list(record.problems),
-}

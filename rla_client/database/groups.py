@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rla_client.contract.errors import DatabaseError
-from rla_client.database.choosing import CLOCKS
-from rla_client.database.csv_table import RowView
 from rla_client.database.curves import warn_broken
+from rla_client.database.metrics import CLOCKS
 from rla_client.database.records import Record
+from rla_client.database.rows import RowView
 from rla_client.database.runs import Database, Run
 
 

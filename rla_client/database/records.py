@@ -166,7 +166,7 @@ def read_json(
 
 def read_record(data_root: Path, table: str, index: str, kinds: tuple[str, ...]) -> Record:
     """Read everything that a row shows of one run; see the module's text on problems."""
-    from rla_client.database.choosing import likely_metric, numeric
+    from rla_client.database.metrics import likely_metric, numeric
 
     folder = f"{data_root}/{LOG}/{table}/{index}"
     problems: list[str] = []

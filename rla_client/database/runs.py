@@ -20,9 +20,9 @@ from rla_client.contract.spelling import full_name
 from rla_client.contract.textformat import duration_text
 from rla_client.database.catalogue import Catalogue, state_folder
 from rla_client.database.choosing import LAST, Since, full_names, match_runs, not_one, parse_since
-from rla_client.database.csv_table import RowView
 from rla_client.database.live import with_live_states
 from rla_client.database.records import PROGRESS_FILE, Record, clock
+from rla_client.database.rows import RowView
 from rla_client.database.text import clean, plain
 from rla_client.database.tree import Item, archived_root, check_data_root, check_table, find_tables, run_items
 from rla_client.run.hyper_params import wrap

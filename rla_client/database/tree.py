@@ -12,7 +12,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -27,11 +27,8 @@ from rla_client.contract.layout import (
     LOG,
     RunIndex,
 )
-from rla_client.contract.retention import PRUNABLE, pruned_below
 from rla_client.contract.spelling import hint
-from rla_client.database.changes import HIDDEN, trash_entries
 
-Row = tuple[str, str, int, int, int]
 SEARCH_DEPTH = 2  # folders below the one with rla_config.yaml
 ARCHIVE_SUFFIXES = (".json", ".pt", ".pkl")
 MAX_TABLE_DEPTH = 6  # components of a table name; a table may be `group/task`
@@ -299,39 +296,3 @@ def roots_below(folder: Path, depth: int) -> list[Path]:
         elif depth > 1:
             found += roots_below(path, depth - 1)
     return found
-
-
-def disk_use(data_root: Path, runs: Collection[tuple[str, str]] | None = None) -> list[Row]:
-    """Rows (table, kind, items, bytes, bytes on the master alone).
-
-    Args:
-        data_root: the database.
-        runs: (table, index) of the only runs to count; None counts all, with the archive as tables
-            `arc:<table>` and the trash as one row.
-    """
-    rows = _tables(data_root, "", runs)
-    if runs is not None:
-        return rows
-    if archived_root(data_root).is_dir():
-        rows += _tables(archived_root(data_root), "arc:")
-    if (data_root / HIDDEN).is_dir():
-        entries = trash_entries(data_root)
-        if entries:
-            rows.append(
-                ("(trash)", "", sum(len(entry.moves) for entry in entries), sum(e.bytes for e in entries), 0)
-            )
-    return rows
-
-
-def _tables(data_root: Path, prefix: str, runs: Collection[tuple[str, str]] | None = None) -> list[Row]:
-    rows = []
-    for table in find_tables(data_root):
-        for kind in DEFAULT_LOG_TYPES:
-            items: list[Item] = find_items(data_root, kind, table)
-            if runs is not None:
-                items = [item for item in items if (item.table, item.index) in runs]
-            if items:
-                size = sum(item_bytes(item)[0] for item in items)
-                pruned = sum(pruned_below(item.paths[0])[0] for item in items) if kind in PRUNABLE else 0
-                rows.append((prefix + table, kind, len(items), size, pruned))
-    return rows

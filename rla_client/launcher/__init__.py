@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from rla_client.launcher import deterministic, dowel
     from rla_client.launcher.context import ExperimentContext, SnapshotConfig
     from rla_client.launcher.deterministic import get_seed, set_seed
-    from rla_client.launcher.dowel import Histogram, logger, tabular
+    from rla_client.launcher.dowel import logger
+    from rla_client.launcher.dowel_tabular import Histogram, tabular
     from rla_client.launcher.episode_batch import EnvSpec, EpisodeBatch, StepType
     from rla_client.launcher.runner import LocalRunner, Trainer, log_performance, obtain_evaluation_episodes
     from rla_client.launcher.samplers import (
@@ -43,9 +44,9 @@ _HOMES = {
     "Trainer": "runner",
     "WorkerFactory": "samplers",
     "get_seed": "deterministic",
-    "log_performance": "performance",
+    "log_performance": "runner",
     "logger": "dowel",
-    "obtain_evaluation_episodes": "performance",
+    "obtain_evaluation_episodes": "runner",
     "set_seed": "deterministic",
     "tabular": "dowel",
     "wrap_experiment": "wrap",

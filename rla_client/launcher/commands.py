@@ -20,7 +20,7 @@ from rla_client.contract.csv_lines import stream_rows
 from rla_client.contract.errors import LaunchError
 from rla_client.launcher.context import ResumeFrom
 from rla_client.launcher.launch import VARIABLE, Launch, Relaunch, read_launch, read_variables
-from rla_client.launcher.outputs import settle
+from rla_client.launcher.settle import settle
 from rla_client.launcher.snapshotter import find_snapshot
 from rla_client.run.run import disabled
 

@@ -26,7 +26,7 @@ from rla_client.contract.descriptors import OwnFile
 from rla_client.contract.errors import ArgumentError, LaunchError
 from rla_client.contract.layout import MAX_INDEX_NAME_BYTES, component_problem
 from rla_client.contract.locks import holder_pid, try_lock
-from rla_client.launcher.outputs import DYING_S
+from rla_client.launcher.settle import DYING_S
 from rla_client.stream import forks
 
 RERUN_FOLDER = ("local", "rerun")  # in a database's folder; no kind of item, so nothing takes it for one

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 from rla_client import logger as rla_logger
 from rla_client.contract.csv_lines import rows_text, split_rows, write_rows
 from rla_client.contract.files import write_atomic
-from rla_client.launcher.dowel import Histogram, TabularInput, is_picture
+from rla_client.launcher.dowel_tabular import Histogram, TabularInput, is_picture
 
 
 class LogOutput(ABC):

@@ -17,12 +17,6 @@ is kept beside them as a side branch. Old event files get a name that TensorBoar
 
 A resume that is killed while it sends leaves the whole old file put aside, and the next one
 finds it there.
-
-Waiting until the agent has written all that an ended run left in the spool.
-
-A stream's folder is in the spool until everything in it is in its files and the stream is
-finalised; then the agent removes it. So a run's outputs are complete, and nobody's but ours to
-change, when no stream of its log folder is left.
 """
 
 from __future__ import annotations
@@ -38,17 +32,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from rla_client import logger as rla_logger
-from rla_client.contract.agent_process import agent_alive, start_agent
 from rla_client.contract.csv_lines import stream_rows
 from rla_client.contract.errors import AgentNotRunningError, LaunchError
 from rla_client.contract.layout import CHECKPOINT, LOG, TIME_STEP, TIMESTAMP
-from rla_client.contract.paths import find_places
 from rla_client.contract.protocol import FrameKind, TextTarget, pack
-from rla_client.contract.segments import stream_names, writer_alive
-from rla_client.database.live import log_folder
 from rla_client.launcher import dowel
 from rla_client.launcher.directories import FolderLock
 from rla_client.launcher.dowel_outputs import time_lead
+from rla_client.launcher.settle import settle
 from rla_client.run.plain import open_plain_run
 from rla_client.stream.clock import time_step_holder
 
@@ -58,8 +49,6 @@ if TYPE_CHECKING:
     from rla_client.run.recording import Row
     from rla_client.run.run import Run
 
-POLL_S = 0.05
-DYING_S = 2.0  # a killed process closes its files one by one: its last pipe may end before its lock does
 CSV_NAME = "progress.csv"
 EVENT_MARK = ".tfevents."
 TEXT_PIECE_BYTES = 1 << 20  # well below a frame's limit
@@ -326,41 +315,3 @@ def plain_value(cell: str) -> Value:
             if repr(value) == cell:
                 return value
     return cell
-
-
-def settle(log_dir: str | os.PathLike[str], timeout_s: float = 30.0) -> None:
-    """Return when no stream of `log_dir` is left in the spool.
-
-    Raises:
-        LaunchError: a process is still writing there.
-        AgentNotRunningError: there is no agent to write it out in time.
-    """
-    started = time.monotonic()
-    deadline = started + timeout_s
-    places = find_places()
-    folder = os.path.realpath(log_dir)
-    while True:
-        left = list(streams_of(folder))
-        if not left:
-            return
-        if any(writer_alive(stream) for stream in left):
-            if time.monotonic() - started > DYING_S:
-                message = f"{folder} is being written by a running process; it cannot be resumed now"
-                raise LaunchError(message)
-        elif not agent_alive(places):
-            start_agent(places)
-        if time.monotonic() > deadline:
-            message = (
-                f"rows of {folder} still wait in {places.spool}; "
-                "start the agent (rla-agent start --detach) and try again"
-            )
-            raise AgentNotRunningError(message)
-        time.sleep(POLL_S)
-
-
-def streams_of(log_dir: str) -> Iterator[Path]:
-    """Folders of the spool's streams that write into `log_dir` (an absolute path without links)."""
-    spool = find_places().spool
-    for name in stream_names(spool) if spool.is_dir() else ():
-        if log_folder(spool / name) == log_dir:
-            yield spool / name

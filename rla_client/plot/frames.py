@@ -23,8 +23,8 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.contract.spelling import full_name
 from rla_client.database.curves import FULL_NAMES
 from rla_client.database.tree import find_items
-from rla_client.plot.panels import BAND_ALPHA, COLUMN_INCHES, look, paper_style, shorten_steps
 from rla_client.plot.statistics import curve_band
+from rla_client.plot.style import BAND_ALPHA, COLUMN_INCHES, look, paper_style, shorten_steps
 from rla_client.run.hyper_params import HyperParams, read_hyper_params
 
 if TYPE_CHECKING:

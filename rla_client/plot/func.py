@@ -18,7 +18,8 @@ from rla_client.contract.layout import LOG, OTHER_RESULTS, TIME_STEP, check_rela
 from rla_client.database.runs import Database
 from rla_client.database.tree import check_table
 from rla_client.plot.frames import Selected, curve_order, default_key_to_legend, select, split_values
-from rla_client.plot.panels import Group, Style, draw, paper_style, show
+from rla_client.plot.panels import Group, Style, draw
+from rla_client.plot.style import paper_style, show
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,7 +12,7 @@ from rla_client.contract.layout import OTHER_RESULTS
 from rla_client.database.query import files_below
 from rla_client.database.tree import check_data_root, check_table
 from rla_client.plot.frames import Selected, select
-from rla_client.plot.panels import paper_style, show
+from rla_client.plot.style import paper_style, show
 
 TILE_INCHES = 3.0
 MAX_COLUMNS = 4

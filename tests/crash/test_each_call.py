@@ -13,7 +13,7 @@ from crash.conftest import BareAgent
 from crash.oracle import Trainer, check_folder
 from crash.zygote import Zygote
 
-from rla_agent.outputs.output_set import make_outputs
+from rla_agent.outputs.output import make_outputs
 from rla_agent.pipeline.reader import read_opening
 from rla_client.contract.paths import Places
 from rla_client.contract.segments import stream_names

@@ -1,4 +1,4 @@
-"""A history, killed at every file-system call that it makes: the run's own data are there, each once."""
+"""A fork, killed at every file-system call that it makes: the run's own data are there, each once."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ import numpy, torch
 from rla_client import ExperimentLoader, exp_manager, logger, time_step_holder
 from rla_client.checkpoint import saver
 from rla_client.stream import arena
-from rla_client.resume import history
+from rla_client.resume import fork
 from rla_client.media.recorders import ImgRecorder
 root, code, date, most = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
-history.PLACED_S = 0.2
+fork.PLACED_S = 0.2
 arena.SMALL_ARENA_BYTES = saver.FIRST_SLOT_BYTES = 4096  # killed children leave theirs behind
 CONFIG = {'LOG_USED': ['csv', 'tensorboard'], 'AGENT': {'autostart': False},
           'BACKUP_CONFIG': {'backup_code_dir': ['src']}}

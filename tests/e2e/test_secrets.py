@@ -19,7 +19,7 @@ import yaml
 
 from rla_client.contract.errors import LaunchError
 from rla_client.launcher import commands
-from rla_client.launcher.outputs import settle
+from rla_client.launcher.settle import settle
 
 pytest.importorskip("torch", reason="needs PyTorch")
 

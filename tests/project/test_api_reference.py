@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 
+import rla_agent
 import rla_client
 from rla_client import exp_manager, logger, time_step_holder
 from rla_client.manager import ExpManager
@@ -54,3 +57,17 @@ def test_what_the_tables_of_the_front_doors_name_exists() -> None:
         named = {name for cell in cells for name in re.findall(r"`(\w+)", cell)}
         assert named
         assert {name for name in named if not hasattr(owner, name)} == set()
+
+
+PACKAGES = [
+    package.name
+    for top in (rla_client, rla_agent)
+    for package in pkgutil.walk_packages(top.__path__, f"{top.__name__}.")
+    if package.ispkg
+]
+
+
+@pytest.mark.parametrize("package", ["rla_client", "rla_agent", *PACKAGES])
+def test_every_name_that_a_package_offers_is_there(package: str) -> None:
+    module = importlib.import_module(package)
+    assert [name for name in getattr(module, "__all__", ()) if not hasattr(module, name)] == []

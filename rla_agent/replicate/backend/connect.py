@@ -5,16 +5,6 @@ added here (`trust` does that, when asked). Names, ports, users, keys and jump h
 `rla_config.yaml` first and from `~/.ssh/config` for what it leaves out. Offered are, in this order
 and at most `MAX_KEYS`: `identity_file`, the ssh config's, the agent's own key, ssh-agent keys, the
 default key files; then the password. Secrets live in `Login` only and are never shown.
-
-`rla-agent trust HOST`: the one place that adds a host key, and only after it was shown and accepted.
-
-The remote root is made here too, after it was asked for: replication itself never makes it, so that a
-mistyped name does not become a second database.
-
-In this order: show the master's key and its fingerprint; pin it in `<state>/replicate/known_hosts`;
-make a key of our own (ed25519) if none of the user's is taken; print the authorized_keys line; then,
-once the master lets us in, make the remote root if it is not there, and write, rename and delete a test
-file under it.
 """
 
 from __future__ import annotations
@@ -24,38 +14,26 @@ import getpass
 import hashlib
 import logging
 import os
-import secrets
 import shlex
 import socket
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rla_agent.replicate.backend.sftp import open_sftp
 from rla_agent.replicate.backend.target import (
     BlockedError,
     HostKeyError,
     LinkError,
     LoginError,
-    NoRootError,
-    RemoteStat,
-    Session,
-    SmallFile,
-    TargetError,
-    TransientError,
 )
 from rla_client.contract.errors import ConfigError
-from rla_client.contract.files import write_atomic
 
 if TYPE_CHECKING:
     import paramiko
 
     from rla_client.config.schema import RemoteSetting
 
-_TRIED_MODE: Final = 0o660  # a umask takes of it, so it shows whether the server sets it afterwards
-OPTIONS: Final = "restrict"
 CONNECT_TIMEOUT_S: Final = 15.0
 HANDSHAKE_TIMEOUT_S: Final = 25.0  # for each step of a login: a dead peer is noticed within 30 s
 KEEPALIVE_S: Final = 15
@@ -411,100 +389,3 @@ def _int(value: object, default: int) -> int:
 
 def _words(error: BaseException) -> str:
     return str(error) or type(error).__name__
-
-
-@dataclass(frozen=True, slots=True)
-class Trusted:
-    """What came of it. `ready`: the test file went through; `known`: the key is; `say`: for the user."""
-
-    ready: bool
-    say: tuple[str, ...]
-    known: bool = True
-
-
-def trust(login: Login, root: str, private: Path, accept: Callable[[str], bool]) -> Trusted:
-    """Get a master ready.
-
-    Args:
-        login: where and as whom.
-        root: remote root; empty skips the test file.
-        private: `<state>/replicate`.
-        accept: shown a question: True pins the key with that fingerprint, makes that remote root.
-
-    Raises:
-        TargetError: the master cannot be reached, or refuses the test file.
-    """
-    key_type, key = server_key(login)
-    say = [f"{login.known_as} shows {fingerprint(key)} ({key_type})"]
-    problem = host_key_problem(login, key_type, key)
-    if problem is not None:
-        if "is not known" not in problem.why:
-            return Trusted(ready=False, say=(*say, problem.why, problem.hint), known=False)
-        if not accept(f"Is this the master's key ({fingerprint(key)})? "):
-            return Trusted(ready=False, say=(*say, "not trusted; nothing was written"), known=False)
-        pin(private, login, key_type, key)
-        say.append(f"pinned in {private / OWN_KNOWN_HOSTS}")
-    try:
-        session = open_sftp(login, root or ".")
-    except LoginError:
-        line = own_key(private)
-        say += ["the master lets none of our keys in; add this line to its ~/.ssh/authorized_keys:", line]
-        return Trusted(ready=False, say=(*say, "then run the same command again"))
-    except NoRootError as error:
-        if not accept(f"There is no folder {root} on the master. Make it?"):
-            return Trusted(ready=False, say=(*say, error.why, error.hint))
-        session = open_sftp(login, root, make_root=True)
-        say.append(f"made {root}")
-    try:
-        say += try_out(session) if root else []
-    finally:
-        session.close()
-    return Trusted(ready=True, say=(*say, f"{login.user}@{login.known_as} is ready"))
-
-
-def pin(private: Path, login: Login, key_type: str, key: bytes) -> None:
-    """Add a key to our own known_hosts."""
-    import base64  # noqa: PLC0415
-
-    path = private / OWN_KNOWN_HOSTS
-    old = path.read_bytes() if path.exists() else b""
-    line = f"{login.known_as} {key_type} {base64.b64encode(key).decode()}\n".encode()
-    write_atomic(path, old + line, mode=0o600)
-
-
-def own_key(private: Path) -> str:
-    """The authorized_keys line of our own key, made on first use."""
-    import paramiko  # noqa: PLC0415
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
-    from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
-
-    path = private / OWN_KEY
-    if not path.exists():
-        secret = ed25519.Ed25519PrivateKey.generate().private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-        )
-        write_atomic(path, secret, mode=0o600)
-    key = paramiko.Ed25519Key.from_private_key_file(str(path))
-    return f"{OPTIONS} {key.get_name()} {key.get_base64()} rla-agent@{os.uname().nodename}"
-
-
-def try_out(session: Session) -> list[str]:
-    """Write, rename and delete a test file; lines that say so, a second one where its permissions are lost.
-
-    Raises:
-        TargetError: the master refuses it.
-    """
-    name = b".rla-tmp-trust-" + secrets.token_hex(6).encode()
-    temp = name + b".new"
-    file = SmallFile(name, temp, b"test\n", 1_000_000_000, None, lambda: True, mode=_TRIED_MODE)
-    (result,) = session.put_many([file])
-    if not isinstance(result, RemoteStat):
-        raise result if isinstance(result, TargetError) else TransientError("try", name, str(result))
-    made = session.stat(name)
-    session.remove(name)
-    free = session.free_bytes()
-    room = f", {free >> 30} GiB free" if free is not None else ""
-    lines = [f"a test file was written, renamed and deleted{room}"]
-    if made is not None and made.mode is not None and made.mode & 0o777 != _TRIED_MODE:
-        lines.append(f"permissions are not kept there: {_TRIED_MODE:o} became {made.mode & 0o777:o}")
-    return lines

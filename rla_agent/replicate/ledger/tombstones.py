@@ -23,7 +23,7 @@ from rla_agent.replicate.backend.target import MissingError, RemoteStat, Session
 from rla_client.contract.layout import ARCHIVE_TESTER
 
 if TYPE_CHECKING:
-    from rla_agent.replicate.ledger.ledger import Due
+    from rla_agent.replicate.ledger.rows import Due
 
 FOLDER: Final = b".rla/tombstones"
 SHARED_MODE: Final = 0o644  # other users' agents are not to send the item either

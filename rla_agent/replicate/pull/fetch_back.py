@@ -208,10 +208,6 @@ def main() -> int:
     return 1 if "error" in found else 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 @dataclass
 class _Fetch:
     process: subprocess.Popen[bytes]
@@ -309,3 +305,7 @@ def _last_line(errors: IO[bytes]) -> str:
     lines = errors.read().decode("utf-8", "replace").split("\n")
     said = [line.strip() for line in lines if line.strip()]
     return f": {said[-1]}" if said else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.backend.sftp_wire import MAX_WINDOW_BYTES
 from rla_agent.replicate.backend.target import TEMP_PREFIX, MissingError, RemoteStat, Session, TargetError
-from rla_agent.replicate.ledger.ledger import Due, Key
+from rla_agent.replicate.ledger.rows import Due, Key
 from rla_agent.replicate.pull.transfer import Say, Selection, Tally, chosen
 from rla_agent.replicate.worker.plan import SMALL_BYTES, Local, Whole
 from rla_agent.replicate.worker.scan import Folder, Scanner, Scope

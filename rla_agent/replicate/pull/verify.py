@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rla_agent.replicate.backend.target import RemoteStat, Session, UnreadableError, new_mode, same
-from rla_agent.replicate.ledger.ledger import Key
+from rla_agent.replicate.ledger.rows import Key
 from rla_agent.replicate.pull.transfer import READ_BYTES
 from rla_agent.replicate.worker.plan import Local, copy_mode
 from rla_agent.replicate.worker.source import Source, folder_copy_mode, local_state

@@ -12,11 +12,6 @@ Whether all of one item is on the master: its files, as they lie here now, again
 
 For `sync_log_file(wait=True)`: the client asks the agent again and again. Only reads: the files'
 stats, the config, and the ledger beside the worker that writes it.
-
-`AGENT.retention`: prune by itself, in a thread of the replicator's process, off by default.
-
-The thread has a connection to the master and to the ledger of its own; the worker's thread never
-waits for it. It ends with the process; wherever that is, no file is without a copy (`prune`).
 """
 
 from __future__ import annotations
@@ -26,32 +21,21 @@ import logging
 import os
 import re
 import sqlite3
-import threading
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rla_agent.replicate import registry, settings
-from rla_agent.replicate.ledger.ledger import CLEAN, Key, ledger_path
-from rla_agent.replicate.retain.prune import Pruner, prune_database
+from rla_agent.replicate.ledger.ledger import CLEAN, ledger_path
+from rla_agent.replicate.ledger.rows import Key
 from rla_agent.replicate.worker.plan import Local, Record
 from rla_agent.replicate.worker.scan import Folder, ScanError, Scanner
 from rla_agent.store.config_reader import ConfigReader
-from rla_client.contract.errors import RlaError
 from rla_client.contract.layout import CHECKPOINT
 from rla_client.contract.retention import PRUNABLE
 
-if TYPE_CHECKING:
-    from rla_agent.replicate.settings import Target
-    from rla_client.config.schema import AgentConfig
-
-FIRST_S: Final = 5.0  # after the start of the process
-EVERY_S: Final = 600.0
-DAY_S: Final = 86400.0
-MAX_WARNINGS: Final = 20  # of one pass: a master that lost its disk would fill the log
 _log = logging.getLogger("rla_agent.replicate")
 _STATES = (
     "SELECT name, state, ino, size, mtime_ns, ctime_ns, acked FROM files WHERE folder = "
@@ -221,79 +205,3 @@ def _folder_there(db: sqlite3.Connection, number: int, folder: Folder) -> bool:
         known.get(name) == (CLEAN, local.ino, local.size, local.mtime_ns, local.ctime_ns, local.size)
         for name, local in folder.files.items()
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A database whose config asks for retention."""
-
-    root: str
-    target: Target
-    settings: AgentConfig
-
-
-def rules_of(settings: AgentConfig, root: str) -> Rules:
-    """What `AGENT.retention_…` says, for the disk that `root` lies on.
-
-    Raises:
-        OSError: the data root is not there.
-    """
-    disk = os.statvfs(root)
-    return Rules(
-        kinds=settings.retention_kinds,
-        older_than_s=settings.retention_age_days * DAY_S,
-        max_bytes=settings.retention_max_bytes,
-        free_bytes=int(settings.retention_free_fraction * disk.f_blocks * disk.f_frsize),
-        keep_newest=settings.retention_keep_newest,
-    )
-
-
-class Retention:
-    """Starts a pass now and then; `poll` never waits."""
-
-    def __init__(self, state: Path) -> None:
-        self._state = state
-        self._thread: threading.Thread | None = None
-        self._due = time.monotonic() + FIRST_S
-
-    def poll(self, now: float, kept: Sequence[Kept]) -> None:
-        """Begin a pass over these databases when it is time for one.
-
-        Args:
-            now: monotonic seconds.
-            kept: databases with retention.
-        """
-        if now < self._due or not kept or (self._thread is not None and self._thread.is_alive()):
-            return
-        self._due = now + EVERY_S
-        self._thread = threading.Thread(target=self._pass, args=(list(kept),), name="retention", daemon=True)
-        self._thread.start()
-
-    def _pass(self, kept: list[Kept]) -> None:
-        for one in kept:
-            try:
-                self._prune(one)
-            except (RlaError, OSError, sqlite3.Error) as error:
-                _log.warning("retention of %s: %s", one.root, error)
-            except Exception:  # noqa: BLE001 - the top of a thread; the next pass tries again
-                _log.exception("retention of %s", one.root)
-
-    def _prune(self, one: Kept) -> None:
-        pruner = Pruner(self._state, one.root, one.target.name)
-        gone = size = stays = 0
-        try:
-            for entry in prune_database(
-                pruner, one.target.open, rules_of(one.settings, one.root), time.time()
-            ):
-                if not entry.stays:
-                    gone, size = gone + 1, size + entry.size
-                    continue
-                stays += 1
-                if stays <= MAX_WARNINGS:
-                    _log.warning("retention: %s stays: %s", entry.path, entry.stays)
-        finally:
-            pruner.close()
-            if gone:
-                _log.info("retention of %s: %d file(s), %d bytes freed here", one.root, gone, size)
-            if stays > MAX_WARNINGS:
-                _log.warning("retention of %s: %d more file(s) stay", one.root, stays - MAX_WARNINGS)

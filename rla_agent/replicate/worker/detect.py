@@ -2,27 +2,37 @@
 
 The looking half of `database.Database`. Belongs to the worker's thread. Times: `now` is the
 monotonic clock; wall time is asked for only to see how long a file has rested.
+
+Watches the items that ended last, by watchfiles: what somebody adds to them goes in a second.
+
+A hint and nothing more (docs/adr/0005): live items are announced by the agent and looked at each
+second, and a look at everything comes every minute, so an event that is lost costs a minute. Watched
+are the folders of at most MAX_ITEMS items, because inotify takes a watch for each folder and a
+database has millions.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import queue
 import random
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rla_agent.replicate.ledger.ledger import CLEAN, DROPPED, GONE, PARKED, PRUNED, Drop, Key, Ledger
-from rla_agent.replicate.retain.prune import is_pruned
+from rla_agent.replicate.ledger.ledger import CLEAN, DROPPED, GONE, PARKED, PRUNED, Ledger
+from rla_agent.replicate.ledger.rows import Drop, Key
+from rla_agent.replicate.retain.prune_note import is_pruned
 from rla_agent.replicate.worker import plan
 from rla_agent.replicate.worker.link import Link
 from rla_agent.replicate.worker.plan import Health, Local
 from rla_agent.replicate.worker.scan import Folder, ScanError, Scanner
 from rla_agent.replicate.worker.send import SUMS_NAME, FolderMode, SettleError, settle
 from rla_agent.replicate.worker.version import Job
-from rla_agent.replicate.worker.watch import MAX_ITEMS
 from rla_client.contract.files import open_root
 from rla_client.contract.layout import ARCHIVED_TABLE, CHECKPOINT, FOLDER_KINDS, LOG
 from rla_client.contract.retention import dropped
@@ -31,6 +41,14 @@ from rla_client.contract.textformat import printable
 if TYPE_CHECKING:
     from rla_agent.replicate.worker.notify import Committed
 
+MAX_ITEMS: Final = 64  # of one database: with all kinds some hundred inotify watches
+DEBOUNCE_MS: Final = 400
+STEP_MS: Final = 200
+REST_S: Final = 60.0  # after watchfiles failed: a name that is no UTF-8, no watches left
+JOIN_S: Final = 2.0
+MAX_PATHS: Final = 10_000  # reported and not yet taken; beyond, the look at everything finds them
+
+_log = logging.getLogger("rla_agent.replicate")
 RESCAN_S: Final = 60.0  # everything is looked at so often, if that is cheap:
 SCAN_SHARE: Final = 50  # at least 50 times as long as it took
 LIVE_S: Final = 1.0  # live items are looked at so often …
@@ -323,3 +341,75 @@ class Looking:
                 self.problem = f"{printable(os.fsdecode(self.scanner.root))}: {error.strerror}"
                 return False
         return True
+
+
+class Watch:
+    """A thread that reports changed paths below some folders."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """`wake` is called, from the thread, when there is something to take."""
+        self._wake = wake
+        self._paths: queue.Queue[bytes] = queue.Queue(MAX_PATHS)
+        self._folders: tuple[str, ...] = ()
+        self._changed = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def set(self, folders: Iterable[str]) -> None:
+        """Watch these folders and what is below them, and no others; absolute paths."""
+        wanted = tuple(sorted(folders))
+        if wanted == self._folders:
+            return
+        self._folders = wanted
+        self._changed.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+            self._thread.start()
+
+    def take(self) -> list[bytes]:
+        """Changed paths, absolute, since the last call."""
+        found: dict[bytes, None] = {}
+        while True:
+            try:
+                found[self._paths.get_nowait()] = None
+            except queue.Empty:
+                return list(found)
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._stopping = True
+        self._changed.set()
+        if self._thread is not None:
+            self._thread.join(JOIN_S)
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._changed.clear()
+            folders = [folder for folder in self._folders if os.path.isdir(folder)]
+            if not folders:
+                self._changed.wait()
+                continue
+            try:
+                self._watch(folders)
+            except (OSError, RuntimeError, UnicodeError) as error:
+                _log.info("watching rests, files are found by looking: %s", error)
+                self._changed.wait(REST_S)
+
+    def _watch(self, folders: list[str]) -> None:
+        from watchfiles import watch  # noqa: PLC0415 - only once there is something to watch
+
+        for changes in watch(
+            *folders,
+            watch_filter=None,
+            debounce=DEBOUNCE_MS,
+            step=STEP_MS,
+            stop_event=self._changed,
+            raise_interrupt=False,
+            ignore_permission_denied=True,
+        ):
+            for _, path in changes:
+                try:
+                    self._paths.put_nowait(os.fsencode(path))
+                except queue.Full:
+                    break
+            self._wake()

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from rla_agent.model.log_lines import LOG_FORMAT, OneLine
 from rla_agent.replicate.backend.target import (
     BlockedError,
     DeniedError,
@@ -32,13 +33,12 @@ from rla_agent.replicate.backend.target import (
     TransientError,
     same,
 )
-from rla_agent.replicate.ledger.ledger import Drop
+from rla_agent.replicate.ledger.rows import Drop
 from rla_agent.replicate.report import shown_target
 from rla_agent.replicate.worker import heartbeat
 from rla_agent.replicate.worker.send import Failed, FolderMode, Result, Sender
 from rla_agent.replicate.worker.version import Job
 from rla_client.contract.files import file_mode
-from rla_client.contract.textformat import LOG_FORMAT, OneLine
 
 if TYPE_CHECKING:
     from rla_agent.replicate.worker.plan import Health

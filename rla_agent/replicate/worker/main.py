@@ -27,18 +27,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from rla_agent.model.log_lines import OneLine
 from rla_agent.replicate import registry, report, settings
 from rla_agent.replicate.ledger.ledger import Ledger, ledger_path
-from rla_agent.replicate.retain.prune_plan import Kept, Retention
+from rla_agent.replicate.retain.retention import Kept, Retention
 from rla_agent.replicate.worker.database import Database
+from rla_agent.replicate.worker.detect import Watch
 from rla_agent.replicate.worker.link import Confirmed, Link, Outage, Outcome, log_beside_the_agent
 from rla_agent.replicate.worker.notify import Committed, Hint, Listener
 from rla_agent.replicate.worker.scan import Scanner
-from rla_agent.replicate.worker.watch import Watch
 from rla_agent.store.config_reader import ConfigReader, Reading
 from rla_client.contract.errors import AgentRunningError, ConfigError, RlaError
 from rla_client.contract.locks import try_lock
-from rla_client.contract.textformat import OneLine
 
 if TYPE_CHECKING:
     from rla_client.config.schema import Config

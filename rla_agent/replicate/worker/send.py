@@ -46,7 +46,7 @@ from rla_agent.replicate.backend.target import (
     parents,
 )
 from rla_agent.replicate.ledger.tombstones import place_problem
-from rla_agent.replicate.worker import database
+from rla_agent.replicate.worker import records
 from rla_agent.replicate.worker.plan import (
     SMALL_BYTES,
     Append,
@@ -62,7 +62,8 @@ from rla_client.contract.files import held_folder, write_atomic
 from rla_client.contract.layout import ARCHIVE_TESTER, LOG
 
 if TYPE_CHECKING:
-    from rla_agent.replicate.ledger.ledger import Due, Ledger
+    from rla_agent.replicate.ledger.ledger import Ledger
+    from rla_agent.replicate.ledger.rows import Due
 
 SUMS_NAME: Final = b"SHA256SUMS"
 APPEND_BYTES: Final = 8 << 20  # of one job; the rest goes in the next one
@@ -333,16 +334,16 @@ class Sender:
         return self._upload(replace(job, action=whole, start=0), source, expect)
 
     def _parts(self, job: Job, action: Append, source: Source) -> list[bytes]:
-        """Whole database, in pieces that the master writes as one."""
+        """Whole records, in pieces that the master writes as one."""
         upto = min(action.upto, action.offset + APPEND_BYTES)
         data = source.read(action.offset, upto - action.offset)
         limit = self._session.append_limit_bytes
         kind = record_kind(job.due.key.name)
         cut = action.cut or upto < action.upto
         page_of = action.offset if len(data) <= PAGED_BYTES else None
-        parts = database.pieces(data, kind, limit, cut=cut, page_of=page_of)
+        parts = records.pieces(data, kind, limit, cut=cut, page_of=page_of)
         if not parts and upto < action.upto:
-            parts = database.pieces(data, kind, limit, cut=False)
+            parts = records.pieces(data, kind, limit, cut=False)
         if not parts:
             raise NotYetError("append to", job.due.path, "no whole record yet")
         return parts

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rla_agent.replicate.backend.target import UnreadableError
-from rla_agent.replicate.worker import database
+from rla_agent.replicate.worker import records
 from rla_agent.replicate.worker.plan import Local, Record, RecordKind, copy_mode
 from rla_client.contract.errors import UnsafeNameError
 from rla_client.contract.files import READ_FLAGS, walk, walk_root
@@ -175,7 +175,7 @@ class Source:
             if not more:
                 break
             rest += more
-            ends = database.record_ends(rest, kind)
+            ends = records.record_ends(rest, kind)
             if ends:
                 done += ends[-1]
                 rest = rest[ends[-1] :]

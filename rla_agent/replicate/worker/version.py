@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.backend.target import Twin
-from rla_agent.replicate.ledger.ledger import Due
+from rla_agent.replicate.ledger.rows import Due
 from rla_agent.replicate.worker.plan import Append, Local, Permit, Record, Whole, record_kind
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from rla_client.contract.textformat import OneLine
+from rla_agent.model.log_lines import OneLine
 
 
 def test_a_name_cannot_forge_a_line_of_the_log() -> None:

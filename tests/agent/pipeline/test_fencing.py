@@ -14,7 +14,7 @@ import pytest
 
 from rla_agent.model.run_states import RunRecord
 from rla_agent.pipeline.commit import write_run_file
-from rla_agent.pipeline.stream_open import newer_than, read_run_file
+from rla_agent.pipeline.fencing import newer_than, read_run_file
 from rla_client.contract.paths import Places
 
 TRAINING = """

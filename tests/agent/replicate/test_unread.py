@@ -266,7 +266,8 @@ def test_paths_too_long_for_the_master_park_themselves_alone(tmp_path: Path, mak
 
 def test_a_temp_file_that_cannot_be_removed_parks_nothing(near: Node, there: Path) -> None:
     """A folder has the name of a temp file that is to go: the master refuses to remove it."""
-    from rla_agent.replicate.ledger.ledger import Key, Ledger, Temp, ledger_path
+    from rla_agent.replicate.ledger.ledger import Ledger, ledger_path
+    from rla_agent.replicate.ledger.rows import Key, Temp
     from rla_agent.replicate.worker.plan import Local
 
     temp = f"results/{ITEM}/.rla-tmp-0011"

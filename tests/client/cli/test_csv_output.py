@@ -85,7 +85,8 @@ def test_mended_tables(database: Path) -> None:
 
 
 def test_the_csv_output_of_dowels_manner(tmp_path: Path) -> None:
-    from rla_client.launcher.dowel import CsvOutput, TabularInput
+    from rla_client.launcher.dowel import CsvOutput
+    from rla_client.launcher.dowel_tabular import TabularInput
 
     output = CsvOutput(tmp_path / "x.csv")
     for number, text in enumerate(HARD):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rla_client.database.chains import END_BYTES, MAX_TRACEBACK_LINES, resumed_with, traceback_end
+from rla_client.database.run_history import END_BYTES, MAX_TRACEBACK_LINES, resumed_with, traceback_end
 from rla_client.run.run import traceback_text
 
 PROGRAM = """

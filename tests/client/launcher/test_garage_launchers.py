@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import launchers
 
-from rla_client.launcher.outputs import settle
+from rla_client.launcher.settle import settle
 
 CEM = '''
 import collections
@@ -21,7 +21,8 @@ import numpy as np
 from rla_client import wrap_experiment
 from rla_client.launcher import LocalRunner
 from rla_client.launcher.deterministic import set_seed
-from rla_client.launcher.dowel import logger, tabular
+from rla_client.launcher.dowel_tabular import tabular
+from rla_client.launcher.dowel import logger
 from rla_client.launcher.samplers import LocalSampler
 
 

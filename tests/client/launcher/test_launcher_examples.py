@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import launchers
 
 from rla_client.launcher import commands
-from rla_client.launcher.outputs import settle
+from rla_client.launcher.settle import settle
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

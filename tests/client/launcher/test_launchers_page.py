@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rla_client.launcher.context import SNAPSHOT_MODES, Options
-from rla_client.launcher.outputs import settle
+from rla_client.launcher.settle import settle
 
 PAGE = Path(__file__).parents[3] / "docs" / "launchers.md"
 TEXT = PAGE.read_text()

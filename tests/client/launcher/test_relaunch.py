@@ -20,8 +20,8 @@ import launchers
 
 from rla_client.contract.errors import LaunchError
 from rla_client.launcher import commands
-from rla_client.launcher.outputs import settle
 from rla_client.launcher.recorded_parameters import described, differs, fits, recorded_value
+from rla_client.launcher.settle import settle
 from rla_client.stream.values import plain_hyper_param
 
 BASE = Path("data", "local", "experiment")

@@ -21,7 +21,7 @@ import launchers
 
 from rla_client.contract.errors import LaunchError
 from rla_client.launcher import commands
-from rla_client.launcher.outputs import settle
+from rla_client.launcher.settle import settle
 
 
 @pytest.fixture(autouse=True)

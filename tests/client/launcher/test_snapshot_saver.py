@@ -21,7 +21,8 @@ from rla_client.contract.paths import Places
 from rla_client.contract.segments import stream_names
 from rla_client.contract.snapshot_job import read_footer
 from rla_client.launcher import Snapshotter, wrap_experiment
-from rla_client.launcher.outputs import current_outputs, settle
+from rla_client.launcher.outputs import current_outputs
+from rla_client.launcher.settle import settle
 from rla_client.launcher.snapshot_codec import Pieces
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")

@@ -14,7 +14,8 @@ from replication_lab import ITEM, Node, Sshd, noted, random_bytes, same_trees, t
 from waiting import wait_until
 
 from rla_agent.replicate import Announcer, register, registry, replication_status
-from rla_agent.replicate.backend.connect import Login, own_key, resolve_login, trust
+from rla_agent.replicate.backend.connect import Login, resolve_login
+from rla_agent.replicate.backend.known_hosts import own_key, trust
 from rla_agent.replicate.backend.sftp import open_sftp
 from rla_agent.replicate.backend.target import BlockedError, HostKeyError
 from rla_agent.replicate.report import as_text

@@ -6,7 +6,7 @@ import struct
 import pytest
 from hypothesis import given, strategies
 
-from rla_agent.replicate.worker import database, plan
+from rla_agent.replicate.worker import plan, records
 from rla_agent.replicate.worker.plan import (
     MAX_BACKOFF_S,
     OVERDUE_S,
@@ -159,20 +159,20 @@ def test_csv_pieces_are_whole_rows(cells: list[str], limit: int) -> None:
     for cell in cells:
         writer.writerow([cell, "x"])
     data = out.getvalue().encode()
-    parts = database.pieces(data + b"torn,", "csv", limit, cut=True)
+    parts = records.pieces(data + b"torn,", "csv", limit, cut=True)
     assert b"".join(parts) == data
     rows: list[list[str]] = []
     for part in parts:
         rows += list(csv.reader(io.StringIO(part.decode(), newline="")))
     assert [row[0] for row in rows] == cells
-    assert b"".join(database.pieces(data + b"torn,", "csv", limit, cut=False)) == data + b"torn,"
+    assert b"".join(records.pieces(data + b"torn,", "csv", limit, cut=False)) == data + b"torn,"
 
 
 def test_pieces_keep_to_the_limit_and_to_pages() -> None:
     data = b"".join(b"%04d %s\n" % (n, b"x" * (n % 50)) for n in range(2000))
-    parts = database.pieces(data, "lines", 32 << 10, cut=True)
+    parts = records.pieces(data, "lines", 32 << 10, cut=True)
     assert max(len(part) for part in parts) <= 32 << 10
-    paged = database.pieces(data, "lines", 32 << 10, cut=True, page_of=1000)
+    paged = records.pieces(data, "lines", 32 << 10, cut=True, page_of=1000)
     assert b"".join(paged) == data
     at = 1000
     for part in paged:
@@ -183,9 +183,9 @@ def test_pieces_keep_to_the_limit_and_to_pages() -> None:
 def test_event_records() -> None:
     record = struct.pack("<QI", 5, 0) + b"hello" + struct.pack("<I", 0)
     data = record * 3
-    assert database.record_ends(data + record[:-1], "events") == [21, 42, 63]
-    assert database.pieces(data + record[:9], "events", 50, cut=True) == [record * 2, record]
-    assert database.record_ends(b"\xff" * 40, "events") == []
+    assert records.record_ends(data + record[:-1], "events") == [21, 42, 63]
+    assert records.pieces(data + record[:9], "events", 50, cut=True) == [record * 2, record]
+    assert records.record_ends(b"\xff" * 40, "events") == []
 
 
 def test_a_large_file_that_grows_is_read_for_a_twentieth_of_the_time() -> None:

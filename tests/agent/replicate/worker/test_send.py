@@ -11,7 +11,7 @@ from replication_lab import random_bytes, tree
 
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.target import SourceChangedError
-from rla_agent.replicate.ledger.ledger import Attempt, Due, Key
+from rla_agent.replicate.ledger.rows import Attempt, Due, Key
 from rla_agent.replicate.worker.plan import SMALL_BYTES, Append, Record, Whole
 from rla_agent.replicate.worker.send import Failed, Result, Sender, Sent
 from rla_agent.replicate.worker.source import local_state

@@ -1,0 +1,17 @@
+"""Lines of agent.log and replication.log."""
+
+from __future__ import annotations
+
+import logging
+
+from rla_client.contract.textformat import printable
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class OneLine(logging.Formatter):
+    """A message is one line, whatever a client called its things; tracebacks stay below it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """The line, with control characters escaped."""
+        return printable(super().formatMessage(record))

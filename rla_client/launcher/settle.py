@@ -1,0 +1,60 @@
+"""Waiting until the agent has written all that an ended run left in the spool.
+
+A stream's folder is in the spool until everything in it is in its files and the stream is
+finalised; then the agent removes it. So a run's outputs are complete, and nobody's but ours to
+change, when no stream of its log folder is left.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rla_client.contract.agent_process import agent_alive, start_agent
+from rla_client.contract.errors import AgentNotRunningError, LaunchError
+from rla_client.contract.paths import find_places
+from rla_client.contract.segments import stream_names, writer_alive
+from rla_client.database.live import log_folder
+
+POLL_S = 0.05
+DYING_S = 2.0  # a killed process closes its files one by one: its last pipe may end before its lock does
+
+
+def settle(log_dir: str | os.PathLike[str], timeout_s: float = 30.0) -> None:
+    """Return when no stream of `log_dir` is left in the spool.
+
+    Raises:
+        LaunchError: a process is still writing there.
+        AgentNotRunningError: there is no agent to write it out in time.
+    """
+    started = time.monotonic()
+    deadline = started + timeout_s
+    places = find_places()
+    folder = os.path.realpath(log_dir)
+    while True:
+        left = list(streams_of(folder))
+        if not left:
+            return
+        if any(writer_alive(stream) for stream in left):
+            if time.monotonic() - started > DYING_S:
+                message = f"{folder} is being written by a running process; it cannot be resumed now"
+                raise LaunchError(message)
+        elif not agent_alive(places):
+            start_agent(places)
+        if time.monotonic() > deadline:
+            message = (
+                f"rows of {folder} still wait in {places.spool}; "
+                "start the agent (rla-agent start --detach) and try again"
+            )
+            raise AgentNotRunningError(message)
+        time.sleep(POLL_S)
+
+
+def streams_of(log_dir: str) -> Iterator[Path]:
+    """Folders of the spool's streams that write into `log_dir` (an absolute path without links)."""
+    spool = find_places().spool
+    for name in stream_names(spool) if spool.is_dir() else ():
+        if log_folder(spool / name) == log_dir:
+            yield spool / name
