@@ -1,8 +1,6 @@
-"""log.txt, warn.txt, backup.txt: text in the order of the calls; log.txt also has the tables.
+"""What every append-only sink does: records in, bytes out. Here also the encoders of text and JSON. Pure.
 
-What every append-only sink does: records in, bytes out. Pure.
-
-An encoder's bytes are a function of the records alone (wall time from the record, never from a
+log.txt, warn.txt and backup.txt hold text in the order of the calls; log.txt also has the tables. An encoder's bytes are a function of the records alone (wall time from the record, never from a
 clock), so that a replay writes the same bytes and an open reader stays valid.
 """
 

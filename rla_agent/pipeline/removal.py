@@ -1,4 +1,6 @@
-"""An item that is not there: removed by somebody, or only away with its data root?
+"""Streams that go: taken in to their end, given up by the user, or their item is not there.
+
+Is an item removed by somebody, or only away with its data root?
 
 A data root goes for a moment when it is moved, unmounted, or on a server that is being restarted. Its runs
 are not removed then: their streams wait, with their rows in the spool, and go on once the root is back. What

@@ -1,10 +1,6 @@
-"""Jobs of figures, images and videos: kinds and formats.
+"""Jobs of figures, images, videos and code: kinds, formats, limits on both sides.
 
-Their bytes lie in a blob or a slot (contract/arena.py).
-
-A run's code on its way to the agent, and its limits on both sides.
-
-One blob holds it::
+The bytes of a figure, image or video lie in a blob or a slot (contract/arena.py). One blob holds a run's code::
 
     offset  size  field
     0       8     magic     BLOB_MAGIC

@@ -2,7 +2,7 @@
 
 All three go by the launch record in the run's log folder (launch.py). Resume and rerun start the
 launcher as it was started first, in a process of its own with the user's rights, and tell it by
-`RLA_RELAUNCH` which run is meant (relaunch.py); what it prints goes to this terminal. It gets the recorded
+`RLA_RELAUNCH` which run is meant (launch.py); what it prints goes to this terminal. It gets the recorded
 environment variables that change results, and modules of the repository from where they came from.
 """
 

@@ -5,7 +5,7 @@ An experiment owns a run of its own (rla_client/run/run.py) and makes its logger
 follow each other in one process. What is logged after that goes to whoever was current before.
 
 `rows` counts the rows of progress.csv since the very beginning of the experiment, also over
-resumes; snapshots carry it, and `rewind` begins the outputs anew with that many of them (history.py).
+resumes; snapshots carry it, and `rewind` begins the outputs anew with that many of them.
 
 Rows and text of a run's earlier part, so that a resumed run goes on behind them.
 

@@ -227,7 +227,7 @@ class LocalRunner:
         Args:
             n_epochs: epochs in all.
             batch_size: environment steps that one call for samples gives at least.
-            plot: show an episode of the policy after each epoch (see plotter.py).
+            plot: show an episode of the policy after each epoch.
             store_episodes: keep the last samples in each snapshot.
             pause_for_plot: wait for Enter after each shown episode.
             store_paths: older name of store_episodes.

@@ -6,21 +6,17 @@ to a temp name, its partial content is kept for the next try, and it takes its n
 the announced one and the master's file has not changed meanwhile; a log that grows there is continued
 here (`grow`). It is never more open than on the master, nor than its folder, the umask, or what it
 replaces here allow (`fetched_mode`). What is newer here, or of a run that this machine made, stays (`ours`).
-What came of an ended run is checked against its `sums`. *push* is in `pushing`, *verify* in `verifying`.
+What came of an ended run is checked against its `sums`. *push* is in `push`, *verify* in `verify`.
 
-`pull --follow`: keep a selection's files current, for TensorBoard or a plot on a laptop.
+`pull --follow` keeps a selection's files current, for TensorBoard or a plot on a laptop. The connection is
+kept; when it breaks, a new one is made after a while.
 
-Logs that grow on the master grow here too, in place (`grow`). The connection is kept; when it breaks, a new
-one is made after a while.
-
-What a pull must not touch: files of runs made on this machine, and those changed after the master's.
-
-The master's copy of a run lags behind the machine that writes it. A pull into that machine's own data root
+What a pull must not touch: files of runs made on this machine, and those changed after the master's. The
+master's copy of a run lags behind the machine that writes it. A pull into that machine's own data root
 must not put old rows in the place of new ones, least of all under the agent, which holds them open.
 
-A local copy of a file that grows on the master grows too, in place.
-
-A reader that has it open (TensorBoard) sees the new rows, which it would not in a file that replaced it.
+A local copy of a file that grows on the master grows too, in place: a reader that has it open (TensorBoard)
+sees the new rows, which it would not in a file that replaced it.
 Whether the local file is a beginning of the master's is seen by size and by its first and last 4 KiB; if
 not, it is fetched whole.
 """
