@@ -30,9 +30,9 @@ from typing import Any
 
 from rla_agent.alerts.alert import Alert, of_machine, of_metric, of_run
 from rla_agent.alerts.channels import Route, SendError, send
+from rla_agent.alerts.host_checks import REARM, Disks, Replica
 from rla_agent.alerts.rules import Rule, RuleSet
 from rla_agent.alerts.store import GIVEN_UP, SENT, AlertStore, Delivery
-from rla_agent.alerts.watch import REARM, Disks, Replica
 from rla_agent.store.sqlite import NewerFormatError, open_or_replace
 from rla_agent.store.state import AgentDatabase
 from rla_client.config.alerts import METRICS

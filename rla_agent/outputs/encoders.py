@@ -1,7 +1,8 @@
 """What every append-only sink does: records in, bytes out. Here also the encoders of text and JSON. Pure.
 
-log.txt, warn.txt and backup.txt hold text in the order of the calls; log.txt also has the tables. An encoder's bytes are a function of the records alone (wall time from the record, never from a
-clock), so that a replay writes the same bytes and an open reader stays valid.
+log.txt, warn.txt and backup.txt hold text in the order of the calls; log.txt also has the tables. An
+encoder's bytes are a function of the records alone (wall time from the record, never from a clock), so
+that a replay writes the same bytes and an open reader stays valid.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Jobs of figures, images, videos and code: kinds, formats, limits on both sides.
 
-The bytes of a figure, image or video lie in a blob or a slot (contract/arena.py). One blob holds a run's code::
+The bytes of a figure, image or video lie in a blob or a slot (contract/arena.py). One blob holds the
+code of a run::
 
     offset  size  field
     0       8     magic     BLOB_MAGIC
