@@ -27,7 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.code.secret_files import GIT_LIMIT_S, is_secret_path
+from rla_client.code.secret_files import GIT, GIT_ENVIRONMENT, GIT_LIMIT_S, is_secret_path
 from rla_client.code.secret_values import (
     ANY,
     HIDDEN,
@@ -274,11 +274,10 @@ def git_diff(folder: Path, deadline: float) -> dict[str, Any]:
         deadline: of `time.monotonic`.
     """
     command = [
-        "git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null",
-        "-c", "core.quotePath=false", "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-relative",
-        "--src-prefix=a/", "--dst-prefix=b/", "-M20%", "-C20%", "HEAD", "--", ":/",
+        *GIT, "-c", "core.quotePath=false", "diff", "--no-ext-diff", "--no-textconv", "--no-color",
+        "--no-relative", "--src-prefix=a/", "--dst-prefix=b/", "-M20%", "-C20%", "HEAD", "--", ":/",
     ]  # fmt: skip
-    environment = os.environ | {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    environment = os.environ | GIT_ENVIRONMENT | {"LC_ALL": "C"}
     try:
         child = subprocess.Popen(
             command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

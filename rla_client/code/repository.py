@@ -13,11 +13,11 @@ Git is asked with a deadline and never fatal. What it did not tell is None, and 
 from __future__ import annotations
 
 import os
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from rla_client.code.root import find_script, imported_below, is_broad
+from rla_client.code.secret_files import ask_git
 from rla_client.code.select import DATA_ROOT_MARKS, DATABASE_FOLDERS, NEVER_FOLDERS, VENV_MARKS
 from rla_client.code.written_files import is_written, read_written
 from rla_client.config.find import DATA_FOLDER as DATABASE_FOLDER
@@ -48,22 +48,22 @@ class Repository:
 
 def find_repository(folder: Path, outside: tuple[Path, ...]) -> Repository | None:
     """The git repository that the code in `folder` is of; what lies in the folders `outside` is no code."""
-    root = git(folder, "rev-parse", "--show-toplevel")
+    root = _git(folder, "rev-parse", "--show-toplevel")
     if not root:
         return None
     base = Path(root.decode().strip())
-    commit = git(base, "rev-parse", "--verify", "-q", "HEAD")
+    commit = _git(base, "rev-parse", "--verify", "-q", "HEAD")
     left_out = [Path(os.path.realpath(path)) for path in outside]
     below = [os.path.relpath(path, base) for path in left_out if path.is_relative_to(base) and path != base]
     exclude = [":(top)", *(f":(exclude,top,literal){path}" for path in below)]
-    changes = git(base, "status", "--porcelain", "--untracked-files=no", "--", *exclude)
-    tracked = _names(git(base, "ls-files", "-z", "--cached", "--recurse-submodules"), below)
+    changes = _git(base, "status", "--porcelain", "--untracked-files=no", "--", *exclude)
+    tracked = _names(_git(base, "ls-files", "-z", "--cached", "--recurse-submodules"), below)
     if _is_among_data(base, folder) and not _holds(tracked, os.path.relpath(folder, base)):
         return None
     if is_broad(base):
         others: frozenset[str] | None = _running(base, folder) - (tracked or frozenset())
     else:
-        listed = git(base, "ls-files", "-z", "--others", "--exclude-standard", "--", *exclude)
+        listed = _git(base, "ls-files", "-z", "--others", "--exclude-standard", "--", *exclude)
         others = _names(listed, below)
     known: dict[str, bool] = {}
     untracked = None
@@ -95,21 +95,8 @@ def lost_repository(folder: Path) -> Path | None:
     return None
 
 
-def git(folder: Path, *arguments: str) -> bytes | None:
-    """Output of a git command in `folder`, None when it fails or takes too long."""
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=GIT_TIMEOUT_S,
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"},
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout
+def _git(folder: Path, *words: str) -> bytes | None:
+    return ask_git(folder, *words, limit_s=GIT_TIMEOUT_S)
 
 
 def _names(output: bytes | None, outside: list[str]) -> frozenset[str] | None:

@@ -67,6 +67,8 @@ _SOURCES = (
     ".jpg",
 )
 _WITHIN = frozenset({("wandb", "settings")})  # names that are only in this folder a secret
+GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+GIT_ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
 GIT_LIMIT_S = 2.0  # a repository on a slow network; then nothing counts as tracked
 MAX_ASKED = 500  # names in one question to git; more of them are no project
 
@@ -128,10 +130,18 @@ def committed_by_git(paths: Iterable[str], root: str) -> list[str]:
     tracked = tracked_by_git(asked, root)
     if not tracked:
         return []
-    changed = _ask_git(
-        root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=no", "--", *asked
+    changed = ask_git(
+        root,
+        "--literal-pathspecs",
+        "status",
+        "--porcelain",
+        "-z",
+        "--no-renames",
+        "--untracked-files=no",
+        "--",
+        *asked,
     )
-    top = _ask_git(root, "rev-parse", "--show-toplevel")
+    top = ask_git(root, "rev-parse", "--show-toplevel")
     if changed is None or top is None:
         return []
     base = os.path.realpath(os.fsdecode(top).rstrip("\n"))
@@ -144,7 +154,9 @@ def tracked_by_git(paths: Iterable[str], root: str) -> list[str]:
     asked = list(paths)[:MAX_ASKED]
     if not asked or not _in_repository(root):
         return []
-    listed = _ask_git(root, "ls-files", "-z", "--recurse-submodules", "--", *asked) or b""
+    listed = (
+        ask_git(root, "--literal-pathspecs", "ls-files", "-z", "--recurse-submodules", "--", *asked) or b""
+    )
     return [os.path.join(root, os.fsdecode(name)) for name in listed.split(b"\0") if name]
 
 
@@ -154,21 +166,22 @@ def _is_below(path: str, places: set[str]) -> bool:
     return any(real == place or real.startswith(f"{place.rstrip(os.sep)}{os.sep}") for place in places)
 
 
-def _ask_git(root: str, *words: str) -> bytes | None:
-    command = [
-        "git", "--no-optional-locks", "--literal-pathspecs", "-c", "core.fsmonitor=false",
-        "-c", "core.hooksPath=/dev/null", *words,
-    ]  # fmt: skip
+def ask_git(root: str | os.PathLike[str], *words: str, limit_s: float = GIT_LIMIT_S) -> bytes | None:
+    """What a git command in `root` prints; None when it fails or takes longer than `limit_s`.
+
+    Nothing that the repository's own configuration names is run, and nothing in it is changed.
+    """
     import subprocess  # noqa: PLC0415 - only where there are such names
 
     try:
         done = subprocess.run(
-            command,
+            [*GIT, *words],
             cwd=root,
+            env=os.environ | GIT_ENVIRONMENT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=GIT_LIMIT_S,
+            timeout=limit_s,
             check=True,
         )
     except (OSError, subprocess.SubprocessError):

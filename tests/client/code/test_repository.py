@@ -300,3 +300,17 @@ def test_of_a_home_folder_only_the_program_is_archived(tmp_path: Path, *, reposi
     output, _ = launch(home, home, HOME=str(home))
     assert archived(tmp_path / "plain") == archived(code)
     assert output.count("is no project") == repository
+
+
+def test_nothing_that_the_repository_configures_is_run(tmp_path: Path) -> None:
+    """A cloned repository's own settings may name programs; a launch looks at its files and runs none."""
+    folder = project(tmp_path / "project")
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    program.chmod(0o755)
+    git(folder, "config", "core.fsmonitor", str(program))
+
+    _, log_dir = launch(folder, tmp_path / "log")
+
+    assert archived(log_dir) == CODE
+    assert not (tmp_path / "ran").exists()
