@@ -35,7 +35,9 @@ def new_outbox(places: Places) -> Iterator[Callable[..., Outbox]]:
     made: list[Outbox] = []
 
     def make(**settings: object) -> Outbox:
-        made.append(Outbox(places, bare_opening(), AgentConfig(autostart=False, **settings)))  # type: ignore[arg-type]
+        made.append(
+            Outbox(places, bare_opening(run=f"run-{len(made)}"), AgentConfig(autostart=False, **settings))
+        )  # type: ignore[arg-type]
         return made[-1]
 
     yield make
