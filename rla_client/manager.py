@@ -69,22 +69,12 @@ class _Held(Generic[T]):
         setattr(getattr(manager, self._part), self._name, value)
 
 
-def _of_setup(method: Callable[Concatenate[RunSetup, P], R]) -> Callable[Concatenate[ExpManager, P], R]:
-    """A method of the manager's setup, as one of its own."""
+def _of(part: str, method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[ExpManager, P], R]:
+    """A method of a part, as one of the manager's own."""
 
     @functools.wraps(method)
     def call(manager: ExpManager, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return method(manager._setup, *args, **kwargs)  # noqa: SLF001 - it becomes the manager's method
-
-    return call
-
-
-def _of_data(method: Callable[Concatenate[RunData, P], R]) -> Callable[Concatenate[ExpManager, P], R]:
-    """A method of the manager's data, as one of its own."""
-
-    @functools.wraps(method)
-    def call(manager: ExpManager, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return method(manager._data, *args, **kwargs)  # noqa: SLF001 - it becomes the manager's method
+        return method(getattr(manager, part), *args, **kwargs)
 
     return call
 
@@ -122,17 +112,17 @@ class ExpManager:
     root: _Held[str | None] = _Held("_setup", writable=False)
     ipaddr: _Held[str] = _Held("_setup", writable=False)
 
-    configure = _of_setup(RunSetup.configure)
-    get_task_table_name = _of_setup(RunSetup.get_task_table_name)
-    set_hyper_param = _of_setup(RunSetup.set_hyper_param)
-    update_hyper_param = _of_setup(RunSetup.update_hyper_param)
-    add_record_param = _of_setup(RunSetup.add_record_param)
-    clear_record_param = _of_setup(RunSetup.clear_record_param)
-    auto_parse_info = _of_setup(RunSetup.auto_parse_info)
-    print_args = _of_setup(RunSetup.print_args)
-    get_version_num = _of_setup(RunSetup.get_version_num)
-    log_name_formatter = _of_setup(RunSetup.log_name_formatter)
-    get_ignore_files = _of_setup(RunSetup.get_ignore_files)
+    configure = _of("_setup", RunSetup.configure)
+    get_task_table_name = _of("_setup", RunSetup.get_task_table_name)
+    set_hyper_param = _of("_setup", RunSetup.set_hyper_param)
+    update_hyper_param = _of("_setup", RunSetup.update_hyper_param)
+    add_record_param = _of("_setup", RunSetup.add_record_param)
+    clear_record_param = _of("_setup", RunSetup.clear_record_param)
+    auto_parse_info = _of("_setup", RunSetup.auto_parse_info)
+    print_args = _of("_setup", RunSetup.print_args)
+    get_version_num = _of("_setup", RunSetup.get_version_num)
+    log_name_formatter = _of("_setup", RunSetup.log_name_formatter)
+    get_ignore_files = _of("_setup", RunSetup.get_ignore_files)
     record_date_to_str = staticmethod(RunSetup.record_date_to_str)
     task_gen = staticmethod(RunSetup.task_gen)
 
@@ -155,19 +145,19 @@ class ExpManager:
     pkl_file: _Held[str | None] = _Held("_data", writable=False)
     pkl_dir: _Held[str | None] = _Held("_data", writable=False)
 
-    add_custom_data = _of_data(RunData.add_custom_data)
-    get_custom_data = _of_data(RunData.get_custom_data)
-    print_custom_data = _of_data(RunData.print_custom_data)
-    clear_custom_data = _of_data(RunData.clear_custom_data)
+    add_custom_data = _of("_data", RunData.add_custom_data)
+    get_custom_data = _of("_data", RunData.get_custom_data)
+    print_custom_data = _of("_data", RunData.print_custom_data)
+    clear_custom_data = _of("_data", RunData.clear_custom_data)
     register_custom_type = staticmethod(register_custom_type)
-    new_saver = _of_data(RunData.new_saver)
-    keep_best = _of_data(RunData.keep_best)
-    keep_every = _of_data(RunData.keep_every)
-    save_checkpoint = _of_data(RunData.save_checkpoint)
-    load_checkpoint = _of_data(RunData.load_checkpoint)
-    folder_of = _of_data(RunData.folder_of)
-    archive_content = _of_data(RunData.archive_content)
-    save_archive = _of_data(RunData.save_archive)
+    new_saver = _of("_data", RunData.new_saver)
+    keep_best = _of("_data", RunData.keep_best)
+    keep_every = _of("_data", RunData.keep_every)
+    save_checkpoint = _of("_data", RunData.save_checkpoint)
+    load_checkpoint = _of("_data", RunData.load_checkpoint)
+    folder_of = _of("_data", RunData.folder_of)
+    archive_content = _of("_data", RunData.archive_content)
+    save_archive = _of("_data", RunData.save_archive)
     serialize_object_and_save = save_archive
 
     @property

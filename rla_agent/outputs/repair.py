@@ -51,7 +51,7 @@ class Whole:
 def whole_part(descriptor: int, encoder: Encoder) -> Whole:
     """Where an output may go on in a file that is not as it left it; size 0 when nowhere.
 
-    DisabledRun, too, in JSON that no reader takes: too deep a nesting.
+    Nowhere, too, in JSON that no reader takes: too deep a nesting.
     """
     size = os.fstat(descriptor).st_size
     try:

@@ -27,7 +27,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rla_client.code.secret_files import GIT, GIT_ENVIRONMENT, GIT_LIMIT_S, is_secret_path
+from rla_client.code.git import GIT, GIT_ENVIRONMENT, GIT_LIMIT_S
+from rla_client.code.secret_files import is_secret_path
 from rla_client.code.secret_values import (
     ANY,
     HIDDEN,

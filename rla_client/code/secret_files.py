@@ -15,6 +15,8 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
+from rla_client.code.git import ask_git
+
 SECRET_FOLDERS = frozenset({
     ".ssh", ".gnupg", ".aws", ".azure", ".config", ".cache", ".kube", ".docker", ".password-store", ".gcloud",
     ".oci", ".kaggle", ".huggingface", ".envs", ".secrets", ".vault", ".databricks",
@@ -67,9 +69,6 @@ _SOURCES = (
     ".jpg",
 )
 _WITHIN = frozenset({("wandb", "settings")})  # names that are only in this folder a secret
-GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
-GIT_ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
-GIT_LIMIT_S = 2.0  # a repository on a slow network; then nothing counts as tracked
 MAX_ASKED = 500  # names in one question to git; more of them are no project
 
 
@@ -164,29 +163,6 @@ def _is_below(path: str, places: set[str]) -> bool:
     """Whether one of the places is this path, or a folder above it (a submodule)."""
     real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     return any(real == place or real.startswith(f"{place.rstrip(os.sep)}{os.sep}") for place in places)
-
-
-def ask_git(root: str | os.PathLike[str], *words: str, limit_s: float = GIT_LIMIT_S) -> bytes | None:
-    """What a git command in `root` prints; None when it fails or takes longer than `limit_s`.
-
-    Nothing that the repository's own configuration names is run, and nothing in it is changed.
-    """
-    import subprocess  # noqa: PLC0415 - only where there are such names
-
-    try:
-        done = subprocess.run(
-            [*GIT, *words],
-            cwd=root,
-            env=os.environ | GIT_ENVIRONMENT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=limit_s,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout
 
 
 def _in_repository(folder: str) -> bool:

@@ -369,11 +369,6 @@ class RunData:
         """Folder of `pkl_file`."""
         return None if self.pkl_file is None else os.path.dirname(self.pkl_file)
 
-    @property
-    def archive_kind(self) -> str:
-        """Kind of the archive in the database."""
-        return ARCHIVE_TESTER
-
     # -- the archive --------------------------------------------------------------------------
 
     def folder_of(self, kind: str) -> str:

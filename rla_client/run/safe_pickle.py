@@ -3,16 +3,12 @@
 The original dumps its whole manager by dill. Unpickling that as it stands would import and call whatever
 the file names. Here `pickle.Unpickler` gets, for every name, an inert class of our own that only remembers
 the name, the arguments and the state. No name of the file is ever imported, looked up or called: the only
-branches on names are the comparisons in `pickle_values`, where dates, numpy numbers and deques are decoded
-from their bytes.
+branches on names are the comparisons in `to_plain`, where dates, numpy numbers and deques are decoded from
+their bytes.
 
 Bounds: files over `MAX_PICKLE_BYTES`, with more than `MAX_OPCODES`, with more than `MAX_NAMES` or with memo
 numbers that would only take memory are refused. Shared and cyclic references cost nothing while reading;
-`pickle_values.to_plain` cuts them at a depth and a count.
-
-Plain data of what `safe_pickle` read: dates, numpy numbers and containers decoded from their bytes. Pure.
-
-Names are only compared with those below, never imported; everything else becomes its description.
+`to_plain` cuts them at a depth and a count.
 """
 
 from __future__ import annotations

@@ -249,16 +249,16 @@ class ArenaPool:
         begun = self._thread is not None and (self._thread.ident is None or self._thread.is_alive())
         if begun or (self._refused_bytes is not None and sizes[-1] >= self._refused_bytes):
             return  # it is under way, or memory was too short for less than that
-        self._making_bytes = sizes[-1]
+        self._making_bytes = sizes[0]
         self._thread = threading.Thread(
             target=self._make, args=(sizes, least_slots), name="rla-arena", daemon=True
         )
         try:
-            self._thread.start()
-        except BaseException as error:
-            self._thread = None
-            if not isinstance(error, RuntimeError):  # no more threads, or the interpreter is going down
-                raise
+            with suppress(RuntimeError):  # no more threads, or the interpreter is going down
+                self._thread.start()
+        finally:
+            if self._thread.ident is None:
+                self._thread = None
 
     def claim(self, nbytes: int, number: int, patience_s: float = 0.0) -> tuple[Arena, int] | None:
         """Make a FREE slot BUSY under `number`; None when there is none of that size in time."""

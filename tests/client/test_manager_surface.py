@@ -123,3 +123,9 @@ def test_a_class_of_the_users_own_takes_part(fresh_manager: None, places: Places
     manager.save_checkpoint({"w": [1.0]})
     assert manager.saved == 1
     manager.close()
+
+
+def test_a_hyper_parameter_may_have_any_name() -> None:
+    manager = ExpManager()
+    manager.set_hyper_param(self=1, manager=2, key=3)
+    assert manager.hyper_param == {"self": 1, "manager": 2, "key": 3}

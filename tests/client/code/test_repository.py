@@ -302,8 +302,8 @@ def test_of_a_home_folder_only_the_program_is_archived(tmp_path: Path, *, reposi
     assert output.count("is no project") == repository
 
 
-def test_nothing_that_the_repository_configures_is_run(tmp_path: Path) -> None:
-    """A cloned repository's own settings may name programs; a launch looks at its files and runs none."""
+def test_the_file_monitor_that_a_repository_names_is_not_run(tmp_path: Path) -> None:
+    """A repository's own settings may name a program that git starts whenever it is asked for files."""
     folder = project(tmp_path / "project")
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")

@@ -187,6 +187,16 @@ def test_one_slot_made_before_sizes_are_known_gives_way_to_two(stream: Path) -> 
     pool.close()
 
 
+def test_the_first_slot_is_waited_for_by_all_that_may_fit(stream: Path) -> None:
+    pool = ArenaPool(stream)
+    pool.prepare_one([32 << 20, PAGE])
+    pool.await_larger(16 << 20, timeout=30)
+    claimed = pool.claim(16 << 20, 1)
+    assert claimed is not None
+    pool.give_back(1)
+    pool.close()
+
+
 def test_memory_for_one_slot_of_two_is_not_asked_for_again_and_again(
     stream: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
