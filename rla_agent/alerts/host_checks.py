@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from rla_agent.pipeline.disks import Disk, Lanes, disk_of
-from rla_agent.replicate.report import replication_status
+from rla_agent.replicate.report import replication_status, stopped
 
 DISK_LOOK_S = 10.0
 REPLICATION_LOOK_S = 10.0
@@ -66,16 +66,5 @@ class Replica:
         if now < self._next:
             return self._found
         self._next = now + REPLICATION_LOOK_S
-        status = replication_status(self._state)
-        found: dict[str, str] = {}
-        for target in status["targets"]:
-            if target.get("health") == "blocked":
-                mend = target.get("mend") or ""
-                found[str(target["target"])] = f"{target.get('reason') or 'has stopped'}\n{mend}".strip()
-        if status["parked_files"]:
-            first = status["parked"][0]
-            lines = [f"{status['parked_files']} files do not go to the master, the first: {first['path']}"]
-            lines += [first["reason"], first["mend"], "see: rla-agent replicate status"]
-            found["files"] = "\n".join(line for line in lines if line)
-        self._found = found
-        return found
+        self._found = stopped(replication_status(self._state))
+        return self._found

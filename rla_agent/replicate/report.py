@@ -147,6 +147,25 @@ def attention(status: dict[str, Any]) -> list[dict[str, str]]:
     return problems
 
 
+def stopped(status: dict[str, Any]) -> dict[str, str]:
+    """What goes no further until somebody acts, for alerts: target, or `files`, to what and why."""
+    found = {}
+    for target in status["targets"]:
+        if target.get("health") == "blocked":
+            lines = (target.get("reason") or "has stopped", target.get("mend"))
+            found[str(target["target"])] = "\n".join(line for line in lines if line)
+    if status["parked_files"]:
+        first = status["parked"][0]
+        lines = (
+            f"{status['parked_files']} files do not go to the master, the first: {first['path']}",
+            first["reason"],
+            first["mend"],
+            "see: rla-agent replicate status",
+        )
+        found["files"] = "\n".join(line for line in lines if line)
+    return found
+
+
 def shown_target(name: str) -> str:
     """A target's name for people: one slash before an absolute path, `~/` before another."""
     scheme, colon, rest = name.partition("://")
