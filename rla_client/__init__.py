@@ -53,6 +53,7 @@ _LAZY = {
     "ViewLogTool": ("rla_client.database", "ViewLogTool"),
     "PrettyPlotterTool": ("rla_client.database", "PrettyPlotterTool"),
     "Filter": ("rla_client.database", "Filter"),
+    "SummaryWriter": ("rla_client.integrations.tensorboard", "SummaryWriter"),
     "wrap_experiment": ("rla_client.launcher", "wrap_experiment"),
     "DEFAULT_X_NAME": ("rla_client.compat.members", "DEFAULT_X_NAME"),
     "DEFAULT_TIMESTAMP": ("rla_client.compat.members", "DEFAULT_TIMESTAMP"),

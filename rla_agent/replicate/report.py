@@ -152,17 +152,17 @@ def stopped(status: dict[str, Any]) -> dict[str, str]:
     found = {}
     for target in status["targets"]:
         if target.get("health") == "blocked":
-            lines = (target.get("reason") or "has stopped", target.get("mend"))
-            found[str(target["target"])] = "\n".join(line for line in lines if line)
+            lines = [target.get("reason") or "has stopped", target.get("mend") or ""]
+            found[str(target["target"])] = "\n".join(filter(None, lines))
     if status["parked_files"]:
         first = status["parked"][0]
-        lines = (
+        lines = [
             f"{status['parked_files']} files do not go to the master, the first: {first['path']}",
             first["reason"],
             first["mend"],
             "see: rla-agent replicate status",
-        )
-        found["files"] = "\n".join(line for line in lines if line)
+        ]
+        found["files"] = "\n".join(filter(None, lines))
     return found
 
 

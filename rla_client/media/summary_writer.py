@@ -128,9 +128,13 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
             written at once, atomically.
         shown: gives hyper-parameters as they may be written.
         rows: takes each scalar as well.
+        parameters: takes what `add_hparams` is given as hyper-parameters of the run.
+        prefix: stands before each tag.
     """
 
-    def __init__(
+    clean_tag = staticmethod(_clean_tag)  # of scalars; tensorboardX's writes spaces and the like as `_`
+
+    def __init__(  # noqa: PLR0913 - who makes one says where each thing goes
         self,
         emit: EmitEvent,
         logdir: str | os.PathLike[str],
@@ -139,10 +143,13 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         emit_file: EmitFile | None = None,
         shown: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
         rows: ScalarRows | None = None,
+        parameters: Callable[[Mapping[str, Any]], object] | None = None,
+        prefix: str = "",
     ) -> None:
         self._shown = shown or dict
         self._rows = rows
-        self._writer = _EmittingWriter(emit, os.fspath(logdir), get_step)
+        self._parameters = parameters
+        self._writer = _EmittingWriter(emit, os.fspath(logdir), get_step, prefix)
         self._emit_file = emit_file or self._write_file
         self._files_lock = threading.Lock()
         self._config: bytes | None = None
@@ -184,9 +191,13 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         del further
         number = _number(scalar_value)
         step, walltime = self._writer.time_of(global_step, walltime)
-        super().add_scalar(tag, number, step, walltime, display_name, summary_description)
+        if display_name or summary_description or not isinstance(number, int | float):
+            super().add_scalar(tag, number, step, walltime, display_name, summary_description)
+        else:
+            value = Summary.Value(tag=self.clean_tag(tag), simple_value=number)
+            self._writer.add_summary(Summary(value=[value]), step, walltime)
         if self._rows is not None and isinstance(number, int | float):
-            self._rows.add(_clean_tag(tag), number, step, walltime)
+            self._rows.add(self._writer.prefix + self.clean_tag(tag), number, step, walltime)
 
     def add_scalars(
         self,
@@ -208,15 +219,21 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         self,
         hparam_dict: Mapping[str, Any],
         metric_dict: Mapping[str, Any],
-        name: str | None = None,
+        *names: Any,  # noqa: ANN401
         global_step: int | None = None,
+        **further: Any,  # noqa: ANN401
     ) -> None:
-        """Add hyper-parameters and metrics for the HPARAMS tab, and the metrics as scalars.
+        """Add hyper-parameters and metrics for the HPARAMS tab; both become the run's own.
 
-        They belong to this run, so `name`, tensorboardX's name for a run of their own, has no use.
-        Values may be numbers of any kind, bools or text; others are shown as text.
+        The hyper-parameters join those of the run, the metrics become scalars. A name for a run of
+        their own (tensorboardX's `name`, torch's `run_name`) and torch's `hparam_domain_discrete` have no
+        use. Values may be numbers of any kind, bools or text; others are shown as text.
         """
-        del name
+        if global_step is None and names and isinstance(names[-1], int):
+            global_step = names[-1]
+        del names, further
+        if self._parameters is not None:
+            self._parameters(hparam_dict)
         plain = {key: _param(value) for key, value in self._shown(hparam_dict).items()}
         for summary in hparams(plain, dict(metric_dict)):
             self._writer.add_summary(summary, global_step)
@@ -307,15 +324,22 @@ class _FolderWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is unty
 class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyped
     """tensorboardX's FileWriter without a file: no thread, no queue; events leave at the call."""
 
-    def __init__(self, emit: EmitEvent, logdir: str, get_step: Callable[[], float]) -> None:
+    def __init__(self, emit: EmitEvent, logdir: str, get_step: Callable[[], float], prefix: str = "") -> None:
         # FileWriter's own __init__ would open a file and start a thread.
         self.emit = emit
+        self.prefix = prefix
         self.get_step = get_step
         self._logdir = logdir
         self._default_metadata: dict[str, Any] = {}
 
     def get_logdir(self) -> str:
         return self._logdir
+
+    def add_summary(self, summary: Summary, global_step: Any = None, walltime: float | None = None) -> None:  # noqa: ANN401
+        if self.prefix:
+            for value in summary.value:
+                value.tag = self.prefix + value.tag
+        self.add_event(Event(summary=summary), global_step, walltime)
 
     def add_event(self, event: Event, step: Any = None, walltime: float | None = None) -> None:  # noqa: ANN401
         event.step, event.wall_time = self.time_of(step, walltime)

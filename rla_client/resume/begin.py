@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError, RlaError
-from rla_client.contract.layout import CODE, HYPARAMETER, LOG, make_info
+from rla_client.contract.layout import make_info
 from rla_client.resume import disabled
 from rla_client.resume.history import changes_since, restore, take_parameters, tell_changes
 from rla_client.run import run as runs
 from rla_client.run.data import CHECKPOINT_NAME, RunData
-from rla_client.run.item import Item, create_item, parameter_file, write_parameters
+from rla_client.run.item import PARAMETER_KINDS, Item, create_item, parameter_file, write_parameters
 from rla_client.run.ranks import publish
 from rla_client.run.start import bind_recorders, capture_code, open_item, say_where
 from rla_client.run.trackers import clear_time
@@ -67,7 +67,7 @@ def _open_new(data: RunData, item: Item, chained: Chained | None) -> None:
     write_parameters(item, name, content)
     run = open_item(data, item, **({} if chained is None else {"parent": chained.link}))
     logger.set_current(run.logger)
-    for kind in (CODE, LOG, HYPARAMETER):
+    for kind in PARAMETER_KINDS:
         run.file(kind, name, content)
     run.mark("hyper_param", plain_hyper_param(shown))
     data.save_archive()

@@ -48,6 +48,7 @@ def _open(data: RunData, meeting: Path | None, *, all_ranks: bool) -> None:
         run = join_rank_zero(config, meeting)
     else:
         run = runs.Run(Logger(stand_in.log_dir, sinks, callback=setup.log_callback_fn), None, config.agent)
+    run.logger.take_parameters = data.add_hyper_param
     data.run = run
     setup.record_date = datetime.now()  # noqa: DTZ005 - local, as indices
     logger.set_current(run.logger)

@@ -26,7 +26,7 @@ from rla_client.contract.layout import (
 )
 from rla_client.run.current import get_current, warn
 from rla_client.run.custom_values import encode_archive, register_custom_type, split_arrays, write_archive
-from rla_client.run.item import Item
+from rla_client.run.item import PARAMETER_KINDS, Item, parameter_file, write_parameters
 from rla_client.run.run import Run
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import plain_hyper_param
@@ -87,6 +87,33 @@ class RunData:
         """Of a loaded run: the time-step of its last row, where its run.json tells it."""
         step = self.run_file.get("time_step")
         return step if isinstance(step, (int, float)) else None
+
+    # -- hyper-parameters ---------------------------------------------------------------------
+
+    def add_hyper_param(self, values: Mapping[str, Any]) -> None:
+        """Add hyper-parameters that are known only now; those of the same name are replaced.
+
+        An open run's parameter files and archive are written anew. Its index stays: what it tracks
+        was said before `log_files_gen`.
+
+        Args:
+            values: name to value, of any type.
+        """
+        setup, run, item = self.setup, self.run, self.item
+        setup.hyper_param = {**setup.hyper_param, **values}
+        if run is None or item is None:
+            return
+        shown = setup.secrets().parameters(setup.hyper_param)
+        name, content = parameter_file(shown, item)
+        try:
+            write_parameters(item, name, content)
+        except OSError as error:
+            warn(f"{name} was not written, the agent will: {error.strerror or error}")
+        for kind in PARAMETER_KINDS:
+            run.file(kind, name, content)
+        run.mark("hyper_param", plain_hyper_param(shown))
+        run.logger.secrets = setup.secrets()
+        self.save_archive()
 
     # -- custom data --------------------------------------------------------------------------
 

@@ -106,13 +106,17 @@ def _cannot_write(root: str, error: OSError) -> ArgumentError:
     return ArgumentError(f"cannot make the run's folders below data_root {root}: {error.strerror or error}")
 
 
-def parameter_file(hyper_param: Mapping[str, Any]) -> tuple[str, bytes]:
+def parameter_file(hyper_param: Mapping[str, Any], item: Item | None = None) -> tuple[str, bytes]:
     """Name and content of the parameter file: YAML when all values are plain data, else JSON.
+
+    Where `item` has one, the new one is of its kind.
 
     JSON has sorted keys and indent 4, as RLA's; numpy and torch scalars are numbers in it, enums,
     paths and dataclasses plain data, other objects their repr.
     """
-    if all(isinstance(key, str) for key in hyper_param) and is_plain(hyper_param):
+    kinds = {kind: item is not None and _has_parameters(item, kind) for kind in ("json", "yaml")}
+    values: Any = plain_hyper_param(dict(hyper_param)) if kinds["yaml"] else hyper_param
+    if all(isinstance(key, str) for key in values) and is_plain(values) and not kinds["json"]:
         import yaml  # noqa: PLC0415 - not at import of the package
 
         class Dumper(yaml.SafeDumper):
@@ -127,11 +131,15 @@ def parameter_file(hyper_param: Mapping[str, Any]) -> tuple[str, bytes]:
             ),
         )
         text = yaml.dump(
-            _lists(hyper_param), Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
+            _lists(values), Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
         )
         return f"{HYPARAM_FILE_NAME}.yaml", text.encode("utf-8", "backslashreplace")
     content = json.dumps(plain_hyper_param(dict(hyper_param)), sort_keys=True, indent=4)
     return f"{HYPARAM_FILE_NAME}.json", content.encode()
+
+
+def _has_parameters(item: Item, kind: str) -> bool:
+    return os.path.exists(os.path.join(item.folder(LOG), f"{HYPARAM_FILE_NAME}.{kind}"))
 
 
 def is_plain(value: object, depth: int = 50) -> bool:

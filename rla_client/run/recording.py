@@ -86,6 +86,10 @@ class Logger:
         self.secrets: Secrets | None = None  # hidden in text; None: nothing is
         self.lead: Callable[[], str] | None = None  # begins each text on stdout and in the text log
         self.tbx_writer: Any = None
+        self.scalar_rows: Any = None  # rows of the scalars of SummaryWriters, made with the first of these
+        self.take_parameters: Callable[[Mapping[str, Any]], object] | None = (
+            None  # hyper-parameters told late
+        )
         self.last_row: Row = {}
         self.reminder = ""  # what the user forgot, said once, at the second row that goes nowhere
         self._reminded = False  # that nobody sets the time-step
@@ -263,9 +267,9 @@ class Logger:
             self._tell(reminder)
 
     def write_scalars(self) -> None:
-        """Write the scalars of `get_tbx_writer` that wait for more of their row."""
-        if self.tbx_writer is not None:
-            self.tbx_writer.flush()
+        """Write the scalars of `SummaryWriter`s that wait for more of their row."""
+        if self.scalar_rows is not None:
+            self.scalar_rows.write()
 
     def finish_rows(self) -> None:
         """Write the last scalars of `get_tbx_writer`, and warn of values that no `dump_tabular` wrote."""

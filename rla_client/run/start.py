@@ -51,6 +51,7 @@ def open_item(data: RunData, item: Item, **continuing: Any) -> Run:  # noqa: ANN
     setup.record_date = item.opened
     run = open_run(opening, config.log_used, config.agent, callback=setup.log_callback_fn)
     run.logger.secrets = setup.secrets()
+    run.logger.take_parameters = data.add_hyper_param
     data.run = run
     return run
 

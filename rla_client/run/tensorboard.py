@@ -29,16 +29,23 @@ def tbx_writer(current: Logger) -> AgentSummaryWriter:
         message = "get_tbx_writer() needs tensorboard among the outputs; see LOG_USED in rla_config.yaml"
         raise ArgumentError(message)
     if current.tbx_writer is None:
-        folder = os.path.join(current.folder or ".", "tb", "events")
-        current.tbx_writer = AgentSummaryWriter(
-            current.event,
-            logdir=folder,
-            get_step=time_step_holder.get_time,
-            shown=lambda params: current.secrets.parameters(params) if current.secrets else params,
-            rows=ScalarRows(current) if current.sinks & {"csv", "json"} else None,
-        )
+        current.tbx_writer = AgentSummaryWriter(**writer_arguments(current))
     writer: AgentSummaryWriter = current.tbx_writer
     return writer
+
+
+def writer_arguments(current: Logger) -> dict[str, Any]:
+    """What makes an `AgentSummaryWriter` write into the run of `current`; all of one run share its rows."""
+    if current.scalar_rows is None and current.sinks & {"csv", "json"}:
+        current.scalar_rows = ScalarRows(current)
+    return {
+        "emit": current.event,
+        "logdir": os.path.join(current.folder or ".", "tb", "events"),
+        "get_step": time_step_holder.get_time,
+        "shown": lambda params: current.secrets.parameters(params) if current.secrets else params,
+        "rows": current.scalar_rows,
+        "parameters": current.take_parameters,
+    }
 
 
 def send_tf_summary(current: Logger, summary: Any) -> None:  # noqa: ANN401 - a tensorflow object, or bytes

@@ -11,6 +11,7 @@ from rla_client.contract.paths import Places
 from rla_client.manager import ExpManager
 
 METHODS = {
+    "add_hyper_param": "values",
     "add_custom_data": "key, data, dtype=, max_len=, mode=",
     "add_graph": "sess, *args, **kwargs",
     "add_record_param": "keys",

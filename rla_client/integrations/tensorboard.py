@@ -1,0 +1,223 @@
+"""A `SummaryWriter` to put in the place of torch's or tensorboardX's: one changed import line.
+
+    from rla_client.integrations.tensorboard import SummaryWriter  # was: torch.utils.tensorboard
+
+    writer = SummaryWriter(f"runs/{run_name}")
+    writer.add_scalar("charts/return", episode_return, global_step)
+
+Everything reaches TensorBoard through the agent, and consecutive scalars of one step make a row of
+progress.csv. With an open run (`rla_client.init`, `exp_manager.log_files_gen`) the writer writes into that;
+otherwise it opens one. `logger.get_tbx_writer()` is the same writer for a run that is open.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sys
+import weakref
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+from rla_client import logger
+from rla_client.config.schema import Config
+from rla_client.contract.layout import component_problem
+from rla_client.manager import exp_manager
+from rla_client.media.summary_writer import AgentSummaryWriter
+from rla_client.run.recording import Logger
+from rla_client.run.run import Run
+from rla_client.run.tensorboard import writer_arguments
+from rla_client.shortcuts import init, to_parameters
+from rla_client.stream.clock import time_step_holder
+
+__all__ = ["SummaryWriter"]
+
+GENERAL_NAMES = frozenset(
+    {"", ".", "..", "/", "runs", "run", "logs", "log", "tb", "tensorboard", "summaries"}
+)
+_NUMBERS_AT_END = re.compile(r"([_\-. ]+(seed|run)?[_\-. ]*\d[\d\-:_.T]*)+$|^\d[\d\-:_.T]*$", re.IGNORECASE)
+_TABLE = re.compile(
+    r"\|\s*param\w*\s*\|\s*value\s*\|\s*\n\|[\s:-]+\|[\s:-]+\|\s*\n(.*)", re.IGNORECASE | re.DOTALL
+)
+_LINE = re.compile(r"^\|([^|]+)\|(.*)\|$", re.MULTILINE)
+
+
+class SummaryWriter(AgentSummaryWriter):
+    """torch's and tensorboardX's `SummaryWriter`; what it is given becomes part of a run.
+
+    Without an open run one begins: its table is named after `log_dir` (without numbers at its end), else
+    `comment`, else the script. It ends with the process, or when the next writer begins after `close`.
+    A writer with another `log_dir` beside it writes into the same run, its tags behind the name of that
+    folder (`eval/loss`).
+
+    Args:
+        log_dir: names the run; it is made, for the script's own files, and gets none of ours.
+        comment: see torch.
+        purge_step: without effect: a resumed run is cut by the agent.
+        max_queue: without effect: nothing waits in the process.
+        flush_secs: without effect.
+        filename_suffix: without effect.
+        write_to_disk: False drops everything, as in tensorboardX.
+        logdir: tensorboardX's word for `log_dir`.
+        config: hyper-parameters, e.g. `vars(args)`. A Markdown table of parameters and values, which
+            CleanRL's scripts give to `add_text`, is taken as well.
+        **further: what else tensorboardX takes; without effect.
+    """
+
+    clean_tag = staticmethod(str)
+
+    def __init__(  # noqa: PLR0913, PLR0917 - torch's signature
+        self,
+        log_dir: str | os.PathLike[str] | None = None,
+        comment: str = "",
+        purge_step: int | None = None,
+        max_queue: int = 10,
+        flush_secs: float = 120,
+        filename_suffix: str = "",
+        write_to_disk: bool = True,
+        *,
+        logdir: str | os.PathLike[str] | None = None,
+        config: object = None,
+        **further: Any,
+    ) -> None:
+        del purge_step, max_queue, flush_secs, filename_suffix, further
+        folder = os.fspath(log_dir or logdir or "")
+        self._steps: _OwnRun | None = None
+        parameters = to_parameters(config)
+        if not write_to_disk:
+            super().__init__(lambda *_: None, folder, time_step_holder.get_time)
+            return
+        if folder:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        current, prefix = self._join(folder, comment, parameters)
+        super().__init__(**writer_arguments(current), prefix=prefix)
+        self.log_dir = folder or self.logdir
+
+    def _join(self, folder: str, comment: str, parameters: dict[str, Any]) -> tuple[Logger, str]:
+        """The logger of the run that this writer belongs to, and what stands before its tags."""
+        global _own, _config  # noqa: PLW0603 - there is one open run
+        current = logger.get_current()
+        opened = current.folder is not None
+        if _own is not None and (not opened or _own.run.logger is not current):
+            _own = None
+        if opened and (_own is None or _own.writers):
+            if parameters and current.take_parameters is not None:
+                current.take_parameters(parameters)
+        elif not opened and exp_manager.config is not None and exp_manager.config is not _config:
+            exp_manager.add_hyper_param(parameters)
+            exp_manager.log_files_gen()  # configured by the script
+        else:
+            name = {"log_dir": PurePath(folder).name} if PurePath(folder).name else {}
+            init(table_name(folder, comment), config={**parameters, **name}, track=list(name))
+            assert exp_manager.run is not None
+            _own, _config = _OwnRun(exp_manager.run), exp_manager.config
+        current = logger.get_current()
+        if _own is not None:
+            _own.writers.add(self)
+            self._steps = _own
+        first = _FOLDERS.setdefault(current, folder)
+        return current, "" if folder in {"", first} else _difference(folder, first)
+
+    def get_logdir(self) -> str:
+        """The folder that the writer was given; without one, that of the run's event files."""
+        return self.log_dir
+
+    def add_scalar(
+        self, tag: str, scalar_value: Any, global_step: Any = None, *args: Any, **kwargs: Any
+    ) -> None:
+        """See torch; the scalars of one step also make a row of progress.csv."""
+        if self._steps is not None and global_step is not None:
+            self._steps.reached(global_step)
+        super().add_scalar(tag, scalar_value, global_step, *args, **kwargs)
+
+    def add_text(self, tag: str, text_string: str, *args: Any, **kwargs: Any) -> None:
+        """See torch; a Markdown table `|param|value|` also becomes hyper-parameters."""
+        super().add_text(tag, text_string, *args, **kwargs)
+        found = parameters_of_table(text_string) if isinstance(text_string, str) else {}
+        if found and self._parameters is not None:
+            self._parameters(found)
+
+    def add_graph(
+        self,
+        model: Any,
+        input_to_model: Any = None,
+        verbose: bool = False,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        """See torch; `use_strict_trace` has no use here."""
+        del args, kwargs
+        super().add_graph(model, input_to_model, verbose)
+
+    def close(self) -> None:
+        """Write what waits. The run goes on until the process ends or another writer begins one."""
+        self.flush()
+        if self._steps is not None:
+            self._steps.writers.discard(self)
+
+
+class _OwnRun:
+    """The run that a writer opened, and the writers that are not closed yet."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.writers: weakref.WeakSet[SummaryWriter] = weakref.WeakSet()
+
+    @staticmethod
+    def reached(step: Any) -> None:
+        """Nobody else sets the clock of such a run: it shows the furthest step."""
+        step = int(step)
+        if step > time_step_holder.get_time():
+            time_step_holder.set_time(step)
+
+
+_own: _OwnRun | None = None
+_config: Config | None = None  # of the last run that a writer opened
+_FOLDERS: weakref.WeakKeyDictionary[Logger, str] = weakref.WeakKeyDictionary()  # of each run's first writer
+
+
+def _difference(folder: str, first: str) -> str:
+    """What tells a writer's folder from that of the run's first: `runs/a/eval` beside `runs/a` is `eval/`."""
+    relative = os.path.relpath(folder, first) if first else os.path.basename(os.path.normpath(folder))
+    return "/".join(part for part in PurePath(relative).parts if part not in {"..", "/"}) + "/"
+
+
+def table_name(folder: str, comment: str = "") -> str:
+    """The table for a writer's run.
+
+    Args:
+        folder: its log_dir; empty without one.
+        comment: torch's.
+    """
+    for part in reversed(PurePath(folder).parts[-3:]):
+        name = _NUMBERS_AT_END.sub("", part).strip(" _-.")
+        if name.lower() not in GENERAL_NAMES and not component_problem(name):
+            return name
+    name = _NUMBERS_AT_END.sub("", comment).strip(" _-.")
+    return name if name and not component_problem(name) else _script_name()
+
+
+def _script_name() -> str:
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name).removesuffix(".__main__").rpartition(".")[2]
+    path = getattr(main, "__file__", None)
+    if path is None:
+        return "notebook" if "ipykernel" in sys.modules else "interactive"
+    return PurePath(path).stem
+
+
+def parameters_of_table(text: str) -> Mapping[str, Any]:
+    """Names and values of a Markdown table `|param|value|`; nothing of any other text."""
+    table = _TABLE.match(text.strip())
+    return {} if table is None else {name.strip(): _value(value) for name, value in _LINE.findall(table[1])}
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text

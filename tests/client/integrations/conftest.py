@@ -1,0 +1,3 @@
+from user_scripts import scripts_fixture
+
+__all__ = ["scripts_fixture"]

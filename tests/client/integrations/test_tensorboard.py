@@ -1,0 +1,215 @@
+"""The SummaryWriter that takes the place of torch's: in real scripts, beside TensorBoard's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from user_scripts import Scripts, read_scalars
+
+from rla_client.integrations.tensorboard import parameters_of_table, table_name
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "cleanrl_ppo.py"
+IMPORT = "from rla_client.integrations.tensorboard import SummaryWriter\n"
+BOTH = """
+from rla_client.integrations.tensorboard import SummaryWriter as Ours
+from torch.utils.tensorboard import SummaryWriter as Torch
+
+
+class SummaryWriter:
+    def __init__(self, folder):
+        self._writers = Ours(folder), Torch("beside")
+
+    def __getattr__(self, name):
+        return lambda *given: [getattr(writer, name)(*given) for writer in self._writers]
+
+"""
+
+
+def test_a_script_with_one_changed_line_has_tensorboards_own_scalars(scripts: Scripts) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    pytest.importorskip("gymnasium")
+
+    source = EXAMPLE.read_text()
+    assert source.count(IMPORT) == 1
+    assert source.count("rla_client") == 1 + source[: source.index('"""', 3)].count("rla_client")
+    scripts.run(source.replace(IMPORT, BOTH), "--total-timesteps", "4096", "--seed", "3")
+    (run,) = scripts.runs()
+    theirs = read_scalars(scripts.folder / "beside")
+    assert len(theirs) == 10
+    assert run.scalars() == theirs
+    in_rows: dict[str, list[tuple[int, float]]] = {}
+    for row in run.rows():
+        for tag in row.keys() & theirs.keys():
+            in_rows.setdefault(tag, []).append((int(row["time-step"]), float(np.float32(float(row[tag])))))
+    assert in_rows == theirs
+    assert len(run.rows()) < sum(map(len, theirs.values())) / 2  # scalars of one step share a row
+    assert run.table == "CartPole-v1__cleanrl_ppo"
+    assert run.parameters["seed"] == 3
+    assert run.parameters["learning_rate"] == 2.5e-4
+    assert run.parameters["env_id"] == "CartPole-v1"
+    assert run.state["state"] == "finished"
+    assert run.state["time_step"] == 4096
+    assert list((scripts.folder / "runs").rglob("*.cleanrl_model"))
+
+
+def test_rows_steps_and_parameters(scripts: Scripts) -> None:
+    scripts.run("""
+from argparse import Namespace
+import rla_client
+args = Namespace(lr=0.1, api_key="s3cr3t-s3cr3t", layers=[8, 8])
+with rla_client.SummaryWriter(comment="_walker_7", config=vars(args)) as writer:
+    for step in range(3):
+        writer.add_scalar("a b/c", step / 4, step)
+        writer.add_scalars("both", {"x": step, "y": -step}, step)
+    writer.add_scalar("late", 1, 0, new_style=True)
+    writer.add_scalar("again", 5.0, 2)
+    writer.add_scalar("again", 6.0, 2)
+    writer.add_hparams({"gamma": 0.9}, {"best": 3.0}, None, "name", 2)
+    assert rla_client.time_step_holder.get_time() == 2
+    assert rla_client.exp_manager.hyper_param["gamma"] == 0.9
+writer.add_scalar("after/close", 1.0, 9)
+""")
+    (run,) = scripts.runs()
+    rows = [{key: float(cell) for key, cell in row.items() if key != "timestamp"} for row in run.rows()]
+    assert rows == [
+        *({"a b/c": step / 4, "both/x": step, "both/y": -step, "time-step": step} for step in range(3)),
+        {"late": 1.0, "time-step": 0},
+        {"again": 5.0, "time-step": 2},
+        {"again": 6.0, "best": 3.0, "time-step": 2},
+        {"after/close": 1.0, "time-step": 9},
+    ]
+    assert run.scalars()["a b/c"] == [(0, 0.0), (1, 0.25), (2, 0.5)]
+    assert run.table == "walker"
+    assert run.parameters["layers"] == [8, 8]
+    assert "s3cr3t" not in str(run.parameters)
+    assert run.parameters["gamma"] == 0.9
+
+
+def test_writers_beside_each_other_share_a_run_and_one_after_another_do_not(scripts: Scripts) -> None:
+    scripts.run("""
+from rla_client.integrations.tensorboard import SummaryWriter
+for seed in (1, 2):
+    train, test = SummaryWriter(f"runs/hopper_{seed}"), SummaryWriter(f"runs/hopper_{seed}/test")
+    same = SummaryWriter(f"runs/hopper_{seed}")
+    train.add_scalar("loss", 1.0 * seed, 10)
+    test.add_scalar("loss", 2.0 * seed, 10)
+    same.add_scalar("more", 3.0 * seed, 10)
+    test.add_histogram("weights", [1.0, 2.0], 10)
+    for writer in (train, test, same):
+        writer.close()
+""")
+    for seed, run in enumerate(scripts.runs(2), 1):
+        assert run.table == "hopper"
+        assert run.scalars() == {
+            "loss": [(10, seed)],
+            "test/loss": [(10, 2 * seed)],
+            "more": [(10, 3 * seed)],
+        }
+        (row,) = run.rows()
+        assert (row["loss"], row["test/loss"], row["more"]) == (f"{seed}.0", f"{2.0 * seed}", f"{3.0 * seed}")
+
+
+def test_it_writes_into_a_run_that_is_open(scripts: Scripts) -> None:
+    scripts.run("""
+import rla_client
+from rla_client.integrations.tensorboard import SummaryWriter
+manager = rla_client.init("mine", config={"lr": 0.5}, track=["lr"])
+rla_client.time_step_holder.set_time(40)
+writer = SummaryWriter("runs/other_3", config={"seed": 7})
+writer.add_scalar("x", 1.0)
+manager.writer.add_scalar("y", 2.0)
+writer.close()
+rla_client.log({"z": 3.0}, step=41)
+""")
+    (run,) = scripts.runs()
+    assert run.table == "mine"
+    assert run.parameters == {"lr": 0.5, "seed": 7}
+    rows = run.rows()
+    assert [{key: row[key] for key in row if key != "timestamp"} for row in rows] == [
+        {"x": "1.0", "y": "2.0", "time-step": "40"},
+        {"z": "3.0", "time-step": "41"},
+    ]
+
+
+def test_what_was_configured_names_the_run(scripts: Scripts) -> None:
+    scripts.run("""
+from rla_client import exp_manager
+from rla_client.integrations.tensorboard import SummaryWriter
+exp_manager.configure("configured", {}, "data")
+SummaryWriter("runs/other").add_scalar("x", 1.0, 2)
+exp_manager.close()
+SummaryWriter("runs/third").add_scalar("x", 1.0, 2)
+""")
+    assert [run.table for run in scripts.runs(2)] == ["configured", "configured"]
+
+
+def test_an_error_in_a_script_that_closes_its_writer_is_a_failed_run(scripts: Scripts) -> None:
+    done = scripts.run(
+        """
+from rla_client.integrations.tensorboard import SummaryWriter
+with SummaryWriter() as writer:
+    writer.add_scalar("x", 1.0, 2)
+    raise ZeroDivisionError("of the script")
+""",
+        fails=True,
+    )
+    assert "ZeroDivisionError" in done.stderr
+    (run,) = scripts.runs()
+    assert (run.state["state"], run.table) == ("failed", "script")
+    assert "of the script" in run.state["reason"]
+    assert [row["x"] for row in run.rows()] == ["1.0"]
+
+
+@pytest.mark.parametrize("environment", [{"RLA_MODE": "disabled"}, {"RANK": "1"}])
+def test_where_nothing_is_stored_every_call_works(scripts: Scripts, environment: dict[str, str]) -> None:
+    scripts.run(
+        """
+import os
+from rla_client.integrations.tensorboard import SummaryWriter
+with SummaryWriter("runs/a_1") as writer:
+    writer.add_scalar("x", 1.0, 2)
+    writer.add_hparams({"a": 1}, {"b": 2})
+    writer.add_text("hyperparameters", "|param|value|\\n|-|-|\\n|a|1|")
+    assert os.path.isdir(writer.log_dir)
+dropped = SummaryWriter("nowhere", write_to_disk=False)
+dropped.add_scalar("x", 1.0, 2)
+dropped.close()
+assert not os.path.exists("nowhere")
+""",
+        **environment,
+    )
+    assert not list((scripts.folder / "data").rglob("progress.csv"))
+
+
+@pytest.mark.parametrize(
+    ("folder", "table"),
+    [
+        ("runs/CartPole-v1__ppo__1__1697040000", "CartPole-v1__ppo"),
+        ("runs/PPO_3", "PPO"),
+        ("logs/sac-seed_4", "sac"),
+        ("runs/Walker2d-v4_seed3", "Walker2d-v4"),
+        ("runs/20231012-101530", "script"),
+        ("runs/hopper/2023-10-12_10:15:30/tb", "hopper"),
+        ("/abs/where/exp12", "exp12"),
+        ("runs", "script"),
+        ("./", "script"),
+        ("", "script"),
+    ],
+)
+def test_a_table_is_named_after_the_folder(folder: str, table: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr("rla_client.integrations.tensorboard._script_name", lambda: "script")
+    assert table_name(folder) == table
+
+
+def test_parameters_of_a_markdown_table() -> None:
+    text = (
+        "|param|value|\n|-|-|\n|lr|0.00025|\n|env|CartPole-v1|\n|a|None|\n|b|True|\n|c|(1, 2)|\n|d|x|y|\n|e||"
+    )
+    expected = {"lr": 0.00025, "env": "CartPole-v1", "a": None, "b": True, "c": (1, 2), "d": "x|y", "e": ""}
+    assert parameters_of_table(text) == expected
+    assert parameters_of_table("| Parameter | Value |\n| :- | -: |\n| n | 3 |\n") == {"n": 3}
+    for other in ("", "some words", "|a|b|\n|-|-|\n|1|2|", "|param|value|"):
+        assert parameters_of_table(other) == {}
