@@ -84,53 +84,25 @@ class SummaryWriter(AgentSummaryWriter):
     ) -> None:
         del purge_step, max_queue, flush_secs, filename_suffix, further
         folder = os.fspath(log_dir or logdir or "")
-        self._steps: _OwnRun | None = None
         parameters = to_parameters(config)
+        self._run: _OwnRun | None = None
         if not write_to_disk:
             super().__init__(lambda *_: None, folder, time_step_holder.get_time)
             return
         if folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
-        current, prefix = self._join(folder, comment, parameters)
+        current, prefix = _join(folder, comment, parameters)
         super().__init__(**writer_arguments(current), prefix=prefix)
-        self.log_dir = folder or self.logdir
-
-    def _join(self, folder: str, comment: str, parameters: dict[str, Any]) -> tuple[Logger, str]:
-        """The logger of the run that this writer belongs to, and what stands before its tags."""
-        global _own, _config  # noqa: PLW0603 - there is one open run
-        current = logger.get_current()
-        opened = current.folder is not None
-        if _own is not None and (not opened or _own.run.logger is not current):
-            _own = None
-        if opened and (_own is None or _own.writers):
-            if parameters and current.take_parameters is not None:
-                current.take_parameters(parameters)
-        elif not opened and exp_manager.config is not None and exp_manager.config is not _config:
-            exp_manager.add_hyper_param(parameters)
-            exp_manager.log_files_gen()  # configured by the script
-        else:
-            name = {"log_dir": PurePath(folder).name} if PurePath(folder).name else {}
-            init(table_name(folder, comment), config={**parameters, **name}, track=list(name))
-            assert exp_manager.run is not None
-            _own, _config = _OwnRun(exp_manager.run), exp_manager.config
-        current = logger.get_current()
         if _own is not None:
+            self._run = _own
             _own.writers.add(self)
-            self._steps = _own
-        first = _FOLDERS.setdefault(current, folder)
-        return current, "" if folder in {"", first} else _difference(folder, first)
+            if self._rows is not None:
+                self._rows.sets_clock = True
+        self.log_dir = folder or self.logdir
 
     def get_logdir(self) -> str:
         """The folder that the writer was given; without one, that of the run's event files."""
         return self.log_dir
-
-    def add_scalar(
-        self, tag: str, scalar_value: Any, global_step: Any = None, *args: Any, **kwargs: Any
-    ) -> None:
-        """See torch; the scalars of one step also make a row of progress.csv."""
-        if self._steps is not None and global_step is not None:
-            self._steps.reached(global_step)
-        super().add_scalar(tag, scalar_value, global_step, *args, **kwargs)
 
     def add_text(self, tag: str, text_string: str, *args: Any, **kwargs: Any) -> None:
         """See torch; a Markdown table `|param|value|` also becomes hyper-parameters."""
@@ -154,8 +126,8 @@ class SummaryWriter(AgentSummaryWriter):
     def close(self) -> None:
         """Write what waits. The run goes on until the process ends or another writer begins one."""
         self.flush()
-        if self._steps is not None:
-            self._steps.writers.discard(self)
+        if self._run is not None:
+            self._run.writers.discard(self)
 
 
 class _OwnRun:
@@ -165,17 +137,33 @@ class _OwnRun:
         self.run = run
         self.writers: weakref.WeakSet[SummaryWriter] = weakref.WeakSet()
 
-    @staticmethod
-    def reached(step: Any) -> None:
-        """Nobody else sets the clock of such a run: it shows the furthest step."""
-        step = int(step)
-        if step > time_step_holder.get_time():
-            time_step_holder.set_time(step)
-
 
 _own: _OwnRun | None = None
 _config: Config | None = None  # of the last run that a writer opened
 _FOLDERS: weakref.WeakKeyDictionary[Logger, str] = weakref.WeakKeyDictionary()  # of each run's first writer
+
+
+def _join(folder: str, comment: str, parameters: dict[str, Any]) -> tuple[Logger, str]:
+    """The logger of the run that this writer belongs to, and what stands before its tags."""
+    global _own, _config  # noqa: PLW0603 - there is one open run
+    current = logger.get_current()
+    opened = current.folder is not None
+    if _own is not None and (not opened or _own.run.logger is not current):
+        _own = None
+    if opened and (_own is None or _own.writers):
+        if parameters and current.take_parameters is not None:
+            current.take_parameters(parameters)
+    elif not opened and exp_manager.config is not None and exp_manager.config is not _config:
+        exp_manager.add_hyper_param(parameters)
+        exp_manager.log_files_gen()  # configured by the script
+    else:
+        name = {"log_dir": PurePath(folder).name} if PurePath(folder).name else {}
+        init(table_name(folder, comment), config={**parameters, **name}, track=list(name))
+        assert exp_manager.run is not None
+        _own, _config = _OwnRun(exp_manager.run), exp_manager.config
+    current = logger.get_current()
+    first = _FOLDERS.setdefault(current, folder)
+    return current, "" if folder in {"", first} else _difference(folder, first)
 
 
 def _difference(folder: str, first: str) -> str:

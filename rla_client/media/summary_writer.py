@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import os
+import struct
 import tempfile
 import threading
 import time
@@ -41,16 +43,20 @@ from rla_client.contract.errors import ArgumentError
 from rla_client.contract.files import write_atomic
 from rla_client.media.summaries import summary_scalars
 from rla_client.stream import forks
+from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import to_plain
 
 EmitEvent: TypeAlias = Callable[[bytes, float, int], object]
 EmitFile: TypeAlias = Callable[[str, bytes], object]
 
 MAX_KEPT_SCALARS = 100_000  # a name, for export_scalars_to_json; tensorboardX keeps all for ever
+MAX_KNOWN_TAGS = 100_000  # of scalars, whose part of an event is kept
 ROW_WAIT_S = 1.0  # that a row of scalars waits for more of its step
 _LOG = logging.getLogger("rla_client")
 PROJECTOR_CONFIG = "projector_config.pbtxt"
 
+_FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
+_UINT64_MAX = (1 << 64) - 1
 _PCM16_BYTES = 2
 _PCM16_MAX = 32767
 
@@ -80,6 +86,7 @@ class ScalarRows:
         self._step, self._wall_time, self._begun = 0, 0.0, 0.0
         self._waiting = threading.Event()
         self._writer_pid = 0  # in which the thread runs that writes rows that wait
+        self.sets_clock = False  # the clock shows the furthest step, where nobody else sets it
         forks.register(self)
 
     def after_fork_in_child(self) -> None:
@@ -92,11 +99,16 @@ class ScalarRows:
             if self._values and (step != self._step or tag in self._values):
                 self.write()
             if not self._values:
-                self._step, self._begun = step, time.monotonic()
+                self._begin(step)
             self._values[tag], self._wall_time = value, wall_time
-            if self._writer_pid != os.getpid():
-                self._writer_pid = os.getpid()
-                threading.Thread(target=self._write_late_rows, name="rla-scalars", daemon=True).start()
+
+    def _begin(self, step: int) -> None:
+        self._step, self._begun = step, time.monotonic()
+        if self.sets_clock and step > time_step_holder.get_time():
+            time_step_holder.set_time(step)
+        if self._writer_pid != os.getpid():
+            self._writer_pid = os.getpid()
+            threading.Thread(target=self._write_late_rows, name="rla-scalars", daemon=True).start()
         self._waiting.set()
 
     def write(self) -> None:
@@ -149,6 +161,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         self._shown = shown or dict
         self._rows = rows
         self._parameters = parameters
+        self._tags: dict[str, tuple[str, bytes]] = {}
         self._writer = _EmittingWriter(emit, os.fspath(logdir), get_step, prefix)
         self._emit_file = emit_file or self._write_file
         self._files_lock = threading.Lock()
@@ -189,15 +202,29 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         The scalars of one step also make a row of progress.csv.
         """
         del further
-        number = _number(scalar_value)
+        number = scalar_value if type(scalar_value) is float else _number(scalar_value)
         step, walltime = self._writer.time_of(global_step, walltime)
-        if display_name or summary_description or not isinstance(number, int | float):
+        if not isinstance(number, int | float):
+            super().add_scalar(tag, number, step, walltime, display_name, summary_description)
+            return
+        known = self._tags.get(tag)
+        if known is None:
+            known = self._know(tag)
+        shown, head = known
+        if display_name or summary_description:
             super().add_scalar(tag, number, step, walltime, display_name, summary_description)
         else:
-            value = Summary.Value(tag=self.clean_tag(tag), simple_value=number)
-            self._writer.add_summary(Summary(value=[value]), step, walltime)
-        if self._rows is not None and isinstance(number, int | float):
-            self._rows.add(self._writer.prefix + self.clean_tag(tag), number, step, walltime)
+            self._writer.emit(scalar_event(head, number, step, walltime), walltime, step)
+        if self._rows is not None:
+            self._rows.add(shown, number, step, walltime)
+
+    def _know(self, tag: str) -> tuple[str, bytes]:
+        """A tag as it is written, and the part of an event that names it."""
+        if len(self._tags) >= MAX_KNOWN_TAGS:
+            self._tags.clear()
+        shown = self._writer.prefix + self.clean_tag(tag)
+        known = self._tags[tag] = shown, scalar_head(shown)
+        return known
 
     def add_scalars(
         self,
@@ -364,6 +391,35 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
 
     def reopen(self) -> None:
         pass
+
+
+# -- events of one scalar, as protobuf would serialise them, in a tenth of the time ----------------
+
+
+def scalar_head(tag: str) -> bytes:
+    """Fields `summary.value.tag` of an Event, up to the four bytes of `simple_value`."""
+    name = tag.encode("utf-8", "backslashreplace")
+    value = b"\x0a" + _varint(len(name)) + name + b"\x15"
+    inner = b"\x0a" + _varint(len(value) + _FLOAT.size) + value
+    return b"\x2a" + _varint(len(inner) + _FLOAT.size) + inner
+
+
+def scalar_event(head: bytes, value: float, step: int, wall_time: float) -> bytes:
+    """A serialised Event with one scalar, whose tag is in `head`."""
+    try:
+        packed = _FLOAT.pack(value)
+    except OverflowError:  # beyond float32
+        packed = _FLOAT.pack(math.inf if value > 0 else -math.inf)
+    return b"\x09" + _DOUBLE.pack(wall_time) + b"\x10" + _varint(step & _UINT64_MAX) + head + packed
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:  # noqa: PLR2004 - seven bits a byte
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
 
 
 # -- Summary objects ---------------------------------------------------------------------------
