@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
 from rla_client.config.find import DATA_FOLDER, DATA_ROOT_VARIABLE, find_config
@@ -24,6 +24,9 @@ from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.recording import Row
 from rla_client.run.setup import names_code
 from rla_client.stream.clock import time_step_holder
+
+if TYPE_CHECKING:
+    from rla_client.config.schema import Config
 
 
 def init(
@@ -74,6 +77,41 @@ def init(
     exp_manager.add_record_param(track)
     exp_manager.log_files_gen(all_ranks=all_ranks)
     return exp_manager
+
+
+def ensure_run(table: str, parameters: Mapping[str, Any], track: Iterable[str] = ()) -> bool:
+    """Open a run for something that writes and was told of none, unless one is open.
+
+    What the script has configured itself is opened as it says; otherwise `init(table, …)`.
+
+    Args:
+        table: table of a run of its own.
+        parameters: hyper-parameters; they join those of the script's run.
+        track: those that become part of the index of a run of its own.
+
+    Returns:
+        Whether the run is its own.
+
+    Raises:
+        ArgumentError: the data root cannot be written.
+        ConfigError: the configuration has faults.
+    """
+    global _own_config  # noqa: PLW0603 - of the one exp_manager
+    current = logger.get_current()
+    if current.folder is not None:
+        if parameters and current.take_parameters is not None:
+            current.take_parameters(parameters)
+        return False
+    if exp_manager.config is not None and exp_manager.config is not _own_config:
+        exp_manager.add_hyper_param(parameters)
+        exp_manager.log_files_gen()
+        return False
+    init(table, config=parameters, track=track)
+    _own_config = exp_manager.config
+    return True
+
+
+_own_config: Config | None = None  # what `ensure_run` configured last
 
 
 def log(values: Mapping[str, Any], step: float | None = None) -> Row:

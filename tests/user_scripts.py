@@ -15,6 +15,34 @@ import pytest
 import yaml
 from waiting import wait_until
 
+COUNTER_ENV = """
+import gymnasium
+import numpy as np
+
+class Counter(gymnasium.Env):
+    '''Episode n has n + 3 steps, each worth its number; its picture says which step of which it is.'''
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+    observation_space = gymnasium.spaces.Box(-1, 1000, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    render_mode = "rgb_array"
+    episode = -1
+
+    def __init__(self, first=0):
+        self.episode = first - 1
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episode, self.at = self.episode + 1, 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.at += 1
+        ended = self.at == self.episode + 3
+        return np.full(1, self.at, np.float32), float(self.at), ended, False, {}
+
+    def render(self):
+        return np.full((16, 16, 3), self.episode * 20 + self.at, np.uint8)
+"""
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 

@@ -22,14 +22,13 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from rla_client import logger
-from rla_client.config.schema import Config
 from rla_client.contract.layout import component_problem
 from rla_client.manager import exp_manager
 from rla_client.media.summary_writer import AgentSummaryWriter
 from rla_client.run.recording import Logger
 from rla_client.run.run import Run
 from rla_client.run.tensorboard import writer_arguments
-from rla_client.shortcuts import init, to_parameters
+from rla_client.shortcuts import ensure_run, to_parameters
 from rla_client.stream.clock import time_step_holder
 
 __all__ = ["SummaryWriter"]
@@ -139,28 +138,22 @@ class _OwnRun:
 
 
 _own: _OwnRun | None = None
-_config: Config | None = None  # of the last run that a writer opened
 _FOLDERS: weakref.WeakKeyDictionary[Logger, str] = weakref.WeakKeyDictionary()  # of each run's first writer
 
 
 def _join(folder: str, comment: str, parameters: dict[str, Any]) -> tuple[Logger, str]:
-    """The logger of the run that this writer belongs to, and what stands before its tags."""
-    global _own, _config  # noqa: PLW0603 - there is one open run
-    current = logger.get_current()
-    opened = current.folder is not None
-    if _own is not None and (not opened or _own.run.logger is not current):
-        _own = None
-    if opened and (_own is None or _own.writers):
-        if parameters and current.take_parameters is not None:
-            current.take_parameters(parameters)
-    elif not opened and exp_manager.config is not None and exp_manager.config is not _config:
-        exp_manager.add_hyper_param(parameters)
-        exp_manager.log_files_gen()  # configured by the script
-    else:
-        name = {"log_dir": PurePath(folder).name} if PurePath(folder).name else {}
-        init(table_name(folder, comment), config={**parameters, **name}, track=list(name))
+    """The logger of the run that a writer belongs to, and what stands before its tags."""
+    global _own  # noqa: PLW0603 - there is one open run
+    if _own is not None:
+        if _own.run.logger is not logger.get_current():
+            _own = None
+        elif not _own.writers:
+            exp_manager.close()
+    name = {"log_dir": PurePath(folder).name} if PurePath(folder).name else {}
+    table = table_name(folder, comment)
+    if ensure_run(table, {**parameters, **name} if logger.get_current().folder is None else parameters, name):
         assert exp_manager.run is not None
-        _own, _config = _OwnRun(exp_manager.run), exp_manager.config
+        _own = _OwnRun(exp_manager.run)
     current = logger.get_current()
     first = _FOLDERS.setdefault(current, folder)
     return current, "" if folder in {"", first} else _difference(folder, first)

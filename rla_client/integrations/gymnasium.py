@@ -1,0 +1,209 @@
+"""Episodes of gymnasium environments as rows, and every n-th one as a video.
+
+    env = record_episodes(gymnasium.make("CartPole-v1", render_mode="rgb_array"), video_every=100)
+    envs = record_episodes(gymnasium.make_vec("CartPole-v1", num_envs=8))
+
+Each finished episode is a row of its own with `episode/return`, `episode/length` and `episode/seconds`, at
+the time-step of the clock or, where nobody sets that, the number of environment steps so far. Frames go to
+the agent, which encodes them beside training. What counts is gymnasium's `RecordEpisodeStatistics`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.wrappers import RecordEpisodeStatistics
+from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordVectorStatistics
+
+from rla_client import logger
+from rla_client.contract.errors import ArgumentError
+from rla_client.media.recorders import VideoRecorder
+from rla_client.shortcuts import ensure_run
+from rla_client.stream.clock import time_step_holder
+
+__all__ = ["EpisodeRecorder", "VectorEpisodeRecorder", "record_episodes"]
+
+DEFAULT_FPS = 30.0
+_KEY = "rla_episode"  # in gymnasium's infos, taken out again: other wrappers have `episode`
+
+
+def record_episodes(env: Any, video_every: int = 0, name: str = "episode") -> Any:
+    """Record the episodes of an environment, single or vectorised.
+
+    Where no run is open at the first reset, one is opened in a table of the environment's name.
+
+    Args:
+        env: a gymnasium environment; with `video_every` its render_mode is `rgb_array`.
+        video_every: film each n-th episode from the first one on (of a vector: of its first environment);
+            0 films none.
+        name: stands before the columns, `<name>/return`, and in the names of the videos.
+
+    Returns:
+        The environment, wrapped.
+
+    Raises:
+        ArgumentError: the environment cannot be filmed.
+    """
+    kind = VectorEpisodeRecorder if isinstance(env, VectorEnv) else EpisodeRecorder
+    return kind(env, video_every, name)
+
+
+class EpisodeRecorder(RecordEpisodeStatistics[Any, Any]):
+    """See `record_episodes`, of a single environment."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], video_every: int = 0, name: str = "episode") -> None:
+        super().__init__(env, stats_key=_KEY)
+        self._recorder = _Recorder(env, video_every, name)
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        found = super().reset(**kwargs)
+        self._recorder.begin()
+        if self._recorder.films:
+            self._recorder.film(self.env.render())
+        return found
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take a step; the last one of an episode writes its row."""
+        found = super().step(action)
+        self._recorder.count(1)
+        if self._recorder.films:
+            self._recorder.film(self.env.render())
+        if _KEY in found[4]:
+            ended = found[4].pop(_KEY)
+            self._recorder.write(ended["r"], ended["l"], ended["t"])
+            self._recorder.end()
+        return found
+
+    def close(self) -> None:
+        """Close the environment; a film that is not at its end is sent as it is."""
+        self._recorder.cut()
+        super().close()
+
+
+class VectorEpisodeRecorder(RecordVectorStatistics[Any, Any]):
+    """See `record_episodes`, of a vector of environments; the first one is filmed."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], video_every: int = 0, name: str = "episode") -> None:
+        super().__init__(env, stats_key=_KEY)
+        self._recorder = _Recorder(env, video_every, name)
+        self._begins = True  # the next step of the first environment is its reset
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Begin episodes: of all, or of those in `options["reset_mask"]`."""
+        mask = (kwargs.get("options") or {}).get("reset_mask")
+        found = super().reset(**kwargs)
+        if mask is None or mask[0]:
+            self._begin()
+        return found
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in each environment; ended episodes write their rows."""
+        found = super().step(actions)
+        self._recorder.count(self.num_envs)
+        infos = found[4]
+        ended, which = infos.pop(_KEY, None), infos.pop(f"_{_KEY}", None)
+        same_step = self._autoreset_mode == AutoresetMode.SAME_STEP
+        if self._begins:
+            self._begin()
+        elif self._recorder.films and not (same_step and which is not None and which[0]):
+            self._recorder.film(self._frame())
+        if which is not None:
+            for at in np.flatnonzero(which):
+                self._recorder.write(*(ended[part][at] for part in ("r", "l", "t")))
+            if which[0]:
+                self._recorder.end()
+                self._begins = self._autoreset_mode == AutoresetMode.NEXT_STEP
+                if same_step:
+                    self._begin()
+        return found
+
+    def _begin(self) -> None:
+        self._begins = False
+        self._recorder.begin()
+        if self._recorder.films:
+            self._recorder.film(self._frame())
+
+    def _frame(self) -> Any:
+        frames = self.env.render()
+        return None if frames is None else frames[0]
+
+    def close(self, **kwargs: Any) -> None:
+        """Close the environments; a film that is not at its end is sent as it is."""
+        self._recorder.cut()
+        super().close(**kwargs)
+
+
+class _Recorder:
+    """Rows of episodes, and films of some."""
+
+    def __init__(self, env: Any, video_every: int, name: str) -> None:
+        if video_every and env.render_mode != "rgb_array":
+            raise ArgumentError(
+                f"video_every={video_every} films what the environment renders: make it with "
+                f"render_mode='rgb_array', not {env.render_mode!r}"
+            )
+        self._env, self._name, self._video_every = env, name, video_every
+        self._steps = 0
+        self._episodes = 0  # of the environment that is filmed
+        self._video: VideoRecorder | None = None
+
+    @property
+    def films(self) -> bool:
+        """Whether the episode under way is filmed."""
+        return self._video is not None
+
+    def begin(self) -> None:
+        """An episode begins of the environment that may be filmed."""
+        self.cut()
+        self._ensure_run()
+        if self._video_every and self._episodes % self._video_every == 0:
+            fps = float(self._env.metadata.get("render_fps") or DEFAULT_FPS)
+            name = f"{self._step}-{self._name}-{self._episodes}"
+            self._video = VideoRecorder(name, fps=fps, add_timestamp=False)
+
+    def end(self) -> None:
+        """Its episode has ended."""
+        self._episodes += 1
+        self.cut()
+
+    def film(self, frame: Any) -> None:
+        """Add a frame."""
+        assert self._video is not None
+        self._video.add(frame)
+
+    def cut(self) -> None:
+        """Send what was filmed."""
+        if self._video is not None:
+            self._video.close()
+            self._video = None
+
+    def count(self, steps: int) -> None:
+        """Steps of environments were taken."""
+        self._steps += steps
+
+    def write(self, total: float, length: int, seconds: float) -> None:
+        """Write an episode's row."""
+        values = {"return": float(total), "length": int(length), "seconds": float(seconds)}
+        row = {f"{self._name}/{key}": value for key, value in values.items()}
+        logger.get_current().write_row(row, self._step, time.time(), ())
+
+    @property
+    def _step(self) -> float:
+        return time_step_holder.get_time() if time_step_holder.was_set else self._steps
+
+    def _ensure_run(self) -> None:
+        spec = self._env.spec
+        if logger.get_current().folder is not None:
+            return
+        if multiprocessing.parent_process() is not None:
+            raise ArgumentError(
+                "this environment runs in a worker process, and no run is open: open one before the workers "
+                "start (rla_client.init), or wrap the vector of environments"
+            )
+        ensure_run("gymnasium" if spec is None else spec.id.replace("/", "-"), {})

@@ -1,0 +1,404 @@
+"""stable-baselines3: its rows, exactly resumable checkpoints, videos.
+
+    model = PPO("MlpPolicy", "CartPole-v1")
+    model.learn(100_000, callback=RLACallback(save_freq=20_000))
+
+`configure_sb3(model)` alone gives rows. Where no run is open, one is opened, with the model's
+hyper-parameters. progress.csv has the keys of SB3's own CSV logger and the same values.
+
+A run that was killed goes on where its last checkpoint was made, when the same script is started again with
+RLA_RUN_ID and RLA_RESUME=allow: parameters, optimizers, replay buffer, VecNormalize, the environments and
+all random generators are as they were. Only time/fps, time/iterations and time/time_elapsed begin anew.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+import numpy as np
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import (
+    Figure,
+    HParam,
+    HumanOutputFormat,
+    Image,
+    KVWriter,
+    Logger,
+    Video,
+)
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+
+from rla_client import logger
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.layout import SINKS
+from rla_client.manager import ExpManager, exp_manager
+from rla_client.media.recorders import VideoRecorder
+from rla_client.run.current import warn
+from rla_client.run.tensorboard import tbx_writer
+from rla_client.shortcuts import ensure_run
+from rla_client.stream.clock import time_step_holder
+
+if TYPE_CHECKING:
+    import gymnasium
+
+__all__ = ["RLACallback", "RLAOutputFormat", "configure_sb3"]
+
+DEFAULT_FPS = 30.0
+# of a model, that are made anew by `learn`, or say what the script wants rather than how far it is
+_OF_THE_SCRIPT = frozenset({"start_time", "_total_timesteps", "_num_timesteps_at_start", "lr_schedule"})
+
+
+class RLAOutputFormat(KVWriter):
+    """Writes what SB3 dumps as one row at SB3's step; media go to TensorBoard.
+
+    The clock follows SB3's number of time-steps. SB3 prints for itself, so rows are not printed twice.
+    """
+
+    def write(
+        self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0
+    ) -> None:
+        """See SB3's `KVWriter`."""
+        current = logger.get_current()
+        with current.lock:
+            time_step_holder.set_time(step)
+            for key, value in key_values.items():
+                hidden = {name for name in key_excluded.get(key) or () if name in SINKS}
+                plain = _plain(value)
+                if isinstance(plain, str) or plain is None:
+                    if "tensorboard" not in hidden:
+                        _show(current, key, value, step)
+                    hidden |= {"tensorboard"}
+                if plain is not None:
+                    current.record(key, plain, hidden | {"stdout"})
+            current.dump()
+
+    def close(self) -> None:
+        """Nothing: the run goes on."""
+
+
+def _plain(value: Any) -> float | int | str | None:
+    """A number or text, with float32 as SB3's CSV prints it; None for media and arrays."""
+    if isinstance(value, (np.ndarray, torch.Tensor)) and np.prod(value.shape) == 1:
+        value = value.item()
+    if isinstance(value, (np.float32, np.float16)):
+        return float(str(value))
+    if isinstance(value, np.generic):
+        value = value.item()
+    return value if isinstance(value, (bool, int, float, str)) else None
+
+
+def _show(current: Any, key: str, value: Any, step: int) -> None:
+    """Give TensorBoard what is no number."""
+    if isinstance(value, HParam) and current.take_parameters is not None:
+        current.take_parameters(value.hparam_dict)
+    if "tensorboard" not in current.sinks or current.folder is None:
+        return
+    writer = tbx_writer(current)
+    if isinstance(value, str):
+        writer.add_text(key, value, step)
+    elif isinstance(value, Video):
+        writer.add_video(key, value.frames, step, value.fps)
+    elif isinstance(value, Figure):
+        writer.add_figure(key, value.figure, step, close=value.close)
+    elif isinstance(value, Image):
+        writer.add_image(key, value.image, step, dataformats=value.dataformats)
+    elif isinstance(value, HParam):
+        writer.add_hparams(value.hparam_dict, value.metric_dict, global_step=step)
+    elif isinstance(value, (np.ndarray, torch.Tensor)):
+        writer.add_histogram(key, value, step)
+
+
+def configure_sb3(
+    model: BaseAlgorithm, task_table_name: str | None = None, *, track: Iterable[str] = ()
+) -> ExpManager:
+    """Have an SB3 model log into the open run, or into one that is opened for it.
+
+    Args:
+        model: any algorithm of SB3 or sb3-contrib. With `verbose` above 0 it prints tables as before.
+        task_table_name: of a run that is opened here; default `<environment>-<algorithm>`.
+        track: hyper-parameters of the model that become part of such a run's index, e.g. `["seed"]`.
+
+    Returns:
+        `exp_manager`.
+
+    Raises:
+        ArgumentError: see `rla_client.init`.
+    """
+    parameters = model_parameters(model)
+    algorithm = type(model).__name__
+    table = task_table_name or f"{parameters['env_id']}-{algorithm}".replace("/", "-")
+    ensure_run(table, parameters, track)
+    formats: list[KVWriter] = [RLAOutputFormat()]
+    if model.verbose >= 1:
+        formats.append(HumanOutputFormat(sys.stdout))
+    model.set_logger(Logger(logger.get_dir(), formats))
+    return exp_manager
+
+
+def model_parameters(model: BaseAlgorithm) -> dict[str, Any]:
+    """The arguments that made a model, as plain data; schedules that are constant as their number."""
+    names = inspect.signature(type(model).__init__).parameters
+    found: dict[str, Any] = {"algo": type(model).__name__, "env_id": _env_id(model.env)}
+    found["n_envs"], found["policy"] = model.n_envs, model.policy_class.__name__
+    for name in names:
+        if name not in found and name not in {"self", "env", "_init_setup_model"} and hasattr(model, name):
+            found[name] = _shown(getattr(model, name))
+    return found
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, (type(None), bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _shown(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_shown(entry) for entry in value]
+    if callable(value) and not isinstance(value, type):
+        try:
+            first, last = float(value(1.0)), float(value(0.0))
+        except Exception:  # noqa: BLE001 - the user's function, of whatever arguments
+            return repr(value)
+        return first if first == last else f"from {first:g} to {last:g}"
+    return str(getattr(value, "__name__", value))
+
+
+def _env_id(env: VecEnv | None) -> str:
+    try:
+        specs = [] if env is None else env.get_attr("spec", 0)
+        return str(specs[0].id)
+    except (AttributeError, IndexError):
+        return "environment"
+
+
+class RLACallback(BaseCallback):
+    """Logs, saves and resumes a model, and films it.
+
+    Args:
+        save_freq: time-steps (of all environments together) between checkpoints; 0: only one at the end.
+            One is made when the next rollout begins.
+        replay_buffer: part of the checkpoints of off-policy algorithms, as far as it is filled.
+        resume: go on at the last checkpoint where the run was resumed (RLA_RUN_ID, `configure(resume=)`).
+        video_freq: time-steps between films; 0: none.
+        video_env: the environment that is filmed, with render_mode `rgb_array`; the model plays one
+            episode in it, without exploring.
+        video_length: at most so many frames.
+        task_table_name: see `configure_sb3`.
+        track: see `configure_sb3`.
+        checkpoint_name: the series of checkpoints.
+        trust: see `exp_manager.load_checkpoint`; needed where the checkpoint is from another machine.
+        verbose: SB3's.
+
+    Raises:
+        ArgumentError: `video_freq` without a `video_env` that renders.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is told apart by its name
+        self,
+        save_freq: int = 10_000,
+        *,
+        replay_buffer: bool = True,
+        resume: bool = True,
+        video_freq: int = 0,
+        video_env: gymnasium.Env[Any, Any] | None = None,
+        video_length: int = 1000,
+        task_table_name: str | None = None,
+        track: Iterable[str] = (),
+        checkpoint_name: str = "checkpoint",
+        trust: bool = False,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(verbose)
+        if video_freq and (video_env is None or video_env.render_mode != "rgb_array"):
+            raise ArgumentError("video_freq needs a video_env made with render_mode='rgb_array'")
+        self._save_freq, self._video_freq = save_freq, video_freq
+        self._with_buffer, self._resume, self._trust = replay_buffer, resume, trust
+        self._video_env, self._video_length = video_env, video_length
+        self._table, self._track, self._name = task_table_name, track, checkpoint_name
+        self._saved = 0  # time-steps at the last checkpoint
+        self._filmed: int | None = None  # and at the last film
+
+    def _init_callback(self) -> None:
+        formats = self.model.logger.output_formats
+        if not any(isinstance(each, RLAOutputFormat) for each in formats):
+            configure_sb3(self.model, self._table, track=self._track)
+
+    def _on_training_start(self) -> None:
+        if self._resume and exp_manager.resumed_from is not None:
+            _, state = exp_manager.load_checkpoint(checkpoint_name=self._name, trust=self._trust)
+            restore_state(self.model, state)
+        self._saved = self.model.num_timesteps
+
+    def _on_rollout_start(self) -> None:
+        done = self.model.num_timesteps
+        if self._save_freq and done - self._saved >= self._save_freq:
+            self._save()
+        if self._video_freq and (self._filmed is None or done - self._filmed >= self._video_freq):
+            try:
+                self._film()
+            except Exception as error:
+                if self._filmed is None:  # a fault of the script, which has just begun
+                    raise
+                warn(f"no film at {done}: {error}")
+            self._filmed = done
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_training_end(self) -> None:
+        if self.model.num_timesteps != self._saved:
+            self._save()
+
+    def _save(self) -> None:
+        self._saved = self.model.num_timesteps
+        time_step_holder.set_time(self._saved)
+        exp_manager.save_checkpoint(
+            model_state(self.model, replay_buffer=self._with_buffer), checkpoint_name=self._name
+        )
+
+    def _film(self) -> None:
+        env, model = self._video_env, self.model
+        assert env is not None
+        time_step_holder.set_time(model.num_timesteps)
+        fps = float(env.metadata.get("render_fps") or DEFAULT_FPS)
+        normalize = model.get_vec_normalize_env()
+        observation, _ = env.reset()
+        with VideoRecorder("episode", fps=fps) as video:
+            video.add(env.render())
+            for _ in range(self._video_length - 1):
+                seen = observation if normalize is None else normalize.normalize_obs(observation)
+                action, _ = model.predict(seen, deterministic=True)
+                observation, _, terminated, truncated, _ = env.step(action)
+                video.add(env.render())
+                if terminated or truncated:
+                    break
+
+
+# -- all of a model -----------------------------------------------------------------------------
+
+
+def model_state(model: BaseAlgorithm, *, replay_buffer: bool = True) -> dict[str, Any]:
+    """Everything that a model needs to go on exactly where it is, between two rollouts.
+
+    Returns:
+        `attributes`, `parameters` (state dicts), `variables` (tensors), `replay_buffer`, `environments` (from
+        the outermost wrapper inwards; None for one that cannot be kept), `pending` (values of the
+        next row). `restore_state` takes it.
+    """
+    modules, variables = model._get_torch_save_params()  # noqa: SLF001 - as BaseAlgorithm.save
+    left_out = {*model._excluded_save_params(), *(name.split(".")[0] for name in (*modules, *variables))}  # noqa: SLF001
+    left_out |= _OF_THE_SCRIPT | (set(inspect.signature(type(model).__init__).parameters) - {"action_noise"})
+    attributes = {name: value for name, value in vars(model).items() if name not in left_out}
+    buffer = getattr(model, "replay_buffer", None)
+    pending = model.logger
+    return {
+        "algorithm": type(model).__name__,
+        "attributes": _portable(attributes, "attribute"),
+        "parameters": model.get_parameters(),
+        "variables": {name: attrgetter(name)(model).data for name in variables},
+        "replay_buffer": _buffer_state(buffer) if replay_buffer and buffer is not None else None,
+        "environments": [_environment_state(layer) for layer in _layers(model.env)],
+        "pending": [dict(pending.name_to_value), dict(pending.name_to_count), dict(pending.name_to_excluded)],
+    }
+
+
+def restore_state(model: BaseAlgorithm, state: Mapping[str, Any]) -> None:
+    """Put a model where `model_state` was taken. Call it after `learn` has begun, as the callback does.
+
+    Raises:
+        ArgumentError: the state is of another algorithm, or its networks have other shapes.
+    """
+    if state.get("algorithm") != type(model).__name__:
+        raise ArgumentError(f"this checkpoint is of {state.get('algorithm')}, not of {type(model).__name__}")
+    try:
+        model.set_parameters(state["parameters"], exact_match=True, device=model.device)
+    except (ValueError, RuntimeError) as error:
+        raise ArgumentError(f"this checkpoint does not fit the model: {error}") from error
+    for name, value in state["variables"].items():
+        attrgetter(name)(model).data.copy_(value)
+    layers = list(_layers(model.env))
+    fits = len(layers) == len(state["environments"]) and None not in state["environments"]
+    attributes = dict(state["attributes"])
+    if fits:
+        for layer, kept in zip(layers, state["environments"], strict=True):
+            vars(layer).update(kept)
+    else:
+        warn("the environments could not be kept with the checkpoint: they begin a new episode")
+        for name in ("_last_obs", "_last_episode_starts", "_last_original_obs"):
+            attributes.pop(name, None)
+    vars(model).update(attributes)
+    model._num_timesteps_at_start = model.num_timesteps  # noqa: SLF001 - what fps is counted from
+    if state["replay_buffer"] is not None:
+        _restore_buffer(model.replay_buffer, state["replay_buffer"])
+    for kept, values in zip(("value", "count", "excluded"), state["pending"], strict=True):
+        getattr(model.logger, f"name_to_{kept}").update(values)
+
+
+def _layers(env: Any) -> Iterable[VecEnv]:
+    while isinstance(env, VecEnvWrapper):
+        yield env
+        env = env.venv
+    if env is not None:
+        yield env
+
+
+def _environment_state(layer: VecEnv) -> dict[str, Any] | None:
+    state = {name: value for name, value in vars(layer).items() if name not in {"venv", "class_attributes"}}
+    try:
+        cloudpickle.dumps(state)
+    except Exception:  # noqa: BLE001 - environments hold whatever: windows, sockets, processes
+        return None
+    return state
+
+
+def _portable(values: dict[str, Any], what: str) -> dict[str, Any]:
+    """Those that can be pickled; a warning names the others."""
+    found = {}
+    for name, value in values.items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception as error:  # noqa: BLE001 - a subclass may hold whatever
+            warnings.warn(f"{what} {name} of the model is not part of its checkpoint: {error}", stacklevel=2)
+        else:
+            found[name] = value
+    return found
+
+
+def _buffer_state(buffer: Any) -> dict[str, Any]:
+    """A replay buffer as far as it is filled; its arrays are copied by the checkpoint."""
+    filled = buffer.buffer_size if buffer.full else buffer.pos
+    return {
+        name: _tensors(value, buffer.buffer_size, filled)
+        for name, value in vars(buffer).items()
+        if name not in {"env", "device"}
+    }
+
+
+def _tensors(value: Any, size: int, filled: int) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _tensors(entry, size, filled) for key, entry in value.items()}
+    if isinstance(value, np.ndarray) and value.dtype != object and value.shape[:1] == (size,):
+        return torch.from_numpy(value[:filled])
+    return value
+
+
+def _restore_buffer(buffer: Any, state: Mapping[str, Any]) -> None:
+    for name, value in state.items():
+        vars(buffer)[name] = _filled(vars(buffer).get(name), value)
+
+
+def _filled(held: Any, value: Any) -> Any:
+    """The buffer's own array with the kept part in it, or what was kept as it is."""
+    if isinstance(value, Mapping) and isinstance(held, Mapping):
+        return {key: _filled(held.get(key), entry) for key, entry in value.items()}
+    if isinstance(value, torch.Tensor) and isinstance(held, np.ndarray):
+        held[: len(value)] = value.numpy()
+        return held
+    return value

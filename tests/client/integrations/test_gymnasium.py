@@ -1,0 +1,112 @@
+"""Environments of gymnasium whose episodes become rows, and some of them films."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from user_scripts import COUNTER_ENV, Scripts
+
+gymnasium = pytest.importorskip("gymnasium")
+
+EPISODES = """
+from rla_client.integrations.gymnasium import record_episodes
+def films(env, steps, actions):
+    env.reset()
+    for _ in range(steps):
+        found = env.step(actions)
+        assert "rla_episode" not in found[4], found
+        if not hasattr(env, "num_envs") and (found[2] or found[3]):
+            env.reset()
+    env.close()
+"""
+
+
+def frames_of(path: Any) -> list[int]:
+    """The shade of each frame."""
+    import imageio_ffmpeg
+    import numpy as np
+
+    reader = imageio_ffmpeg.read_frames(str(path), pix_fmt="gray", bits_per_pixel=8)
+    next(reader)
+    return [round(float(np.frombuffer(frame, np.uint8).mean())) for frame in reader]
+
+
+def episodes(run: Any) -> list[tuple[float, ...]]:
+    """Time-step, return and length of each row."""
+    names = ("time-step", "episode/return", "episode/length")
+    return [tuple(float(row[name]) for name in names) for row in run.rows() if "episode/length" in row]
+
+
+def test_a_single_environment(scripts: Scripts) -> None:
+    scripts.run(
+        COUNTER_ENV
+        + EPISODES
+        + """
+env = record_episodes(gymnasium.wrappers.RecordEpisodeStatistics(Counter()), video_every=2)
+films(env, 14, 0)
+"""
+    )
+    (run,) = scripts.runs()
+    assert run.table == "gymnasium"
+    assert episodes(run) == [(3, 6, 3), (7, 10, 4), (12, 15, 5)]
+    assert all(float(row["episode/seconds"]) >= 0 for row in run.rows())
+    found = sorted(run.folder("results").glob("*.mp4"))
+    assert [path.name for path in found] == ["0-episode-0.mp4", "7-episode-2.mp4"]
+    shades = [frames_of(path) for path in found]
+    assert [len(frames) for frames in shades] == [4, 6]
+    assert all(abs(one - other) <= 3 for one, other in zip(shades[1], range(40, 46), strict=True))
+
+
+@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP"])
+def test_a_vector_of_environments(scripts: Scripts, mode: str) -> None:
+    scripts.run(
+        COUNTER_ENV
+        + EPISODES
+        + f"""
+import rla_client
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+rla_client.init("vector")
+rla_client.logger.record_tabular("mine", 1.0)
+envs = SyncVectorEnv([Counter, lambda: Counter(7)], autoreset_mode=AutoresetMode.{mode})
+films(record_episodes(envs, video_every=2, name="episode"), 14, np.zeros(2, dtype=int))
+rla_client.time_step_holder.set_time(99)
+rla_client.logger.dump_tabular()
+"""
+    )
+    (run,) = scripts.runs()
+    found = episodes(run)
+    if mode == "SAME_STEP":
+        assert found == [(6, 6, 3), (14, 10, 4), (20, 55, 10), (24, 15, 5)]
+    else:
+        assert found == [(6, 6, 3), (16, 10, 4), (20, 55, 10), (28, 15, 5)]
+    assert run.rows()[-1]["mine"] == "1.0"  # what the script records is its own row's
+    films = sorted(run.folder("results").glob("*.mp4"))
+    shades = [frames_of(path) for path in films]
+    assert [path.name.split("-")[1:] for path in films] == [["episode", "0.mp4"], ["episode", "2.mp4"]]
+    assert [len(frames) for frames in shades] == ([3, 5] if mode == "SAME_STEP" else [4, 6])
+    assert all(abs(one - other) <= 3 for one, other in zip(shades[1], range(40, 46), strict=False))
+
+
+def test_workers_of_a_vector_have_no_runs_of_their_own(scripts: Scripts) -> None:
+    done = scripts.run(
+        COUNTER_ENV
+        + EPISODES
+        + """
+from gymnasium.vector import AsyncVectorEnv
+if __name__ == "__main__":
+    envs = AsyncVectorEnv([lambda: record_episodes(Counter())], context="spawn")
+    envs.reset()
+""",
+        fails=True,
+    )
+    assert "open one before the workers start" in done.stderr
+    assert not list((scripts.folder / "data").rglob("run.json"))
+
+
+def test_what_cannot_be_filmed_is_refused() -> None:
+    from rla_client.contract.errors import ArgumentError
+    from rla_client.integrations.gymnasium import record_episodes
+
+    with pytest.raises(ArgumentError, match="render_mode='rgb_array', not None"):
+        record_episodes(gymnasium.make("CartPole-v1"), video_every=3)

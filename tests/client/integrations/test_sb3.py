@@ -1,0 +1,196 @@
+"""stable-baselines3 itself, logging through us: its own keys and values, runs that go on exactly."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+from user_scripts import COUNTER_ENV, Scripts
+
+pytest.importorskip("stable_baselines3", reason="needs stable-baselines3")
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "sb3_ppo.py"
+OWN_LOGGER = """
+from stable_baselines3.common.logger import CSVOutputFormat
+from stable_baselines3.common.callbacks import BaseCallback
+class Beside(BaseCallback):
+    def _on_training_start(self):
+        self.logger.output_formats.append(CSVOutputFormat("theirs.csv"))
+        self.logger.record("some/text", 'with "quotes", and more')
+        self.logger.record("hidden/there", 3, exclude="csv")
+    def _on_step(self):
+        return True
+"""
+TRAIN = """
+import sys
+import numpy as np
+import torch
+from stable_baselines3 import PPO, SAC, DQN
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.callbacks import BaseCallback
+from rla_client.integrations.sb3 import RLACallback
+
+kind, total, kill_at = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+
+class Kill(BaseCallback):
+    def _on_step(self):
+        if self.num_timesteps >= kill_at:
+            import os, signal
+            os.kill(os.getpid(), signal.SIGKILL)
+        return True
+
+torch.set_num_threads(1)
+name = "Pendulum-v1" if kind == "sac" else "CartPole-v1"
+envs = make_vec_env(name, n_envs=1 if kind == "dqn" else 2, seed=5)
+if kind != "dqn":
+    envs = VecNormalize(envs)
+if kind == "ppo":
+    model = PPO(
+        "MlpPolicy", envs, seed=5, n_steps=64, batch_size=32, n_epochs=2, device="cpu",
+        clip_range=lambda left: 0.1 + left / 10,
+    )
+elif kind == "sac":
+    model = SAC("MlpPolicy", envs, seed=5, learning_starts=100, batch_size=16, buffer_size=300, device="cpu")
+else:
+    model = DQN(
+        "MlpPolicy", envs, seed=5, learning_starts=100, batch_size=16, buffer_size=200, device="cpu",
+        target_update_interval=64,
+    )
+callbacks = [RLACallback(save_freq=150)] + ([Kill()] if kill_at else [])
+model.learn(total, callback=callbacks, log_interval=1)
+torch.save([model.get_parameters(), dict(vars(getattr(envs, "obs_rms", model.action_space)))], "end.pt")
+"""
+CLOCKS = {"time/fps", "time/iterations", "time/time_elapsed", "timestamp"}
+
+
+def test_the_rows_are_those_of_sb3s_own_csv(scripts: Scripts) -> None:
+    source = EXAMPLE.read_text()
+    call = re.search(r"callback=(RLACallback\(.*\))\)", source)
+    assert call is not None
+    done = scripts.run(
+        OWN_LOGGER
+        + source.replace(call[1], f"[{call[1]}, Beside()]").replace("from __future__ import annotations", ""),
+        *("--timesteps", "6000", "--seed", "3"),
+    )
+    assert "rollout/" in done.stdout
+    (run,) = scripts.runs()
+    with (scripts.folder / "theirs.csv").open(newline="") as file:
+        theirs = [{key: cell for key, cell in row.items() if cell} for row in csv.DictReader(file)]
+    ours = run.rows()
+    assert len(theirs) == 3
+    assert [
+        {key: cell for key, cell in row.items() if key not in {"time-step", "timestamp"}} for row in ours
+    ] == theirs
+    assert [row["time-step"] for row in ours] == [row["time/total_timesteps"] for row in theirs]
+    assert run.table == "CartPole-v1-PPO"
+    assert "&seed=3" in run.log.name
+    scalars = run.scalars()
+    assert scalars["hidden/there"] == [(2048, 3.0)]
+    assert [step for step, _ in scalars["train/loss"]] == [4096, 6144]
+    assert {"env_id": "CartPole-v1", "learning_rate": 0.0003, "clip_range": 0.2, "n_steps": 2048}.items() <= (
+        run.parameters.items()
+    )
+
+
+@pytest.mark.parametrize("kind", ["ppo", "sac", "dqn"])
+def test_a_killed_run_goes_on_exactly(scripts: Scripts, kind: str) -> None:
+    import torch
+
+    scripts.run(TRAIN, kind, "640", "0")
+    expected = torch.load(scripts.folder / "end.pt", weights_only=False)
+    (scripts.folder / "end.pt").unlink()
+    again = {"RLA_RUN_ID": "one", "RLA_RESUME": "allow"}
+    killed = scripts.run(TRAIN, kind, "640", "490", fails=True, **again)
+    assert killed.returncode == -9
+    scripts.run(TRAIN, kind, "640", "0", **again)
+    found = torch.load(scripts.folder / "end.pt", weights_only=False)
+    assert flat(found) == flat(expected)
+    whole, resumed = scripts.runs(2)
+    rows = [
+        [{key: cell for key, cell in row.items() if key not in CLOCKS} for row in run.rows()]
+        for run in (whole, resumed)
+    ]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) > 1
+
+
+def flat(value: object) -> object:
+    if hasattr(value, "detach"):
+        return value.detach().numpy().tobytes()
+    if isinstance(value, dict):
+        return {key: flat(entry) for key, entry in value.items() if key != "_np_random"}
+    if isinstance(value, list):
+        return [flat(entry) for entry in value]
+    return repr(value)
+
+
+def test_media_text_and_parameters_of_sb3s_logger(scripts: Scripts) -> None:
+    scripts.run("""
+import numpy as np, torch
+from matplotlib.figure import Figure as MplFigure
+from stable_baselines3 import A2C
+from stable_baselines3.common.logger import Figure, HParam, Image, Video
+import rla_client
+from rla_client.integrations.sb3 import configure_sb3
+rla_client.init("mine", config={"lr": 1})
+model = A2C("MlpPolicy", "CartPole-v1", device="cpu")
+assert configure_sb3(model) is rla_client.exp_manager
+log = model.logger
+log.record("a/number", np.float32(0.1))
+log.record("a/one", torch.tensor([2.5]))
+log.record("a/array", np.arange(5.0))
+log.record("a/text", "words", exclude="csv")
+log.record("a/none", None)
+log.record("film", Video(torch.zeros(1, 3, 3, 8, 8, dtype=torch.uint8), fps=4), exclude="csv")
+log.record("figure", Figure(MplFigure(), close=True))
+log.record("image", Image(np.zeros((4, 4, 3), dtype=np.uint8), "HWC"))
+log.record("hparams", HParam({"gamma": 0.5}, {"a/number": 0.0}))
+log.dump(70)
+""")
+    (run,) = scripts.runs()
+    (row,) = [row for row in run.rows() if "a/one" in row]
+    assert (row["a/number"], row["a/one"], row["time-step"]) == ("0.1", "2.5", "70")
+    assert "a/text" not in row
+    assert run.parameters["gamma"] == 0.5
+    assert run.parameters["algo"] == "A2C"
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tags = EventAccumulator(str(run.log / "tb" / "events")).Reload().Tags()
+    assert {"film", "figure", "image"} <= set(tags["images"])
+    assert "a/array" in tags["histograms"]
+    assert "a/text/text_summary" in tags["tensors"]
+
+
+def test_films_and_environments_that_cannot_be_kept(scripts: Scripts) -> None:
+    import torch
+
+    source = f"""{COUNTER_ENV}
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import SubprocVecEnv
+from rla_client.integrations.sb3 import RLACallback
+if __name__ == "__main__":
+    envs = make_vec_env(Counter, 2, vec_env_cls=SubprocVecEnv)
+    model = PPO("MlpPolicy", envs, n_steps=32, batch_size=32, n_epochs=1, device="cpu")
+    model.learn(192, callback=RLACallback(64, video_freq=64, video_env=Counter(), video_length=5))
+    print("steps", model.num_timesteps)
+"""
+    environment = {"RLA_RUN_ID": "one", "RLA_RESUME": "allow"}
+    scripts.run(source, **environment)
+    (run,) = scripts.runs()
+    films = sorted(path.name for path in run.folder("results").rglob("*episode*"))
+    assert films == ["0-episode.mp4", "128-episode.mp4", "64-episode.mp4"]
+    assert run.table == "environment-PPO"
+    checkpoint = torch.load(run.folder("checkpoint") / "checkpoint_192.pt", weights_only=False)
+    assert checkpoint["environments"] == [None]
+
+
+def test_a_video_env_that_does_not_render_is_refused() -> None:
+    from rla_client.contract.errors import ArgumentError
+    from rla_client.integrations.sb3 import RLACallback
+
+    with pytest.raises(ArgumentError, match="render_mode='rgb_array'"):
+        RLACallback(video_freq=10)
