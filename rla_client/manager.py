@@ -146,6 +146,7 @@ class ExpManager:
     pkl_dir: _Held[str | None] = _Held("_data", writable=False)
 
     add_hyper_param = _of("_data", RunData.add_hyper_param)
+    alert = _of("_data", RunData.alert)
     add_custom_data = _of("_data", RunData.add_custom_data)
     get_custom_data = _of("_data", RunData.get_custom_data)
     print_custom_data = _of("_data", RunData.print_custom_data)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rla_client.config.alerts import AlertRule
+from rla_client.config.alerts import MESSAGE, AlertRule
 from rla_client.contract.layout import RunIndex
 from rla_client.contract.textformat import printable
 
@@ -92,7 +92,7 @@ def of_metric(
     plain: Mapping[str, Any],
     host: str,
 ) -> Alert:
-    """A metric rule fired.
+    """A metric rule fired, or the script asked to tell something.
 
     Args:
         named_rule: a rule with its id.
@@ -106,15 +106,18 @@ def of_metric(
     named = ", ".join(f"{name} = {value}" for name, value in metrics.items())
     event = rule.when[0]
     what = f"NaN in {', '.join(metrics)}" if event == "nan" else f"{named}, {event} {rule.value:g}"
+    if event == MESSAGE:
+        what = firing["title"]
     rows = f" for {rule.rows} rows" if rule.rows > 1 else ""
     where = "once" if rule.once else f"{stream}:{firing['number']}:{firing['offset']}"
     details = {
         "run": run_fields(plain),
         "metrics": metrics,
         "time_step": firing["time_step"],
-        "threshold": None if event == "nan" else rule.value,
+        "threshold": rule.value if event in {"above", "below"} else None,
     }
-    text = "\n".join([f"{what}{rows}, at time-step {firing['time_step']:g}", *_run_lines(plain)])
+    said = [firing["text"]] if event == MESSAGE and firing["text"] else []
+    text = "\n".join([f"{what}{rows}, at time-step {firing['time_step']:g}", *said, *_run_lines(plain)])
     return Alert(
         f"{rule_name}:{plain['run_id']}:{where}", event, f"{what}: {run_name(plain)}", text,
         float(firing["timestamp"]), host, rule_name, plain["run_id"], details,

@@ -35,7 +35,7 @@ from rla_agent.alerts.rules import Rule, RuleSet
 from rla_agent.alerts.store import GIVEN_UP, SENT, AlertStore, Delivery
 from rla_agent.store.sqlite import NewerFormatError, open_or_replace
 from rla_agent.store.state import AgentDatabase
-from rla_client.config.alerts import METRICS
+from rla_client.config.alerts import MESSAGE, METRICS
 from rla_client.contract.opening import Opening
 from rla_client.contract.paths import Places
 
@@ -200,7 +200,7 @@ class Dispatcher(threading.Thread):
         return told
 
     def _machine(self, store: AlertStore, now: float) -> None:
-        rules = [rule for rule in self._rule_set.all_rules() if rule.rule.when[0] not in METRICS]
+        rules = [rule for rule in self._rule_set.all_rules() if rule.rule.when[0] not in {*METRICS, MESSAGE}]
         low = [rule for rule in rules if "disk_low" in rule.rule.when]
         if low:
             self._disk_rules(store, low, now)

@@ -19,7 +19,7 @@ from pathlib import Path
 from rla_agent.alerts.alert import rule_id
 from rla_agent.alerts.watch import Watch
 from rla_agent.store.config_reader import ConfigReader, Reading
-from rla_client.config.alerts import METRICS, AlertRule, Alerts, Channel
+from rla_client.config.alerts import MESSAGE, METRICS, AlertRule, Alerts, Channel
 from rla_client.contract.opening import Opening
 
 LOOK_AGAIN_S = 5.0
@@ -140,11 +140,12 @@ class RuleSet:
         return found, rule_file.foreign if found is not None and found.kind == "command" else ""
 
     def watch(self, opening: Opening) -> Watch | None:
-        """The metric rules for a stream, None without any."""
+        """The rules about what a stream brings, None without any."""
         rules = [
             (known.name, known.config, known.rule)
             for known in self.rules(opening.config)
-            if known.rule.when[0] in METRICS and fnmatch.fnmatchcase(opening.table, known.rule.table)
+            if known.rule.when[0] in {*METRICS, MESSAGE}
+            and fnmatch.fnmatchcase(opening.table, known.rule.table)
         ]
         return Watch(rules) if rules else None
 

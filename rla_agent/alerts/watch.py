@@ -1,4 +1,4 @@
-"""Metric rules over the rows of one stream. Pure: batches in, firings out.
+"""Metric rules over the rows of one stream, and what its script asks to tell. Pure: batches in, firings out.
 
 A rule fires when its condition has held for `rows` rows in a row, and again only after a row in which
 it did not hold. Rows without any column that the rule names change nothing. The state is stored
@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rla_agent.model.ingest import Batch, Row
-from rla_client.config.alerts import AlertRule
+from rla_agent.model.ingest import Batch, Mark, Record, Row
+from rla_client.config.alerts import MESSAGE, AlertRule
+from rla_client.contract.protocol import ALERT_MARK
 
 MAX_NAMED = 5  # columns that one firing names
 MAX_KNOWN_KEYS = 1 << 17  # column names whose match with a glob is remembered; then begun anew
@@ -31,7 +32,7 @@ class Firing:
         offset: byte after it.
         rule: id of the rule.
         fields: `config` (where the rule stands), `metrics` (name → value, some of them), `time_step`,
-            `timestamp`.
+            `timestamp`; of a message of the script also `title` and `text`.
     """
 
     number: int
@@ -100,17 +101,20 @@ class _Tracked:
 
 
 class Watch:
-    """The metric rules that hold for one stream; each with its id and its configuration."""
+    """The rules that hold for one stream; each with its id and its configuration."""
 
     def __init__(self, rules: Sequence[tuple[str, str, AlertRule]]) -> None:
         self.firings: list[Firing] = []
-        self._tracked = [_Tracked(*rule) for rule in rules]
+        self._tracked = [_Tracked(*rule) for rule in rules if rule[2].when[0] != MESSAGE]
+        self._messages = [(name, config) for name, config, rule in rules if rule.when[0] == MESSAGE]
 
     def take(self, batch: Batch) -> None:
         """Look at the rows of a batch that the stream takes in."""
         for record in batch.records:
             row = record.content
             if type(row) is not Row:
+                if type(row) is Mark and row.name == ALERT_MARK and self._messages:
+                    self._tell(batch.number, record, row.data)
                 continue
             for tracked in self._tracked:
                 beyond = tracked.fires(row.values)
@@ -122,6 +126,21 @@ class Watch:
                         "timestamp": row.timestamp,
                     }
                     self.firings.append(Firing(batch.number, record.end, tracked.rule_id, fields))
+
+    def _tell(self, number: int, record: Record, data: Any) -> None:  # noqa: ANN401 - a client's
+        if not isinstance(data, dict) or len(self.firings) >= MAX_WAITING:
+            return
+        step, when = data.get("time_step"), data.get("timestamp")
+        message: dict[str, Any] = {
+            "metrics": {},
+            "title": str(data.get("title") or ""),
+            "text": str(data.get("text") or ""),
+            "time_step": step if isinstance(step, int | float) else 0,
+            "timestamp": when if isinstance(when, int | float) else 0.0,
+        }
+        self.firings += [
+            Firing(number, record.end, rule, {"config": config, **message}) for rule, config in self._messages
+        ]
 
     def state(self) -> dict[str, list[int]]:
         """Durable form: rule id → rows in a row, told, ever told; rules at rest are left out."""

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 STATES = ("failed", "killed", "stalled", "finished", "interrupted", "removed")
 METRICS = ("nan", "above", "below")
+MESSAGE = "message"  # `exp_manager.alert` in the script
 MACHINE = ("disk_low", "replication_parked")
-EVENTS = (*STATES, *METRICS, *MACHINE)
+EVENTS = (*STATES, *METRICS, MESSAGE, *MACHINE)
 MAX_RULES = 100  # a person's list; each metric rule is asked for each row
 MAX_CHANNELS = 32
 MAX_ROWS = 1_000_000
@@ -156,6 +157,7 @@ RULE_KEYS: dict[str, dict[str, Rule]] = {
     "nan": _METRIC,
     "above": {**_METRIC, "value": Number(-math.inf)},
     "below": {**_METRIC, "value": Number(-math.inf)},
+    MESSAGE: {**_COMMON, "table": Text()},
     "disk_low": {**_COMMON, "free_bytes": Number(1, whole=True, unit="bytes")},
     "replication_parked": _COMMON,
 }

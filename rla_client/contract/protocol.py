@@ -43,6 +43,7 @@ FRAME_HEADER = struct.Struct("<2sBBII")
 FRAME_HEADER_BYTES = FRAME_HEADER.size
 MESSAGE_HEADER = struct.Struct("<2sBBI")
 
+ALERT_MARK = "alert"  # name of a mark whose data are `title`, `text` and `time_step`
 MAX_FRAME_BYTES = 16 << 20  # a 4k x 4k RGBA picture in an event; larger things travel as blobs
 MAX_MESSAGE_BYTES = MAX_FRAME_BYTES + (1 << 20)  # one frame of any size and the message header
 SEGMENT_MAX_BYTES = 8 << 20  # small enough to be freed soon, large enough to be rolled rarely

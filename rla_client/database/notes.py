@@ -17,7 +17,7 @@ FORMAT = 1
 
 def change_note(
     data_root: Path,
-    record: Record,
+    record: Record | str,
     *,
     add: Sequence[str] = (),
     remove: Sequence[str] = (),
@@ -27,7 +27,7 @@ def change_note(
 
     Args:
         data_root: the database.
-        record: the run.
+        record: the run, or its `table/index`.
         add: tags to add.
         remove: tags to take away.
         note: the new note; None leaves it.
@@ -39,6 +39,7 @@ def change_note(
         ArgumentError: a tag is empty, too long, or holds blanks or commas.
         DatabaseError: the run has no log folder.
     """
+    path = record if isinstance(record, str) else f"{record.table}/{record.index}"
     for tag in add:
         if (
             not tag
@@ -49,10 +50,10 @@ def change_note(
             message = f"{tag!r} is no tag: 1 to {MAX_TAG_CHARACTERS} characters without blanks and commas"
             raise ArgumentError(message)
     try:
-        with held_folder(data_root, f"{LOG}/{record.table}/{record.index}") as folder:
+        with held_folder(data_root, f"{LOG}/{path}") as folder:
             return _rewrite(folder / NOTE_FILE, add, remove, note)
     except (FileNotFoundError, NotADirectoryError) as error:
-        message = f"{record.table}/{record.index} has no log folder of its own to hold tags and notes"
+        message = f"{path} has no log folder of its own to hold tags and notes"
         raise DatabaseError(message) from error
 
 

@@ -8,6 +8,7 @@ written anew each time. The step waits for one copy of the tensors; the agent wr
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ from rla_client.contract.layout import (
     OTHER_RESULTS,
     TMP_DATA,
 )
+from rla_client.contract.protocol import ALERT_MARK
 from rla_client.run.current import get_current, warn
 from rla_client.run.custom_values import encode_archive, register_custom_type, split_arrays, write_archive
 from rla_client.run.item import PARAMETER_KINDS, Item, parameter_file, write_parameters
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from rla_client.run.disabled import DisabledRun
     from rla_client.run.setup import RunSetup
 
+MAX_TITLE_CHARS, MAX_TEXT_CHARS = 200, 2000  # of an alert
 CHECKPOINT_NAME = "checkpoint"
 TIME_STEP_DATA = "time-step"  # custom data: the clock at the last save_checkpoint
 
@@ -114,6 +117,23 @@ class RunData:
         run.mark("hyper_param", plain_hyper_param(shown))
         run.logger.secrets = setup.secrets()
         self.save_archive()
+
+    def alert(self, title: str, text: str = "") -> None:
+        """Have the agent tell somebody, by the channels of rules `when: message` (docs/alerts.md).
+
+        Without such a rule it is only in log.txt and warn.txt.
+
+        Args:
+            title: a line; cut to 200 characters.
+            text: more of it; cut to 2000 characters.
+        """
+        title, text = " ".join(str(title).split())[:MAX_TITLE_CHARS], str(text)[:MAX_TEXT_CHARS]
+        warn(f"{title}: {text}" if text else title)
+        if self.run is not None:
+            shown = self.run.logger.shown
+            step = time_step_holder.get_time()
+            told = {"title": shown(title), "text": shown(text), "time_step": step, "timestamp": time.time()}
+            self.run.mark(ALERT_MARK, told)
 
     # -- custom data --------------------------------------------------------------------------
 
