@@ -252,6 +252,9 @@ for number, line in enumerate(sys.stdin, 1):
         print("flushed", logger.flush(60), flush=True)
         continue
     time_step_holder.set_time(number)
+    if word == "alert":
+        exp_manager.alert("half   way", "there now")
+        word = "0"
     logger.record_tabular("a", float(word))
     logger.dump_tabular()
     print("row", flush=True)

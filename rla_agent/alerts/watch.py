@@ -130,13 +130,12 @@ class Watch:
     def _tell(self, number: int, record: Record, data: Any) -> None:  # noqa: ANN401 - a client's
         if not isinstance(data, dict) or len(self.firings) >= MAX_WAITING:
             return
-        step, when = data.get("time_step"), data.get("timestamp")
         message: dict[str, Any] = {
             "metrics": {},
             "title": str(data.get("title") or ""),
             "text": str(data.get("text") or ""),
-            "time_step": step if isinstance(step, int | float) else 0,
-            "timestamp": when if isinstance(when, int | float) else 0.0,
+            "time_step": _finite(data.get("time_step")),
+            "timestamp": _finite(data.get("timestamp")),
         }
         self.firings += [
             Firing(number, record.end, rule, {"config": config, **message}) for rule, config in self._messages
@@ -160,6 +159,10 @@ class Watch:
                 continue
             if all(isinstance(one, int) for one in known):
                 tracked.count, tracked.told, tracked.ever = known[0], bool(known[1]), bool(known[2])
+
+
+def _finite(value: object) -> int | float:
+    return value if isinstance(value, int | float) and abs(value) < float("inf") else 0
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -116,6 +116,18 @@ def test_metrics(agent: Any, scene: Scene) -> None:
     del agent
 
 
+def test_what_a_script_asks_to_tell(agent: Any, scene: Scene) -> None:
+    training = scene.train_with("- {when: message, send: chat, table: 'ta*', interval_s: 0}")
+    training.say(1, "alert", 2, "alert")
+    scene.arrive("message", "message")
+    told = [alert for body in scene.hook.bodies for alert in body["alerts"]]
+    assert sorted(alert["time_step"] for alert in told) == [2, 4]
+    assert told[0]["title"].startswith("half way: table ")
+    assert told[0]["text"].split("\n")[1] == "there now"
+    assert told[0]["threshold"] is None
+    del agent
+
+
 @pytest.mark.slow
 def test_rules_that_change_while_the_run_goes_on(agent: Any, scene: Scene) -> None:
     config = scene.configure("- {when: above, metric: a, value: 100, send: chat}")

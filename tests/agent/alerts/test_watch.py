@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rla_agent.alerts.watch import MAX_NAMED, Watch
-from rla_agent.model.ingest import Batch, Record, Row, Text
+from rla_agent.model.ingest import Batch, Mark, Record, Row, Text
 from rla_client.config.alerts import AlertRule
 
 NAN, INF = math.nan, math.inf
@@ -63,6 +63,25 @@ def test_what_a_firing_says() -> None:
         (3, 9, "r1", {"config": "/c.yaml", "metrics": {"a": 2}, "time_step": 7.5, "timestamp": 2.5}),
     ]
     json.dumps([f.fields for f in found.firings], allow_nan=False)
+
+
+def test_messages_of_the_script_and_what_is_none() -> None:
+    found = watch(rule("message"), rule("nan"))
+    marks = [
+        Mark("alert", {"title": "half way", "text": "more", "time_step": 3, "timestamp": 2.5}),
+        Mark("other", {"title": "half way"}),
+        Mark("alert", "half way"),
+        Mark("alert", {"title": 7, "time_step": NAN, "timestamp": "soon"}),
+    ]
+    found.take(Batch(1, 0, 40, [Record(10 * number, mark) for number, mark in enumerate(marks, 1)]))
+    assert [
+        (one.offset, one.rule, one.fields["title"], one.fields["time_step"]) for one in found.firings
+    ] == [
+        (10, "r0", "half way", 3),
+        (40, "r0", "7", 0),
+    ]
+    json.dumps([one.fields for one in found.firings], allow_nan=False)
+    assert found.state() == {}
 
 
 def test_wide_rows_are_named_in_part() -> None:
