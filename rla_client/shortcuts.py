@@ -79,7 +79,12 @@ def init(
     return exp_manager
 
 
-def ensure_run(table: str, parameters: Mapping[str, Any], track: Iterable[str] = ()) -> bool:
+def ensure_run(
+    table: str,
+    parameters: Mapping[str, Any],
+    track: Iterable[str] = (),
+    **further: Any,  # noqa: ANN401 - arguments of configure
+) -> bool:
     """Open a run for something that writes and was told of none, unless one is open.
 
     What the script has configured itself is opened as it says; otherwise `init(table, …)`.
@@ -88,6 +93,7 @@ def ensure_run(table: str, parameters: Mapping[str, Any], track: Iterable[str] =
         table: table of a run of its own.
         parameters: hyper-parameters; they join those of the script's run.
         track: those that become part of the index of a run of its own.
+        **further: arguments of `exp_manager.configure` for a run of its own.
 
     Returns:
         Whether the run is its own.
@@ -106,12 +112,24 @@ def ensure_run(table: str, parameters: Mapping[str, Any], track: Iterable[str] =
         exp_manager.add_hyper_param(parameters)
         exp_manager.log_files_gen()
         return False
-    init(table, config=parameters, track=track)
+    init(table, config=parameters, track=track, **further)
     _own_config = exp_manager.config
     return True
 
 
 _own_config: Config | None = None  # what `ensure_run` configured last
+
+
+def script_name() -> str:
+    """What a run may be called after: the script, the module of `python -m`, `notebook` or `interactive`."""
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name).removesuffix(".__main__").rpartition(".")[2]
+    path = getattr(main, "__file__", None)
+    if path is None:
+        return "notebook" if "ipykernel" in sys.modules else "interactive"
+    return Path(path).stem
 
 
 def log(values: Mapping[str, Any], step: float | None = None) -> Row:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-import sys
 import weakref
 from collections.abc import Mapping
 from pathlib import Path, PurePath
@@ -28,7 +27,7 @@ from rla_client.media.summary_writer import AgentSummaryWriter
 from rla_client.run.recording import Logger
 from rla_client.run.run import Run
 from rla_client.run.tensorboard import writer_arguments
-from rla_client.shortcuts import ensure_run, to_parameters
+from rla_client.shortcuts import ensure_run, script_name, to_parameters
 from rla_client.stream.clock import time_step_holder
 
 __all__ = ["SummaryWriter"]
@@ -177,18 +176,7 @@ def table_name(folder: str, comment: str = "") -> str:
         if name.lower() not in GENERAL_NAMES and not component_problem(name):
             return name
     name = _NUMBERS_AT_END.sub("", comment).strip(" _-.")
-    return name if name and not component_problem(name) else _script_name()
-
-
-def _script_name() -> str:
-    main = sys.modules["__main__"]
-    spec = getattr(main, "__spec__", None)
-    if spec is not None:
-        return str(spec.name).removesuffix(".__main__").rpartition(".")[2]
-    path = getattr(main, "__file__", None)
-    if path is None:
-        return "notebook" if "ipykernel" in sys.modules else "interactive"
-    return PurePath(path).stem
+    return name if name and not component_problem(name) else script_name()
 
 
 def parameters_of_table(text: str) -> Mapping[str, Any]:

@@ -50,6 +50,7 @@ EmitEvent: TypeAlias = Callable[[bytes, float, int], object]
 EmitFile: TypeAlias = Callable[[str, bytes], object]
 
 MAX_KEPT_SCALARS = 100_000  # a name, for export_scalars_to_json; tensorboardX keeps all for ever
+EVENTS_HAVE_IT = ("tensorboard", "log")  # a SummaryWriter sends each scalar as an event of its own
 MAX_KNOWN_TAGS = 100_000  # of scalars, whose part of an event is kept
 ROW_WAIT_S = 1.0  # that a row of scalars waits for more of its step
 _LOG = logging.getLogger("rla_client")
@@ -73,17 +74,18 @@ class RowTarget(Protocol):
 
 
 class ScalarRows:
-    """Rows of progress.csv from the scalars of a `SummaryWriter`: those of one step, given in a row.
+    """Rows from values that are given with their step, one by one: those of one step, given in a row.
 
-    A row is written when a scalar of another step comes, or a tag that it has already, when the
-    writer is flushed, when the run ends, and at the latest ROW_WAIT_S after its first scalar. TensorBoard
-    has each scalar as an event of its own already, and tables of such rows are not printed.
+    A row is written when a value of another step comes, or of a name that it has already, when the
+    writer is flushed, when the run ends, and at the latest ROW_WAIT_S after its first value. Outputs that
+    have the values already do not get the row; nor is it printed.
     """
 
     def __init__(self, current: RowTarget) -> None:
         self._logger = current
         self._values: dict[str, Any] = {}
-        self._step, self._wall_time, self._begun = 0, 0.0, 0.0
+        self._step, self._wall_time, self._begun = 0.0, 0.0, 0.0
+        self._exclude: tuple[str, ...] = EVENTS_HAVE_IT
         self._waiting = threading.Event()
         self._writer_pid = 0  # in which the thread runs that writes rows that wait
         self.sets_clock = False  # the clock shows the furthest step, where nobody else sets it
@@ -93,16 +95,24 @@ class ScalarRows:
         """What waits belongs to the parent."""
         self._values, self._waiting = {}, threading.Event()
 
-    def add(self, tag: str, value: float, step: int, wall_time: float) -> None:
-        """Take a scalar."""
+    def add(
+        self,
+        tag: str,
+        value: Any,  # noqa: ANN401 - as record_tabular takes it
+        step: float,
+        wall_time: float,
+        exclude: tuple[str, ...] = EVENTS_HAVE_IT,
+    ) -> None:
+        """Take a value; `exclude` names the outputs that do not get it by the row."""
         with self._logger.lock:
-            if self._values and (step != self._step or tag in self._values):
+            if self._values and (step != self._step or tag in self._values or exclude != self._exclude):
                 self.write()
             if not self._values:
+                self._exclude = exclude
                 self._begin(step)
             self._values[tag], self._wall_time = value, wall_time
 
-    def _begin(self, step: int) -> None:
+    def _begin(self, step: float) -> None:
         self._step, self._begun = step, time.monotonic()
         if self.sets_clock and step > time_step_holder.get_time():
             time_step_holder.set_time(step)
@@ -116,7 +126,7 @@ class ScalarRows:
         with self._logger.lock:
             values, self._values = self._values, {}
             if values:
-                self._logger.write_row(values, self._step, self._wall_time, ("tensorboard", "log"))
+                self._logger.write_row(values, self._step, self._wall_time, self._exclude)
 
     def _write_late_rows(self) -> None:
         while True:

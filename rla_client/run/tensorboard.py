@@ -34,16 +34,22 @@ def tbx_writer(current: Logger) -> AgentSummaryWriter:
     return writer
 
 
-def writer_arguments(current: Logger) -> dict[str, Any]:
-    """What makes an `AgentSummaryWriter` write into the run of `current`; all of one run share its rows."""
+def scalar_rows(current: Logger) -> ScalarRows | None:
+    """What makes rows of values that come one by one; one for each run. None without CSV and JSON."""
     if current.scalar_rows is None and current.sinks & {"csv", "json"}:
         current.scalar_rows = ScalarRows(current)
+    rows: ScalarRows | None = current.scalar_rows
+    return rows
+
+
+def writer_arguments(current: Logger) -> dict[str, Any]:
+    """What makes an `AgentSummaryWriter` write into the run of `current`; all of one run share its rows."""
     return {
         "emit": current.event,
         "logdir": os.path.join(current.folder or ".", "tb", "events"),
         "get_step": time_step_holder.get_time,
         "shown": lambda params: current.secrets.parameters(params) if current.secrets else params,
-        "rows": current.scalar_rows,
+        "rows": scalar_rows(current),
         "parameters": current.take_parameters,
     }
 

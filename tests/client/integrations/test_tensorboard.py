@@ -200,7 +200,7 @@ assert not os.path.exists("nowhere")
     ],
 )
 def test_a_table_is_named_after_the_folder(folder: str, table: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr("rla_client.integrations.tensorboard._script_name", lambda: "script")
+    monkeypatch.setattr("rla_client.integrations.tensorboard.script_name", lambda: "script")
     assert table_name(folder) == table
 
 

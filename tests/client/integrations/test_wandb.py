@@ -1,0 +1,301 @@
+"""The module of wandb's shape: call patterns of public scripts, with their one line changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from user_scripts import COUNTER_ENV, RunFolder, Scripts, read_scalars
+
+IMPORT = "import rla_client.integrations.wandb as wandb\n"
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "cleanrl_ppo.py"
+
+
+def plain(run: RunFolder) -> list[dict[str, str]]:
+    return [{key: cell for key, cell in row.items() if key != "timestamp"} for row in run.rows()]
+
+
+def test_cleanrls_tracking(scripts: Scripts) -> None:
+    """`--track`: wandb is told everything by TensorBoard."""
+    pytest.importorskip("torch", reason="needs PyTorch")
+    pytest.importorskip("gymnasium")
+    ours = "from rla_client.integrations.tensorboard import SummaryWriter\n"
+    source = EXAMPLE.read_text().replace(ours, "from torch.utils.tensorboard import SummaryWriter\n")
+    made = "    writer = SummaryWriter("
+    tracked = f"""
+    import rla_client.integrations.wandb as wandb
+    wandb.init(project="cleanRL", entity=None, sync_tensorboard=True, config=vars(args), name=run_name,
+               monitor_gym=True, save_code=True)
+{made}"""
+    scripts.run(source.replace(made, tracked), "--total-timesteps", "2048", "--seed", "4")
+    (run,) = scripts.runs()
+    (folder,) = (scripts.folder / "runs").iterdir()
+    theirs = read_scalars(folder)
+    assert len(theirs) == 10
+    assert run.scalars() == theirs
+    assert run.table == "cleanRL"
+    assert f"&name={folder.name}" in run.log.name
+    assert run.parameters["seed"] == 4
+    assert [int(row["time-step"]) for row in run.rows() if "losses/value_loss" in row] == [
+        512,
+        1024,
+        1536,
+        2048,
+    ]
+    assert run.state["state"] == "finished"
+
+
+def test_a_language_models_loop(scripts: Scripts) -> None:
+    """nanoGPT's pattern: a dict now and then with the iteration in it, no step."""
+    scripts.run(
+        IMPORT
+        + """
+config = {"learning_rate": 6e-4, "batch_size": 12, "compile": True}
+wandb.init(project="owt", name="gpt2", config=config)
+for iter_num in range(0, 6, 2):
+    wandb.log({"iter": iter_num, "train/loss": 3.0 - iter_num / 8, "lr": 6e-4, "mfu": -1.0 * 100})
+"""
+    )
+    (run,) = scripts.runs()
+    assert [(row["time-step"], row["iter"], row["train/loss"]) for row in run.rows()] == [
+        ("0", "0", "3.0"),
+        ("1", "2", "2.75"),
+        ("2", "4", "2.5"),
+    ]
+    assert run.parameters == {"learning_rate": 6e-4, "batch_size": 12, "compile": True, "name": "gpt2"}
+    assert run.scalars()["train/loss"] == [(0, 3.0), (1, 2.75), (2, 2.5)]
+    summary = json.loads((run.log / "summary.json").read_text())
+    assert summary == {"iter": 4, "train/loss": 2.5, "lr": 6e-4, "mfu": -100.0}
+
+
+def test_a_classifiers_script(scripts: Scripts) -> None:
+    """The MNIST example's pattern: watch, config, images, a table, a model as artifact, a summary."""
+    pytest.importorskip("torch", reason="needs PyTorch")
+    scripts.run(
+        IMPORT
+        + """
+import argparse, os
+import numpy as np, torch
+from PIL import Image as PilImage
+from matplotlib import pyplot as plt
+args = argparse.Namespace(lr=0.1, epochs=2, layers=(4, 2))
+about = {"tags": ["first", "of many"], "notes": "a try", "job_type": "train"}
+with wandb.init(project="mnist", config=args, **about) as run:
+    assert dict(run.config) == {"lr": 0.1, "epochs": 2, "layers": (4, 2)}
+    config = wandb.config
+    config.dropout = 0.5
+    config.update({"lr": 0.2}, allow_val_change=True)
+    config.setdefaults({"lr": 9, "momentum": 0.9})
+    assert config["momentum"] == 0.9 and config.lr == 0.2 and config.get("none", 3) == 3
+    model = torch.nn.Linear(3, 2)
+    wandb.watch(model, log="all", log_freq=2)
+    wandb.define_metric("acc", summary="max")
+    wandb.define_metric("val_*", summary="min,mean")
+    for epoch in range(config.epochs):
+        for _ in range(2):
+            model(torch.ones(3)).sum().backward()
+        loss = torch.tensor(2.0 + epoch)
+        wandb.log({"acc": 0.9 - epoch / 10, "val_loss": loss, "nested": {"a": np.float32(epoch)}})
+    zero = wandb.Image(np.zeros((8, 8), np.uint8), caption="zero")
+    examples = [zero, wandb.Image(PilImage.new("RGB", (8, 8)))]
+    wandb.log({"examples": examples, "sound": wandb.Audio(np.zeros(80), sample_rate=800)})
+    wandb.log({"clip": wandb.Video(np.zeros((3, 3, 16, 16), np.uint8), fps=4, format="gif")}, step=7)
+    plt.plot([1, 2])
+    wandb.log({"chart": plt, "figure": plt.gcf(), "h": wandb.Histogram([1.0, 2.0, 2.0])}, step=7)
+    counts = np.histogram([1, 2, 3])
+    wandb.log({"h2": wandb.Histogram(np_histogram=counts), "w": model.weight, "text": "words"})
+    table = wandb.Table(columns=["id", "name"], data=[[1, "a"]])
+    table.add_data(2, 'b "q", c')
+    run.log({"predictions": table, "page": wandb.Html("<b>x</b>")})
+    torch.save(model.state_dict(), "model.pt")
+    artifact = wandb.Artifact("net", type="model", metadata={"acc": 0.9})
+    artifact.add_file("model.pt")
+    with artifact.new_file("notes.txt") as file:
+        file.write("by hand")
+    run.log_artifact(artifact).wait()
+    assert os.path.exists(os.path.join(artifact.download(), "model.pt"))
+    os.makedirs("out", exist_ok=True)
+    open("out/log.txt", "w").write("early")
+    assert len(wandb.save("out/*.txt")) == 1
+    open("out/log.txt", "w").write("late and longer")
+    wandb.run.summary["best"] = 0.9
+    wandb.run.summary.update({"other": np.float64(2)})
+    assert os.path.isdir(run.dir) and run.url.startswith("file:///") and run.name and run.id
+assert wandb.run is None
+"""
+    )
+    (run,) = scripts.runs()
+    assert run.parameters == {
+        "lr": 0.2,
+        "epochs": 2,
+        "layers": [4, 2],
+        "job_type": "train",
+        "dropout": 0.5,
+        "momentum": 0.9,
+    }
+    rows = plain(run)
+    assert rows[:2] == [
+        {"acc": "0.9", "val_loss": "2.0", "nested.a": "0.0", "time-step": "0"},
+        {"acc": "0.8", "val_loss": "3.0", "nested.a": "1.0", "time-step": "1"},
+    ]
+    assert rows[2] == {"text": "words", "time-step": "7"}
+    summary = json.loads((run.log / "summary.json").read_text())
+    assert summary == {
+        "acc.max": 0.9,
+        "val_loss.min": 2.0,
+        "val_loss.mean": 2.5,
+        "nested.a": 1.0,
+        "text": "words",
+        "best": 0.9,
+        "other": 2.0,
+    }
+    results = {
+        path.relative_to(run.folder("results")).as_posix() for path in run.folder("results").rglob("*.*")
+    }
+    assert {
+        *("2-examples_0.png", "2-examples_1.png", "7-clip.gif", "7-chart.png", "7-figure.png"),
+        *("8-predictions.csv", "8-page.html", "files/out/log.txt"),
+    } <= results
+    assert (run.folder("results") / "8-predictions.csv").read_text() == 'id,name\n1,a\n2,"b ""q"", c"\n'
+    assert (run.folder("results") / "files" / "out" / "log.txt").read_text() == "late and longer"
+    model = run.folder("checkpoint") / "artifacts" / "net" / "v0"
+    assert {path.name for path in model.iterdir()} == {"model.pt", "notes.txt", "artifact.json"}
+    assert json.loads((model / "artifact.json").read_text())["metadata"] == {"acc": 0.9}
+    note = json.loads((run.log / "note.json").read_text())
+    assert (note["tags"], note["note"]) == (["first", "of-many"], "a try")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tags = EventAccumulator(str(run.log / "tb" / "events")).Reload().Tags()
+    assert {"h", "h2", "w", "gradients/weight", "parameters/bias"} <= set(tags["histograms"])
+    assert tags["audio"] == ["sound"]
+
+
+def test_steps_commits_and_step_metrics(scripts: Scripts) -> None:
+    scripts.run(
+        IMPORT
+        + """
+wandb.init(project="steps")
+wandb.log({"a": 1}, commit=False)
+wandb.log({"b": 2})
+wandb.log({"c": 3}, step=10)
+wandb.log({"d": 4}, step=10)
+wandb.log({"e": 5}, step=11)
+wandb.log({"late": 6}, step=3)
+wandb.log({"f": 7}, step=12, commit=True)
+wandb.define_metric("epoch")
+wandb.define_metric("eval/*", step_metric="epoch")
+wandb.log({"eval/acc": 0.5, "epoch": 100})
+wandb.log({"eval/acc": 0.6})
+wandb.log({"plain": 1})
+wandb.log({})
+assert wandb.run.step == 17, wandb.run.step
+for wrong in ([1], {1: 2}, "text"):
+    try:
+        wandb.log(wrong)
+    except TypeError as error:
+        assert "must be" in str(error)
+    else:
+        raise AssertionError(wrong)
+"""
+    )
+    (run,) = scripts.runs()
+    assert plain(run) == [
+        {"a": "1", "b": "2", "time-step": "0"},
+        {"c": "3", "d": "4", "time-step": "10"},
+        {"e": "5", "time-step": "11"},
+        {"late": "6", "time-step": "3"},
+        {"f": "7", "time-step": "12"},
+        {"eval/acc": "0.5", "epoch": "100", "time-step": "100"},
+        {"eval/acc": "0.6", "time-step": "100"},
+        {"plain": "1", "time-step": "15"},
+    ]
+
+
+def test_films_of_record_video_are_part_of_the_run(scripts: Scripts) -> None:
+    pytest.importorskip("gymnasium")
+    scripts.run(
+        COUNTER_ENV
+        + IMPORT
+        + """
+import sys, types
+wandb.init(project="films", monitor_gym=True, sync_tensorboard=False)
+class Clip:
+    def __init__(self, frames, fps):
+        pass
+    def write_videofile(self, path, **further):
+        open(path, "wb").write(b"theirs")
+moviepy = types.ModuleType("moviepy")
+sys.modules["moviepy"] = sys.modules["moviepy.video"] = moviepy
+sys.modules["moviepy.video.io"] = moviepy
+sys.modules["moviepy.video.io.ImageSequenceClip"] = types.SimpleNamespace(ImageSequenceClip=Clip)
+env = gymnasium.wrappers.RecordVideo(Counter(), "theirs", episode_trigger=lambda n: n == 1)
+for _ in range(3):
+    env.reset()
+    while not env.step(0)[2]:
+        pass
+env.close()
+"""
+    )
+    (run,) = scripts.runs()
+    films = [path.name for path in run.folder("results").rglob("*.mp4")]
+    assert len(films) == 1
+    assert "episode-1" in films[0]
+    assert len(list((scripts.folder / "theirs").iterdir())) == 1
+
+
+def test_ends_modes_ids_and_what_is_unknown(scripts: Scripts) -> None:
+    done = scripts.run(
+        IMPORT
+        + """
+try:
+    wandb.log({"a": 1})
+except wandb.UsageError as error:
+    assert "wandb.init()" in str(error)
+run = wandb.init(project="a/b c", id="mine")
+assert run.id == "mine" and wandb.init() is run
+wandb.log({"a": 1})
+wandb.log({"chart": wandb.plot.line(None, "x", "y")})
+assert not wandb.Api().runs("x") and list(wandb.Api().sweep("y").runs) == []
+@wandb.something
+def keeps(): return 3
+assert keeps() == 3
+wandb.run.mark_preempting()
+wandb.alert("title", "text", level=wandb.AlertLevel.WARN)
+wandb.alert("title", "again")
+wandb.finish(exit_code=3)
+second = wandb.init(project="second", reinit=True, made_up=1)
+third = wandb.init(project="third", reinit=True)
+assert wandb.run is third
+try:
+    second.log({"a": 1})
+except wandb.UsageError:
+    pass
+"""
+    )
+    assert done.stdout.count("wandb.plot.line has no meaning here") == 1
+    assert done.stdout.count("wandb.Api().runs") == 1
+    assert "wandb.init(made_up=" in done.stdout
+    first, second, third = scripts.runs(3)
+    assert (first.table, second.table, third.table) == ("a/b c", "second", "third")
+    assert (first.state["state"], first.state["reason"]) == ("failed", "exit code 3")
+    assert [second.state["state"], third.state["state"]] == ["finished"] * 2
+    assert (first.log / "warn.txt").read_text().count("title: text") == 1
+    assert "again" not in (first.log / "warn.txt").read_text()
+
+
+def test_disabled_stores_nothing(scripts: Scripts) -> None:
+    scripts.run(
+        IMPORT
+        + """
+import numpy as np
+run = wandb.init(project="p", mode="disabled", config={"a": 1}, tags=["x"])
+run.log({"a": 1, "i": wandb.Image(np.zeros((4, 4)))})
+run.log_artifact(wandb.Artifact("a", "b"))
+wandb.save("*.py")
+wandb.config.b = 2
+wandb.summary["c"] = 3
+wandb.finish()
+"""
+    )
+    assert not (scripts.folder / "data").exists()
