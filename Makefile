@@ -27,6 +27,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install -qq --upgrade pip
 	@.ci/pytorch $(BIN) $(TORCH)
 	$(BIN)/python -m pip install -qq -e '.[dev,plot,media]'
+	if $(BIN)/python -c 'import torch' 2>/dev/null; then $(BIN)/python -m pip install -qq -e '.[sb3]'; fi
 	touch $(STAMP)
 
 demo: $(STAMP)  ## train a small PPO, then show status, files and learning curve

@@ -232,6 +232,7 @@ class RLACallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         if self._resume and exp_manager.resumed_from is not None:
+            self._resume = False  # a second `learn` goes on from where the first one ended
             _, state = exp_manager.load_checkpoint(checkpoint_name=self._name, trust=self._trust)
             restore_state(self.model, state)
         self._saved = self.model.num_timesteps

@@ -15,13 +15,13 @@ import atexit
 import enum
 import fnmatch
 import glob
+import importlib
 import io
 import json
 import math
 import os
 import secrets
 import shutil
-import sys
 import time
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ from rla_client.run.run import MODE_VARIABLE
 from rla_client.run.tensorboard import scalar_rows, tbx_writer
 from rla_client.shortcuts import ensure_run, script_name, to_parameters
 from rla_client.stream.clock import time_step_holder
-from rla_client.stream.values import to_plain
+from rla_client.stream.values import plain_hyper_param, to_plain
 
 ALERT_WAIT_S = 60.0  # between two alerts of one title
 MAX_FRAME_FILE = 1 << 20  # larger files are written here, smaller ones by the agent
@@ -50,6 +50,7 @@ _WITHOUT_MEANING = frozenset({
     "dir", "magic", "config_exclude_keys", "config_include_keys", "anonymous", "allow_val_change",
     "resume_from", "fork_from", "save_code", "settings", "force", "tensorboard",
 })  # fmt: skip
+_PLAIN_TYPES = frozenset({float, int, bool, str})
 _warned: set[str] = set()
 
 
@@ -249,7 +250,7 @@ class Artifact:
             else:
                 _copy(entry, target)
         about: dict[str, Any] = {"name": self.name, "type": self.type, "description": self.description}
-        about |= {"metadata": to_plain(self.metadata), "run": run.id, "files": sorted(self.entries)}
+        about |= {"metadata": plain_hyper_param(self.metadata), "run": run.id, "files": sorted(self.entries)}
         self._folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(about, indent=1, default=str)
         write_atomic(self._folder / "artifact.json", text.encode(), durable=False)
@@ -330,7 +331,7 @@ class Summary(dict[str, Any]):
     def save(self) -> None:
         """Write the file."""
         if exp_manager.run is not None:
-            text = json.dumps({key: to_plain(value) for key, value in self.items()}, indent=1, default=str)
+            text = json.dumps(plain_hyper_param(dict(self)), indent=1, default=str)
             exp_manager.run.file(LOG, "summary.json", text.encode("utf-8", "backslashreplace"))
 
 
@@ -448,16 +449,22 @@ class Run:
     def _write(self, values: Mapping[str, Any], x: float, *, commit: bool) -> None:
         if x > time_step_holder.get_time():
             time_step_holder.set_time(x)
-        rows, now = scalar_rows(logger.get_current()), time.time()
-        for key, value in values.items():
-            if rows is not None:
-                rows.add(key, value, x, now, ())
-            self._summarise(key, value)
-        if rows is not None and commit:
-            rows.write()
+        if self._metrics:
+            for key, value in values.items():
+                self._summarise(key, value)
+        else:
+            dict.update(self.summary, values)
+        rows = scalar_rows(logger.get_current())
+        if rows is not None:
+            if values:
+                rows.add_all(values, x, time.time(), ())
+            if commit:
+                rows.write()
 
     def _time_step(self, values: Mapping[str, Any], at: int) -> float:
         """The step metric's value, where all metrics have the same one and it is known."""
+        if not self._metrics:
+            return at
         steps = {metric.step_metric for metric in self._metrics}
         wanted = {self._metric(key).step_metric for key in values if key not in steps}
         found = self._last.get(wanted.pop() or "") if len(wanted) == 1 else None
@@ -874,8 +881,10 @@ def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 def _row_value(value: Any) -> Any:
     """A value as a row takes it; None for what does not go into a row."""
-    if isinstance(value, bool | int | float | str):
+    if type(value) in _PLAIN_TYPES:
         return value
+    if isinstance(value, bool | int | float | str):
+        return to_plain(value)
     if getattr(value, "shape", None) is not None and math.prod(value.shape) != 1:
         return None
     if hasattr(value, "item") or hasattr(value, "detach") or type(value).__name__ in {"Decimal", "Fraction"}:
@@ -1018,8 +1027,6 @@ def _watcher(name: str, parameter: Any, what: str | None, every: int) -> Any:
 
 def _forward_tensorboard() -> None:
     """From now on, events of torch's and tensorboardX's file writers are part of the run, too."""
-    import importlib  # noqa: PLC0415 - for this only
-
     for module in ("torch.utils.tensorboard.writer", "tensorboardX.writer"):
         try:
             file_writer = importlib.import_module(module).FileWriter
@@ -1049,9 +1056,11 @@ def _forwarding(add_event: Any) -> Any:
 
 def _forward_films() -> None:
     """From now on, what gymnasium's RecordVideo films is part of the run, too."""
-    gymnasium = sys.modules.get("gymnasium")
-    recorder = getattr(getattr(gymnasium, "wrappers", None), "RecordVideo", None)
-    if recorder is None or not hasattr(recorder, "stop_recording") or hasattr(recorder, "_rla_forwards"):
+    try:
+        recorder = importlib.import_module("gymnasium.wrappers").RecordVideo
+    except (ImportError, AttributeError):
+        return
+    if not hasattr(recorder, "stop_recording") or hasattr(recorder, "_rla_forwards"):
         return
     recorder._rla_forwards = True  # noqa: SLF001
     stop = recorder.stop_recording

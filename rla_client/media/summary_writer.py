@@ -112,6 +112,20 @@ class ScalarRows:
                 self._begin(step)
             self._values[tag], self._wall_time = value, wall_time
 
+    def add_all(
+        self, values: Mapping[str, Any], step: float, wall_time: float, exclude: tuple[str, ...]
+    ) -> None:
+        """Take several values of one step."""
+        with self._logger.lock:
+            held = self._values
+            if held and (step != self._step or exclude != self._exclude or held.keys() & values.keys()):
+                self.write()
+            if not self._values:
+                self._exclude = exclude
+                self._begin(step)
+            self._values.update(values)
+            self._wall_time = wall_time
+
     def _begin(self, step: float) -> None:
         self._step, self._begun = step, time.monotonic()
         if self.sets_clock and step > time_step_holder.get_time():

@@ -66,6 +66,7 @@ torch.save([model.get_parameters(), dict(vars(getattr(envs, "obs_rms", model.act
 CLOCKS = {"time/fps", "time/iterations", "time/time_elapsed", "timestamp"}
 
 
+@pytest.mark.slow
 def test_the_rows_are_those_of_sb3s_own_csv(scripts: Scripts) -> None:
     source = EXAMPLE.read_text()
     call = re.search(r"callback=(RLACallback\(.*\))\)", source)
@@ -95,6 +96,7 @@ def test_the_rows_are_those_of_sb3s_own_csv(scripts: Scripts) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ppo", "sac", "dqn"])
 def test_a_killed_run_goes_on_exactly(scripts: Scripts, kind: str) -> None:
     import torch
@@ -127,6 +129,7 @@ def flat(value: object) -> object:
     return repr(value)
 
 
+@pytest.mark.slow
 def test_media_text_and_parameters_of_sb3s_logger(scripts: Scripts) -> None:
     scripts.run("""
 import numpy as np, torch
@@ -164,6 +167,7 @@ log.dump(70)
     assert "a/text/text_summary" in tags["tensors"]
 
 
+@pytest.mark.slow
 def test_films_and_environments_that_cannot_be_kept(scripts: Scripts) -> None:
     import torch
 

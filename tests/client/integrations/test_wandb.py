@@ -16,6 +16,7 @@ def plain(run: RunFolder) -> list[dict[str, str]]:
     return [{key: cell for key, cell in row.items() if key != "timestamp"} for row in run.rows()]
 
 
+@pytest.mark.slow
 def test_cleanrls_tracking(scripts: Scripts) -> None:
     """`--track`: wandb is told everything by TensorBoard."""
     pytest.importorskip("torch", reason="needs PyTorch")
@@ -69,6 +70,7 @@ for iter_num in range(0, 6, 2):
     assert summary == {"iter": 4, "train/loss": 2.5, "lr": 6e-4, "mfu": -100.0}
 
 
+@pytest.mark.slow
 def test_a_classifiers_script(scripts: Scripts) -> None:
     """The MNIST example's pattern: watch, config, images, a table, a model as artifact, a summary."""
     pytest.importorskip("torch", reason="needs PyTorch")
