@@ -14,8 +14,8 @@ all random generators are as they were. Only time/fps, time/iterations and time/
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
-import warnings
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RLACallback", "RLAOutputFormat", "configure_sb3"]
 
+_LOG = logging.getLogger("rla_client")
 DEFAULT_FPS = 30.0
 # of a model, that are made anew by `learn`, or say what the script wants rather than how far it is
 _OF_THE_SCRIPT = frozenset({"start_time", "_total_timesteps", "_num_timesteps_at_start", "lr_schedule"})
@@ -222,6 +223,8 @@ class RLACallback(BaseCallback):
         self._with_buffer, self._resume, self._trust = replay_buffer, resume, trust
         self._video_env, self._video_length = video_env, video_length
         self._table, self._track, self._name = task_table_name, track, checkpoint_name
+        self._noise: dict[str, Any] | None = None  # of the checkpoint that was just restored
+        self._told = False  # that environments cannot be kept
         self._saved = 0  # time-steps at the last checkpoint
         self._filmed: int | None = None  # and at the last film
 
@@ -235,9 +238,14 @@ class RLACallback(BaseCallback):
             self._resume = False  # a second `learn` goes on from where the first one ended
             _, state = exp_manager.load_checkpoint(checkpoint_name=self._name, trust=self._trust)
             restore_state(self.model, state)
+            self._noise = {"random": _torch_generators(), "exploration": state["exploration"]}
         self._saved = self.model.num_timesteps
 
     def _on_rollout_start(self) -> None:
+        if self._noise is not None:  # a rollout with gSDE has just drawn its noise
+            _set_torch_generators(self._noise["random"])
+            _exploration(self.model).update(self._noise["exploration"])
+            self._noise = None
         done = self.model.num_timesteps
         if self._save_freq and done - self._saved >= self._save_freq:
             self._save()
@@ -260,9 +268,11 @@ class RLACallback(BaseCallback):
     def _save(self) -> None:
         self._saved = self.model.num_timesteps
         time_step_holder.set_time(self._saved)
-        exp_manager.save_checkpoint(
-            model_state(self.model, replay_buffer=self._with_buffer), checkpoint_name=self._name
-        )
+        state = model_state(self.model, replay_buffer=self._with_buffer)
+        if None in state["environments"] and not self._told:
+            self._told = True
+            warn("the environments cannot be part of checkpoints: a resumed run begins new episodes")
+        exp_manager.save_checkpoint(state, checkpoint_name=self._name)
 
     def _film(self) -> None:
         env, model = self._video_env, self.model
@@ -290,8 +300,8 @@ def model_state(model: BaseAlgorithm, *, replay_buffer: bool = True) -> dict[str
 
     Returns:
         `attributes`, `parameters` (state dicts), `variables` (tensors), `replay_buffer`, `environments` (from
-        the outermost wrapper inwards; None for one that cannot be kept), `pending` (values of the
-        next row). `restore_state` takes it.
+        the outermost wrapper inwards; None for one that cannot be kept), `exploration` (the noise of gSDE),
+        `pending` (values of the next row). `restore_state` takes it.
     """
     modules, variables = model._get_torch_save_params()  # noqa: SLF001 - as BaseAlgorithm.save
     left_out = {*model._excluded_save_params(), *(name.split(".")[0] for name in (*modules, *variables))}  # noqa: SLF001
@@ -301,10 +311,11 @@ def model_state(model: BaseAlgorithm, *, replay_buffer: bool = True) -> dict[str
     pending = model.logger
     return {
         "algorithm": type(model).__name__,
-        "attributes": _portable(attributes, "attribute"),
+        "attributes": _portable(attributes),
         "parameters": model.get_parameters(),
         "variables": {name: attrgetter(name)(model).data for name in variables},
         "replay_buffer": _buffer_state(buffer) if replay_buffer and buffer is not None else None,
+        "exploration": {name: value for name, value in _exploration(model).items() if "exploration" in name},
         "environments": [_environment_state(layer) for layer in _layers(model.env)],
         "pending": [dict(pending.name_to_value), dict(pending.name_to_count), dict(pending.name_to_excluded)],
     }
@@ -350,31 +361,51 @@ def _layers(env: Any) -> Iterable[VecEnv]:
         yield env
 
 
+def _exploration(model: BaseAlgorithm) -> dict[str, Any]:
+    """The attributes of the distribution that draws gSDE's noise; of a model without one, nothing."""
+    for owner in (model.policy, getattr(model, "actor", None)):
+        distribution: Any = getattr(owner, "action_dist", None)
+        if hasattr(distribution, "exploration_mat"):
+            return vars(distribution)
+    return {}
+
+
+def _torch_generators() -> list[torch.Tensor]:
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [])]
+
+
+def _set_torch_generators(states: list[torch.Tensor]) -> None:
+    torch.set_rng_state(states[0])
+    if states[1:]:
+        torch.cuda.set_rng_state_all(states[1:])
+
+
 def _environment_state(layer: VecEnv) -> dict[str, Any] | None:
+    """The attributes of a wrapper that can be kept (an open file cannot); of the environments all or None."""
     state = {name: value for name, value in vars(layer).items() if name not in {"venv", "class_attributes"}}
-    try:
-        cloudpickle.dumps(state)
-    except Exception:  # noqa: BLE001 - environments hold whatever: windows, sockets, processes
-        return None
-    return state
+    kept = _portable(state)
+    return kept if isinstance(layer, VecEnvWrapper) or len(kept) == len(state) else None
 
 
-def _portable(values: dict[str, Any], what: str) -> dict[str, Any]:
-    """Those that can be pickled; a warning names the others."""
+def _portable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that can be pickled."""
     found = {}
     for name, value in values.items():
         try:
             cloudpickle.dumps(value)
-        except Exception as error:  # noqa: BLE001 - a subclass may hold whatever
-            warnings.warn(f"{what} {name} of the model is not part of its checkpoint: {error}", stacklevel=2)
+        except Exception as error:  # noqa: BLE001 - environments and subclasses hold whatever: windows, sockets
+            _LOG.debug("%s is not part of the checkpoint: %s", name, error)
         else:
             found[name] = value
     return found
 
 
 def _buffer_state(buffer: Any) -> dict[str, Any]:
-    """A replay buffer as far as it is filled; its arrays are copied by the checkpoint."""
-    filled = buffer.buffer_size if buffer.full else buffer.pos
+    """A replay buffer as far as it is filled; its arrays are copied by the checkpoint.
+
+    With `optimize_memory_usage` the place after the newest transition holds its next observation.
+    """
+    filled = buffer.buffer_size if buffer.full else min(buffer.pos + 1, buffer.buffer_size)
     return {
         name: _tensors(value, buffer.buffer_size, filled)
         for name, value in vars(buffer).items()

@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from stable_baselines3 import PPO, SAC, DQN
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 from stable_baselines3.common.callbacks import BaseCallback
 from rla_client.integrations.sb3 import RLACallback
 
@@ -43,8 +43,8 @@ class Kill(BaseCallback):
         return True
 
 torch.set_num_threads(1)
-name = "Pendulum-v1" if kind == "sac" else "CartPole-v1"
-envs = make_vec_env(name, n_envs=1 if kind == "dqn" else 2, seed=5)
+name = "Pendulum-v1" if kind in ("sac", "gsde") else "CartPole-v1"
+envs = VecMonitor(make_vec_env(name, n_envs=1 if kind == "dqn" else 2, seed=5), "log")
 if kind != "dqn":
     envs = VecNormalize(envs)
 if kind == "ppo":
@@ -52,12 +52,18 @@ if kind == "ppo":
         "MlpPolicy", envs, seed=5, n_steps=64, batch_size=32, n_epochs=2, device="cpu",
         clip_range=lambda left: 0.1 + left / 10,
     )
+elif kind == "gsde":
+    model = PPO(
+        "MlpPolicy", envs, seed=5, n_steps=64, batch_size=32, n_epochs=2, device="cpu",
+        use_sde=True, sde_sample_freq=4,
+    )
 elif kind == "sac":
     model = SAC("MlpPolicy", envs, seed=5, learning_starts=100, batch_size=16, buffer_size=300, device="cpu")
 else:
     model = DQN(
-        "MlpPolicy", envs, seed=5, learning_starts=100, batch_size=16, buffer_size=200, device="cpu",
-        target_update_interval=64,
+        "MlpPolicy", envs, seed=5, learning_starts=100, batch_size=16, buffer_size=1000, device="cpu",
+        target_update_interval=64, optimize_memory_usage=True,
+        replay_buffer_kwargs={"handle_timeout_termination": False},
     )
 callbacks = [RLACallback(save_freq=150)] + ([Kill()] if kill_at else [])
 model.learn(total, callback=callbacks, log_interval=1)
@@ -97,7 +103,7 @@ def test_the_rows_are_those_of_sb3s_own_csv(scripts: Scripts) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ppo", "sac", "dqn"])
+@pytest.mark.parametrize("kind", ["ppo", "gsde", "sac", "dqn"])
 def test_a_killed_run_goes_on_exactly(scripts: Scripts, kind: str) -> None:
     import torch
 
