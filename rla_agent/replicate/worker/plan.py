@@ -185,7 +185,7 @@ def _decide(  # noqa: PLR0911 - one return per case
             return Whole(local.size, record.generation, cut=cut, compare=True, grows=True)
         generation = record.generation if record is not None else 0
         return _grow(local.size, generation, local, record, cut=cut)
-    if record is not None and local == record.local:
+    if record is not None and local == record.local and local.size == record.acked:
         return Nothing()
     if rest_s < REST_S and waited_s < OVERDUE_S:
         return Wait(REST_S - rest_s if rest_s >= 0 else REST_S)

@@ -242,7 +242,7 @@ class Sender:
         try:
             return how(job, source, _left(job.due.record))
         except ConflictError as error:
-            settled = self._settle(job, source, error.found)
+            settled = self._settle(job, error.found)
         except MissingError:
             settled = self._remake(job)
         if isinstance(settled, Sent):
@@ -267,20 +267,18 @@ class Sender:
         self._session.make_folders([parent(job.due.path)], self._folder_mode)
         return self._session.stat(job.due.path), b""
 
-    def _settle(self, job: Job, source: Source, found: RemoteStat) -> tuple[RemoteStat | None, bytes] | Sent:
+    def _settle(self, job: Job, found: RemoteStat) -> tuple[RemoteStat | None, bytes] | Sent:
         due = job.due
         assert not isinstance(job.action, Permit)
         size = job.action.upto if isinstance(job.action, Append) else job.action.size
         ours = _ours(found, due)
         if ours and found.size != size:
             return found, b""
-        began = time.monotonic()
-        if found.kind == "file" and found.size <= size and self._is_beginning(source, due.path, found.size):
-            if found.size == size or isinstance(job.action, Append):
-                self._permit_one(replace(job, due=replace(due, record=None)), source)
-                record = _fresh(self._root, due.path, job.action.generation, found)
-                return Sent(job, record, read_s=time.monotonic() - began)
-            return found, b""
+        if found.kind == "file" and found.size <= size:
+            has_all = found.size == size or isinstance(job.action, Append)
+            same = self._same_beginning(job, found)
+            if same is not None:
+                return same if has_all else (found, b"")
         if ours:
             return found, b""
         if due.kept >= MAX_KEPT:
@@ -294,14 +292,26 @@ class Sender:
         self._session.rename(due.path, kept)
         return None, kept
 
-    def _is_beginning(self, source: Source, path: bytes, size: int) -> bool:
-        at = 0
-        while at < size:
-            theirs = self._session.read(path, at, min(1 << 20, size - at))
-            if not theirs or theirs != source.read(at, len(theirs)):
-                return False
-            at += len(theirs)
-        return True
+    def _same_beginning(self, job: Job, found: RemoteStat) -> Sent | None:
+        """The row for a master's file that is the beginning of ours; None where it is not.
+
+        The row tells of what was compared: a version that is written while we compare counts as changed.
+        """
+        assert not isinstance(job.action, Permit)
+        began, path = time.monotonic(), job.due.path
+        source = Source(self._root, path)
+        try:
+            at = 0
+            while at < found.size:
+                theirs = self._session.read(path, at, min(1 << 20, found.size - at))
+                if not theirs or theirs != source.read(at, len(theirs)):
+                    return None
+                at += len(theirs)
+            self._permit_one(replace(job, due=replace(job.due, record=None)), source)
+            record = source.record(job.action.generation, found.size, found.mtime_s)
+            return Sent(job, record, read_s=time.monotonic() - began)
+        finally:
+            source.close()
 
     def _append(self, job: Job, source: Source, expect: RemoteStat | None) -> Result:
         action, record = job.action, job.due.record
@@ -502,15 +512,6 @@ def _ours(found: RemoteStat, due: Due) -> bool:
         else (found.size, found.mtime_s) == (attempt.size, attempt.mtime_s)
         for attempt in due.attempts
     )
-
-
-def _fresh(root: int, path: bytes, generation: int, found: RemoteStat) -> Record:
-    source = Source(root, path)
-    try:
-        source.skip_to(found.size)
-        return source.record(generation, found.size, found.mtime_s)
-    finally:
-        source.close()
 
 
 class SettleError(RlaError):

@@ -190,6 +190,8 @@ CALLS: dict[str, Callable[[], object]] = {
     "moved": lambda: exp_manager.update_log_files_location("elsewhere"),
     "fork": lambda: exp_manager.log_file_copy(loaded()),
     "parameters": lambda: exp_manager.update_hyper_param("b", 2),
+    "late parameters": lambda: exp_manager.add_hyper_param({"b": 2}),
+    "alerts": lambda: exp_manager.alert("title", "text"),
     "again": exp_manager.log_files_gen,
     "all ranks": lambda: exp_manager.log_files_gen(all_ranks=True),
     "close": exp_manager.close,

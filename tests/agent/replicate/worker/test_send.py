@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,9 @@ from replication_lab import random_bytes, tree
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.target import SourceChangedError
 from rla_agent.replicate.ledger.rows import Attempt, Due, Key
-from rla_agent.replicate.worker.plan import SMALL_BYTES, Append, Record, Whole
+from rla_agent.replicate.worker.plan import SMALL_BYTES, Append, Nothing, Record, Whole, decide
 from rla_agent.replicate.worker.send import Failed, Result, Sender, Sent
-from rla_agent.replicate.worker.source import local_state
+from rla_agent.replicate.worker.source import Source, local_state
 from rla_agent.replicate.worker.version import Job
 
 ITEM = b"results/task/2026/11/21/09-30-01-000001_10.0.0.5_x"
@@ -97,6 +99,50 @@ def test_a_part_of_an_old_version_is_not_gone_on_with(tmp_path: Path) -> None:
         file.write(b"rewritten in place")
     assert isinstance(lab.send(job), Failed)
     assert not (folder / "x.bin").exists()
+
+
+@pytest.mark.parametrize("changes", [True, False])
+def test_a_version_written_while_the_masters_is_looked_at_counts_as_changed(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, *, changes: bool
+) -> None:
+    """After an answer that was lost: the master has our file, but the ledger does not know it."""
+    lab.send(lab.job())
+    (there,) = lab.master.rglob("x.bin")
+    os.utime(there, (1_700_000_000, 1_700_000_000))
+    before = lab.file.read_bytes()
+    looked: list[bytes] = []
+    read, read_theirs = Source.read, FolderSession.read
+
+    def look(session: FolderSession, path: bytes, offset: int, count: int) -> bytes:
+        looked.append(path)
+        return read_theirs(session, path, offset, count)
+
+    def change_after(source: Source, offset: int, count: int) -> bytes:
+        data = read(source, offset, count)
+        if changes and looked and offset + len(data) == len(before):
+            lab.file.write_bytes(random_bytes(len(before) + 50_000, 3))
+            looked.clear()
+        return data
+
+    monkeypatch.setattr(FolderSession, "read", look)
+    monkeypatch.setattr(Source, "read", change_after)
+    result = lab.send(lab.job())
+    now = local_state(os.lstat(lab.file))
+    assert isinstance(result, Sent), result
+    assert (result.record.acked, result.record.crc) == (len(before), zlib.crc32(before))
+    assert result.record.sha256 == hashlib.sha256(before).digest()
+    action = decide(now, None, result.record, growing=False, rest_s=100.0, waited_s=100.0)
+    assert isinstance(action, Whole if changes else Nothing)
+
+
+def test_a_row_that_tells_of_another_size_than_was_sent_is_sent_again(tmp_path: Path) -> None:
+    """As an earlier release may have noted it."""
+    lab = Lab(tmp_path, 1000)
+    result = lab.send(lab.job())
+    assert isinstance(result, Sent)
+    record = replace(result.record, acked=400)
+    local = local_state(os.lstat(lab.file))
+    assert isinstance(decide(local, None, record, growing=False, rest_s=100.0, waited_s=9.0), Whole)
 
 
 class Grown:
