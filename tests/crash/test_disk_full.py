@@ -172,9 +172,11 @@ def test_full_state_folder(bench: Bench, state_disk: SmallDisk) -> None:
     check_losses(one)
 
 
-def fill_both(bench: Bench, small_disk: MakeDisk, state_disk: SmallDisk, rows: int) -> tuple[float, float]:
+def fill_both(
+    bench: Bench, small_disk: MakeDisk, state_disk: SmallDisk, rows: int, disk_mib: int = 6
+) -> tuple[float, float]:
     """Calls go on returning, what is lost is counted, and all goes on by itself once there is space."""
-    disk = small_disk(bench.folder / "disk", 6)
+    disk = small_disk(bench.folder / "disk", disk_mib)
     one = start(bench, "disk", 1 << 16)
     disk.fill()
     state_disk.fill()
@@ -192,6 +194,6 @@ def test_both_full_at_once(bench: Bench, small_disk: MakeDisk, state_disk: Small
 def test_calls_take_no_longer_while_both_are_full(
     bench: Bench, small_disk: MakeDisk, state_disk: SmallDisk
 ) -> None:
-    p50, p99 = fill_both(bench, small_disk, state_disk, 40_000)
+    p50, p99 = fill_both(bench, small_disk, state_disk, 40_000, disk_mib=128)  # 260 bytes a row
     assert p50 <= CALL_P50_S
     assert p99 <= CALL_P99_S
