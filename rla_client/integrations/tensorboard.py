@@ -80,7 +80,9 @@ class SummaryWriter(AgentSummaryWriter):
         config: object = None,
         **further: Any,
     ) -> None:
-        del purge_step, max_queue, flush_secs, filename_suffix, further
+        del further
+        self.purge_step, self.max_queue = purge_step, max_queue
+        self.flush_secs, self.filename_suffix = flush_secs, filename_suffix
         folder = os.fspath(log_dir or logdir or "")
         parameters = to_parameters(config)
         self._run: _OwnRun | None = None

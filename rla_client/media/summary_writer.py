@@ -231,6 +231,7 @@ class AgentSummaryWriter(SummaryWriter):  # type: ignore[misc] # tensorboardX is
         if not isinstance(number, int | float):
             super().add_scalar(tag, number, step, walltime, display_name, summary_description)
             return
+        number = int(number) if isinstance(number, bool) else number
         known = self._tags.get(tag)
         if known is None:
             known = self._know(tag)
@@ -386,7 +387,9 @@ class _EmittingWriter(FileWriter):  # type: ignore[misc] # tensorboardX is untyp
     def get_logdir(self) -> str:
         return self._logdir
 
-    def add_summary(self, summary: Summary, global_step: Any = None, walltime: float | None = None) -> None:  # noqa: ANN401
+    def add_summary(self, summary: Any, global_step: Any = None, walltime: float | None = None) -> None:  # noqa: ANN401
+        if not isinstance(summary, Summary):  # of another protobuf build, as torch's
+            summary = _summary(summary)
         if self.prefix:
             for value in summary.value:
                 value.tag = self.prefix + value.tag

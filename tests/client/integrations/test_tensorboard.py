@@ -56,6 +56,7 @@ def test_a_script_with_one_changed_line_has_tensorboards_own_scalars(scripts: Sc
 
 
 def test_rows_steps_and_parameters(scripts: Scripts) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
     scripts.run("""
 from argparse import Namespace
 import rla_client
@@ -67,8 +68,11 @@ with rla_client.SummaryWriter(comment="_walker_7", config=vars(args)) as writer:
     writer.add_scalar("late", 1, 0, new_style=True)
     writer.add_scalar("again", 5.0, 2)
     writer.add_scalar("again", 6.0, 2)
+    from torch.utils.tensorboard.summary import scalar
+    writer.file_writer.add_summary(scalar("of/torch", 2.0), 2)
+    writer.add_scalar("flag", True, 7)
     writer.add_hparams({"gamma": 0.9}, {"best": 3.0}, None, "name", 2)
-    assert rla_client.time_step_holder.get_time() == 2
+    assert rla_client.time_step_holder.get_time() == 7
     assert rla_client.exp_manager.hyper_param["gamma"] == 0.9
 writer.add_scalar("after/close", 1.0, 9)
 """)
@@ -78,9 +82,12 @@ writer.add_scalar("after/close", 1.0, 9)
         *({"a b/c": step / 4, "both/x": step, "both/y": -step, "time-step": step} for step in range(3)),
         {"late": 1.0, "time-step": 0},
         {"again": 5.0, "time-step": 2},
-        {"again": 6.0, "best": 3.0, "time-step": 2},
+        {"again": 6.0, "time-step": 2},
+        {"flag": 1.0, "time-step": 7},
+        {"best": 3.0, "time-step": 2},
         {"after/close": 1.0, "time-step": 9},
     ]
+    assert run.scalars()["of/torch"] == [(2, 2.0)]
     assert run.scalars()["a b/c"] == [(0, 0.0), (1, 0.25), (2, 0.5)]
     assert run.table == "walker"
     assert run.parameters["layers"] == [8, 8]
