@@ -83,6 +83,8 @@ def ensure_run(
     table: str,
     parameters: Mapping[str, Any],
     track: Iterable[str] = (),
+    *,
+    joins: bool = True,
     **further: Any,  # noqa: ANN401 - arguments of configure
 ) -> bool:
     """Open a run for something that writes and was told of none, unless one is open.
@@ -93,6 +95,7 @@ def ensure_run(
         table: table of a run of its own.
         parameters: hyper-parameters; they join those of the script's run.
         track: those that become part of the index of a run of its own.
+        joins: take part in the run of a process that started this one.
         **further: arguments of `exp_manager.configure` for a run of its own.
 
     Returns:
@@ -104,7 +107,7 @@ def ensure_run(
     """
     global _own_config  # noqa: PLW0603 - of the one exp_manager
     current = logger.get_current()
-    if current.folder is not None:
+    if current.folder is not None and (joins or opened_here()):
         if parameters and current.take_parameters is not None:
             current.take_parameters(parameters)
         return False
@@ -112,9 +115,23 @@ def ensure_run(
         exp_manager.add_hyper_param(parameters)
         exp_manager.log_files_gen()
         return False
-    init(table, config=parameters, track=track, **further)
-    _own_config = exp_manager.config
+    try:
+        init(table, config=parameters, track=track, **further)
+    finally:  # what failed is not the script's own either
+        _own_config = exp_manager.config
     return True
+
+
+def opened_here() -> bool:
+    """Whether this process opened the run that is open."""
+    run = exp_manager.run
+    return run is not None and run.pid == os.getpid() and run.logger is logger.get_current()
+
+
+def default_data_root() -> Path:
+    """Where `init` puts runs that are told no data root."""
+    root = os.environ.get(DATA_ROOT_VARIABLE)
+    return Path(root) if root else _source(None, None)[1] / DATA_FOLDER
 
 
 _own_config: Config | None = None  # what `ensure_run` configured last

@@ -131,7 +131,8 @@ class Scripts:
             return len(states) == count and "running" not in states
 
         wait_until(ended, 60, lambda: f"{count} ended runs among {list(data.rglob('run.json'))}")
-        return [RunFolder(path.parent, data) for path in sorted((data / "log").rglob("run.json"))]
+        found = [RunFolder(path.parent, data) for path in (data / "log").rglob("run.json")]
+        return sorted(found, key=lambda run: float(run.state["opened"]))
 
 
 @pytest.fixture(name="scripts")

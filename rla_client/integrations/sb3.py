@@ -16,6 +16,7 @@ from __future__ import annotations
 import inspect
 import logging
 import sys
+import weakref
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -122,8 +123,10 @@ def configure_sb3(
 ) -> ExpManager:
     """Have an SB3 model log into the open run, or into one that is opened for it.
 
+    A second model gets a run of its own, unless the script has opened one.
+
     Args:
-        model: any algorithm of SB3 or sb3-contrib. With `verbose` above 0 it prints tables as before.
+        model: any algorithm of SB3 or sb3-contrib. It goes on printing and writing where its own logger does.
         task_table_name: of a run that is opened here; default `<environment>-<algorithm>`.
         track: hyper-parameters of the model that become part of such a run's index, e.g. `["seed"]`.
 
@@ -136,12 +139,27 @@ def configure_sb3(
     parameters = model_parameters(model)
     algorithm = type(model).__name__
     table = task_table_name or f"{parameters['env_id']}-{algorithm}".replace("/", "-")
-    ensure_run(table, parameters, track)
+    former = None if exp_manager.run is None else _own.get(exp_manager.run)
+    if former is not None and former() is not model:
+        exp_manager.close()  # the run of the model that was trained before
+    if logger.get_current().folder is not None:  # what the script says of itself stays
+        known = exp_manager.hyper_param
+        parameters = {name: value for name, value in parameters.items() if name not in known}
+    if ensure_run(table, parameters, track):
+        assert exp_manager.run is not None
+        _own[exp_manager.run] = weakref.ref(model)
+    if getattr(model, "_logger", None) is not None:
+        if not any(isinstance(each, RLAOutputFormat) for each in model.logger.output_formats):
+            model.logger.output_formats.append(RLAOutputFormat())
+        return exp_manager
     formats: list[KVWriter] = [RLAOutputFormat()]
     if model.verbose >= 1:
         formats.append(HumanOutputFormat(sys.stdout))
     model.set_logger(Logger(logger.get_dir(), formats))
     return exp_manager
+
+
+_own: weakref.WeakKeyDictionary[Any, weakref.ref[BaseAlgorithm]] = weakref.WeakKeyDictionary()
 
 
 def model_parameters(model: BaseAlgorithm) -> dict[str, Any]:
@@ -229,9 +247,7 @@ class RLACallback(BaseCallback):
         self._filmed: int | None = None  # and at the last film
 
     def _init_callback(self) -> None:
-        formats = self.model.logger.output_formats
-        if not any(isinstance(each, RLAOutputFormat) for each in formats):
-            configure_sb3(self.model, self._table, track=self._track)
+        configure_sb3(self.model, self._table, track=self._track)
 
     def _on_training_start(self) -> None:
         if self._resume and exp_manager.resumed_from is not None:

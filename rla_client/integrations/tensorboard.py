@@ -27,7 +27,7 @@ from rla_client.media.summary_writer import AgentSummaryWriter
 from rla_client.run.recording import Logger
 from rla_client.run.run import Run
 from rla_client.run.tensorboard import writer_arguments
-from rla_client.shortcuts import ensure_run, script_name, to_parameters
+from rla_client.shortcuts import ensure_run, opened_here, script_name, to_parameters
 from rla_client.stream.clock import time_step_holder
 
 __all__ = ["SummaryWriter"]
@@ -106,22 +106,42 @@ class SummaryWriter(AgentSummaryWriter):
 
     def add_text(self, tag: str, text_string: str, *args: Any, **kwargs: Any) -> None:
         """See torch; a Markdown table `|param|value|` also becomes hyper-parameters."""
-        super().add_text(tag, text_string, *args, **kwargs)
         found = parameters_of_table(text_string) if isinstance(text_string, str) else {}
         if found and self._parameters is not None:
-            self._parameters(found)
+            self._parameters(found)  # before the text: now its secrets are known
+        super().add_text(tag, logger.get_current().shown(str(text_string)), *args, **kwargs)
+
+    def add_tensor(
+        self, tag: str, tensor: Any, global_step: Any = None, walltime: float | None = None
+    ) -> None:
+        """See torch."""
+        from torch.utils.tensorboard.summary import tensor_proto  # noqa: PLC0415 - torch's own
+
+        self.file_writer.add_summary(tensor_proto(tag, tensor), global_step, walltime)
+
+    def add_image_with_boxes(
+        self, tag: str, img_tensor: Any, box_tensor: Any, global_step: Any = None, walltime: Any = None,
+        *args: Any, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        """See torch; without `rescale`, which comes first among torch's further arguments."""
+        further = args[1:] if args and isinstance(args[0], int | float) else args
+        kwargs.pop("rescale", None)
+        super().add_image_with_boxes(tag, img_tensor, box_tensor, global_step, walltime, *further, **kwargs)
 
     def add_graph(
         self,
         model: Any,
         input_to_model: Any = None,
         verbose: bool = False,
-        *args: Any,
-        **kwargs: Any,
+        use_strict_trace: bool = True,
     ) -> None:
-        """See torch; `use_strict_trace` has no use here."""
-        del args, kwargs
-        super().add_graph(model, input_to_model, verbose)
+        """See torch."""
+        if use_strict_trace:
+            super().add_graph(model, input_to_model, verbose)
+            return
+        from torch.utils.tensorboard._pytorch_graph import graph  # noqa: PLC0415 - torch's own
+
+        self.file_writer.add_graph(graph(model, input_to_model, verbose, use_strict_trace))
 
     def close(self) -> None:
         """Write what waits. The run goes on until the process ends or another writer begins one."""
@@ -156,14 +176,17 @@ def _join(folder: str, comment: str, parameters: dict[str, Any]) -> tuple[Logger
         assert exp_manager.run is not None
         _own = _OwnRun(exp_manager.run)
     current = logger.get_current()
-    first = _FOLDERS.setdefault(current, folder)
-    return current, "" if folder in {"", first} else _difference(folder, first)
+    joined = exp_manager.run is None or exp_manager.run.logger is not current or not opened_here()
+    first = _FOLDERS.setdefault(current, "" if joined else folder)
+    same = not folder or (bool(first) and os.path.realpath(folder) == os.path.realpath(first))
+    return current, "" if same else _difference(folder, first)
 
 
 def _difference(folder: str, first: str) -> str:
     """What tells a writer's folder from that of the run's first: `runs/a/eval` beside `runs/a` is `eval/`."""
-    relative = os.path.relpath(folder, first) if first else os.path.basename(os.path.normpath(folder))
-    return "/".join(part for part in PurePath(relative).parts if part not in {"..", "/"}) + "/"
+    relative = os.path.relpath(folder, first) if first else ""
+    parts = [part for part in PurePath(relative).parts if part not in {"..", "/"}]
+    return "/".join(parts or [os.path.basename(os.path.realpath(folder))]) + "/"
 
 
 def table_name(folder: str, comment: str = "") -> str:

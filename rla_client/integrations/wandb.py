@@ -12,6 +12,7 @@ Where it differs: a step that is behind becomes a row of its own, instead of not
 from __future__ import annotations
 
 import atexit
+import datetime as dt
 import enum
 import fnmatch
 import glob
@@ -27,7 +28,9 @@ import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rla_client import logger
 from rla_client.contract.errors import RlaError
@@ -37,12 +40,18 @@ from rla_client.contract.version import __version__  # noqa: F401 - wandb.__vers
 from rla_client.manager import exp_manager
 from rla_client.media.summaries import summary_scalars
 from rla_client.run.current import warn
+from rla_client.run.item import Item
 from rla_client.run.run import MODE_VARIABLE
 from rla_client.run.tensorboard import scalar_rows, tbx_writer
-from rla_client.shortcuts import ensure_run, script_name, to_parameters
+from rla_client.shortcuts import default_data_root, ensure_run, opened_here, script_name, to_parameters
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import plain_hyper_param, to_plain
 
+if TYPE_CHECKING:
+    from rla_client.resume.find import FoundRun
+
+MAX_LISTED = 32  # elements of an array that stays a list; of a larger one a histogram is kept, as in wandb
+RESERVED = frozenset({"time-step", "timestamp"})  # columns that each row has
 ALERT_WAIT_S = 60.0  # between two alerts of one title
 MAX_FRAME_FILE = 1 << 20  # larger files are written here, smaller ones by the agent
 _RESUME = {"allow": "allow", "auto": "allow", True: "allow", "must": "must", "never": "never"}
@@ -63,7 +72,20 @@ class UsageError(Error):
 
 
 CommError = Error
-errors = types.SimpleNamespace(Error=Error, UsageError=UsageError, CommError=CommError)
+
+
+class _Errors:
+    """wandb.errors: those that are not known here are `Error`."""
+
+    Error, UsageError, CommError = Error, UsageError, Error
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Error
+
+
+errors = _Errors()
 
 
 class AlertLevel(enum.Enum):
@@ -78,13 +100,23 @@ class AlertLevel(enum.Enum):
 
 
 class Image:
-    """An array, PIL image, matplotlib figure or file; see wandb. Boxes, masks and classes are not drawn."""
+    """An array, PIL image, matplotlib figure or file; a batch of images is shown side by side.
+
+    Boxes, masks and classes are not drawn. Floats that are negative, and tensors beyond 1, are scaled to the
+    range from their least to their greatest value, as wandb does.
+    """
 
     def __init__(
-        self, data_or_path: Any, mode: str | None = None, caption: str | None = None, **further: Any
+        self,
+        data_or_path: Any,
+        mode: str | None = None,
+        caption: str | None = None,
+        *_further: Any,
+        **further: Any,
     ) -> None:
         del mode, further
-        self.data, self.caption = data_or_path, caption
+        self.data: Any = data_or_path.data if isinstance(data_or_path, Image) else data_or_path
+        self.caption = caption
 
 
 class Video:
@@ -117,11 +149,16 @@ class Histogram:
 
 
 class Html:
-    """Text of a page, or something that is read."""
+    """Text of a page, a file's path, or something that is read."""
 
     def __init__(self, data: Any, **further: Any) -> None:
         del further
-        self.html = data.read() if hasattr(data, "read") else str(data)
+        if hasattr(data, "read"):
+            self.html = str(data.read())
+        elif str(data).endswith(".html") and os.path.isfile(data):
+            self.html = Path(data).read_text(encoding="utf-8")
+        else:
+            self.html = str(data)
 
 
 class Table:
@@ -136,8 +173,9 @@ class Table:
         **further: Any,
     ) -> None:
         del further
-        if dataframe is not None:
-            columns, data = list(dataframe.columns), dataframe.to_numpy().tolist()
+        frame: Any = dataframe if dataframe is not None else data
+        if hasattr(frame, "columns") and hasattr(frame, "to_numpy"):
+            columns, data = list(frame.columns), frame.to_numpy().tolist()
         self.columns = list(columns or ("Input", "Output", "Expected"))
         self.data = [list(row) for row in (data if data is not None else rows or ())]
 
@@ -158,10 +196,26 @@ class Table:
         for row, cell in zip(self.data, data, strict=True):
             row.append(cell)
 
-    def get_column(self, name: str) -> list[Any]:
-        """A column's cells."""
+    add_row = add_data
+
+    def get_column(self, name: str, convert_to: str | None = None) -> Any:
+        """A column's cells; an array with `convert_to="numpy"`."""
         place = self.columns.index(name)
-        return [row[place] for row in self.data]
+        cells = [row[place] for row in self.data]
+        return np.asarray(cells) if convert_to == "numpy" else cells
+
+    def iterrows(self) -> Iterator[tuple[int, list[Any]]]:
+        """Number and cells of each row."""
+        return enumerate(self.data)
+
+    def get_dataframe(self) -> Any:
+        """As a pandas DataFrame."""
+        import pandas as pd  # noqa: PLC0415 - slow to import
+
+        return pd.DataFrame(self.data, columns=self.columns)
+
+    def __getattr__(self, name: str) -> Any:
+        return _further(f"Table.{name}")
 
 
 class Artifact:
@@ -177,7 +231,7 @@ class Artifact:
     ) -> None:
         del further
         self.name, self.type, self.description, self.metadata = name, type, description, dict(metadata or {})
-        self.version = "v0"
+        self.version, self.aliases = "v0", ["latest"]
         self.entries: dict[str, Path | bytes] = {}
         self._folder: Path | None = None
 
@@ -194,8 +248,14 @@ class Artifact:
         self.entries[name or path.name] = path.absolute()
 
     def add_dir(self, local_path: str | os.PathLike[str], name: str | None = None, **further: Any) -> None:
-        """Add all files below a folder."""
+        """Add all files below a folder.
+
+        Raises:
+            ValueError: there is none.
+        """
         del further
+        if not Path(local_path).is_dir():
+            raise ValueError(f"path is not a directory: {local_path}")
         for path in sorted(Path(local_path).rglob("*")):
             if path.is_file():
                 self.entries[(PurePath(name or "") / path.relative_to(local_path)).as_posix()] = (
@@ -235,6 +295,9 @@ class Artifact:
         if root is not None:
             shutil.copytree(self._folder, root, dirs_exist_ok=True)
         return str(root or self._folder)
+
+    def __getattr__(self, name: str) -> Any:
+        return _further(f"Artifact.{name}")
 
     def store(self, run: Run) -> None:
         """Copy the files into the run, in the folder of the next version."""
@@ -296,6 +359,11 @@ class Config(Mapping[str, Any]):
     def setdefaults(self, d: Any) -> None:
         """Set those that are not there."""
         self.update({key: value for key, value in _parameters(d).items() if key not in self._items})
+
+    update_locked = merge_locked = update
+
+    def persist(self) -> None:
+        """Nothing: what is set is written at once."""
 
     def as_dict(self) -> dict[str, Any]:
         """A copy."""
@@ -373,20 +441,62 @@ class Run:
         self.config, self.summary = Config(), Summary()
         self.project, self.entity = project, str(options.get("entity") or "")
         self.group, self.job_type = options.get("group") or "", options.get("job_type") or ""
-        self.tags, self.notes = tuple(options.get("tags") or ()), options.get("notes")
+        self._tags, self._notes = tuple(options.get("tags") or ()), options.get("notes")
         self.start_time, self.sweep_id = time.time(), None
         self.offline, self.disabled = True, exp_manager.run is None or exp_manager.run.outbox is None
         opening = None if exp_manager.run is None else exp_manager.run.opening
         self.id = exp_manager.run_id or (opening.run if opening is not None else secrets.token_hex(4))
-        self.name = name or self.id
-        self.resumed = exp_manager.resumed_from is not None
+        self._name = name or self.id
+        self.resumed = bool(options.get("resumed"))
         self.step = int(time_step_holder.get_time()) + 1 if self.resumed else 0
+        self.pid = os.getpid()
         self._metrics: list[_Metric] = []
         self._last: dict[str, Any] = {}
         self._alerted: dict[str, float] = {}
         self._saved: dict[tuple[Path, Path], float] = {}  # source and copy → when it was changed
         self._hooks: list[Any] = []
         self._finished = False
+
+    @property
+    def name(self) -> str:
+        """What the run is called; a name that is set late is a hyper-parameter and not part of the index."""
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._name = str(name)
+        exp_manager.add_hyper_param({"run_name" if "name" in self.config else "name": self._name})
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """For `rla ls --tag`."""
+        return self._tags
+
+    @tags.setter
+    def tags(self, tags: Iterable[str]) -> None:
+        self._tags = tuple(tags)
+        self.note()
+
+    @property
+    def notes(self) -> str | None:
+        """The run's note."""
+        return self._notes
+
+    @notes.setter
+    def notes(self, notes: str | None) -> None:
+        self._notes = notes
+        self.note()
+
+    def note(self) -> None:
+        """Write tags and note, as `rla tag` and `rla note` do."""
+        if self.disabled or exp_manager.log_dir is None or not (self._tags or self._notes):
+            return
+        from rla_client.database.notes import change_note  # noqa: PLC0415 - the reading side is slow to import
+
+        root = Path(str(exp_manager.data_root))
+        plain = ["-".join(str(tag).replace(",", " ").split())[:80] for tag in self._tags]
+        path = os.path.relpath(exp_manager.log_dir, root / LOG)
+        change_note(root, path, add=[tag for tag in plain if tag], note=self._notes)
 
     @property
     def dir(self) -> str:
@@ -443,7 +553,10 @@ class Run:
         self._write(values, x, commit=commit)
         for key, value in flat.items():
             if key not in values and value is not None:
-                _show(self, key, value, x)
+                try:
+                    _show(self, key, value, x)
+                except Exception as error:  # noqa: BLE001 - encoders fail in many ways; training goes on
+                    warn(f"wandb.log: {key} was not kept: {type(error).__name__}: {error}")
         self.step = max(self.step, at) + commit
 
     def _write(self, values: Mapping[str, Any], x: float, *, commit: bool) -> None:
@@ -559,10 +672,10 @@ class Run:
             return []
         pattern = os.fspath(glob_str)
         above = os.path.dirname(os.path.dirname(pattern)) if os.path.isabs(pattern) else os.curdir
-        base = Path(base_path or above).absolute()
+        base = Path(os.path.abspath(base_path or above))
         copies = []
         for found in sorted(glob.glob(pattern, recursive=True)):
-            path = Path(found).absolute()
+            path = Path(os.path.abspath(found))
             if path.is_file():
                 below = path.relative_to(base) if path.is_relative_to(base) else PurePath(path.name)
                 target = Path(self.dir) / below
@@ -616,13 +729,19 @@ class Run:
     def finish(self, exit_code: int | None = None, quiet: bool | None = None) -> None:
         """End the run; `failed` with an exit code other than 0."""
         del quiet
-        if not self._finished:
-            self.leave()
-            exp_manager.close(
-                "failed" if exit_code else "finished", f"exit code {exit_code}" if exit_code else ""
-            )
-            global run  # noqa: PLW0603 - wandb.run
-            run = None if run is self else run
+        self._end("failed" if exit_code else "finished", f"exit code {exit_code}" if exit_code else "")
+
+    def _end(self, state: str, reason: str) -> None:
+        global run, _disabled_here  # noqa: PLW0603 - wandb.run
+        if self._finished:
+            return
+        self.leave()
+        if opened_here() or self.disabled:
+            exp_manager.close(state, reason)
+        run = None if run is self else run
+        if _disabled_here:
+            _disabled_here = False
+            os.environ.pop(MODE_VARIABLE, None)
 
     def leave(self) -> None:
         """Write what is written at the end."""
@@ -642,30 +761,38 @@ class Run:
     def __enter__(self) -> Run:  # noqa: PYI034 - Self is of Python 3.11
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.finish(1 if kind is not None and not issubclass(kind, SystemExit) else 0)
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        del kind, trace
+        if error is None or (isinstance(error, SystemExit) and error.code in {None, 0}):
+            self._end("finished", "")
+        elif isinstance(error, KeyboardInterrupt):
+            self._end("interrupted", "KeyboardInterrupt")
+        elif isinstance(error, SystemExit):
+            self._end("failed", f"exit code {error.code}")
+        else:
+            self._end("failed", f"{type(error).__name__}: {error}")
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return _Unknown(f"run.{name}")
+        return _further(f"run.{name}")
 
 
 _PLAIN = _Metric("", None, "", None)
 run: Run | None = None
+_disabled_here = False  # `RLA_MODE` was set by `init`
 
 
-def init(  # noqa: PLR0913 - wandb's signature
+def init(  # noqa: PLR0913, PLR0917 - wandb's signature
     entity: str | None = None,
     project: str | None = None,
-    *,
-    config: Any = None,
+    dir: Any = None,  # noqa: A002 - wandb's name, as id
+    id: str | None = None,  # noqa: A002
     name: str | None = None,
-    id: str | None = None,  # noqa: A002 - wandb's name
+    notes: str | None = None,
+    tags: Sequence[str] | str | None = None,
+    config: Any = None,
+    *,
     resume: Any = None,
     mode: str | None = None,
-    tags: Sequence[str] | None = None,
-    notes: str | None = None,
     group: str | None = None,
     job_type: str | None = None,
     sync_tensorboard: bool = False,
@@ -677,11 +804,13 @@ def init(  # noqa: PLR0913 - wandb's signature
 
     Args:
         entity: without effect.
+        dir: without effect.
         project: the table; default `$WANDB_PROJECT`, else the script's name.
         config: hyper-parameters: a mapping, a Namespace, a dataclass, or the path of a YAML file.
         name: tracked in the run's index; default `$WANDB_NAME`.
-        id: the run_id, by which a later process may go on; default `$WANDB_RUN_ID`.
-        resume: allow, must, never, auto, True; default `$WANDB_RESUME`.
+        id: by which a later process may go on; default `$WANDB_RUN_ID`.
+        resume: allow, must, never, auto, True; default `$WANDB_RESUME`. The run that goes on is an item of
+            its own: with the earlier one's configuration, its steps after the earlier one's last.
         mode: `disabled` stores nothing; online and offline mean the same here. Default `$WANDB_MODE`.
         tags: of the run, for `rla ls --tag`.
         notes: of the run.
@@ -693,10 +822,11 @@ def init(  # noqa: PLR0913 - wandb's signature
         **further: what else wandb takes.
 
     Raises:
-        ArgumentError: the data root cannot be written, or the like.
+        UsageError: the data root cannot be written, `resume="must"` finds no run of that id, or the like.
     """
     global run  # noqa: PLW0603 - wandb.run
-    if run is not None and exp_manager.run is not None:
+    del dir
+    if run is not None and run.pid == os.getpid() and exp_manager.run is not None:
         if reinit in {None, False, "return_previous", "default"}:
             run.config.update(config)
             return run
@@ -705,30 +835,30 @@ def init(  # noqa: PLR0913 - wandb's signature
         _unknown(f"init({unknown}=…)")
     environment = os.environ.get
     parameters = _parameters(config)
-    extra = {"group": group or environment("WANDB_RUN_GROUP"), "job_type": job_type}
     name = name or environment("WANDB_NAME")
-    told = {key: value for key, value in {"name": name, **extra}.items() if value and key not in parameters}
-    mode = mode or environment("WANDB_MODE")
-    if mode == "disabled":
-        os.environ[MODE_VARIABLE] = "disabled"
-    resumes = _RESUME.get(environment("WANDB_RESUME") if resume is None else resume)
+    about = {"name": name, "group": group or environment("WANDB_RUN_GROUP"), "job_type": job_type}
+    told = {key if key not in parameters else f"run_{key}": value for key, value in about.items() if value}
+    _set_mode(mode)
     table = _safe(project or environment("WANDB_PROJECT") or script_name())
-    known = id or environment("WANDB_RUN_ID")
-    ensure_run(
-        table,
-        {**parameters, **told},
-        ["name"] if name else [],
-        run_id=known,
-        resume=resumes if known else None,
-    )
+    known = id or environment("WANDB_RUN_ID") or None
+    resumes = _RESUME.get(environment("WANDB_RESUME") if resume is None else resume)
+    earlier = _earlier(table, known, must=resumes == "must") if resumes in {"allow", "must"} else None
+    if earlier is not None:
+        parameters = {**_config_of(earlier.hyper_param), **parameters}
+        told["resumed_from"] = earlier.item.index.path
+    try:
+        tracked = [key for key in ("name", "run_name") if name and key in told]
+        ensure_run(table, {**parameters, **told}, tracked, joins=False, run_id=known, resume="never")
+    except (RlaError, OSError) as error:
+        raise UsageError(str(error)) from error
+    if earlier is not None and isinstance(step := earlier.run_file.get("time_step"), int | float):
+        time_step_holder.set_time(step)
+    tags = [tags] if isinstance(tags, str) else tags
     tags = tags or [tag for tag in (environment("WANDB_TAGS") or "").split(",") if tag]
-    notes = notes or environment("WANDB_NOTES")
-    options = {"entity": entity, "group": extra["group"], "job_type": job_type, "tags": tags, "notes": notes}
-    run = Run(name, project or table, options)
-    kept = exp_manager.hyper_param if run.resumed else parameters
-    run.config._items.update({key: value for key, value in kept.items() if key not in told})  # noqa: SLF001
-    if (tags or notes) and not run.disabled:
-        _note(tags, notes)
+    options = {**about, "entity": entity, "tags": tags, "notes": notes or environment("WANDB_NOTES")}
+    run = Run(name, project or table, {**options, "resumed": earlier is not None})
+    run.config._items.update(parameters)  # noqa: SLF001 - our own
+    run.note()
     atexit.register(run.leave)
     if sync_tensorboard:
         _forward_tensorboard()
@@ -737,14 +867,37 @@ def init(  # noqa: PLR0913 - wandb's signature
     return run
 
 
-def _note(tags: Iterable[str], notes: str | None) -> None:
-    from rla_client.database.notes import change_note  # noqa: PLC0415 - the reading side is slow to import
+def _set_mode(mode: str | None) -> None:
+    global _disabled_here
+    mode = mode or os.environ.get("WANDB_MODE")
+    if os.environ.get("WANDB_DISABLED", "").lower() in {"true", "1"}:
+        mode = "disabled"
+    if mode == "disabled" and not os.environ.get(MODE_VARIABLE):
+        os.environ[MODE_VARIABLE], _disabled_here = "disabled", True
 
-    root = Path(str(exp_manager.data_root))
-    plain = ["-".join(str(tag).replace(",", " ").split())[:80] for tag in tags]
-    assert exp_manager.log_dir is not None
-    path = os.path.relpath(exp_manager.log_dir, root / LOG)
-    change_note(root, path, add=[tag for tag in plain if tag], note=notes)
+
+def _earlier(table: str, run_id: str | None, *, must: bool) -> FoundRun | None:
+    """The newest run of an id.
+
+    Raises:
+        UsageError: there is none, and there must be.
+    """
+    from rla_client.resume import find  # noqa: PLC0415 - rarely needed
+
+    root = default_data_root()
+    for index in find.newest_first(root / LOG / table, run_id) if run_id is not None else ():
+        item = Item(os.path.abspath(root), table, index, index.opened)
+        if find.read_run_file(item).get("run_key") == run_id:
+            return find.read_run(item)
+    if must:
+        raise UsageError(f"resume='must', but table {table!r} of {root} has no run {run_id!r}")
+    return None
+
+
+def _config_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """What `init` was given as config, of all that an earlier run keeps."""
+    ours = {key if f"run_{key}" not in parameters else f"run_{key}" for key in ("name", "group", "job_type")}
+    return {key: value for key, value in parameters.items() if key not in ours | {"resumed_from"}}
 
 
 def _required() -> Run:
@@ -804,6 +957,10 @@ def Settings(**settings: Any) -> types.SimpleNamespace:  # noqa: N802 - wandb's 
 
 
 util = types.SimpleNamespace(generate_id=lambda length=8: secrets.token_hex(length)[:length])
+data_types = types.SimpleNamespace(
+    Artifact=Artifact, Audio=Audio, Histogram=Histogram, Html=Html, Image=Image, Table=Table, Video=Video
+)
+sdk = types.SimpleNamespace(wandb_run=types.SimpleNamespace(Run=Run), data_types=data_types)
 _OF_THE_RUN = frozenset({
     "config", "summary", "define_metric", "watch", "unwatch", "save", "alert", "log_artifact", "log_model",
     "log_code",
@@ -848,6 +1005,13 @@ class _Unknown:
         return f"<wandb.{self._name}: no meaning here>"
 
 
+def _further(name: str) -> _Unknown:
+    """An attribute that an object of wandb's may have, and ours has not."""
+    if name.rpartition(".")[2].startswith("_"):
+        raise AttributeError(name)
+    return _Unknown(name)
+
+
 def _unknown(name: str) -> None:
     if name not in _warned:
         _warned.add(name)
@@ -868,37 +1032,49 @@ def _parameters(config: Any) -> dict[str, Any]:
         }
     if isinstance(config, Config):
         return config.as_dict()
+    if hasattr(config, "flag_values_dict"):  # absl
+        config = config.flag_values_dict()
     return to_parameters(config)
 
 
 def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
+        name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from _flat(value, f"{name}.")
         else:
-            yield f"{prefix}{key}", value
+            yield f"_{name}" if name in RESERVED else name, value
 
 
 def _row_value(value: Any) -> Any:
-    """A value as a row takes it; None for what does not go into a row."""
+    """A value as a row takes it, small arrays as lists; None for what does not go into a row."""
     if type(value) in _PLAIN_TYPES:
         return value
-    if isinstance(value, bool | int | float | str):
+    if isinstance(value, bool | int | float | str | bytes | dt.date | dt.timedelta):
         return to_plain(value)
-    if getattr(value, "shape", None) is not None and math.prod(value.shape) != 1:
+    if isinstance(value, list | tuple):
+        plain = [_row_value(one) for one in value]
+        kept = [one is not None or other is None for one, other in zip(plain, value, strict=True)]
+        return plain if value and all(kept) else None
+    if (
+        isinstance(value, _Unknown | Table | Artifact)
+        or not hasattr(value, "shape")
+        or hasattr(value, "columns")
+    ):
         return None
-    if hasattr(value, "item") or hasattr(value, "detach") or type(value).__name__ in {"Decimal", "Fraction"}:
-        plain = to_plain(value.item() if hasattr(value, "item") else value)
-        return plain if isinstance(plain, bool | int | float | str) else None
-    if isinstance(value, list | tuple) and value and all(isinstance(one, int | float) for one in value):
-        return list(value)
-    return None
+    cells = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    if cells.size > MAX_LISTED and cells.dtype.kind in "biuf":
+        return None  # a histogram
+    return to_plain(cells.reshape(-1)[0] if cells.size == 1 else cells.tolist())
 
 
 def _show(owner: Run, key: str, value: Any, step: float) -> None:
     """Keep what is no number: a file of the results, or a part of TensorBoard's events."""
     from rla_client.media.recorders import ImgRecorder, MatplotlibRecorder  # noqa: PLC0415 - imports numpy
 
+    if isinstance(value, _Unknown):
+        return
+    ours = isinstance(value, Image | Video | Audio | Histogram | Table | Html)
     name, data = _safe(key), getattr(value, "data", None)
     if isinstance(value, list | tuple):
         for number, entry in enumerate(value):
@@ -907,15 +1083,15 @@ def _show(owner: Run, key: str, value: Any, step: float) -> None:
         if not owner.disabled:
             target = f"{step}-{name}{PurePath(data).suffix}"
             _copy(Path(data), Path(exp_manager.folder_of(OTHER_RESULTS), target))
-    elif hasattr(figure := data if isinstance(value, Image) else value, "savefig"):
+    elif hasattr(figure := data if ours else value, "savefig"):
         MatplotlibRecorder.save(name, None if hasattr(figure, "gcf") else figure)  # pyplot itself
     elif isinstance(value, Image):
-        ImgRecorder.save(name, data)
-    elif isinstance(value, Video):
+        ImgRecorder.save(name, _pixels(data))
+    elif isinstance(value, Video) and not hasattr(data, "read"):
         _save_video(name, value)
     elif (content := _file_content(value)) is not None:
         _put(f"{step}-{name}{content[0]}", content[1])
-    elif not isinstance(value, _Unknown):
+    else:
         _to_tensorboard(key, value, int(step))
 
 
@@ -923,9 +1099,13 @@ def _file_content(value: Any) -> tuple[str, bytes] | None:
     """Ending and content of what becomes a file as it is."""
     if isinstance(value, Table):
         return ".csv", _csv(value)
+    if hasattr(value, "columns") and hasattr(value, "to_numpy"):  # a DataFrame
+        return ".csv", _csv(Table(dataframe=value))
+    if isinstance(value, Video):
+        return f".{value.format}", value.data.read()
     if isinstance(value, Html):
         return ".html", value.html.encode()
-    if hasattr(value, "to_html"):  # plotly
+    if type(value).__module__.startswith("plotly"):
         return ".html", str(value.to_html(include_plotlyjs="cdn")).encode()
     return None
 
@@ -936,15 +1116,41 @@ def _to_tensorboard(key: str, value: Any, step: int) -> None:
         return
     writer = tbx_writer(current)
     if isinstance(value, Audio):
-        writer.add_audio(key, value.data, step, sample_rate=value.sample_rate)
+        sound = np.asarray(value.data)
+        sound = sound / np.iinfo(sound.dtype).max if sound.dtype.kind == "i" else sound
+        writer.add_audio(key, sound, step, sample_rate=value.sample_rate)
     elif isinstance(value, Histogram) and value.np_histogram is not None:
         _add_counts(writer, key, *value.np_histogram, step)
-    elif isinstance(value, Histogram):
-        writer.add_histogram(key, value.sequence, step, bins=value.num_bins)
-    elif hasattr(value, "shape"):
-        writer.add_histogram(key, value, step)
+    elif isinstance(value, Histogram) or hasattr(value, "shape"):
+        bins = {"bins": value.num_bins} if isinstance(value, Histogram) else {}
+        finite = _finite(value.sequence if isinstance(value, Histogram) else value)
+        if finite.size:
+            writer.add_histogram(key, finite, step, **bins)
     else:
         _unknown(f"log of {type(value).__name__}")
+
+
+def _finite(values: Any) -> Any:
+    """Those that a histogram can count."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().float()
+    flat = np.asarray(values, dtype=float).reshape(-1)
+    return flat[np.isfinite(flat)]
+
+
+def _pixels(data: Any) -> Any:
+    """An image as the recorder takes it: a batch side by side, floats within 0…1."""
+    if not hasattr(data, "shape"):
+        return data
+    tensor = hasattr(data, "detach")
+    pixels = np.asarray(data.detach().cpu() if tensor else data)
+    if pixels.ndim == 4:  # noqa: PLR2004 - (batch, C, H, W) of tensors, (batch, H, W, C) of arrays
+        pixels = np.concatenate(list(pixels), axis=2 if tensor else 1)
+    if pixels.dtype.kind == "f" and pixels.size:
+        least, greatest = float(np.nanmin(pixels)), float(np.nanmax(pixels))
+        if least < 0 or (tensor and greatest > 1):
+            pixels = (pixels - least) / ((greatest - least) or 1.0)
+    return pixels
 
 
 def _safe(name: str) -> str:
@@ -982,14 +1188,25 @@ def _csv(table: Table) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table.columns)
-    writer.writerows([[to_plain(cell) for cell in row] for row in table.data])
+    writer.writerows([[_cell(cell) for cell in row] for row in table.data])
     return text.getvalue().replace("\0", "\\x00").encode("utf-8", "backslashreplace")
+
+
+def _cell(cell: Any) -> Any:
+    """A table's cell; an image becomes a file of the results, and the cell its name."""
+    if not isinstance(cell, Image):
+        return to_plain(cell)
+    from rla_client.media.recorders import ImgRecorder  # noqa: PLC0415
+
+    if isinstance(cell.data, str | os.PathLike):
+        return os.fspath(cell.data)
+    return os.path.basename(ImgRecorder.save(f"table-{secrets.token_hex(4)}", _pixels(cell.data)))
 
 
 def _save_video(name: str, video: Video) -> None:
     from rla_client.media.recorders import VideoRecorder  # noqa: PLC0415 - imports numpy
 
-    frames = video.data.detach().cpu().numpy() if hasattr(video.data, "detach") else video.data
+    frames = np.asarray(video.data.detach().cpu() if hasattr(video.data, "detach") else video.data)
     batches = frames if getattr(frames, "ndim", 4) == 5 else [frames]  # noqa: PLR2004 - (batch, T, C, H, W)
     for number, frames_of_one in enumerate(batches):
         which = f"{name}_{number}" if len(batches) > 1 else name
@@ -1043,7 +1260,7 @@ def _forwarding(add_event: Any) -> Any:
         if run is None:
             return
         current = logger.get_current()
-        current.event(event.SerializeToString(), event.wall_time, event.step)
+        current.event(_shown(event, current).SerializeToString(), event.wall_time, event.step)
         rows = scalar_rows(current)
         if rows is None or not event.HasField("summary"):
             return
@@ -1052,6 +1269,18 @@ def _forwarding(add_event: Any) -> Any:
             rows.add(tag, value, event.step, event.wall_time)
 
     return forward
+
+
+def _shown(event: Any, current: Any) -> Any:
+    """The event with the run's secrets hidden in its texts."""
+    values = event.summary.value if event.HasField("summary") else ()
+    if not any(value.metadata.plugin_data.plugin_name == "text" for value in values):
+        return event
+    copy = type(event).FromString(event.SerializeToString())
+    for value in copy.summary.value:
+        for number, text in enumerate(value.tensor.string_val):
+            value.tensor.string_val[number] = current.shown(text.decode("utf-8", "replace")).encode()
+    return copy
 
 
 def _forward_films() -> None:

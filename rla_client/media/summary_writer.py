@@ -548,6 +548,8 @@ def _gif(frames: Any, fps: float) -> Summary.Image:  # noqa: ANN401 - uint8 arra
 def _wav(sound: Any, sample_rate: int) -> Summary.Audio:  # noqa: ANN401
     if sound.ndim == 1:
         sound = sound[:, None]
+    elif sound.ndim == 2 and sound.shape[0] <= 2 < sound.shape[1]:  # noqa: PLR2004 - (channels, frames)
+        sound = sound.T
     if sound.ndim != 2 or sound.shape[1] not in {1, 2}:  # noqa: PLR2004
         raise ArgumentError(
             f"sound has shape (frames,) or (frames, channels) with 1 or 2 channels, not {sound.shape}"

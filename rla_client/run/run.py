@@ -75,7 +75,7 @@ class Run:
         self.logger = logger
         self.opening = opening
         self._settings = settings
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         self._closed = False
         _install_hooks()
         _end_with_worker()
@@ -127,7 +127,7 @@ class Run:
         outbox = self.outbox
         if outbox is None:
             return
-        if self._pid != os.getpid():
+        if self.pid != os.getpid():
             outbox.release()  # a forked worker ends; the run itself goes on
             return
         if os.environ.get(RUN_VARIABLE) and self.opening and self.opening.run in os.environ[RUN_VARIABLE]:

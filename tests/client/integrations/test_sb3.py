@@ -204,3 +204,25 @@ def test_a_video_env_that_does_not_render_is_refused() -> None:
 
     with pytest.raises(ArgumentError, match="render_mode='rgb_array'"):
         RLACallback(video_freq=10)
+
+
+@pytest.mark.slow
+def test_a_second_model_and_a_logger_of_the_users_own(scripts: Scripts) -> None:
+    scripts.run("""
+from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.logger import configure
+from rla_client.integrations.sb3 import RLACallback
+first = PPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu", seed=1)
+first.set_logger(configure("mine", ["csv"]))
+first.learn(128, callback=RLACallback())
+second = A2C("MlpPolicy", "CartPole-v1", device="cpu", seed=2)
+second.learn(500, callback=RLACallback(), log_interval=50)
+""")
+    first, second = scripts.runs(2)
+    assert (first.table, second.table) == ("CartPole-v1-PPO", "CartPole-v1-A2C")
+    assert (first.parameters["seed"], second.parameters["seed"]) == (1, 2)
+    with (scripts.folder / "mine" / "progress.csv").open(newline="") as file:
+        theirs = list(csv.DictReader(file))
+    assert [row["time/total_timesteps"] for row in theirs] == ["64", "128"]
+    assert [row["time-step"] for row in first.rows()] == ["64", "128"]
+    assert len(second.rows()) == 2

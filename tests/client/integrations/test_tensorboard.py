@@ -100,7 +100,7 @@ def test_writers_beside_each_other_share_a_run_and_one_after_another_do_not(scri
 from rla_client.integrations.tensorboard import SummaryWriter
 for seed in (1, 2):
     train, test = SummaryWriter(f"runs/hopper_{seed}"), SummaryWriter(f"runs/hopper_{seed}/test")
-    same = SummaryWriter(f"runs/hopper_{seed}")
+    same = SummaryWriter(f"./runs/hopper_{seed}/")
     train.add_scalar("loss", 1.0 * seed, 10)
     test.add_scalar("loss", 2.0 * seed, 10)
     same.add_scalar("more", 3.0 * seed, 10)
@@ -220,3 +220,34 @@ def test_parameters_of_a_markdown_table() -> None:
     assert parameters_of_table("| Parameter | Value |\n| :- | -: |\n| n | 3 |\n") == {"n": 3}
     for other in ("", "some words", "|a|b|\n|-|-|\n|1|2|", "|param|value|"):
         assert parameters_of_table(other) == {}
+
+
+def test_signatures_of_torch_and_secrets_in_texts(scripts: Scripts) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    scripts.run("""
+import numpy as np, torch
+from rla_client.integrations.tensorboard import SummaryWriter
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return {"out": x * 2}
+writer = SummaryWriter("runs/a", "", None, 10, 120, "")
+writer.add_text("hyperparameters", "|param|value|\\n|-|-|\\n|api_key|sk-abcdef-123|\\n|lr|0.1|")
+writer.add_audio("a", torch.rand(1, 1000), 0)
+writer.add_tensor("t", torch.ones(3), 6)
+writer.add_graph(Net(), torch.ones(2), use_strict_trace=False)
+writer.add_image_with_boxes("b", np.zeros((3, 8, 8)), np.array([[1, 1, 5, 5]]), 0, None, 1, "CHW", ["x"])
+from torch.utils.tensorboard.summary import hparams
+for summary in hparams({"lr": 0.1}, {"acc": 1.0}):
+    writer.file_writer.add_summary(summary)
+""")
+    (run,) = scripts.runs()
+    assert run.parameters["lr"] == 0.1
+    for path in run.log.rglob("*"):
+        assert path.is_dir() or b"sk-abcdef" not in path.read_bytes(), path
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tags = EventAccumulator(str(run.log / "tb" / "events")).Reload().Tags()
+    assert tags["graph"]
+    assert "t" in tags["tensors"]
+    assert tags["audio"] == ["a"]
+    assert tags["images"] == ["b"]

@@ -106,7 +106,7 @@ with wandb.init(project="mnist", config=args, **about) as run:
     plt.plot([1, 2])
     wandb.log({"chart": plt, "figure": plt.gcf(), "h": wandb.Histogram([1.0, 2.0, 2.0])}, step=7)
     counts = np.histogram([1, 2, 3])
-    wandb.log({"h2": wandb.Histogram(np_histogram=counts), "w": model.weight, "text": "words"})
+    wandb.log({"h2": wandb.Histogram(np_histogram=counts), "w": torch.ones(40), "text": "words"})
     table = wandb.Table(columns=["id", "name"], data=[[1, "a"]])
     table.add_data(2, 'b "q", c')
     run.log({"predictions": table, "page": wandb.Html("<b>x</b>")})
@@ -301,3 +301,167 @@ wandb.finish()
 """
     )
     assert not (scripts.folder / "data").exists()
+
+
+def test_no_value_stops_training(scripts: Scripts) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    scripts.run(
+        IMPORT
+        + """
+import datetime, io
+import numpy as np, pandas as pd, torch
+run = wandb.init(project="odd", tags="single")
+model = torch.nn.Linear(2, 2)
+wandb.watch(model, log="all", log_freq=1)
+(model(torch.ones(1, 2)).sum() * float("nan")).backward()
+frame = pd.DataFrame({"a": [1, 2]})
+wandb.log({
+    "empty": np.array([]), "nan": np.full(50, np.nan), "text": np.array(["a", "b"]),
+    "objects": np.array([None, 1], dtype=object), "frame": frame, "series": pd.Series([1.0, 2.0]),
+    "nothing": wandb.Histogram([]), "list": [np.float32(1), torch.tensor(2.0), None], "words": ["a", "b"],
+    "nested": [[1, 2], [3, 4]], "when": datetime.date(2026, 1, 2), "small": np.arange(3), "timestamp": 7,
+    "bar": wandb.plot.bar(wandb.Table(columns=["a"], data=[[1]]), "a"), "o": wandb.Object3D(np.zeros((2, 3))),
+    "wrong": wandb.Image("there/is/none.png"), "big": np.arange(100.0), "page": wandb.Html("page.html"),
+    "batch": wandb.Image(torch.rand(4, 3, 8, 8)), "dark": wandb.Image(torch.randn(3, 8, 8)),
+    "sound": wandb.Audio((8000 * np.sin(np.arange(400) / 9)).astype(np.int16), sample_rate=800),
+    "mono": wandb.Audio(torch.rand(1, 300)), "film": wandb.Video(io.BytesIO(b"content"), format="mp4"),
+    "pictures": wandb.Table(columns=["i"], data=[[wandb.Image(np.zeros((4, 4), np.uint8))]]),
+})
+assert isinstance(run, wandb.sdk.wandb_run.Run) and not isinstance(3, wandb.data_types.Image)
+try:
+    raise ValueError
+except (wandb.errors.AuthenticationError, ValueError):
+    pass
+artifact = wandb.Artifact("a", "b")
+artifact.add_reference("s3://x")
+try:
+    artifact.add_dir("missing")
+except ValueError as error:
+    assert "not a directory" in str(error)
+"""
+    )
+    (run,) = scripts.runs()
+    (row,) = run.rows()
+    expected = {
+        "list": "[1.0, 2.0, None]",
+        "small": "[0, 1, 2]",
+        "nested": "[[1, 2], [3, 4]]",
+        "_timestamp": "7",
+    }
+    assert {key: row[key] for key in expected} == expected
+    assert "bar" not in row
+    assert "o" not in row
+    assert json.loads((run.log / "note.json").read_text())["tags"] == ["single"]
+    warned = (run.log / "warn.txt").read_text()
+    assert "wrong was not kept: FileNotFoundError" in warned
+    results = run.folder("results")
+    assert {"0-frame.csv", "0-page.html", "0-batch.png", "0-dark.png", "0-film.mp4", "0-pictures.csv"} <= {
+        path.name for path in results.iterdir()
+    }
+    (picture,) = (results / "0-pictures.csv").read_text().splitlines()[1:]
+    assert (results / picture).exists()
+    from PIL import Image
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    low, high = Image.open(results / "0-dark.png").convert("L").getextrema()
+    assert isinstance(low, int)
+    assert isinstance(high, int)
+    assert high - low > 100
+    assert Image.open(results / "0-batch.png").size == (32, 8)
+    tags = EventAccumulator(str(run.log / "tb" / "events")).Reload().Tags()
+    assert {"sound", "mono"} <= set(tags["audio"])
+    assert "big" in tags["histograms"]
+
+
+def test_going_on_by_id_loses_no_row(scripts: Scripts) -> None:
+    source = (
+        IMPORT
+        + """
+import os, sys
+wanted, resume = sys.argv[1:3]
+try:
+    run = wandb.init(project="p", id=wanted, resume=resume, config={"a": 1} if resume == "allow" else None)
+except wandb.Error as error:
+    print("refused", error)
+    run = wandb.init(project="other", id="new", config={"b": 2})
+print("at", run.resumed, run.step, dict(run.config))
+for number in range(3):
+    wandb.log({"x": number})
+if "kill" in sys.argv:
+    os.kill(os.getpid(), 9)
+"""
+    )
+    assert "at False 0 {'a': 1}" in scripts.run(source, "abc", "allow", "kill", fails=True).stdout
+    scripts.runs(1)
+    assert "at True 3 {'a': 1}" in scripts.run(source, "abc", "must").stdout
+    scripts.runs(2)
+    assert "at True 6 {'a': 1}" in scripts.run(source, "abc", "allow").stdout
+    done = scripts.run(source, "none", "must")
+    assert "has no run 'none'" in done.stdout
+    assert "at False 0 {'b': 2}" in done.stdout
+    first, second, third, other = scripts.runs(4)
+    assert [[row["time-step"] for row in run.rows()] for run in (first, second, third)] == [
+        ["0", "1", "2"],
+        ["3", "4", "5"],
+        ["6", "7", "8"],
+    ]
+    assert other.table == "other"
+    assert (
+        first.log.name in third.parameters["resumed_from"]
+        or second.log.name in third.parameters["resumed_from"]
+    )
+
+
+def test_processes_modes_names_and_ends(scripts: Scripts) -> None:
+    source = (
+        IMPORT
+        + """
+import os, subprocess, sys
+if len(sys.argv) > 1:
+    wandb.init(project="child", name="kid", config={"k": 1})
+    wandb.log({"c": 1})
+    sys.exit()
+wandb.init(project="parent", config={"name": "resnet"}, name="run-7")
+wandb.log({"p": 1})
+subprocess.run([sys.executable, __file__, "x"], check=True)
+wandb.run.name = "late"
+wandb.run.tags += ("more",)
+wandb.run.notes = "a note"
+os.makedirs("../up", exist_ok=True)
+open("../up/x.txt", "w").write("x")
+(copy,) = wandb.save("../up/x.txt")
+assert copy.startswith(wandb.run.dir), copy
+wandb.finish()
+wandb.init(project="off", mode="disabled")
+wandb.finish()
+assert not wandb.init(project="on").disabled
+wandb.finish()
+os.environ["WANDB_DISABLED"] = "true"
+assert wandb.init(project="off").disabled
+wandb.finish()
+del os.environ["WANDB_DISABLED"]
+for error in (SystemExit(3), SystemExit(0), KeyboardInterrupt(), ValueError("words")):
+    try:
+        with wandb.init(project="ends"):
+            raise error
+    except BaseException as caught:
+        assert caught is error
+"""
+    )
+    scripts.run(source)
+    runs = scripts.runs(7)
+    parent, child, on, *ends = runs
+    assert [run.table for run in runs] == ["parent", "child", "on", *["ends"] * 4]
+    assert child.parameters == {"k": 1, "name": "kid"}
+    assert [row["c"] for row in child.rows()] == ["1"]
+    assert "&run_name=run-7" in parent.log.name
+    assert parent.parameters == {"name": "resnet", "run_name": "late"}
+    note = json.loads((parent.log / "note.json").read_text())
+    assert (note["tags"], note["note"]) == (["more"], "a note")
+    assert on.state["state"] == "finished"
+    assert [(run.state["state"], run.state["reason"]) for run in ends] == [
+        ("failed", "exit code 3"),
+        ("finished", ""),
+        ("interrupted", "KeyboardInterrupt"),
+        ("failed", "ValueError: words"),
+    ]
