@@ -86,6 +86,7 @@ class SummaryWriter(AgentSummaryWriter):
         folder = os.fspath(log_dir or logdir or "")
         parameters = to_parameters(config)
         self._run: _OwnRun | None = None
+        self.log_dir = folder
         if not write_to_disk:
             super().__init__(lambda *_: None, folder, time_step_holder.get_time)
             return
@@ -98,7 +99,7 @@ class SummaryWriter(AgentSummaryWriter):
             _own.writers.add(self)
             if self._rows is not None:
                 self._rows.sets_clock = True
-        self.log_dir = folder or self.logdir
+        self.log_dir = folder or self.logdir  # of the run's event files
 
     def get_logdir(self) -> str:
         """The folder that the writer was given; without one, that of the run's event files."""

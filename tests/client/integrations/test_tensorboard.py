@@ -183,6 +183,7 @@ with SummaryWriter("runs/a_1") as writer:
     assert os.path.isdir(writer.log_dir)
 dropped = SummaryWriter("nowhere", write_to_disk=False)
 dropped.add_scalar("x", 1.0, 2)
+assert dropped.get_logdir() == "nowhere"
 dropped.close()
 assert not os.path.exists("nowhere")
 """,
