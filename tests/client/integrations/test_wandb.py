@@ -384,7 +384,7 @@ try:
 except wandb.Error as error:
     print("refused", error)
     run = wandb.init(project="other", id="new", config={"b": 2})
-print("at", run.resumed, run.step, dict(run.config))
+print("at", run.resumed, run.step, dict(run.config), flush=True)
 for number in range(3):
     wandb.log({"x": number})
 if "kill" in sys.argv:
