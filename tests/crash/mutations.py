@@ -14,7 +14,8 @@ from typing import Any
 
 import msgpack
 
-from rla_client.contract.protocol import FrameKind, encode_frame
+from rla_client.contract.errors import UnknownVersionError
+from rla_client.contract.protocol import FrameKind, encode_frame, frame_at
 
 SHARE_BROKEN = 0.2  # of bytes flipped without a new checksum
 HOSTILE = (
@@ -53,8 +54,18 @@ def frames(chance: random.Random, count: int) -> Iterator[bytes]:
             payload = flipped(payload, chance)
         frame = encode_frame(kind, payload)
         if chance.random() < SHARE_BROKEN:
-            frame = flipped(frame, chance)
+            broken = flipped(frame, chance)
+            frame = frame if of_a_later_version(broken) else broken  # such a stream waits for a newer agent
         yield frame
+
+
+def of_a_later_version(frame: bytes) -> bool:
+    """Whether two changed bytes, one of them the version's, outwitted the checksum of a tiny frame."""
+    try:
+        frame_at(frame, 0)
+    except UnknownVersionError:
+        return True
+    return False
 
 
 def flipped(data: bytes, chance: random.Random) -> bytes:
