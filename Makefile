@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --upgrade pip
 	@.ci/pytorch $(BIN) $(TORCH)
-	$(BIN)/python -m pip install -qq -e '.[dev,plot,media]'
+	$(BIN)/python -m pip install -qq -e '.[dev,plot,media,web]'
 	if $(BIN)/python -c 'import torch' 2>/dev/null; then $(BIN)/python -m pip install -qq -e '.[sb3]'; fi
 	touch $(STAMP)
 

@@ -34,6 +34,7 @@ COMMAND_MODULES = {
     "rla_client.cli.output": ("plot", "export", "tb", "import"),
     "rla_client.cli.init": ("init",),
     "rla_client.cli.project": ("push", "pull", "verify"),
+    "rla_client.cli.web": ("web",),
     "rla_client.cli.launch": ("resume", "restore-code", "rerun"),
 }
 EXIT_FAULT = 1

@@ -1,0 +1,102 @@
+"""The answers of `rla web`, put together.
+
+Each answer is a function of (site, request's body or query) in the module whose job it is; here stands which
+path leads to it. What is the user's to mend is answered with 400 and the error's words, `{"error": …}`.
+Answers run in threads, but for the stream of what is new.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anyio.to_thread import run_sync
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from rla_client.contract.errors import ArgumentError, RlaError
+from rla_client.web import table
+from rla_client.web.guard import Guard
+from rla_client.web.site import Site
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+STATIC = Path(__file__).parent / "static"
+Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
+
+
+def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
+    """The page over some databases, as an ASGI application.
+
+    Args:
+        site: the databases.
+        token: that lets in.
+        hosts: see `Guard`.
+    """
+    posts: dict[str, Answer] = {
+        "runs": lambda site, body: table.rows(site, _whole(body, "since")),
+        "columns": lambda site, body: table.column_values(site, body.get("names"), body.get("numbers")),
+        "fitting": lambda site, body: table.fitting(site, str(body.get("where"))),
+        "differing": lambda site, body: table.differing(site, body.get("numbers")),
+        "names": lambda site, _: table.names(site),
+        "metrics": lambda site, body: table.metric_names(site.chosen(body.get("numbers"))),
+    }
+    routes = [
+        Route("/", _front),
+        Mount("/static", StaticFiles(directory=STATIC)),
+        *(Route(f"/api/{name}", _answering(site, answer), methods=["POST"]) for name, answer in posts.items()),
+    ]
+    return Guard(Starlette(routes=routes), token, hosts)
+
+
+async def _front(_: Request) -> Response:
+    return FileResponse(STATIC / "index.html", media_type="text/html; charset=utf-8")
+
+
+def _answering(site: Site, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        try:
+            body = json.loads(await request.body() or b"{}")
+        except (ValueError, RecursionError):
+            return JSONResponse({"error": "the body is no JSON"}, 400)
+        if not isinstance(body, dict):
+            return JSONResponse({"error": "the body is no JSON object"}, 400)
+        return await run_sync(guarded, answer, site, body)
+
+    return endpoint
+
+
+def guarded(answer: Answer, site: Site, asked: dict[str, Any]) -> Response:
+    """An answer as a response; an error as one that says what to do."""
+    try:
+        found = answer(site, asked)
+    except RlaError as error:
+        return JSONResponse({"error": str(error)}, 400)
+    except FileNotFoundError as error:
+        return JSONResponse({"error": f"not there any more: {error.filename or error}"}, 404)
+    except (OSError, HTTPException, ClientDisconnect) as error:
+        return JSONResponse({"error": table.error_text(error)}, 500)
+    except Exception as error:  # noqa: BLE001 - one answer that fails is no end of the page; it is told, in whole
+        traceback.print_exc(file=sys.stderr)
+        return JSONResponse({"error": f"a fault of rla web itself: {type(error).__name__}: {error}"}, 500)
+    if isinstance(found, Response):
+        return found
+    return Response(json.dumps(found, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace"),
+                    media_type="application/json")
+
+
+def _whole(body: dict[str, Any], name: str) -> int:
+    value = body.get(name, 0)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        message = f"{name} must be a whole number"
+        raise ArgumentError(message)
+    return value

@@ -1,0 +1,174 @@
+"""Who is let in: the token, the Host, the Origin; and what a page of ours may load.
+
+Whoever has the token may read all that the server's user may read of the databases, so:
+
+- **Token.** 256 random bits, new at each start. `/` and `/static/` take it from the query or from a cookie that
+  is derived from it (so that a reload works) and that opens nothing else: cookies do not tell the ports of a
+  host apart, and other people's servers may listen there. `/api/` takes it from the header `Authorization:
+  Bearer` or, for pictures and downloads, from the query.
+- **Host** is an address, `localhost`, this machine's name, or one that was allowed: a name of somebody else that
+  resolves to us (DNS rebinding) is refused.
+- **Origin**, where a browser sends one, is ours. Changes need one, a JSON body, and the token in the header.
+- **Content-Security-Policy** allows this server's own files alone; what a run wrote is sent so that no browser
+  runs it (`FOREIGN`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import socket
+from collections.abc import Iterable
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+COOKIE = "rla-web"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+FOREIGN = {  # headers of what a run wrote: shown as a picture, played, saved, never run
+    "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+MAX_BODY_BYTES = 8 << 20  # 100,000 run numbers with room to spare
+_ALWAYS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_NO_TOKEN = (
+    "rla web: this address needs its token.\n"
+    "Open the whole address that `rla web` printed (http://…/?token=…).\n"
+)
+
+
+class Guard:
+    """ASGI middleware that refuses what the module's text says.
+
+    Args:
+        app: what is guarded.
+        token: of this server.
+        hosts: names, beside this machine's, that it may be called by.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, hosts: Iterable[str] = ()) -> None:
+        self._app = app
+        self._token = token.encode()
+        self._cookie = hmac.new(self._token, COOKIE.encode(), hashlib.sha256).hexdigest()
+        self._hosts = {"localhost", socket.gethostname().lower(), *(host.lower() for host in hosts)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it with a refusal."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return  # a WebSocket: uvicorn refuses it
+        request = Request(scope)
+        refusal, welcome = self._look(request)
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = message.setdefault("headers", [])
+                there = {name.lower() for name, _ in headers}
+                headers += [
+                    (name.lower().encode(), value.encode())
+                    for name, value in _ALWAYS.items()
+                    if name.lower().encode() not in there
+                ]
+                if welcome:
+                    cookie = f"{self._name(request)}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"
+                    headers.append((b"set-cookie", cookie.encode()))
+            await send(message)
+
+        if refusal is not None:
+            await refusal(scope, receive, with_headers)
+        else:
+            await self._app(scope, _bounded(receive), with_headers)
+
+    def _look(self, request: Request) -> tuple[Response | None, bool]:
+        """A refusal, if the request deserves one; and whether the cookie is to be given."""
+        host = request.headers.get("host", "")
+        if not self._known(host):
+            return PlainTextResponse(f"rla web: not known as {_shown(host)}; see --allow-host\n", 403), False
+        origin = request.headers.get("origin")
+        if origin is not None and origin != f"http://{host}":
+            return PlainTextResponse("rla web: requests from other pages are refused\n", 403), False
+        if request.method not in {"GET", "HEAD", "POST"}:
+            return PlainTextResponse("method not allowed\n", 405), False
+        api = request.url.path.startswith("/api/")
+        by_query = self._is_token(request.query_params.get("token", ""))
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        by_header = scheme.lower() == "bearer" and self._is_token(bearer)
+        if request.method == "POST":
+            json = request.headers.get("content-type", "").partition(";")[0].strip() == "application/json"
+            if not by_header or not json:
+                return JSONResponse({"error": "a POST needs the token in its header, and a JSON body"}, 403), False
+            return None, False
+        if by_header or by_query:
+            return None, by_query and not api
+        if not api and self._has_cookie(request):
+            return None, False
+        return (
+            JSONResponse({"error": "the token is missing or wrong"}, 403) if api else PlainTextResponse(_NO_TOKEN, 403)
+        ), False
+
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self._token)
+
+    def _has_cookie(self, request: Request) -> bool:
+        try:
+            jar = SimpleCookie(request.headers.get("cookie", ""))
+        except CookieError:
+            return False
+        given = jar.get(self._name(request))
+        return given is not None and hmac.compare_digest(given.value.encode(), self._cookie.encode())
+
+    @staticmethod
+    def _name(request: Request) -> str:
+        """Of the cookie, so that two pages on one host do not take it from each other."""
+        return f"{COOKIE}-{request.url.port or 80}"
+
+    def _known(self, host: str) -> bool:
+        name = host.lower()
+        if name.startswith("["):
+            name = name[1:].partition("]")[0]
+        elif name.count(":") <= 1:
+            name = name.partition(":")[0]
+        if name in self._hosts:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+
+def _shown(host: str) -> str:
+    return repr(host[:80])
+
+
+def _bounded(receive: Receive) -> Receive:
+    """`receive` that ends a request whose body is larger than anybody needs."""
+    seen = 0
+
+    async def take() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > MAX_BODY_BYTES:
+            return {"type": "http.disconnect"}
+        return message
+
+    return take

@@ -1,0 +1,77 @@
+// Talking to the server: the token, questions and answers, and the stream of what is new.
+
+const KEY = "rla-token";
+
+function findToken() {
+  const asked = new URLSearchParams(location.search).get("token");
+  if (asked) {
+    localStorage.setItem(KEY, asked);
+    history.replaceState(null, "", location.pathname + location.hash);  // not for history or screenshots
+  }
+  return asked ?? localStorage.getItem(KEY) ?? "";
+}
+
+const token = findToken();
+
+/** What the server said instead of an answer, in its words. */
+export class Refused extends Error {
+  constructor(message, status) { super(message); this.status = status; }
+}
+
+async function post(name, body, signal) {
+  let answer;
+  try {
+    answer = await fetch(`api/${name}`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
+      body: JSON.stringify(body),
+      signal,
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused("the server does not answer; is `rla web` still running?", 0);
+  }
+  if (!answer.ok) {
+    const said = await answer.json().catch(() => ({}));
+    throw new Refused(said.error ?? `the server answered ${answer.status}`, answer.status);
+  }
+  return answer;
+}
+
+/** The JSON answer to a question. */
+export async function ask(name, body = {}, signal = undefined) {
+  return (await post(name, body, signal)).json();
+}
+
+/** A binary answer: {head, buffer, start} of the JSON head and where the numbers begin in the buffer. */
+export async function askNumbers(name, body, signal = undefined) {
+  const buffer = await (await post(name, body, signal)).arrayBuffer();
+  const length = new DataView(buffer).getUint32(0, true);
+  const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
+  return { head, buffer, start: 8 + Math.ceil(length / 8) * 8 };
+}
+
+/** The address of a file of a run, for pictures, films and downloads. */
+export function fileUrl(name, query) {
+  return `api/${name}?${new URLSearchParams({ ...query, token })}`;
+}
+
+/**
+ * Server-sent events as answer to a question: onEvent(type, data) for each, until `signal` aborts.
+ * Returns when the stream ends; throws Refused when it cannot be had.
+ */
+export async function stream(name, body, onEvent, signal) {
+  const reader = (await post(name, body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n\n");
+    rest = parts.pop();
+    for (const part of parts) {
+      const type = /^event: (.*)$/m.exec(part)?.[1];
+      const data = /^data: (.*)$/m.exec(part)?.[1];
+      if (type && data) onEvent(type, JSON.parse(data));
+    }
+  }
+}

@@ -1,0 +1,87 @@
+// Elements from values. Whatever a run wrote becomes text here, never markup.
+
+/** An element: h("a", {href, class: "x", onclick: f, hidden: true}, child, …); children are nodes, texts, arrays. */
+export function h(tag, props = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "style") Object.assign(node.style, value);
+    else if (name === "dataset") Object.assign(node.dataset, value);
+    else if (name in node && typeof value !== "string") node[name] = value;
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  put(node, children);
+  return node;
+}
+
+/** Append children to a node. */
+export function put(node, children) {
+  for (const child of [children].flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    node.append(child instanceof Node ? child : String(child));
+  }
+  return node;
+}
+
+/** Replace what a node holds. */
+export function fill(node, ...children) {
+  node.replaceChildren();
+  return put(node, children);
+}
+
+/** A number as people write it: 6 digits at most, no needless zeros; texts and nothing as they are. */
+export function numberText(value) {
+  if (value === null || value === undefined) return "";
+  if (typeof value !== "number") return String(value);
+  if (Number.isInteger(value) && Math.abs(value) < 1e9) return value.toString();
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(3).replace(/\.?0+e/, "e");
+  return String(Number(value.toPrecision(6)));
+}
+
+/** Seconds as 4.2 s, 3 min 5 s, 2 h 10 min, 3 d 4 h. */
+export function durationText(seconds) {
+  if (typeof seconds !== "number") return "";
+  if (seconds < 10) return `${Number(seconds.toPrecision(2))} s`;
+  const s = Math.round(seconds);
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
+  if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+  return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
+}
+
+/** Unix seconds as local time. */
+export function timeText(seconds) {
+  if (typeof seconds !== "number" || !seconds) return "";
+  const d = new Date(seconds * 1000);
+  const two = (n) => String(n).padStart(2, "0");
+  const day = `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())}`;
+  return `${day} ${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
+}
+
+/** Bytes as 3.1 MiB. */
+export function bytesText(count) {
+  if (typeof count !== "number") return "";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let place = 0;
+  while (count >= 1024 && place < units.length - 1) { count /= 1024; place += 1; }
+  return `${place ? count.toFixed(1) : count} ${units[place]}`;
+}
+
+/** Call `f` once, `ms` after the last call. */
+export function later(f, ms) {
+  let timer = 0;
+  return (...args) => { clearTimeout(timer); timer = setTimeout(() => f(...args), ms); };
+}
+
+/** Save a text or Blob as a file. */
+export function save(name, content, type = "text/plain") {
+  const blob = content instanceof Blob ? content : new Blob([content], { type });
+  const url = URL.createObjectURL(blob);
+  const link = h("a", { href: url, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}

@@ -1,0 +1,178 @@
+"""The list of runs: what the page's table holds, its columns, its filter.
+
+Everything goes out by column, one list a name, in the order of the run numbers beside it. Numbers that JSON
+cannot carry go as the texts `nan`, `inf`, `-inf`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rla_client.contract.errors import ArgumentError, RlaError
+from rla_client.database.choosing import full_names
+from rla_client.database.compare import differing_keys
+from rla_client.database.metrics import numeric
+from rla_client.database.records import Record, clock
+from rla_client.database.rows import ALIASES, FIELDS, RowView
+from rla_client.database.where import Where
+from rla_client.web.site import Entry, Site
+
+MAX_COLUMNS = 200  # asked for at once
+MAX_VALUES = 30  # of one name, offered by the completion
+SAFE_INTEGER = 1 << 53  # beyond, a browser's numbers are not exact
+
+
+def rows(site: Site, since: int) -> dict[str, Any]:
+    """What the list shows of the runs that changed after a version."""
+    version = site.look(wait=True)
+    now = clock()
+    entries = site.entries(since)
+    there = [entry for entry in entries if not entry.gone]
+    records = [entry.record for entry in there]
+    return {
+        "boot": site.boot,
+        "version": version,
+        "now": now,
+        "databases": [str(database.data_root) for database in site.databases],
+        "problems": [f"{site.databases[place].data_root}: {text}" for place, text in site.problems.items()],
+        "gone": [entry.number for entry in entries if entry.gone],
+        "number": [entry.number for entry in there],
+        "place": [entry.place for entry in there],
+        "table": [record.table for record in records],
+        "index": [record.index for record in records],
+        "state": [entry.state for entry in there],
+        "time": [record.opened for record in records],
+        "step": [sent(record.time_step) for record in records],
+        "took": [sent(record.duration_s) for record in records],
+        "host": [record.host for record in records],
+        "tags": [record.tags for record in records],
+        "note": [record.note for record in records],
+        "problem": [record.problems[0] if record.problems else None for record in records],
+        "tracked": [dict(record.tracked) for record in records],
+        "metric": [record.likely for record in records],
+        "value": [sent(record.likely_value) for record in records],
+    }
+
+
+def column_values(site: Site, names: object, numbers: object) -> dict[str, list[Any]]:
+    """Values of some columns for some runs, in their order.
+
+    Args:
+        site: whose runs.
+        names: fields, hyper-parameters, metrics; `best:NAME` and `worst` are not kept by the catalogue.
+        numbers: of the runs; None: all, by number.
+    """
+    wanted = checked_names(names)
+    entries = site.entries() if numbers is None else site.chosen(numbers)
+    now = clock()
+    full = full_names(set(wanted), [entry.record for entry in entries], lenient=True)
+    views = [RowView(entry.record, now) for entry in entries]
+    return {
+        "number": [entry.number for entry in entries],
+        **{f"={name}": [sent(view.get(full[name])) for view in views] for name in wanted},
+    }
+
+
+def fitting(site: Site, text: str) -> list[int]:
+    """Numbers of the runs that pass a filter.
+
+    Raises:
+        ArgumentError: it is not understood. UnknownNameError: no run has one of its names.
+    """
+    test = Where(text)
+    entries = site.entries()
+    records = [entry.record for entry in entries]
+    test.full = full_names(test.names, records, lenient=True)
+    now = clock()
+    found = [entry.number for entry in entries if test(RowView(entry.record, now))]
+    if not found:
+        full_names(test.names, records)
+    return found
+
+
+def differing(site: Site, numbers: object) -> list[str]:
+    """Hyper-parameters that are not the same in some runs."""
+    return differing_keys([entry.record for entry in site.chosen(numbers)])[0]
+
+
+def names(site: Site) -> dict[str, Any]:
+    """What can be a column or stand in a filter: fields, hyper-parameters, metrics; and values of the first two."""
+    records = [entry.record for entry in site.entries()]
+    hyper: dict[str, Counter[str]] = {}
+    for record in _different(records, lambda record: record.hyper_json):
+        for name, value in record.hyper.flat().items():
+            counter = hyper.setdefault(name, Counter())
+            if len(counter) < MAX_VALUES * 4 and isinstance(value, str | int | float | bool):
+                counter[repr(value)] += 1
+    metrics = Counter(
+        name
+        for record in _different(records, lambda record: record.metrics_json)
+        for name in numeric(record.metrics)
+    )
+    now = clock()
+    values = {name: sorted(counter)[:MAX_VALUES] for name, counter in hyper.items()}
+    for name in ("state", "table", "host"):
+        values[name] = sorted({repr(RowView(record, now)[name]) for record in records})[:MAX_VALUES]
+    values["tags"] = sorted({repr(tag) for record in records for tag in record.tags})[:MAX_VALUES]
+    return {
+        "fields": [*FIELDS, *ALIASES],
+        "hyper": list(hyper),
+        "metrics": list(metrics),
+        "values": values,
+    }
+
+
+def _different(records: Iterable[Record], text: Any) -> list[Record]:  # noqa: ANN401 - a function of a record
+    """One record for each text; ten thousand runs of a sweep have few."""
+    return list({text(record): record for record in records}.values())
+
+
+def metric_names(entries: Sequence[Entry]) -> dict[str, int]:
+    """Columns with numbers of some runs, in the order of the newest run's file, and how many runs have each."""
+    counts: Counter[str] = Counter()
+    for entry in reversed(entries):
+        counts.update(numeric(entry.record.metrics))
+    return dict(counts)
+
+
+def checked_names(names: object) -> list[str]:
+    """A list of names.
+
+    Raises:
+        ArgumentError: it is none.
+    """
+    if (
+        not isinstance(names, list)
+        or len(names) > MAX_COLUMNS
+        or not all(isinstance(name, str) for name in names)
+    ):
+        message = f"a list of at most {MAX_COLUMNS} names is needed"
+        raise ArgumentError(message)
+    return names
+
+
+def sent(value: Any) -> Any:  # noqa: ANN401 - whatever a run has recorded
+    """A value as JSON can carry it, and a browser read it."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < SAFE_INTEGER else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): sent(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [sent(item) for item in value]
+    return str(value)
+
+
+def error_text(error: Exception) -> str:
+    """What a page says of an error: the user's words where it is the user's to mend."""
+    if isinstance(error, RlaError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+    return f"{type(error).__name__}: {error}"
