@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -59,6 +60,7 @@ MAX_MARKS = 200  # of one curve
 MAX_CSV_ROWS = 1_000_000
 FLOAT32 = (1e-37, 3e38)  # sizes that it holds with all its digits
 _HEAD = struct.Struct("<II")
+_ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(slots=True)
@@ -81,7 +83,7 @@ class Curve:
 
 
 def curves(site: Site, asked: dict[str, Any]) -> Response:
-    """The curves of a panel; see the module's text.
+    """The curves of a panel; see the module's text. One at a time, for the memory of the largest.
 
     Args:
         site: whose runs.
@@ -92,6 +94,11 @@ def curves(site: Site, asked: dict[str, Any]) -> Response:
     Raises:
         ArgumentError: something of that is not as it should be.
     """
+    with _ONE_AT_A_TIME:
+        return _curves(site, asked)
+
+
+def _curves(site: Site, asked: dict[str, Any]) -> Response:
     begun = time.perf_counter()
     metric, x = str(asked.get("metric")), str(asked.get("x") or TIME_STEP)
     entries = site.chosen(asked.get("runs"))[:MAX_RUNS]
