@@ -45,7 +45,7 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
     posts: dict[str, Answer] = {
         "runs": lambda site, body: table.rows(site, _whole(body, "since")),
         "columns": lambda site, body: table.column_values(site, body.get("names"), body.get("numbers")),
-        "fitting": lambda site, body: table.fitting(site, str(body.get("where"))),
+        "fitting": lambda site, body: table.fitting(site, body.get("where")),
         "differing": lambda site, body: table.differing(site, body.get("numbers")),
         "names": lambda site, _: table.names(site),
         "metrics": lambda site, body: table.metric_names(site.chosen(body.get("numbers"))),
@@ -68,6 +68,8 @@ def _answering(site: Site, answer: Answer) -> Callable[[Request], Awaitable[Resp
             body = json.loads(await request.body() or b"{}")
         except (ValueError, RecursionError):
             return JSONResponse({"error": "the body is no JSON"}, 400)
+        except ClientDisconnect:  # or a body that is larger than `Guard` lets through
+            return JSONResponse({"error": "the body is not whole"}, 413)
         if not isinstance(body, dict):
             return JSONResponse({"error": "the body is no JSON object"}, 400)
         return await run_sync(guarded, answer, site, body)
