@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -39,10 +40,17 @@ def web(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open one where there is a screen.")] = True,
 ) -> None:
     """Show runs, curves and files in a browser, live."""
-    roots = [open_database(root).data_root for root in data_root or [None]]
+    given: list[Path | None] = list(data_root) if data_root else [None]
+    roots = [open_database(root).data_root for root in given]
     try:
         from rla_client.web.serve import serve
     except ImportError as error:
         message = f"the page needs more packages ({error.name}): pip install 'rla-agent[web]'"
         raise DatabaseError(message) from error
-    serve(roots, host=host, port=port, allowed=allow_host or [], browser=browser, say=say)
+    serve(roots, host=host, port=port, allowed=allow_host or [], browser=browser, say=_say_now)
+
+
+def _say_now(text: str) -> None:
+    """Also into a pipe or a file before the server ends."""
+    say(text)
+    sys.stdout.flush()
