@@ -21,7 +21,7 @@ PATIENCE_MS = DEADLINE_S * TIME_FACTOR * 1000
 
 @pytest.fixture
 def page_server(tmp_path: Path, own_state: None) -> Iterator[Callable[..., PageServer]]:  # noqa: F811
-    """`page_server(*roots, words=())`: a started `rla web`; ended by its pid, and no fault may be in its output."""
+    """`page_server(*roots, words=())`: a started `rla web`; its output may tell of no fault."""
     made: list[PageServer] = []
 
     def make(*roots: Path, words: tuple[str, ...] = ()) -> PageServer:
@@ -65,7 +65,7 @@ def faults() -> Faults:
 
 @pytest.fixture
 def page(browser: Browser, faults: Faults) -> Iterator[Page]:
-    """A page of a fresh profile. No error of its console, no refused content, no other host may be seen in it."""
+    """A page of a fresh profile. Its console shows no error, nothing is refused, no other host is asked."""
     context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
     context.set_default_timeout(PATIENCE_MS)
     context.add_init_script(
