@@ -30,18 +30,23 @@ def web(
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="0 for any; by default the first free one from 8787.", show_default=False),
+        typer.Option(
+            min=0, max=65535, help="0 for any; by default the first free one from 8787.", show_default=False
+        ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at; by default this machine only.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; by default this machine only.")
+    ] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None,
         typer.Option(help="A further name that the page may be called by (repeatable).", show_default=False),
     ] = None,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open one where there is a screen.")] = True,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open one where there is a screen.")
+    ] = True,
 ) -> None:
     """Show runs, curves and files in a browser, live."""
-    given: list[Path | None] = list(data_root) if data_root else [None]
-    roots = [open_database(root).data_root for root in given]
+    roots = [open_database(root).data_root for root in (data_root or (None,))]
     try:
         from rla_client.web.serve import serve
     except ImportError as error:

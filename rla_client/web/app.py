@@ -23,7 +23,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rla_client.contract.errors import ArgumentError, RlaError
-from rla_client.web import table
+from rla_client.web import curves, live, table
 from rla_client.web.guard import Guard
 from rla_client.web.site import Site
 
@@ -48,12 +48,18 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         "fitting": lambda site, body: table.fitting(site, body.get("where")),
         "differing": lambda site, body: table.differing(site, body.get("numbers")),
         "names": lambda site, _: table.names(site),
+        "curves": curves.curves,
+        "csv": curves.as_csv,
+        "live": live.stream,
         "metrics": lambda site, body: table.metric_names(site.chosen(body.get("numbers"))),
     }
     routes = [
         Route("/", _front),
         Mount("/static", StaticFiles(directory=STATIC)),
-        *(Route(f"/api/{name}", _answering(site, answer), methods=["POST"]) for name, answer in posts.items()),
+        *(
+            Route(f"/api/{name}", _answering(site, answer), methods=["POST"])
+            for name, answer in posts.items()
+        ),
     ]
     return Guard(Starlette(routes=routes), token, hosts)
 
@@ -92,8 +98,10 @@ def guarded(answer: Answer, site: Site, asked: dict[str, Any]) -> Response:
         return JSONResponse({"error": f"a fault of rla web itself: {type(error).__name__}: {error}"}, 500)
     if isinstance(found, Response):
         return found
-    return Response(json.dumps(found, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace"),
-                    media_type="application/json")
+    return Response(
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace"),
+        media_type="application/json",
+    )
 
 
 def _whole(body: dict[str, Any], name: str) -> int:

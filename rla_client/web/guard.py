@@ -114,14 +114,18 @@ class Guard:
         if request.method == "POST":
             json = request.headers.get("content-type", "").partition(";")[0].strip() == "application/json"
             if not by_header or not json:
-                return JSONResponse({"error": "a POST needs the token in its header, and a JSON body"}, 403), False
+                return JSONResponse(
+                    {"error": "a POST needs the token in its header, and a JSON body"}, 403
+                ), False
             return None, False
         if by_header or by_query:
             return None, by_query and not api
         if not api and self._has_cookie(request):
             return None, False
         return (
-            JSONResponse({"error": "the token is missing or wrong"}, 403) if api else PlainTextResponse(_NO_TOKEN, 403)
+            JSONResponse({"error": "the token is missing or wrong"}, 403)
+            if api
+            else PlainTextResponse(_NO_TOKEN, 403)
         ), False
 
     def _is_token(self, given: str) -> bool:

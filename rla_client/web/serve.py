@@ -108,10 +108,14 @@ def _named(host: str) -> str:
 def _where(address: str, host: str, port: int) -> list[str]:
     lines = [f"rla web: {address}"]
     if host not in {LOOPBACK, "localhost", "::1"}:
-        lines.append("everybody who can reach this machine and has the address can read these databases; it is not encrypted")
+        lines.append(
+            "whoever can reach this machine and has the address can read these databases; nothing is encrypted"
+        )
     elif not _has_screen():
         whom = f"{_user()}@{socket.gethostname()}"
-        lines.append(f"from another machine: ssh -L {port}:127.0.0.1:{port} {whom}   and open that address there")
+        lines.append(
+            f"from another machine: ssh -L {port}:127.0.0.1:{port} {whom}   and open that address there"
+        )
     return [*lines, "Ctrl-C ends it"]
 
 
@@ -133,5 +137,7 @@ def _open_browser(address: str) -> None:
     """A graphical one; a text browser would take this terminal."""
     with suppress(webbrowser.Error, OSError):
         found = webbrowser.get()
-        if not isinstance(found, webbrowser.GenericBrowser) or isinstance(found, webbrowser.BackgroundBrowser):
+        if not isinstance(found, webbrowser.GenericBrowser) or isinstance(
+            found, webbrowser.BackgroundBrowser
+        ):
             found.open(address)

@@ -11,20 +11,24 @@ run writes is seen faster, see `live`.
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rla_client.contract.errors import ArgumentError, DatabaseError, NoSuchRunError
 from rla_client.database.records import Record, clock
 from rla_client.database.runs import Database, Run
+from rla_client.web.columns import GrowingCache
 
 LOOK_S = 2.0  # at least between two looks
 SHARE = 0.01  # of a core
 LONGEST_S = 30.0  # between two looks, whatever one has cost
+SAFE_INTEGER = 1 << 53  # beyond, a browser's numbers are not exact
 LIVE = frozenset({"running", "stalled", "waiting", "silent", "unknown", None})  # may get rows
 
 
@@ -64,6 +68,7 @@ class Site:
         self.boot = secrets.token_hex(8)  # numbers mean nothing to another server
         self.version = 0
         self.problems: dict[int, str] = {}
+        self.caches: dict[int, GrowingCache] = {}  # of columns, by database
         self._entries: list[Entry] = []
         self._numbers: dict[tuple[int, str, str], int] = {}
         self._lock = threading.Lock()
@@ -193,3 +198,18 @@ def path_of(entry: Entry) -> str:
 def live(entries: Iterable[Entry]) -> list[Entry]:
     """Those that may still get rows."""
     return [entry for entry in entries if entry.state in LIVE]
+
+
+def sent(value: Any) -> Any:  # noqa: ANN401 - whatever a run has recorded
+    """A value as JSON can carry it, and a browser read it."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < SAFE_INTEGER else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): sent(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [sent(item) for item in value]
+    return str(value)
