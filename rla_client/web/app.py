@@ -23,8 +23,9 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rla_client.contract.errors import ArgumentError, RlaError
-from rla_client.web import table
+from rla_client.web import detail, files, media, table
 from rla_client.web.guard import Guard
+from rla_client.web.machine import Machine
 from rla_client.web.site import Site
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         token: that lets in.
         hosts: see `Guard`.
     """
+    machine = Machine()
     posts: dict[str, Answer] = {
         "runs": lambda site, body: table.rows(site, _whole(body, "since")),
         "columns": lambda site, body: table.column_values(site, body.get("names"), body.get("numbers")),
@@ -49,10 +51,26 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         "differing": lambda site, body: table.differing(site, body.get("numbers")),
         "names": lambda site, _: table.names(site),
         "metrics": lambda site, body: table.metric_names(site.chosen(body.get("numbers"))),
+        "run": detail.overview,
+        "environment": detail.environment,
+        "others": detail.others,
+        "difference": detail.difference,
+        "note": detail.note,
+        "trash": detail.trash,
+        "restore": detail.restore,
+        "files": files.listing,
+        "text": files.text,
+        "search": files.search,
+        "media": media.media,
+        "checkpoints": media.checkpoints,
+        "system": media.system,
+        "status": lambda site, _: machine.status(site),
+        "fleet": machine.fleet,
     }
     routes = [
         Route("/", _front),
         Mount("/static", StaticFiles(directory=STATIC)),
+        Route("/api/file", _sending(site), methods=["GET"]),
         *(Route(f"/api/{name}", _answering(site, answer), methods=["POST"]) for name, answer in posts.items()),
     ]
     return Guard(Starlette(routes=routes), token, hosts)
@@ -71,6 +89,15 @@ def _answering(site: Site, answer: Answer) -> Callable[[Request], Awaitable[Resp
         if not isinstance(body, dict):
             return JSONResponse({"error": "the body is no JSON object"}, 400)
         return await run_sync(guarded, answer, site, body)
+
+    return endpoint
+
+
+def _sending(site: Site) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        names = ("range", "if-none-match")
+        asked = {**request.query_params, **{name: request.headers.get(name) for name in names}}
+        return await run_sync(guarded, files.send, site, asked)
 
     return endpoint
 
