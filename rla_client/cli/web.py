@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -51,4 +52,10 @@ def web(
     except ImportError as error:
         message = f"the page needs more packages ({error.name}): pip install 'rla-agent[web]'"
         raise DatabaseError(message) from error
-    serve(roots, host=host, port=port, allowed=allow_host or [], browser=browser, say=say)
+    serve(roots, host=host, port=port, allowed=allow_host or [], browser=browser, say=_say_now)
+
+
+def _say_now(text: str) -> None:
+    """Also into a pipe or a file before the server ends."""
+    say(text)
+    sys.stdout.flush()

@@ -24,8 +24,13 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rla_client.contract.errors import ArgumentError, RlaError
+<<<<<<< .merge_file_9bG1um
 from rla_client.web import curves, live, table
+=======
+from rla_client.web import detail, files, media, table
+>>>>>>> .merge_file_m9pok2
 from rla_client.web.guard import Guard
+from rla_client.web.machine import Machine
 from rla_client.web.site import Site
 
 if TYPE_CHECKING:
@@ -44,25 +49,50 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         token: that lets in.
         hosts: see `Guard`.
     """
+<<<<<<< .merge_file_9bG1um
     limiter = CapacityLimiter(THREADS)
+=======
+    machine = Machine()
+>>>>>>> .merge_file_m9pok2
     posts: dict[str, Answer] = {
         "runs": lambda site, body: table.rows(site, _whole(body, "since")),
         "columns": lambda site, body: table.column_values(site, body.get("names"), body.get("numbers")),
-        "fitting": lambda site, body: table.fitting(site, str(body.get("where"))),
+        "fitting": lambda site, body: table.fitting(site, body.get("where")),
         "differing": lambda site, body: table.differing(site, body.get("numbers")),
         "names": lambda site, _: table.names(site),
         "curves": curves.curves,
         "csv": curves.as_csv,
         "live": live.stream,
         "metrics": lambda site, body: table.metric_names(site.chosen(body.get("numbers"))),
+        "run": detail.overview,
+        "environment": detail.environment,
+        "others": detail.others,
+        "difference": detail.difference,
+        "note": detail.note,
+        "trash": detail.trash,
+        "restore": detail.restore,
+        "files": files.listing,
+        "text": files.text,
+        "search": files.search,
+        "media": media.media,
+        "checkpoints": media.checkpoints,
+        "system": media.system,
+        "status": lambda site, _: machine.status(site),
+        "fleet": machine.fleet,
     }
     routes = [
         Route("/", _front),
+<<<<<<< .merge_file_9bG1um
         Mount("/static", _Static(directory=STATIC)),
         *(
             Route(f"/api/{name}", _answering(site, answer, limiter), methods=["POST"])
             for name, answer in posts.items()
         ),
+=======
+        Mount("/static", StaticFiles(directory=STATIC)),
+        Route("/api/file", _sending(site), methods=["GET"]),
+        *(Route(f"/api/{name}", _answering(site, answer), methods=["POST"]) for name, answer in posts.items()),
+>>>>>>> .merge_file_m9pok2
     ]
     return Guard(Starlette(routes=routes), token, hosts)
 
@@ -89,9 +119,20 @@ def _answering(
             body = json.loads(await request.body() or b"{}")
         except (ValueError, RecursionError):
             return JSONResponse({"error": "the body is no JSON"}, 400)
+        except ClientDisconnect:  # or a body that is larger than `Guard` lets through
+            return JSONResponse({"error": "the body is not whole"}, 413)
         if not isinstance(body, dict):
             return JSONResponse({"error": "the body is no JSON object"}, 400)
         return await run_sync(guarded, answer, site, body, limiter=limiter)
+
+    return endpoint
+
+
+def _sending(site: Site) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        names = ("range", "if-none-match")
+        asked = {**request.query_params, **{name: request.headers.get(name) for name in names}}
+        return await run_sync(guarded, files.send, site, asked)
 
     return endpoint
 

@@ -147,7 +147,9 @@ class Guard:
     def _known(self, host: str) -> bool:
         name = host.lower()
         if name.startswith("["):
-            name = name[1:].partition("]")[0]
+            name, _, port = name[1:].partition("]")
+            if port and port[0] != ":":
+                return False
         elif name.count(":") <= 1:
             name = name.partition(":")[0]
         if name in self._hosts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import os
 import secrets
 import socket
@@ -64,6 +65,8 @@ def serve(
         timeout_graceful_shutdown=CLOSE_S,
     )
     server = uvicorn.Server(config)
+    # answers that Ctrl-C cuts off are no errors
+    logging.getLogger("uvicorn.error").addFilter(lambda _: not server.should_exit)
     if browser and _has_screen():
         _open_browser(address)
     with suppress(KeyboardInterrupt):

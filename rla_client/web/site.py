@@ -5,7 +5,8 @@ number. Each change of what the list shows of a run gives it the next *version*,
 changed since the version that it knows.
 
 A look costs what the catalogue costs (0.1 s for 10,000 runs, nothing of it while nobody looks), so looks are
-as far apart as keeps them below `SHARE` of a core. What one run writes is seen faster, see `live`.
+as far apart as keeps them below `SHARE` of a core, the first aside, which may have had to read all. What one
+run writes is seen faster, see `live`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from rla_client.web.columns import GrowingCache
 
 LOOK_S = 2.0  # at least between two looks
 SHARE = 0.01  # of a core
+LONGEST_S = 30.0  # between two looks, whatever one has cost
 SAFE_INTEGER = 1 << 53  # beyond, a browser's numbers are not exact
 LIVE = frozenset({"running", "stalled", "waiting", "silent", "unknown", None})  # may get rows
 
@@ -83,11 +85,12 @@ class Site:
             return self.version
         try:
             begun = time.monotonic()
-            if begun - self._looked >= max(LOOK_S, self._cost / SHARE):
+            if begun - self._looked >= max(LOOK_S, min(self._cost / SHARE, LONGEST_S)):
+                first = not self._entries
                 for place, database in enumerate(self.databases):
                     self._look_at(place, database)
                 self._looked = time.monotonic()
-                self._cost = self._looked - begun
+                self._cost = 0.0 if first else self._looked - begun
             return self.version
         finally:
             self._lock.release()

@@ -81,12 +81,15 @@ def column_values(site: Site, names: object, numbers: object) -> dict[str, list[
     return {"number": [entry.number for entry in entries], "values": [found[name] for name in wanted]}
 
 
-def fitting(site: Site, text: str) -> list[int]:
+def fitting(site: Site, text: object) -> list[int]:
     """Numbers of the runs that pass a filter.
 
     Raises:
         ArgumentError: it is not understood. UnknownNameError: no run has one of its names.
     """
+    if not isinstance(text, str):
+        message = "a filter is a text"
+        raise ArgumentError(message)
     test = Where(text)
     entries = site.entries()
     records = [entry.record for entry in entries]
