@@ -24,11 +24,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rla_client.contract.errors import ArgumentError, RlaError
-<<<<<<< .merge_file_9bG1um
-from rla_client.web import curves, live, table
-=======
-from rla_client.web import detail, files, media, table
->>>>>>> .merge_file_m9pok2
+from rla_client.web import curves, detail, files, live, media, table
 from rla_client.web.guard import Guard
 from rla_client.web.machine import Machine
 from rla_client.web.site import Site
@@ -49,11 +45,8 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         token: that lets in.
         hosts: see `Guard`.
     """
-<<<<<<< .merge_file_9bG1um
     limiter = CapacityLimiter(THREADS)
-=======
     machine = Machine()
->>>>>>> .merge_file_m9pok2
     posts: dict[str, Answer] = {
         "runs": lambda site, body: table.rows(site, _whole(body, "since")),
         "columns": lambda site, body: table.column_values(site, body.get("names"), body.get("numbers")),
@@ -82,17 +75,12 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
     }
     routes = [
         Route("/", _front),
-<<<<<<< .merge_file_9bG1um
         Mount("/static", _Static(directory=STATIC)),
+        Route("/api/file", _sending(site, limiter), methods=["GET"]),
         *(
             Route(f"/api/{name}", _answering(site, answer, limiter), methods=["POST"])
             for name, answer in posts.items()
         ),
-=======
-        Mount("/static", StaticFiles(directory=STATIC)),
-        Route("/api/file", _sending(site), methods=["GET"]),
-        *(Route(f"/api/{name}", _answering(site, answer), methods=["POST"]) for name, answer in posts.items()),
->>>>>>> .merge_file_m9pok2
     ]
     return Guard(Starlette(routes=routes), token, hosts)
 
@@ -128,11 +116,11 @@ def _answering(
     return endpoint
 
 
-def _sending(site: Site) -> Callable[[Request], Awaitable[Response]]:
+def _sending(site: Site, limiter: CapacityLimiter) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         names = ("range", "if-none-match")
         asked = {**request.query_params, **{name: request.headers.get(name) for name in names}}
-        return await run_sync(guarded, files.send, site, asked)
+        return await run_sync(guarded, files.send, site, asked, limiter=limiter)
 
     return endpoint
 
