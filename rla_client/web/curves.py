@@ -219,8 +219,11 @@ def _columns_of(x: str) -> list[str]:
 
 
 def x_values(table: dict[str, Array], x: str, rows: int) -> Array | None:
-    """The x of each row of a table; None where it has none. Without time-steps they are the rows' numbers."""
-    if x == ROW or (x == TIME_STEP and TIME_STEP not in table):
+    """The x of each row of a table; None where it has none. Without time-steps they are the rows' numbers.
+
+    A program that never says which step it is at has 0 in every row.
+    """
+    if x == ROW or (x == TIME_STEP and (TIME_STEP not in table or not table[TIME_STEP].any())):
         return np.arange(rows, dtype=np.float64)
     if x != ELAPSED:
         return table.get(x)

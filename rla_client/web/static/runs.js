@@ -128,7 +128,7 @@ class Runs {
     this.remember();
     const rows = this.rows().length;
     const all = this.store.rows.size;
-    fill(this.count, rows === all ? `${all} runs` : `${rows} of ${all} runs`, `, ${this.drawn().length} drawn${this.group ? " in bands" : ""}`);
+    fill(this.count, `${rows === all ? "" : `${rows} of `}${all} run${all === 1 ? "" : "s"}`, `, ${this.drawn().length} drawn${this.group ? " in bands" : ""}`);
     this.differs.disabled = this.drawn().length < 2;
     this.files.hidden = this.drawn().length === 0;
     this.files.href = `#/compare?${new URLSearchParams({ runs: this.drawn().slice(0, 8).map((row) => row.path).join(",") })}`;
