@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 # three, as tests mostly wait. With `loadfile`, xdist hangs after it replaced a crashed worker: end there
 PARALLEL := -n 3 --dist loadfile --max-worker-restart 0
 
-.PHONY: help venv demo test test-full packages test-wheel check bench soak mutants clean
+.PHONY: help venv demo test test-web test-full packages test-wheel check bench soak mutants clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -56,11 +56,15 @@ demo: $(STAMP)  ## train a small PPO, then show status, files and learning curve
 test: $(STAMP) packages  ## the quick tests: at most 5 minutes on two cores
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not soak" $(PYTEST_ARGS)
 
+test-web: $(STAMP)  ## the tests of `rla web`, those that click in a browser too
+	@.ci/packages chromium
+	$(BIN)/python -m pytest $(PARALLEL) tests/client/web $(PYTEST_ARGS)
+
 test-full: $(STAMP) packages  ## all tests but the full counts of `make soak`
 	$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
 
 packages:  # system programs that tests use, where they may be installed; else it says what is left out
-	@.ci/packages sshd ssh-keygen openssl strace mkfs.ext4 ip git
+	@.ci/packages sshd ssh-keygen openssl strace mkfs.ext4 ip git chromium
 
 test-wheel: $(STAMP)  ## the same tests against the built wheel instead of this folder
 	rm -rf build/wheel build/installed build/run

@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -33,7 +34,11 @@ BLOCK_BYTES = 1 << 20
 MAX_COLUMNS = 1 << 18  # commas in a header: 65,536 keys with some commas in them
 EXACT_SINCE = 3  # this version of pandas reads every float exactly without being asked
 MAX_SAMPLED_WHOLE_BYTES = 1 << 20  # the csv module reads it in about 10 ms
+SMALL_BYTES = 32 << 10  # up to here the csv module is faster than pandas, whose import alone takes 0.4 s
 _WORDS = {"True": 1.0, "False": 0.0}
+_NOTHING = float("nan")
+_RECORDED_BITS = 0x7FF8_0000_0000_0001  # a NaN as any other to whoever does not ask for its bits
+RECORDED_NAN: float = struct.unpack("<d", struct.pack("<Q", _RECORDED_BITS))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,24 +141,50 @@ def to_value(cell: str) -> object:
 def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
     """Columns of a table as float64 arrays of equal length, shape (rows,).
 
-    Empty cells and text are NaN, True and False 1 and 0. Names that the table has not are left
-    out.
+    Empty cells and text are NaN, True and False 1 and 0; a NaN that was recorded has bits of its own,
+    see `recorded_nan`. Names that the table has not are left out.
 
     Raises:
         BrokenFileError: it is no table.
         OSError: it cannot be opened.
     """
+    return read_part(path, names).columns
+
+
+@dataclass(frozen=True, slots=True)
+class TablePart:
+    """Columns of some rows of a table.
+
+    Attributes:
+        columns: as `read_columns` gives them.
+        header: the names of all columns.
+        end: the byte at which the next row begins.
+        inode: of the file.
+    """
+
+    columns: dict[str, NDArray[np.float64]]
+    header: tuple[str, ...]
+    end: int
+    inode: int
+
+
+def read_part(path: str | os.PathLike[str], names: Sequence[str], start: int = 0) -> TablePart:
+    """The rows from a byte on at which a row begins; 0 for the first row. Otherwise as `read_columns`."""
     import numpy as np
 
     with open_plain(path) as file:
         size = written_bytes(file)
-        header = file.readline(min(size, MAX_HEADER_BYTES))
-        columns = parse_header(path, header) if header.endswith(b"\n") else ()
-        wanted = {name: columns.index(name) for name in names if name in columns}
-        body = _Part(file, len(header), _end_of_lines(file, len(header), size))
+        inode = os.fstat(file.fileno()).st_ino
+        head = file.readline(min(size, MAX_HEADER_BYTES))
+        header = parse_header(path, head) if head.endswith(b"\n") else ()
+        wanted = {name: header.index(name) for name in names if name in header}
+        body = _Part(file, max(start, len(head)), _end_of_lines(file, max(start, len(head)), size))
+        end = body.end
         if not body.left or not wanted:
-            return {name: np.empty(0) for name in wanted}
-        parsed = _parse_body(io.BufferedReader(body, BLOCK_BYTES), columns, sorted(wanted.values()))
+            return TablePart({name: np.empty(0) for name in wanted}, header, end, inode)
+        parsed = None
+        if body.left > SMALL_BYTES:
+            parsed = _parse_body(io.BufferedReader(body, BLOCK_BYTES), header, sorted(wanted.values()))
         if parsed is None:
             body.rewind()
             rows = _rows(path, body.read(body.left))
@@ -161,20 +192,21 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str
         parsed = {
             place: [row[place] if place < len(row) else "" for row in rows] for place in wanted.values()
         }
-    return {name: _as_floats(parsed[place]) for name, place in wanted.items()}
+    columns = {name: _as_floats(parsed[place]) for name, place in wanted.items()}
+    return TablePart(columns, header, end, inode)
 
 
 class _Part(io.RawIOBase):
     """Bytes of a file from one offset to another; read in blocks, so that no table is held as a whole."""
 
     def __init__(self, file: BinaryIO, start: int, end: int) -> None:
-        self._file, self._start, self._end = file, start, end
+        self._file, self._start, self.end = file, start, end
         self.rewind()
 
     @property
     def left(self) -> int:
         """Bytes that were not read yet."""
-        return self._end - self._at
+        return self.end - self._at
 
     def rewind(self) -> None:
         """Begin anew."""
@@ -220,6 +252,8 @@ def _parse_body(body: io.BufferedReader, columns: Sequence[str], places: list[in
             index_col=False,
             encoding_errors="replace",
             skip_blank_lines=False,
+            keep_default_na=False,
+            na_values=[""],
             **exact,
         )
     except (pd.errors.ParserError, ValueError):
@@ -230,17 +264,25 @@ def _parse_body(body: io.BufferedReader, columns: Sequence[str], places: list[in
 def _as_floats(cells: Any) -> NDArray[np.float64]:  # noqa: ANN401 - array or list of cells
     import numpy as np
 
-    try:
+    if getattr(getattr(cells, "dtype", None), "kind", "O") in "fiub":
         return np.asarray(cells, dtype=np.float64)
-    except (ValueError, TypeError):
-        return np.array([_number(cell) for cell in cells], dtype=np.float64)
+    return np.array([_number(cell) for cell in cells], dtype=np.float64)
 
 
 def _number(cell: object) -> float:
     try:
-        return float(cell)  # type: ignore[arg-type]
+        value = float(cell)  # type: ignore[arg-type]
     except (ValueError, TypeError):
-        return _WORDS.get(str(cell).strip(), float("nan"))
+        return _WORDS.get(str(cell).strip(), _NOTHING)
+    return RECORDED_NAN if value != value and isinstance(cell, str) else value  # noqa: PLR0124 - NaN
+
+
+def recorded_nan(column: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which values of a column were recorded as NaN; the others that are NaN were not recorded at all."""
+    import numpy as np
+
+    found: NDArray[np.bool_] = np.ascontiguousarray(column).view(np.uint64) == _RECORDED_BITS
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-MAGIC = b"RLACOL1\n"
+MAGIC = b"RLACOL2\n"
 SIGNATURE_BYTES = 56
 MAX_CACHE_BYTES = 2 << 30
 FULL_NAMES = "full_names"  # of a long frame's attrs: metric or x as asked for -> the column's name
@@ -114,14 +114,14 @@ def _tables(
         UnknownNameError: none of the runs has a column, though they have others.
     """
     names = list(dict.fromkeys(names))
-    tables = _read(reader, pairs, names)
+    tables = read_tables(reader, pairs, names)
     full = {name: name for name in names}
     if all(any(name in table for table in tables) for name in names):
         return tables, full
     known = _known_columns(reader.data_root, pairs)
     if known:
         full = {name: full_name(name, known, f"none of these runs has the metric {name!r}") for name in names}
-        tables = _read(reader, pairs, list(dict.fromkeys(full.values())))
+        tables = read_tables(reader, pairs, list(dict.fromkeys(full.values())))
     return tables, full
 
 
@@ -135,7 +135,9 @@ def _known_columns(data_root: Path, pairs: Sequence[tuple[str, str]]) -> list[st
     return list(known)
 
 
-def _read(reader: Reader, pairs: Sequence[tuple[str, str]], names: Sequence[str]) -> list[dict[str, Any]]:
+def read_tables(
+    reader: Reader, pairs: Sequence[tuple[str, str]], names: Sequence[str]
+) -> list[dict[str, Any]]:
     """The columns that each run has of `names`; none, with a warning, where its file is broken."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -199,7 +201,7 @@ class CurveCache:
         """
         import numpy as np
 
-        signature, settled = _signature(path, now_ns)
+        signature, settled = csv_signature(path, now_ns)
         found = {name: self._load(path, name, signature) for name in names} if settled else {}
         have = {name: column for name, column in found.items() if column is not None}
         if settled and len(have) == len(names):
@@ -207,7 +209,7 @@ class CurveCache:
                 name: column for name, column in have.items() if column.size != 1 or not _is_absent(column)
             }
         fresh = read_columns(path, names)
-        if settled and _signature(path, now_ns)[0] == signature:
+        if settled and csv_signature(path, now_ns)[0] == signature:
             for name in names:
                 self._store(path, name, signature, fresh.get(name, np.array([_ABSENT])))
         return fresh
@@ -262,7 +264,12 @@ def _is_absent(column: NDArray[np.float64]) -> bool:
     return bool(column[0] == _ABSENT)
 
 
-def _signature(path: str, now_ns: int) -> tuple[bytes, bool]:
+def csv_signature(path: str, now_ns: int) -> tuple[bytes, bool]:
+    """What tells one content of a file from another, and whether it is old enough to be trusted.
+
+    Raises:
+        OSError: there is no such file.
+    """
     found = os.stat(path)
     parts = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     digest = hashlib.sha224(repr(parts).encode()).hexdigest().encode()

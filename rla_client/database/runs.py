@@ -228,11 +228,16 @@ class Database:
             catalogue.refresh_newest(int(clock() * 1e9), self.progress, limit=1)
             return catalogue.links()
 
+    @property
+    def state_folder(self) -> Path:
+        """Where this machine remembers what it read of it."""
+        return state_folder(self.data_root)
+
     def curve_cache(self) -> CurveCache:
         """The column cache of this database on this machine."""
         from rla_client.database.curves import CurveCache
 
-        return CurveCache(state_folder(self.data_root))
+        return CurveCache(self.state_folder)
 
     def _pairs(self, runs: Any) -> list[tuple[str, str]]:  # noqa: ANN401
         columns = getattr(runs, "columns", None)

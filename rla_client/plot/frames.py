@@ -282,17 +282,30 @@ def _panel(
         found = [curve for run, curve in parts.items() if run in runs]
         if not found:
             continue
-        longest = max(len(curve[0]) for curve in found)  # a finer grid would smooth over nothing
-        grid = min(resample, longest) if smooth > 0 else 0
-        xs, values = align(found, resample=grid, smooth_step=smooth or 1.0, vary_len=True)
-        if len(xs) > resample > 1:
-            kept = _spread_over(len(xs), resample)
-            xs, values = xs[kept], values[:, kept]
+        xs, values = group_curves(found, resample, smooth)
         centre, low, high = curve_band(values, band)
         colour, line = look(place)
         axes.plot(xs, centre, color=colour, linestyle=line, label=label)
         if len(found) > 1 and band != "none":
             axes.fill_between(xs, low, high, color=colour, alpha=BAND_ALPHA, linewidth=0)
+
+
+def group_curves(
+    found: Sequence[Curve], points: int, smooth: float = 0.0
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The curves of one group, ready for `statistics.curve_band`.
+
+    Args:
+        found: at least one, none of them empty.
+        points: on the x axis at most.
+        smooth: decay length of a moving average in points; 0: the values as they are.
+
+    Returns:
+        (x of shape (points,), y of shape (curves, points), NaN where a curve has ended).
+    """
+    longest = max(len(curve[0]) for curve in found)  # a finer grid would smooth over nothing
+    grid = min(points, longest) if smooth > 0 else 0
+    return align(found, resample=grid, smooth_step=smooth or 1.0, vary_len=True, most=points)
 
 
 def _spread_over(count: int, points: int) -> Any:  # noqa: ANN401
@@ -464,7 +477,12 @@ def _decayed(
 
 
 def align(
-    curves: Sequence[Curve], *, resample: int = 0, smooth_step: float = 1.0, vary_len: bool = False
+    curves: Sequence[Curve],
+    *,
+    resample: int = 0,
+    smooth_step: float = 1.0,
+    vary_len: bool = False,
+    most: int = 0,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Curves on one axis.
 
@@ -473,6 +491,7 @@ def align(
         resample: points of an even grid over the common range; 0 keeps the points as they are.
         smooth_step: see `smooth`.
         vary_len: go on to the end of the longest curve; shorter ones are NaN there.
+        most: without `resample`, so many of the points, spread over them; fewer than two: all.
 
     Returns:
         (x of shape (points,), y of shape (curves, points)). Without `resample` curves that were
@@ -494,11 +513,19 @@ def align(
     longest = max((curve[0] for curve in curves), key=len)
     if all(np.array_equal(curve[0], longest[: len(curve[0])]) for curve in curves):
         length = len(longest) if vary_len else min(len(curve[0]) for curve in curves)
-        rows = [np.append(ys[:length], np.full(max(length - len(ys), 0), np.nan)) for _, ys in curves]
-        return longest[:length], np.array(rows)
+        kept = _spread_over(length, most) if length > most > 1 else slice(None)
+        return longest[:length][kept], np.array([_up_to(ys, length)[kept] for _, ys in curves])
     points = min(max(len(curve[0]) for curve in curves), FALLBACK_POINTS)
     grid = np.linspace(low, high, max(points, 2))
+    if len(grid) > most > 1:
+        grid = grid[_spread_over(len(grid), most)]
     return grid, np.array([_within(curve, grid, np.interp(grid, *curve), vary_len) for curve in curves])
+
+
+def _up_to(ys: NDArray[np.float64], length: int) -> NDArray[np.float64]:
+    import numpy as np
+
+    return ys[:length] if len(ys) >= length else np.append(ys, np.full(length - len(ys), np.nan))
 
 
 def _within(

@@ -245,27 +245,49 @@ def curve_band(
         warnings.simplefilter("ignore", RuntimeWarning)  # columns without any value give NaN, as they should
         if band in makers:
             return makers[band](values, band)
-        centre = _centre(values[None], band)[0]
         random = np.random.default_rng(seed)
         rows = random.integers(0, len(values), (repetitions, len(values)))
-        draws = np.concatenate(
-            [_centre(values[part], band) for part in np.array_split(rows, max(repetitions // 50, 1))]
-        )
-        low, high = np.nanpercentile(draws, [2.5, 97.5], axis=0)
+        drawn = rows + np.arange(repetitions)[:, None] * len(values)
+        counts = np.bincount(drawn.ravel(), minlength=rows.size).reshape(rows.shape).astype(np.float64)
+        centres = _means if band == "ci" else _quartile_means
+        centre = centres(values, np.ones((1, len(values))))[0]
+        low, high = np.nanpercentile(centres(values, counts), [2.5, 97.5], axis=0)
         return centre, low, high
 
 
-def _centre(values: NDArray[np.float64], band: str) -> NDArray[np.float64]:
-    """Mean or IQM over axis 1 of shape (draws, runs, points)."""
+def _means(values: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Means over runs that are drawn so many times each.
+
+    Args:
+        values: shape (runs, points).
+        counts: shape (draws, runs).
+
+    Returns:
+        Shape (draws, points); NaN where no run has a value.
+    """
     import numpy as np
 
-    if band == "ci":
-        return np.asarray(np.nanmean(values, axis=1))
-    ordered = np.sort(values, axis=1)  # NaN last
-    there = np.sum(~np.isnan(values), axis=1, keepdims=True)
-    cut = (0.25 * there).astype(int)
-    place = np.arange(values.shape[1])[None, :, None]
-    return np.asarray(np.nanmean(np.where((place >= cut) & (place < there - cut), ordered, np.nan), axis=1))
+    there = ~np.isnan(values)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray((counts @ np.where(there, values, 0.0)) / (counts @ there.astype(np.float64)))
+
+
+def _quartile_means(values: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """As `_means`, of the middle half of what was drawn; a quarter, rounded down, is cut at each end."""
+    import numpy as np
+
+    found = np.full((len(counts), values.shape[1]), np.nan)
+    for point, column in enumerate(values.T):
+        there = np.flatnonzero(~np.isnan(column))
+        order = there[np.argsort(column[there], kind="stable")]
+        times = counts[:, order]
+        upto = np.cumsum(times, axis=1)
+        total = upto[:, -1:] if order.size else np.zeros((len(counts), 1))
+        cut = np.floor(0.25 * total)
+        weight = np.clip(np.minimum(upto, total - cut) - np.maximum(upto - times, cut), 0.0, None)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found[:, point] = weight @ column[order] / weight.sum(axis=1)
+    return found
 
 
 _Band = tuple["NDArray[np.float64]", "NDArray[np.float64]", "NDArray[np.float64]"]

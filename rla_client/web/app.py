@@ -23,7 +23,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rla_client.contract.errors import ArgumentError, RlaError
-from rla_client.web import detail, files, media, table
+from rla_client.web import curves, detail, files, live, media, table
 from rla_client.web.guard import Guard
 from rla_client.web.machine import Machine
 from rla_client.web.site import Site
@@ -33,6 +33,21 @@ if TYPE_CHECKING:
 
 STATIC = Path(__file__).parent / "static"
 Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
+OF_A_RUN: dict[str, Answer] = {
+    "run": detail.overview,
+    "environment": detail.environment,
+    "others": detail.others,
+    "difference": detail.difference,
+    "note": detail.note,
+    "trash": detail.trash,
+    "restore": detail.restore,
+    "files": files.listing,
+    "text": files.text,
+    "search": files.search,
+    "media": media.media,
+    "checkpoints": media.checkpoints,
+    "system": media.system,
+}
 
 
 def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
@@ -47,23 +62,14 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
     posts: dict[str, Answer] = {
         "runs": lambda site, body: table.rows(site, _whole(body, "since")),
         "columns": lambda site, body: table.column_values(site, body.get("names"), body.get("numbers")),
-        "fitting": lambda site, body: table.fitting(site, str(body.get("where"))),
+        "fitting": lambda site, body: table.fitting(site, body.get("where")),
         "differing": lambda site, body: table.differing(site, body.get("numbers")),
         "names": lambda site, _: table.names(site),
+        "curves": curves.curves,
+        "csv": curves.as_csv,
+        "live": live.stream,
         "metrics": lambda site, body: table.metric_names(site.chosen(body.get("numbers"))),
-        "run": detail.overview,
-        "environment": detail.environment,
-        "others": detail.others,
-        "difference": detail.difference,
-        "note": detail.note,
-        "trash": detail.trash,
-        "restore": detail.restore,
-        "files": files.listing,
-        "text": files.text,
-        "search": files.search,
-        "media": media.media,
-        "checkpoints": media.checkpoints,
-        "system": media.system,
+        **OF_A_RUN,
         "status": lambda site, _: machine.status(site),
         "fleet": machine.fleet,
     }
@@ -71,7 +77,10 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         Route("/", _front),
         Mount("/static", StaticFiles(directory=STATIC)),
         Route("/api/file", _sending(site), methods=["GET"]),
-        *(Route(f"/api/{name}", _answering(site, answer), methods=["POST"]) for name, answer in posts.items()),
+        *(
+            Route(f"/api/{name}", _answering(site, answer), methods=["POST"])
+            for name, answer in posts.items()
+        ),
     ]
     return Guard(Starlette(routes=routes), token, hosts)
 
@@ -86,6 +95,8 @@ def _answering(site: Site, answer: Answer) -> Callable[[Request], Awaitable[Resp
             body = json.loads(await request.body() or b"{}")
         except (ValueError, RecursionError):
             return JSONResponse({"error": "the body is no JSON"}, 400)
+        except ClientDisconnect:  # or a body that is larger than `Guard` lets through
+            return JSONResponse({"error": "the body is not whole"}, 413)
         if not isinstance(body, dict):
             return JSONResponse({"error": "the body is no JSON object"}, 400)
         return await run_sync(guarded, answer, site, body)
@@ -117,8 +128,10 @@ def guarded(answer: Answer, site: Site, asked: dict[str, Any]) -> Response:
         return JSONResponse({"error": f"a fault of rla web itself: {type(error).__name__}: {error}"}, 500)
     if isinstance(found, Response):
         return found
-    return Response(json.dumps(found, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace"),
-                    media_type="application/json")
+    return Response(
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace"),
+        media_type="application/json",
+    )
 
 
 def _whole(body: dict[str, Any], name: str) -> int:

@@ -114,14 +114,18 @@ class Guard:
         if request.method == "POST":
             json = request.headers.get("content-type", "").partition(";")[0].strip() == "application/json"
             if not by_header or not json:
-                return JSONResponse({"error": "a POST needs the token in its header, and a JSON body"}, 403), False
+                return JSONResponse(
+                    {"error": "a POST needs the token in its header, and a JSON body"}, 403
+                ), False
             return None, False
         if by_header or by_query:
             return None, by_query and not api
         if not api and self._has_cookie(request):
             return None, False
         return (
-            JSONResponse({"error": "the token is missing or wrong"}, 403) if api else PlainTextResponse(_NO_TOKEN, 403)
+            JSONResponse({"error": "the token is missing or wrong"}, 403)
+            if api
+            else PlainTextResponse(_NO_TOKEN, 403)
         ), False
 
     def _is_token(self, given: str) -> bool:
@@ -143,7 +147,9 @@ class Guard:
     def _known(self, host: str) -> bool:
         name = host.lower()
         if name.startswith("["):
-            name = name[1:].partition("]")[0]
+            name, _, port = name[1:].partition("]")
+            if port and port[0] != ":":
+                return False
         elif name.count(":") <= 1:
             name = name.partition(":")[0]
         if name in self._hosts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import os
 import secrets
 import socket
@@ -64,6 +65,8 @@ def serve(
         timeout_graceful_shutdown=CLOSE_S,
     )
     server = uvicorn.Server(config)
+    # answers that Ctrl-C cuts off are no errors
+    logging.getLogger("uvicorn.error").addFilter(lambda _: not server.should_exit)
     if browser and _has_screen():
         _open_browser(address)
     with suppress(KeyboardInterrupt):
@@ -105,10 +108,14 @@ def _named(host: str) -> str:
 def _where(address: str, host: str, port: int) -> list[str]:
     lines = [f"rla web: {address}"]
     if host not in {LOOPBACK, "localhost", "::1"}:
-        lines.append("everybody who can reach this machine and has the address can read these databases; it is not encrypted")
+        lines.append(
+            "whoever can reach this machine and has the address can read these databases; nothing is encrypted"
+        )
     elif not _has_screen():
         whom = f"{_user()}@{socket.gethostname()}"
-        lines.append(f"from another machine: ssh -L {port}:127.0.0.1:{port} {whom}   and open that address there")
+        lines.append(
+            f"from another machine: ssh -L {port}:127.0.0.1:{port} {whom}   and open that address there"
+        )
     return [*lines, "Ctrl-C ends it"]
 
 
@@ -130,5 +137,7 @@ def _open_browser(address: str) -> None:
     """A graphical one; a text browser would take this terminal."""
     with suppress(webbrowser.Error, OSError):
         found = webbrowser.get()
-        if not isinstance(found, webbrowser.GenericBrowser) or isinstance(found, webbrowser.BackgroundBrowser):
+        if not isinstance(found, webbrowser.GenericBrowser) or isinstance(
+            found, webbrowser.BackgroundBrowser
+        ):
             found.open(address)

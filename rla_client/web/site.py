@@ -5,24 +5,30 @@ number. Each change of what the list shows of a run gives it the next *version*,
 changed since the version that it knows.
 
 A look costs what the catalogue costs (0.1 s for 10,000 runs, nothing of it while nobody looks), so looks are
-as far apart as keeps them below `SHARE` of a core. What one run writes is seen faster, see `live`.
+as far apart as keeps them below `SHARE` of a core, the first aside, which may have had to read all. What one
+run writes is seen faster, see `live`.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rla_client.contract.errors import ArgumentError, DatabaseError, NoSuchRunError
 from rla_client.database.records import Record, clock
 from rla_client.database.runs import Database, Run
+from rla_client.web.columns import GrowingCache
 
 LOOK_S = 2.0  # at least between two looks
 SHARE = 0.01  # of a core
+LONGEST_S = 30.0  # between two looks, whatever one has cost
+SAFE_INTEGER = 1 << 53  # beyond, a browser's numbers are not exact
 LIVE = frozenset({"running", "stalled", "waiting", "silent", "unknown", None})  # may get rows
 
 
@@ -62,6 +68,7 @@ class Site:
         self.boot = secrets.token_hex(8)  # numbers mean nothing to another server
         self.version = 0
         self.problems: dict[int, str] = {}
+        self.caches: dict[int, GrowingCache] = {}  # of columns, by database
         self._entries: list[Entry] = []
         self._numbers: dict[tuple[int, str, str], int] = {}
         self._lock = threading.Lock()
@@ -78,11 +85,12 @@ class Site:
             return self.version
         try:
             begun = time.monotonic()
-            if begun - self._looked >= max(LOOK_S, self._cost / SHARE):
+            if begun - self._looked >= max(LOOK_S, min(self._cost / SHARE, LONGEST_S)):
+                first = not self._entries
                 for place, database in enumerate(self.databases):
                     self._look_at(place, database)
                 self._looked = time.monotonic()
-                self._cost = self._looked - begun
+                self._cost = 0.0 if first else self._looked - begun
             return self.version
         finally:
             self._lock.release()
@@ -190,3 +198,18 @@ def path_of(entry: Entry) -> str:
 def live(entries: Iterable[Entry]) -> list[Entry]:
     """Those that may still get rows."""
     return [entry for entry in entries if entry.state in LIVE]
+
+
+def sent(value: Any) -> Any:  # noqa: ANN401 - whatever a run has recorded
+    """A value as JSON can carry it, and a browser read it."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < SAFE_INTEGER else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): sent(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [sent(item) for item in value]
+    return str(value)

@@ -6,9 +6,9 @@ cannot carry go as the texts `nan`, `inf`, `-inf`.
 
 from __future__ import annotations
 
-import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rla_client.contract.errors import ArgumentError, RlaError
@@ -18,11 +18,12 @@ from rla_client.database.metrics import numeric
 from rla_client.database.records import Record, clock
 from rla_client.database.rows import ALIASES, FIELDS, RowView
 from rla_client.database.where import Where
-from rla_client.web.site import Entry, Site
+from rla_client.web.curves import extremes
+from rla_client.web.site import Entry, Site, sent
 
 MAX_COLUMNS = 200  # asked for at once
 MAX_VALUES = 30  # of one name, offered by the completion
-SAFE_INTEGER = 1 << 53  # beyond, a browser's numbers are not exact
+_EXTREME = re.compile(r"(?P<which>max|min)\((?P<metric>.+)\)")
 
 
 def rows(site: Site, since: int) -> dict[str, Any]:
@@ -62,26 +63,33 @@ def column_values(site: Site, names: object, numbers: object) -> dict[str, list[
 
     Args:
         site: whose runs.
-        names: fields, hyper-parameters, metrics; `best:NAME` and `worst` are not kept by the catalogue.
+        names: fields, hyper-parameters, metrics (their last value), `max(METRIC)`, `min(METRIC)`.
         numbers: of the runs; None: all, by number.
     """
     wanted = checked_names(names)
     entries = site.entries() if numbers is None else site.chosen(numbers)
     now = clock()
-    full = full_names(set(wanted), [entry.record for entry in entries], lenient=True)
+    plain = [name for name in wanted if not _EXTREME.fullmatch(name)]
+    full = full_names(set(plain), [entry.record for entry in entries], lenient=True)
     views = [RowView(entry.record, now) for entry in entries]
-    return {
-        "number": [entry.number for entry in entries],
-        **{f"={name}": [sent(view.get(full[name])) for view in views] for name in wanted},
-    }
+    found = {name: [sent(view.get(full[name])) for view in views] for name in plain}
+    for name in wanted:
+        if match := _EXTREME.fullmatch(name):
+            which = match["which"] == "max"
+            ends = extremes(site, entries, match["metric"])
+            found[name] = [None if pair is None else pair[which] for pair in ends]
+    return {"number": [entry.number for entry in entries], "values": [found[name] for name in wanted]}
 
 
-def fitting(site: Site, text: str) -> list[int]:
+def fitting(site: Site, text: object) -> list[int]:
     """Numbers of the runs that pass a filter.
 
     Raises:
         ArgumentError: it is not understood. UnknownNameError: no run has one of its names.
     """
+    if not isinstance(text, str):
+        message = "a filter is a text"
+        raise ArgumentError(message)
     test = Where(text)
     entries = site.entries()
     records = [entry.record for entry in entries]
@@ -99,7 +107,7 @@ def differing(site: Site, numbers: object) -> list[str]:
 
 
 def names(site: Site) -> dict[str, Any]:
-    """What can be a column or stand in a filter: fields, hyper-parameters, metrics; and values of the first two."""
+    """What can be a column or stand in a filter: fields, hyper-parameters, metrics; and some values of theirs."""
     records = [entry.record for entry in site.entries()]
     hyper: dict[str, Counter[str]] = {}
     for record in _different(records, lambda record: record.hyper_json):
@@ -131,7 +139,7 @@ def _different(records: Iterable[Record], text: Any) -> list[Record]:  # noqa: A
 
 
 def metric_names(entries: Sequence[Entry]) -> dict[str, int]:
-    """Columns with numbers of some runs, in the order of the newest run's file, and how many runs have each."""
+    """Columns with numbers, in the order of the newest run's file, and how many runs have each."""
     counts: Counter[str] = Counter()
     for entry in reversed(entries):
         counts.update(numeric(entry.record.metrics))
@@ -152,21 +160,6 @@ def checked_names(names: object) -> list[str]:
         message = f"a list of at most {MAX_COLUMNS} names is needed"
         raise ArgumentError(message)
     return names
-
-
-def sent(value: Any) -> Any:  # noqa: ANN401 - whatever a run has recorded
-    """A value as JSON can carry it, and a browser read it."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, bool) or value is None or isinstance(value, str):
-        return value
-    if isinstance(value, int):
-        return value if abs(value) < SAFE_INTEGER else str(value)
-    if isinstance(value, Mapping):
-        return {str(key): sent(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [sent(item) for item in value]
-    return str(value)
 
 
 def error_text(error: Exception) -> str:

@@ -38,9 +38,9 @@ async function post(name, body, signal) {
   return answer;
 }
 
-/** The JSON answer to a question. */
-export async function ask(name, body = {}, signal = undefined) {
-  return (await post(name, body, signal)).json();
+/** The answer to a question: what its JSON says, or its text. */
+export async function ask(name, body = {}, signal = undefined, as = "json") {
+  return (await post(name, body, signal))[as]();
 }
 
 /** A binary answer: {head, buffer, start} of the JSON head and where the numbers begin in the buffer. */

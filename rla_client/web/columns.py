@@ -1,0 +1,142 @@
+"""Columns of tables that grow: what was read stays, and only new rows are parsed.
+
+A settled table comes from the column cache on disk. One that was written to in the last two seconds is not
+cached there, and would be parsed as a whole at each look; here its columns are kept in memory together with the
+byte behind its last row, and each look reads on from there. It is read anew where it is another file (a column
+was added), got shorter, or has other bytes before that place (a resume cut it and went on).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rla_client.contract.files import open_plain
+from rla_client.database.csv_table import TablePart, read_part
+from rla_client.database.curves import CurveCache, csv_signature
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MAX_KEPT_BYTES = 64 << 20  # of all growing tables; the ones not looked at for longest go first
+PROOF_BYTES = 64  # before the place where reading goes on
+FIRST_ROOM = 1024  # rows
+
+
+@dataclass(slots=True)
+class _Growing:
+    """One table.
+
+    Attributes:
+        columns: name → values, with room for more at the end.
+        rows: how many are there.
+        end: the byte behind them.
+        proof: the bytes before that.
+        absent: names that the table has not.
+    """
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    columns: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    rows: int = 0
+    end: int = 0
+    inode: int = -1
+    proof: bytes = b""
+    absent: set[str] = field(default_factory=set)
+
+    @property
+    def bytes(self) -> int:
+        """Of memory."""
+        return sum(column.nbytes for column in self.columns.values())
+
+    def begin(self, part: TablePart, names: Sequence[str]) -> None:
+        """Take a whole table."""
+        self.columns = {}
+        self.rows = 0
+        self.absent = {name for name in names if name not in part.columns}
+        self.inode = part.inode
+        self.add(part)
+
+    def add(self, part: TablePart) -> None:
+        """Take further rows."""
+        import numpy as np
+
+        more = max((len(column) for column in part.columns.values()), default=0)
+        for name, column in part.columns.items():
+            old = self.columns.get(name, np.empty(0))
+            if len(old) < self.rows + more:
+                room = np.empty(max(FIRST_ROOM, (self.rows + more) * 5 // 4))
+                room[: self.rows] = old[: self.rows]
+                self.columns[name] = old = room
+            old[self.rows : self.rows + more] = column
+        self.rows += more
+        self.end = part.end
+
+    def give(self, names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+        """The columns that there are; not to be changed, and not changed later."""
+        return {name: self.columns[name][: self.rows] for name in names if name in self.columns}
+
+
+class GrowingCache(CurveCache):
+    """A column cache that follows tables which grow. May be used from several threads."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._tables: OrderedDict[str, _Growing] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def columns(self, path: str, names: Sequence[str], now_ns: int) -> dict[str, NDArray[np.float64]]:
+        """As `CurveCache.columns`."""
+        _, settled = csv_signature(path, now_ns)
+        if settled and path not in self._tables:
+            return super().columns(path, names, now_ns)
+        with self._lock:
+            table = self._tables.setdefault(path, _Growing())
+            self._tables.move_to_end(path)
+        with table.lock:
+            found = _follow(table, path, names)
+        self._drop_old()
+        return found
+
+    def _drop_old(self) -> None:
+        with self._lock:
+            total = sum(table.bytes for table in self._tables.values())
+            while total > MAX_KEPT_BYTES and len(self._tables) > 1:
+                _, table = self._tables.popitem(last=False)
+                total -= table.bytes
+
+
+def _follow(table: _Growing, path: str, names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+    lacking = [name for name in names if name not in table.columns and name not in table.absent]
+    wanted = list(dict.fromkeys([*table.columns, *table.absent, *names]))
+    if not lacking and table.inode >= 0 and _goes_on(table, path):
+        part = read_part(path, list(table.columns), table.end)
+        if part.inode == table.inode:
+            if part.end > table.end:
+                table.add(part)
+                table.proof = _proof(path, part.end)
+            return table.give(names)
+    part = read_part(path, wanted)
+    table.begin(part, wanted)
+    table.proof = _proof(path, part.end)
+    return table.give(names)
+
+
+def _goes_on(table: _Growing, path: str) -> bool:
+    found = os.stat(path)
+    return (
+        found.st_ino == table.inode and found.st_size >= table.end and _proof(path, table.end) == table.proof
+    )
+
+
+def _proof(path: str, end: int) -> bytes:
+    with suppress(OSError), open_plain(path) as file:
+        file.seek(max(end - PROOF_BYTES, 0))
+        return file.read(min(end, PROOF_BYTES))
+    return b""

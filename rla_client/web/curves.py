@@ -1,0 +1,495 @@
+"""Curves for a panel: as many points as it has pixels, and nothing hidden.
+
+All curves of a panel share one x. Where their points, taken together, are few enough, these are exactly the
+points. Else x is cut into as many buckets as the panel has pixels, and each curve goes through the least and the
+largest value of each bucket; none is left out by chance. A panel that is zoomed asks again for its part.
+
+With `group`, runs become one curve and a band a group: by `plot.statistics`, as `rla plot` draws them, at as many
+steps as fit.
+
+NaN and infinite values are no points. They go beside the curve as *marks* (x and which), at most one of a kind a
+bucket, with their number.
+
+**Answer** (`encode`): 4 bytes length of the head, 4 bytes zero, the head as JSON, padded to 8 bytes; then x as float64;
+then each series as float32, or float64 where float32 cannot hold it (`wide`). A series of a band is its centre,
+followed by its low and high edge. NaN stands where a series has no point.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from starlette.responses import Response
+
+from rla_client.contract.errors import ArgumentError
+from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
+from rla_client.database.choosing import full_names
+from rla_client.database.csv_table import recorded_nan
+from rla_client.database.curves import Reader, read_tables
+from rla_client.database.records import PROGRESS_FILE, clock
+from rla_client.database.rows import RowView
+from rla_client.plot.frames import group_curves, sorted_curve
+from rla_client.plot.frames import smooth as smoothed
+from rla_client.plot.statistics import curve_band
+from rla_client.web.columns import GrowingCache
+from rla_client.web.site import Entry, Site, sent
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+ELAPSED = "elapsed"  # seconds since a run's first row
+ROW = "row"  # its number
+WIDTH = (16, 4096)  # pixels of a panel
+MAX_RUNS = 20_000  # of one panel
+MAX_POINTS = 16_000_000  # of one panel: 128 MB, and as much again where no two runs share their x
+BATCH = 100  # runs that are read at a time
+MAX_GROUPS = 500
+BAND_POINTS = 256  # steps at which a band is computed
+MAX_MARKS = 200  # of one curve
+MAX_CSV_ROWS = 1_000_000
+FLOAT32 = (1e-37, 3e38)  # sizes that it holds with all its digits
+_HEAD = struct.Struct("<II")
+
+
+@dataclass(slots=True)
+class Curve:
+    """The points of one run.
+
+    Attributes:
+        entry: whose.
+        xs: ascending, shape (points,).
+        ys: finite, shape (points,).
+        odd: x and value of those that are not finite, shape (2, count).
+        rows: of its table; None where those of earlier items are among them.
+    """
+
+    entry: Entry
+    xs: Array
+    ys: Array
+    odd: Array
+    rows: int | None
+
+
+def curves(site: Site, asked: dict[str, Any]) -> Response:
+    """The curves of a panel; see the module's text.
+
+    Args:
+        site: whose runs.
+        asked: `runs` (numbers), `metric`, and where wanted `x` (a column, `elapsed` or `row`), `width` (pixels),
+            `range` ([low, high] of x), `log` (whether x is logarithmic), `smooth` (points), `group` (names; none:
+            all runs are one) and `band`.
+
+    Raises:
+        ArgumentError: something of that is not as it should be.
+    """
+    begun = time.perf_counter()
+    metric, x = str(asked.get("metric")), str(asked.get("x") or TIME_STEP)
+    entries = site.chosen(asked.get("runs"))[:MAX_RUNS]
+    found, total = [], 0
+    for curve in _read(site, entries, x, metric):
+        total += len(curve.xs)
+        if total > MAX_POINTS:
+            message = f"more than {MAX_POINTS // 1_000_000} million points: choose fewer runs for {metric!r}"
+            raise ArgumentError(message)
+        found.append(curve)
+    width = min(max(int(_number(asked, "width", 400)), WIDTH[0]), WIDTH[1])
+    log = bool(asked.get("log"))
+    whole = _ends(found, log=log)
+    low, high = _range(asked.get("range"), whole)
+    smooth = _number(asked, "smooth", 0.0)
+    parts = [_cut(curve, low, high) for curve in found]
+    if asked.get("group") is None:
+        head, xs, series = _single(parts, (low, high, log), width, smooth)
+    else:
+        head, xs, series = _grouped(site, parts, asked, min(width, BAND_POINTS), smooth)
+    head |= {
+        "metric": metric,
+        "x": x,
+        "boot": site.boot,
+        "range": [low, high],
+        "whole": list(whole),
+        "lacking": len(entries) - len(found),
+        "cursors": {str(curve.entry.number): curve.rows for curve in found},
+        "cost": time.perf_counter() - begun,
+    }
+    return Response(encode(head, xs, series), media_type="application/octet-stream")
+
+
+def encode(head: dict[str, Any], xs: Array, series: Sequence[Array]) -> bytes:
+    """See the module's text."""
+    wide = False
+    for one in series:
+        sizes = np.abs(one[np.isfinite(one) & (one != 0)])
+        wide = wide or (sizes.size > 0 and (sizes.max() > FLOAT32[1] or sizes.min() < FLOAT32[0]))
+    head = {**head, "points": len(xs), "series": len(series), "wide": bool(wide)}
+    text = json.dumps(head, allow_nan=False).encode()
+    kind = "<f8" if wide else "<f4"
+    return b"".join(
+        [
+            _HEAD.pack(len(text), 0),
+            text.ljust(-(-len(text) // 8) * 8),
+            xs.astype("<f8").tobytes(),
+            *(one.astype(kind).tobytes() for one in series),
+        ]
+    )
+
+
+def _number(asked: dict[str, Any], name: str, default: float) -> float:
+    value = asked.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        message = f"{name} must be a number"
+        raise ArgumentError(message)
+    return float(value)
+
+
+def _range(asked: object, whole: tuple[float, float]) -> tuple[float, float]:
+    if asked is None:
+        return whole
+    if (
+        not isinstance(asked, list)
+        or len(asked) != 2  # noqa: PLR2004 - low and high
+        or not all(isinstance(one, int | float) and math.isfinite(one) for one in asked)
+        or not asked[0] < asked[1]
+    ):
+        message = "range must be [low, high]"
+        raise ArgumentError(message)
+    return float(asked[0]), float(asked[1])
+
+
+def _read(site: Site, entries: Sequence[Entry], x: str, metric: str) -> Iterator[Curve]:
+    """The curves of those runs that have the metric and x, in their order.
+
+    Curves that have the same x share it, so that a sweep of a thousand runs takes half the memory.
+    """
+    known: dict[tuple[int, float, float], Array] = {}
+    for start in range(0, len(entries), BATCH):
+        batch = entries[start : start + BATCH]
+        tables = read_entries(site, batch, [*_columns_of(x), metric])
+        for entry, table in zip(batch, tables, strict=True):
+            ys = table.get(metric)
+            xs = None if ys is None else x_values(table, x, len(ys))
+            if ys is None or xs is None or not len(xs):
+                continue
+            curve = _curve(entry, xs, ys)
+            if curve is not None:
+                key = (len(curve.xs), *curve.xs[[0, -1]].tolist()) if len(curve.xs) else (0, 0.0, 0.0)
+                same = known.setdefault(key, curve.xs)
+                if np.array_equal(same, curve.xs):
+                    curve.xs = same
+                yield curve
+
+
+def _curve(entry: Entry, xs: Array, ys: Array) -> Curve | None:
+    keep = np.isfinite(xs) & (~np.isnan(ys) | recorded_nan(ys))
+    if not keep.any():
+        return None
+    rows = None if entry.record.parent else len(ys)
+    finite = keep & np.isfinite(ys)
+    odd = np.array([xs[keep & ~finite], ys[keep & ~finite]])
+    if not finite.all():
+        xs, ys = xs[finite], ys[finite]
+    if len(xs) > 1 and not np.all(np.diff(xs) >= 0):
+        order = np.argsort(xs, kind="stable")
+        xs, ys = xs[order], ys[order]
+    return Curve(entry, xs, ys, odd, rows)
+
+
+def _columns_of(x: str) -> list[str]:
+    return {ELAPSED: [TIMESTAMP], ROW: []}.get(x, [x])
+
+
+def x_values(table: dict[str, Array], x: str, rows: int) -> Array | None:
+    """The x of each row of a table; None where it has none. Without time-steps they are the rows' numbers."""
+    if x == ROW or (x == TIME_STEP and TIME_STEP not in table):
+        return np.arange(rows, dtype=np.float64)
+    if x != ELAPSED:
+        return table.get(x)
+    stamps = table.get(TIMESTAMP)
+    if stamps is None or not len(stamps):
+        return None
+    first = stamps[np.isfinite(stamps)][:1]
+    return stamps - first[0] if first.size else None
+
+
+def read_entries(site: Site, entries: Sequence[Entry], names: Sequence[str]) -> list[dict[str, Array]]:
+    """Columns of some runs, in their order; none where a table is broken, which the list of runs says."""
+    found: dict[int, dict[str, Array]] = {}
+    for place, database in enumerate(site.databases):
+        mine = [entry for entry in entries if entry.place == place]
+        links = {
+            (entry.record.table, entry.record.index): entry.record.parent
+            for entry in mine
+            if entry.record.parent
+        }
+        reader = Reader(database.data_root, cache_of(site, place), links)
+        pairs = [(entry.record.table, entry.record.index) for entry in mine]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tables = read_tables(reader, pairs, list(dict.fromkeys(names))) if pairs else []
+        found |= dict(zip((entry.number for entry in mine), tables, strict=True))
+    return [found[entry.number] for entry in entries]
+
+
+def cache_of(site: Site, place: int) -> GrowingCache:
+    """The columns of one database, as this server keeps them."""
+    database = site.databases[place]
+    cache = site.caches.get(place)
+    if cache is None:
+        cache = site.caches.setdefault(place, GrowingCache(database.state_folder))
+    return cache
+
+
+def table_path(site: Site, entry: Entry) -> str:
+    """Where the rows of a run are."""
+    root = site.databases[entry.place].data_root
+    return f"{root}/{LOG}/{entry.record.table}/{entry.record.index}/{PROGRESS_FILE}"
+
+
+def _ends(found: Sequence[Curve], *, log: bool) -> tuple[float, float]:
+    """From where to where the points go."""
+    lows, highs = [], []
+    for curve in found:
+        xs = np.concatenate([curve.xs, curve.odd[0]]) if curve.odd.size else curve.xs
+        xs = xs[xs > 0] if log else xs
+        if xs.size:
+            lows.append(float(xs.min()))
+            highs.append(float(xs.max()))
+    return (min(lows), max(highs)) if lows else (0.0, 1.0)
+
+
+def _cut(curve: Curve, low: float, high: float) -> Curve:
+    """The points inside a range, and one on each side of it, so that the line goes on to the edge."""
+    first = max(int(np.searchsorted(curve.xs, low, "left")) - 1, 0)
+    last = int(np.searchsorted(curve.xs, high, "right")) + 1
+    odd = curve.odd[:, (curve.odd[0] >= low) & (curve.odd[0] <= high)]
+    return Curve(curve.entry, curve.xs[first:last], curve.ys[first:last], odd, curve.rows)
+
+
+Ends = tuple[float, float, bool]  # of x, and whether it is logarithmic
+
+
+def _single(
+    parts: Sequence[Curve], ends: Ends, width: int, smooth: float
+) -> tuple[dict[str, Any], Array, list[Array]]:
+    """One series a run."""
+    if smooth > 0:
+        parts = [_smoothed(curve, width, smooth) for curve in parts]
+    xs = _shared(parts, 2 * width)
+    if xs is not None:
+        kind, series = "exact", [_on(xs, curve) for curve in parts]
+    else:
+        kind = "buckets"
+        edges = _edges(*ends, width)
+        xs = np.sort(
+            np.concatenate([edges[:-1] * 0.75 + edges[1:] * 0.25, edges[:-1] * 0.25 + edges[1:] * 0.75])
+        )
+        series = [_buckets(curve, edges) for curve in parts]
+    head = {
+        "kind": kind,
+        "curves": [{"number": curve.entry.number, **_marks(curve, ends, width)} for curve in parts],
+    }
+    return head, xs, series
+
+
+def _smoothed(curve: Curve, width: int, smooth: float) -> Curve:
+    xs, ys = sorted_curve((curve.xs, curve.ys))
+    if len(xs) < 2:  # noqa: PLR2004 - nothing to smooth
+        return curve
+    grid = np.linspace(xs[0], xs[-1], max(min(width, len(xs)), 2))
+    return Curve(curve.entry, grid, smoothed((xs, ys), grid, smooth), curve.odd, curve.rows)
+
+
+def _shared(parts: Sequence[Curve], most: int) -> Array | None:
+    """The x of all points of all curves; None where these are more than `most`."""
+    if not parts:
+        return np.empty(0)
+    longest = max((curve.xs for curve in parts), key=len)
+    if len(longest) > most:
+        return None
+    if all(np.array_equal(curve.xs, longest[: len(curve.xs)]) for curve in parts):
+        xs = longest
+    elif sum(len(curve.xs) for curve in parts) <= most * 64:  # ever so many would take long to sort
+        xs = np.concatenate([curve.xs for curve in parts])
+    else:
+        return None
+    xs = np.unique(xs)
+    return xs if len(xs) <= most else None
+
+
+def _on(xs: Array, curve: Curve) -> Array:
+    """Values of a curve at the x of all; of several at one x the last."""
+    series = np.full(len(xs), np.nan)
+    series[np.searchsorted(xs, curve.xs)] = curve.ys
+    return series
+
+
+def _edges(low: float, high: float, log: bool, width: int) -> Array:  # noqa: FBT001 - as `Ends`
+    if high <= low:
+        low, high = low - 0.5, high + 0.5
+    if log and low > 0:
+        edges = np.exp(np.linspace(math.log(low), math.log(high), width + 1))
+    else:
+        edges = np.linspace(low, high, width + 1)
+    return np.asarray(edges)
+
+
+def _buckets(curve: Curve, edges: Array) -> Array:
+    """Least and largest value of each bucket, the one that comes first first; shape (2 × buckets,)."""
+    count = len(edges) - 1
+    series = np.full(2 * count, np.nan)
+    places = np.clip(np.searchsorted(edges, curve.xs, "right") - 1, 0, count - 1)
+    starts = np.flatnonzero(np.diff(places, prepend=-1))
+    if not starts.size:
+        return series
+    lows = np.minimum.reduceat(curve.ys, starts)
+    highs = np.maximum.reduceat(curve.ys, starts)
+    falls = curve.ys[np.append(starts[1:], len(curve.ys)) - 1] < curve.ys[starts]
+    at = places[starts]
+    series[2 * at] = np.where(falls, highs, lows)
+    series[2 * at + 1] = np.where(falls, lows, highs)
+    return series
+
+
+def _marks(curve: Curve, ends: Ends, width: int) -> dict[str, Any]:
+    xs, values = curve.odd
+    if not xs.size:
+        return {}
+    places = np.searchsorted(_edges(*ends, width), xs)
+    kinds = np.where(np.isnan(values), 0, np.sign(values))
+    _, first = np.unique(places * 4 + kinds, return_index=True)
+    names = {0: "nan", 1: "inf", -1: "-inf"}
+    counts = {name: int(np.sum(kinds == kind)) for kind, name in names.items()}
+    return {
+        "odd": {name: count for name, count in counts.items() if count},
+        "marks": [[float(xs[at]), names[int(kinds[at])]] for at in np.sort(first)[:MAX_MARKS]],
+    }
+
+
+def _grouped(
+    site: Site, parts: Sequence[Curve], asked: dict[str, Any], points: int, smooth: float
+) -> tuple[dict[str, Any], Array, list[Array]]:
+    """Centre, low and high of each group."""
+    band = str(asked.get("band") or "ci")
+    groups = _by_values(site, parts, asked["group"])
+    made = []
+    for label, members in groups.items():
+        found = [(curve.xs, curve.ys) for curve in members if len(curve.xs)]
+        if found:
+            xs, values = group_curves(found, points, smooth)
+            made.append((label, members, xs, curve_band(values, band)))
+    grid = _grid([xs for _, _, xs, _ in made], points)
+    series = [
+        np.interp(grid, xs, one, left=np.nan, right=np.nan)
+        if len(grid) != len(xs) or (grid != xs).any()
+        else one
+        for _, _, xs, bands in made
+        for one in bands
+    ]
+    told = [
+        {"label": label, "numbers": [curve.entry.number for curve in members]}
+        for label, members, _, _ in made
+    ]
+    for one, (_, members, _, _) in zip(told, made, strict=True):
+        odd = sum(curve.odd.shape[1] for curve in members)
+        if odd:
+            one["odd"] = {"nan or inf": odd}
+    return {"kind": "bands", "band": band, "curves": told}, grid, series
+
+
+def _grid(all_xs: Sequence[Array], points: int) -> Array:
+    if not all_xs:
+        return np.empty(0)
+    longest = max(all_xs, key=len)
+    if all(np.array_equal(xs, longest) for xs in all_xs):
+        return longest
+    union = np.unique(np.concatenate(all_xs))
+    if len(union) <= 16 * points:
+        return union
+    return np.linspace(union[0], union[-1], 4 * points)
+
+
+def _by_values(site: Site, parts: Sequence[Curve], by: object) -> dict[str, list[Curve]]:
+    """Label → its curves, in the order of the values, numbers first.
+
+    Raises:
+        UnknownNameError: no run has one of the names. ArgumentError: too many groups.
+    """
+    if not isinstance(by, list) or not all(isinstance(name, str) for name in by):
+        message = "group must be a list of names"
+        raise ArgumentError(message)
+    now = clock()
+    records = [curve.entry.record for curve in parts]
+    full = full_names(set(by), records)
+    found: dict[tuple[Any, ...], list[Curve]] = {}
+    for curve in parts:
+        view = RowView(curve.entry.record, now)
+        values = tuple(_value(view.get(full[name])) for name in by)
+        found.setdefault(values, []).append(curve)
+    if len(found) > MAX_GROUPS:
+        message = f"{len(found)} groups, more than the {MAX_GROUPS} that a panel can show"
+        raise ArgumentError(message)
+
+    def order(values: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple((0, float(v), "") if isinstance(v, int | float) else (1, 0.0, str(v)) for v in values)
+
+    return {
+        (", ".join(f"{name}={_text(value)}" for name, value in zip(by, values, strict=True)) or "all"): found[
+            values
+        ]
+        for values in sorted(found, key=order)
+    }
+
+
+def _value(value: object) -> Any:  # noqa: ANN401 - hashable
+    return value if isinstance(value, str | int | float | bool) else str(sent(value))
+
+
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def extremes(site: Site, entries: Sequence[Entry], metric: str) -> list[tuple[float, float] | None]:
+    """Least and largest finite value of a metric in each of some runs; None where it has none."""
+    found: list[tuple[float, float] | None] = []
+    for table in read_entries(site, entries, [metric]):
+        ys = table.get(metric, np.empty(0))
+        ys = ys[np.isfinite(ys)]
+        found.append((float(ys.min()), float(ys.max())) if ys.size else None)
+    return found
+
+
+def as_csv(site: Site, asked: dict[str, Any]) -> Response:
+    """All points of a panel: `table,index,metric,x,value`, each row as it was recorded.
+
+    Raises:
+        ArgumentError: they are more than `MAX_CSV_ROWS`.
+    """
+    import csv
+    import io
+
+    metric, x = str(asked.get("metric")), str(asked.get("x") or TIME_STEP)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["table", "index", "metric", x, "value"])
+    total = 0
+    for curve in _read(site, site.chosen(asked.get("runs"))[:MAX_RUNS], x, metric):
+        points = sorted(
+            [*zip(curve.xs.tolist(), curve.ys.tolist(), strict=True), *map(tuple, curve.odd.T.tolist())]
+        )
+        total += len(points)
+        if total > MAX_CSV_ROWS:
+            message = f"more than {MAX_CSV_ROWS} points; `rla export FILE.csv` writes as many as there are"
+            raise ArgumentError(message)
+        record = curve.entry.record
+        writer.writerows([record.table, record.index, metric, *map(repr, point)] for point in points)
+    return Response(out.getvalue().encode("utf-8", "replace"), media_type="text/csv")

@@ -1,0 +1,165 @@
+"""What is new, while a page is open: one stream of server-sent events a page.
+
+The page says which runs and metrics it shows and how many rows of each it has (*cursors*). Each `TICK_S` the
+tables of those that may grow are stat'ed, and of one that did, the rows behind the cursor go out; so a stream
+costs what is new, not what is there. Events:
+
+    rows     {"number", "metric", "from", "x": […], "y": […]}: new rows; null where nothing was recorded
+    anew     {"number"}: rows that the page has were taken back, or belong to a chain; it asks again
+    version  {"version"}: the list of runs changed; it asks for those since the version that it has
+    alive    {}: nothing else for `ALIVE_S`, so that a dead connection shows
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio.to_thread import run_sync
+from starlette.responses import StreamingResponse
+
+from rla_client.contract.errors import ArgumentError, DatabaseError
+from rla_client.contract.layout import TIME_STEP, TIMESTAMP
+from rla_client.database.csv_table import recorded_nan
+from rla_client.web import curves
+from rla_client.web.site import Entry, Site, live
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+TICK_S = 0.25
+ALIVE_S = 15.0
+MAX_WATCHED = 200  # runs; a panel of more is asked for anew when their list changes
+MAX_ROWS = 5000  # in one event; further behind, a new curve is cheaper
+
+
+def stream(site: Site, asked: dict[str, Any]) -> StreamingResponse:
+    """Events for one page, until it goes away.
+
+    Args:
+        site: whose runs.
+        asked: `version` of its list; `x`; `cursors`: metric → run number → rows that it has.
+
+    Raises:
+        ArgumentError: something of that is not as it should be.
+    """
+    watcher = Watcher(site, asked)
+
+    async def events() -> AsyncIterator[bytes]:
+        said = time.monotonic()
+        yield _event("alive", {})
+        while True:
+            found = await run_sync(watcher.look)
+            for event, data in found:
+                yield _event(event, data)
+            now = time.monotonic()
+            if found:
+                said = now
+            elif now - said > ALIVE_S:
+                yield _event("alive", {})
+                said = now
+            await anyio.sleep(TICK_S)
+
+    return StreamingResponse(events(), media_type="text/event-stream")
+
+
+def _event(name: str, data: Mapping[str, Any]) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(data, allow_nan=False)}\n\n".encode()
+
+
+class Watcher:
+    """What one page has, and what is new to it; see the module's text."""
+
+    def __init__(self, site: Site, asked: dict[str, Any]) -> None:
+        self._site = site
+        version = asked.get("version", 0)
+        self._version = version if isinstance(version, int) else 0
+        self._x = str(asked.get("x") or TIME_STEP)
+        self._cursors = _checked(asked.get("cursors", {}))
+        numbers = dict.fromkeys(number for known in self._cursors.values() for number in known)
+        self._stats: dict[int, tuple[int, int]] = {}
+        self._watched = list(numbers)[:MAX_WATCHED]
+
+    def look(self) -> list[tuple[str, dict[str, Any]]]:
+        """Events since the last look."""
+        found = list(self._new_rows())
+        version = self._site.look()
+        if version != self._version:
+            self._version = version
+            found.append(("version", {"version": version}))
+        return found
+
+    def _new_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        with suppress(DatabaseError):
+            for entry in live(self._site.chosen(self._watched)):
+                try:
+                    found = os.stat(curves.table_path(self._site, entry))
+                except OSError:
+                    continue
+                stat = (found.st_ino, found.st_size)
+                if self._stats.get(entry.number) != stat:
+                    self._stats[entry.number] = stat
+                    yield from self._rows_of(entry)
+
+    def _rows_of(self, entry: Entry) -> Iterator[tuple[str, dict[str, Any]]]:
+        number = entry.number
+        metrics = [metric for metric, known in self._cursors.items() if number in known]
+        if entry.record.parent:
+            yield "anew", {"number": number}
+            return
+        names = [*dict.fromkeys([TIME_STEP, TIMESTAMP, self._x, *metrics])]
+        table = curves.read_entries(self._site, [entry], names)[0]
+        for metric in metrics:
+            ys = table.get(metric)
+            xs = None if ys is None else curves.x_values(table, self._x, len(ys))
+            if ys is None or xs is None:
+                continue
+            before = self._cursors[metric][number]
+            self._cursors[metric][number] = len(ys)
+            if len(ys) < before or len(ys) - before > MAX_ROWS:
+                yield "anew", {"number": number}
+                return
+            if len(ys) > before:
+                yield (
+                    "rows",
+                    {
+                        "number": number,
+                        "metric": metric,
+                        "from": before,
+                        "x": _plain(xs[before:]),
+                        "y": _plain(ys[before:]),
+                    },
+                )
+
+
+def _plain(values: NDArray[np.float64]) -> list[float | str | None]:
+    recorded = recorded_nan(values)
+    return [
+        value if math.isfinite(value) else str(value) if is_nan or not math.isnan(value) else None
+        for value, is_nan in zip(values.tolist(), recorded.tolist(), strict=True)
+    ]
+
+
+def _checked(cursors: object) -> dict[str, dict[int, int]]:
+    """Metric → run number → rows.
+
+    Raises:
+        ArgumentError: it is something else.
+    """
+    try:
+        if not isinstance(cursors, dict):
+            raise TypeError  # noqa: TRY301 - told below
+        return {
+            str(metric): {int(number): int(rows) for number, rows in known.items()}
+            for metric, known in cursors.items()
+        }
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        message = "cursors must be metric → run → rows"
+        raise ArgumentError(message) from error

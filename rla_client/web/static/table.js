@@ -1,0 +1,178 @@
+// The list of runs: only the rows that are seen are elements, so ten thousand scroll like ten.
+
+import { durationText, fill, h, later, numberText, timeText } from "./dom.js";
+import { runLink } from "./main.js";
+import { compare } from "./store.js";
+
+const ROW = 26;  // pixels; the style sheet has the same
+const BESIDE = 12;  // rows that are made above and below those that are seen
+const CH = 7.6;  // pixels a character, about
+const SAMPLED = 300;  // rows that a column's width is taken from
+const HEADS = { run: "run", took: "took", step: "step" };
+
+function cellText(name, value) {
+  if (name === "took") return durationText(value);
+  if (name === "time") return timeText(value);
+  if (name === "run" && value) return `${value.slice(0, 10).replaceAll("/", "-")} ${value.slice(11, 19).replaceAll("-", ":")}`;
+  return Array.isArray(value) ? value.join(" ") : typeof value === "object" && value ? JSON.stringify(value) : numberText(value);
+}
+
+/**
+ * The table. `view` has store, columns(), sort, setSort(name), list() (rows and groups in order), chosen, hidden,
+ * colour(row), toggle(row, what, range), setColour(row, colour), hover(row or null), open groups.
+ */
+export class Table {
+  constructor(view) {
+    this.view = view;
+    this.head = h("div", { class: "row head", role: "row" });
+    this.body = h("div", { class: "rows", role: "rowgroup" });
+    this.space = h("div", { class: "space" });
+    this.box = h("div", { id: "runs-table", role: "table", "aria-label": "Runs", tabindex: "0" }, this.head, h("div", { class: "sheet" }, this.space, this.body));
+    this.box.addEventListener("scroll", () => this.paint(), { passive: true });
+    this.box.addEventListener("keydown", (event) => this.key(event));
+    this.observer = new ResizeObserver(later(() => this.paint(), 30));
+    this.observer.observe(this.box);
+    this.list = [];
+    this.last = null;
+  }
+
+  close() { this.observer.disconnect(); }
+
+  /** Show the list and the columns as they are now. */
+  update() {
+    this.list = this.view.list();
+    this.columns = this.view.columns();
+    const rows = this.list.filter((one) => one.row).slice(0, SAMPLED).map((one) => one.row);
+    const widths = this.columns.map((name) => {
+      const longest = Math.max(name.length + 2, ...rows.map((row) => cellText(name, this.view.store.value(row, name)).length));
+      return Math.round(Math.min(Math.max(longest, 6), name === "note" ? 40 : 26) * CH + 16);
+    });
+    this.box.style.setProperty("--columns", `66px ${widths.map((width) => `${width}px`).join(" ")}`);
+    this.box.setAttribute("aria-rowcount", String(this.list.length + 1));
+    this.box.setAttribute("aria-colcount", String(this.columns.length));
+    this.space.style.height = `${this.list.length * ROW}px`;
+    this.heads();
+    this.paint(true);
+  }
+
+  heads() {
+    const { sort } = this.view;
+    const shown = this.view.drawn();
+    const all = shown.length > 0 && shown.every((row) => this.view.chosen.has(row.number));
+    fill(
+      this.head,
+      h("div", { class: "cell tools" }, h("input", {
+        type: "checkbox", checked: all, title: "Select all that fit, or none", "aria-label": "Select all runs that fit",
+        onclick: () => this.view.chooseAll(),
+      })),
+      this.columns.map((name) => h("div", {
+        class: "cell", role: "columnheader", tabindex: "0", title: `Sort by ${name}`, dataset: { column: name },
+        "aria-sort": sort.name === name ? (sort.down ? "descending" : "ascending") : "none",
+        onclick: () => this.view.setSort(name),
+        onkeydown: (event) => { if (event.key === "Enter") this.view.setSort(name); },
+      }, HEADS[name] ?? name, sort.name === name ? (sort.down ? " ↓" : " ↑") : "")),
+    );
+  }
+
+  paint(anew = false) {
+    const top = this.box.scrollTop;
+    const first = Math.max(Math.floor(top / ROW) - BESIDE, 0);
+    const last = Math.min(Math.ceil((top + this.box.clientHeight) / ROW) + BESIDE, this.list.length);
+    if (!anew && this.first === first && this.end === last) return;
+    this.first = first;
+    this.end = last;
+    this.body.style.transform = `translateY(${first * ROW}px)`;
+    const focus = document.activeElement?.closest?.(".row")?.dataset.number;
+    fill(this.body, this.list.slice(first, last).map((one, place) => (one.row ? this.row(one, first + place) : this.group(one, first + place))));
+    if (focus !== undefined) this.body.querySelector(`[data-number="${focus}"] input`)?.focus({ preventScroll: true });
+  }
+
+  row({ row, inside }, place) {
+    const { view } = this;
+    const hidden = view.hidden.has(row.number);
+    const drawn = view.isDrawn(row);
+    const name = cellText("run", view.store.value(row, "run"));
+    return h(
+      "div",
+      {
+        class: `row${view.chosen.has(row.number) ? " chosen" : ""}${hidden ? " off" : ""}${inside ? " inside" : ""}`,
+        role: "row", dataset: { number: row.number }, "aria-rowindex": String(place + 2), "aria-selected": String(view.chosen.has(row.number)),
+        onmouseenter: () => view.hover(row), onmouseleave: () => view.hover(null),
+      },
+      h(
+        "div", { class: "cell tools" },
+        h("input", {
+          type: "checkbox", class: "choose", checked: view.chosen.has(row.number), "aria-label": `Select ${name}`,
+          onclick: (event) => { view.toggle(row, "chosen", event.shiftKey ? this.last : null); this.last = row; },
+        }),
+        h("button", {
+          type: "button", class: "eye", title: hidden ? "Show its curves" : "Hide its curves", "aria-pressed": String(hidden),
+          "aria-label": `${hidden ? "Show" : "Hide"} the curves of ${name}`, onclick: () => view.toggle(row, "hidden"),
+        }, hidden ? "○" : "●"),
+        h("input", {
+          type: "color", class: "colour", value: view.colour(row), title: "Its colour", "aria-label": `Colour of ${name}`,
+          disabled: !drawn, style: { visibility: drawn ? "visible" : "hidden" },
+          onchange: (event) => view.setColour(row, event.target.value),
+        }),
+      ),
+      this.columns.map((column) => this.cell(row, column)),
+    );
+  }
+
+  cell(row, column) {
+    const value = this.view.store.value(row, column);
+    const text = cellText(column, value);
+    const number = typeof value === "number" || (typeof value === "string" && value !== "" && !Number.isNaN(Number(value)));
+    const inside = column === "run"
+      ? h("a", { href: runLink(row.path), title: `${row.table}/${row.index}${row.problem ? `\n${row.problem}` : ""}` }, text, row.problem ? " ⚠" : "")
+      : column === "state" ? h("span", { class: `state ${value ?? "none"}` }, value ?? "not recorded") : text;
+    return h("div", { class: `cell${number && column !== "run" ? " number" : ""}`, role: "cell", title: column === "run" ? null : text }, inside);
+  }
+
+  group(one, place) {
+    const { view } = this;
+    const means = this.columns.map((column) => {
+      if (["run", "state", "time", "note", "tags"].includes(column)) return "";
+      const values = one.rows.map((row) => view.store.value(row, column)).filter((value) => value !== null && value !== "");
+      const numbers = values.map(Number).filter(Number.isFinite);
+      if (new Set(values.map(String)).size === 1) return cellText(column, values[0]);
+      if (numbers.length < 2 || numbers.length < values.length) return "";
+      const mean = numbers.reduce((sum, value) => sum + value, 0) / numbers.length;
+      const spread = Math.sqrt(numbers.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (numbers.length - 1));
+      return column === "took" ? durationText(mean) : `${numberText(Number(mean.toPrecision(4)))} ± ${numberText(Number(spread.toPrecision(2)))}`;
+    });
+    return h(
+      "div", { class: "row group", role: "row", "aria-rowindex": String(place + 2), "aria-expanded": String(one.open), dataset: { group: one.label } },
+      h(
+        "div", { class: "cell tools" },
+        h("button", { type: "button", class: "fold", "aria-label": `${one.open ? "Fold" : "Unfold"} ${one.label}`, onclick: () => view.fold(one.label) }, one.open ? "▾" : "▸"),
+        h("input", { type: "color", class: "colour", value: view.groupColour(one.label), "aria-label": `Colour of ${one.label}`, onchange: (event) => view.setGroupColour(one.label, event.target.value) }),
+      ),
+      this.columns.map((column, at) => h("div", { class: `cell${at ? " number" : " label"}`, role: "cell", title: at ? "mean ± standard deviation" : one.label },
+        at ? means[at] : [h("b", {}, one.label), h("span", { class: "dim" }, ` ${one.rows.length} run${one.rows.length === 1 ? "" : "s"}`)])),
+    );
+  }
+
+  key(event) {
+    const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 20, PageUp: -20 }[event.key];
+    if (!step || event.target.matches("input:not([type=checkbox])")) return;
+    const rows = [...this.body.querySelectorAll(".row[data-number] .choose")];
+    const at = rows.indexOf(document.activeElement?.closest(".row")?.querySelector(".choose"));
+    this.box.scrollTop += at < 0 ? 0 : step * ROW;
+    this.paint();
+    const again = [...this.body.querySelectorAll(".row[data-number] .choose")];
+    (again[Math.min(Math.max((at < 0 ? 0 : at + step), 0), again.length - 1)])?.focus({ preventScroll: true });
+    event.preventDefault();
+  }
+}
+
+/** Rows in the order of a column; of equals the newest first. */
+export function sorted(rows, sort, store) {
+  const keyed = rows.map((row) => [sort.name === "run" ? row.time : store.value(row, sort.name), row]);
+  const nothing = (value) => value === null || value === undefined || value === "";
+  keyed.sort(([a, x], [b, y]) => {
+    const order = nothing(a) || nothing(b) ? nothing(a) - nothing(b) : compare(a, b) * (sort.down ? -1 : 1);
+    return order || y.time - x.time;
+  });
+  return keyed.map(([, row]) => row);
+}
