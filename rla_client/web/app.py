@@ -35,6 +35,21 @@ if TYPE_CHECKING:
 STATIC = Path(__file__).parent / "static"
 THREADS = 4  # answers at once; more would only wait for each other, each with memory of its own
 Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
+OF_A_RUN: dict[str, Answer] = {
+    "run": detail.overview,
+    "environment": detail.environment,
+    "others": detail.others,
+    "difference": detail.difference,
+    "note": detail.note,
+    "trash": detail.trash,
+    "restore": detail.restore,
+    "files": files.listing,
+    "text": files.text,
+    "search": files.search,
+    "media": media.media,
+    "checkpoints": media.checkpoints,
+    "system": media.system,
+}
 
 
 def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
@@ -57,19 +72,7 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         "csv": curves.as_csv,
         "live": live.stream,
         "metrics": lambda site, body: table.metric_names(site.chosen(body.get("numbers"))),
-        "run": detail.overview,
-        "environment": detail.environment,
-        "others": detail.others,
-        "difference": detail.difference,
-        "note": detail.note,
-        "trash": detail.trash,
-        "restore": detail.restore,
-        "files": files.listing,
-        "text": files.text,
-        "search": files.search,
-        "media": media.media,
-        "checkpoints": media.checkpoints,
-        "system": media.system,
+        **OF_A_RUN,
         "status": lambda site, _: machine.status(site),
         "fleet": machine.fleet,
     }
@@ -121,6 +124,15 @@ def _sending(site: Site, limiter: CapacityLimiter) -> Callable[[Request], Awaita
         names = ("range", "if-none-match")
         asked = {**request.query_params, **{name: request.headers.get(name) for name in names}}
         return await run_sync(guarded, files.send, site, asked, limiter=limiter)
+
+    return endpoint
+
+
+def _sending(site: Site) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        names = ("range", "if-none-match")
+        asked = {**request.query_params, **{name: request.headers.get(name) for name in names}}
+        return await run_sync(guarded, files.send, site, asked)
 
     return endpoint
 
