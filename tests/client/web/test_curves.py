@@ -133,7 +133,7 @@ def test_x_of_other_columns(root: Path) -> None:
     assert asked(site, x="elapsed")[1].tolist() == [0.0, 20.0, 40.0]
     assert asked(site, x="row")[1].tolist() == [0.0, 1.0, 2.0]
     assert asked(site, x="timestamp")[1].tolist() == [1000.0, 1020.0, 1040.0]
-    head, xs, series = asked(site, x="return")
+    _head, xs, series = asked(site, x="return")
     assert (xs.tolist(), series[0].tolist()) == ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
     assert asked(site, x="nope")[0]["lacking"] == 1
 
