@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rla_client.database.records import Record
 
 MAX_CODE_BYTES = 2 << 20  # a larger file is only said to differ
+MAX_DIFF_CHARS = 2 << 20  # of a bounded diff; a person reads less
 MAX_LINE = 5000  # characters; longer ones are data: minified, or pictures inside a notebook
 NO_LINES = frozenset({".csv", ".tsv", ".jsonl", ".svg", ".pdf", ".ps", ".eps", ".log"})  # results and data
 _BINARY = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")  # a form feed and an escape do occur in sources
@@ -67,12 +68,13 @@ def differing_keys(records: Sequence[Record]) -> tuple[list[str], list[dict[str,
     return keys, flats
 
 
-def code_differences(first: str, second: str) -> tuple[str, list[str]]:
+def code_differences(first: str, second: str, *, bounded: bool = False) -> tuple[str, list[str]]:
     """Unified diff of the code of two runs, and those that have none to be compared; then it is empty.
 
     Args:
         first: folder of a run's code.
         second: of the other's.
+        bounded: see `code_diff`; archives are not unpacked either.
 
     Raises:
         LaunchError: an archive is damaged.
@@ -80,8 +82,8 @@ def code_differences(first: str, second: str) -> tuple[str, list[str]]:
     folders = (first, second)
     lacking = [folder for folder in folders if not has_code(folder)]
     if not lacking:
-        return code_diff(*folders), []
-    if not all(map(has_archive, folders)):
+        return code_diff(*folders, bounded=bounded), []
+    if bounded or not all(map(has_archive, folders)):
         return "", lacking
     from rla_client.code.launch_archive import restore
 
@@ -92,19 +94,27 @@ def code_differences(first: str, second: str) -> tuple[str, list[str]]:
         return code_diff(*map(str, trees)), []
 
 
-def code_diff(first: str, second: str) -> str:
+def code_diff(first: str, second: str, *, bounded: bool = False) -> str:
     """Unified diff of two code folders; empty when they are equal, or when there is nothing in one.
 
     Files without lines to compare (see above), or larger than `MAX_CODE_BYTES`, are only said to
     differ. The parameters and a launcher's archive that lie beside the code are no code. `has_code` tells
     the cases apart.
+
+    Args:
+        first: folder of a run's code.
+        second: of the other's.
+        bounded: follow no links, of large files compare sizes and beginnings, stop after `MAX_DIFF_CHARS`.
     """
     left, right = _code_files(first), _code_files(second)
     if not left or not right:
         return ""
-    pieces = []
+    pieces: list[str] = []
     for name in sorted(left.keys() | right.keys()):
-        old, new = _content(left.get(name)), _content(right.get(name))
+        if bounded and sum(map(len, pieces)) > MAX_DIFF_CHARS:
+            pieces.append("(more files differ, or were not compared)\n")
+            break
+        old, new = (_content(files.get(name), bounded=bounded) for files in (left, right))
         if old == new:
             continue
         texts = [_lines(name, content) for content in (old, new)]
@@ -135,12 +145,15 @@ def _code_files(folder: str) -> dict[str, str]:
     return {name: path for name, path in found.items() if name not in PARAMETER_FILES | LAUNCH_FILES}
 
 
-def _content(path: str | None) -> bytes | None:
+def _content(path: str | None, *, bounded: bool) -> bytes | None:
     if path is None:
         return None
     try:
-        with open_plain(path, links=True) as file:
-            return file.read()
+        with open_plain(path, links=not bounded) as file:
+            if not bounded:
+                return file.read()
+            size = os.fstat(file.fileno()).st_size
+            return (b"" if size <= MAX_CODE_BYTES else b"\0%d " % size) + file.read(MAX_CODE_BYTES)
     except (OSError, BrokenFileError):
         return b""
 

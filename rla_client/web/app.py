@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -23,15 +24,32 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rla_client.contract.errors import ArgumentError, RlaError
-from rla_client.web import curves, live, table
+from rla_client.web import curves, detail, files, live, media, table
 from rla_client.web.guard import Guard
+from rla_client.web.machine import Machine
 from rla_client.web.site import Site
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 STATIC = Path(__file__).parent / "static"
+THREADS = 4  # answers at once; more would only wait for each other, each with memory of its own
 Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
+OF_A_RUN: dict[str, Answer] = {
+    "run": detail.overview,
+    "environment": detail.environment,
+    "others": detail.others,
+    "difference": detail.difference,
+    "note": detail.note,
+    "trash": detail.trash,
+    "restore": detail.restore,
+    "files": files.listing,
+    "text": files.text,
+    "search": files.search,
+    "media": media.media,
+    "checkpoints": media.checkpoints,
+    "system": media.system,
+}
 
 
 def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
@@ -42,6 +60,8 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         token: that lets in.
         hosts: see `Guard`.
     """
+    limiter = CapacityLimiter(THREADS)
+    machine = Machine()
     posts: dict[str, Answer] = {
         "runs": lambda site, body: table.rows(site, _whole(body, "since")),
         "columns": lambda site, body: table.column_values(site, body.get("names"), body.get("numbers")),
@@ -52,23 +72,39 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         "csv": curves.as_csv,
         "live": live.stream,
         "metrics": lambda site, body: table.metric_names(site.chosen(body.get("numbers"))),
+        **OF_A_RUN,
+        "status": lambda site, _: machine.status(site),
+        "fleet": machine.fleet,
     }
     routes = [
         Route("/", _front),
-        Mount("/static", StaticFiles(directory=STATIC)),
+        Mount("/static", _Static(directory=STATIC)),
+        Route("/api/file", _sending(site, limiter), methods=["GET"]),
         *(
-            Route(f"/api/{name}", _answering(site, answer), methods=["POST"])
+            Route(f"/api/{name}", _answering(site, answer, limiter), methods=["POST"])
             for name, answer in posts.items()
         ),
     ]
     return Guard(Starlette(routes=routes), token, hosts)
 
 
+class _Static(StaticFiles):
+    """Files that a browser may keep, as long as it asks whether they are the same."""
+
+    def file_response(self, *args: Any, **options: Any) -> Response:  # noqa: ANN401 - as in starlette
+        """See `StaticFiles`."""
+        response = super().file_response(*args, **options)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
 async def _front(_: Request) -> Response:
     return FileResponse(STATIC / "index.html", media_type="text/html; charset=utf-8")
 
 
-def _answering(site: Site, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+def _answering(
+    site: Site, answer: Answer, limiter: CapacityLimiter
+) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         try:
             body = json.loads(await request.body() or b"{}")
@@ -78,7 +114,25 @@ def _answering(site: Site, answer: Answer) -> Callable[[Request], Awaitable[Resp
             return JSONResponse({"error": "the body is not whole"}, 413)
         if not isinstance(body, dict):
             return JSONResponse({"error": "the body is no JSON object"}, 400)
-        return await run_sync(guarded, answer, site, body)
+        return await run_sync(guarded, answer, site, body, limiter=limiter)
+
+    return endpoint
+
+
+def _sending(site: Site, limiter: CapacityLimiter) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        names = ("range", "if-none-match")
+        asked = {**request.query_params, **{name: request.headers.get(name) for name in names}}
+        return await run_sync(guarded, files.send, site, asked, limiter=limiter)
+
+    return endpoint
+
+
+def _sending(site: Site) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        names = ("range", "if-none-match")
+        asked = {**request.query_params, **{name: request.headers.get(name) for name in names}}
+        return await run_sync(guarded, files.send, site, asked)
 
     return endpoint
 

@@ -1,8 +1,8 @@
 """Columns of tables that grow: what was read stays, and only new rows are parsed.
 
-A settled table comes from the column cache on disk. One that was written to in the last two seconds is not
-cached there, and would be parsed as a whole at each look; here its columns are kept in memory together with the
-byte behind its last row, and each look reads on from there. It is read anew where it is another file (a column
+A settled table comes from the column cache on disk. One that was written to in the last two seconds is
+not cached there and would be parsed as a whole each time; here its columns stay in memory, with the byte
+behind the last row, and each look reads on from there. It is read anew where it is another file (a column
 was added), got shorter, or has other bytes before that place (a resume cut it and went on).
 """
 
@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rla_client.contract.files import open_plain
 from rla_client.database.csv_table import TablePart, read_part
 from rla_client.database.curves import CurveCache, csv_signature
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 MAX_KEPT_BYTES = 64 << 20  # of all growing tables; the ones not looked at for longest go first
@@ -65,8 +66,6 @@ class _Growing:
 
     def add(self, part: TablePart) -> None:
         """Take further rows."""
-        import numpy as np
-
         more = max((len(column) for column in part.columns.values()), default=0)
         for name, column in part.columns.items():
             old = self.columns.get(name, np.empty(0))

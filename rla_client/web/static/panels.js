@@ -64,6 +64,7 @@ class Panel {
     this.new.clear();
     const { settings } = this.panels;
     const asked = { ...this.panels.asked(), metric: this.metric, width: Math.round(this.box.clientWidth * Math.min(devicePixelRatio, 2)) };
+    this.panels.loading += 1;
     try {
       const { head, buffer, start } = await askNumbers("curves", asked, controller.signal);
       if (head.boot !== this.panels.store.boot) { location.reload(); return; }
@@ -73,12 +74,14 @@ class Panel {
       this.cursors = new Map(Object.entries(head.cursors).filter(([, rows]) => rows !== null).map(([number, rows]) => [Number(number), rows]));
       this.show(settings);
       this.panels.painted();
-      this.panels.follow();
     } catch (error) {
       if (error.name === "AbortError") return;
       this.chart?.close();
       this.chart = null;
       this.said.textContent = error.message;
+    } finally {
+      this.panels.loading -= 1;
+      this.panels.follow();
     }
   }
 
@@ -220,7 +223,8 @@ export class Panels {
       for (const entry of entries) entry.target.panel.see(entry.isIntersecting);
       this.follow();
     }, { rootMargin: "200px" });
-    this.follow = later(() => this.watch(), 400);
+    this.follow = later(() => { if (!this.loading) this.watch(); }, 400);
+    this.loading = 0;
     this.ask = later(() => this.update().catch(complain), 30);
   }
 
@@ -247,13 +251,15 @@ export class Panels {
   async update() {
     const numbers = this.page.drawn().map((row) => row.number);
     const key = JSON.stringify(numbers);
+    for (const panel of this.panels.values()) panel.change();
     if (key !== this.key) {
       this.key = key;
+      const likely = this.page.likely();
+      if (!this.metrics && likely) { this.metrics = [likely]; this.layout(); }  // the first curve need not wait for the others
       const found = await ask("metrics", { numbers });
       this.metrics = Object.keys(found).filter((name) => !["time-step", "timestamp"].includes(name));
     }
     this.layout();
-    for (const panel of this.panels.values()) panel.change();
     this.follow();
   }
 

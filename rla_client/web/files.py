@@ -1,0 +1,336 @@
+"""The files of a run, as anybody may have left them: listed, read piece by piece, searched, sent.
+
+Every file is reached from its data root without following links (`contract.files`) and opened without
+waiting for a pipe or a device. Hidden names are never shown. Nothing is read whole: each answer has a bound,
+and says when it was reached. What a browser gets of a run is a picture, a film, a sound, plain text, or
+something to save.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import quote
+
+from starlette.responses import Response, StreamingResponse
+
+from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseError
+from rla_client.contract.files import held_folder, open_folder, open_plain, written_bytes
+from rla_client.contract.layout import FOLDER_KINDS, check_relative, component_problem, item_path
+from rla_client.web.guard import FOREIGN
+from rla_client.web.site import Entry, Site
+
+MAX_SEEN = 200_000  # entries of folders that one answer looks at, about 1 s
+MAX_LISTED = 5000  # files named in an answer
+MAX_DEPTH = 20  # folders inside one another
+CHUNK_BYTES = 128 << 10  # of a text at once
+SEARCHED_BYTES = 512 << 20  # of a file, by one answer
+SEARCH_S = 3.0
+BLOCK_BYTES = 1 << 20
+MAX_HITS = 200
+MAX_NEEDLE = 200  # characters that are searched for
+CONTEXT_BYTES = 300  # of a line, around what was found
+SEND_BYTES = 256 << 10
+PICTURES = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+    ".svg": "image/svg+xml",
+}
+FILMS = {".mp4": "video/mp4", ".webm": "video/webm"}
+SOUNDS = {".wav": "audio/wav", ".mp3": "audio/mpeg"}
+_SHOWN = PICTURES | FILMS | SOUNDS
+_TEXT = re.compile(r"\.(txt|log|csv|jsonl?|ya?ml|md|rst|py|sh|toml|cfg|ini|c|cc|cpp|h|cu)", re.IGNORECASE)
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A plain file: its path below the item, bytes, and modification time (Unix seconds)."""
+
+    path: str
+    size: int
+    mtime: float
+
+
+@dataclass(slots=True)
+class Listing:
+    """Files below an item, by path.
+
+    Attributes:
+        files: those found.
+        cut: there are more.
+        passed: links, pipes and names that no address can hold, which are left out.
+    """
+
+    files: list[Found] = field(default_factory=list)
+    cut: bool = False
+    passed: int = 0
+
+
+def asked_run(site: Site, asked: dict[str, Any]) -> Entry:
+    """The run that a question names.
+
+    Raises:
+        NoSuchRunError: there is none.
+    """
+    return site.find(str(asked.get("run", "")))
+
+
+@contextmanager
+def item_folder(site: Site, entry: Entry, kind: str, below: tuple[str, ...] = ()) -> Iterator[Path]:
+    """A folder of a run's item, held open.
+
+    Raises:
+        ArgumentError: there is no such kind.
+        DatabaseError: a link or a file lies on the way.
+        FileNotFoundError: it is not there.
+    """
+    if kind not in FOLDER_KINDS:
+        message = f"there is no kind {kind[:50]!r}"
+        raise ArgumentError(message)
+    path = "/".join([item_path(kind, entry.record.table, entry.record.index), *below])
+    try:
+        with held_folder(site.database(entry).data_root, path) as folder:
+            yield folder
+    except NotADirectoryError as error:
+        message = f"{path} is not reached: a link or a file lies on the way"
+        raise DatabaseError(message) from error
+
+
+@contextmanager
+def item_file(site: Site, entry: Entry, kind: str, path: str) -> Iterator[BinaryIO]:
+    """A file of a run's item, open for reading.
+
+    Raises:
+        ArgumentError: the path is none, or hidden.
+        DatabaseError: it is no plain file, or lies behind a link. FileNotFoundError: it is not there.
+    """
+    *above, name = check_relative(path)
+    if any(part.startswith(".") for part in (*above, name)):
+        message = f"{path[:200]!r} is hidden"
+        raise ArgumentError(message)
+    with item_folder(site, entry, kind, tuple(above)) as folder:
+        try:
+            file = open_plain(folder / name)
+        except BrokenFileError as error:
+            message = f"{path[:200]} cannot be read: {error.problem}"
+            raise DatabaseError(message) from error
+        except FileNotFoundError as error:
+            raise FileNotFoundError(errno.ENOENT, "not there", path) from error
+    with file:
+        yield file
+
+
+def list_files(site: Site, entry: Entry, kind: str, limit: int = MAX_SEEN) -> Listing:
+    """The visible plain files below an item, by path; none where it is not there."""
+    found = Listing()
+    root, item = site.database(entry).data_root, item_path(kind, entry.record.table, entry.record.index)
+    folders = [""]
+    while folders and not found.cut:
+        below = folders.pop()
+        try:
+            descriptor = open_folder(root, f"{item}/{below}")
+        except OSError:
+            continue  # it went meanwhile, or nobody may look at it
+        try:
+            _list(descriptor, below, folders, found, limit)
+        finally:
+            os.close(descriptor)
+    found.files.sort(key=lambda one: one.path)
+    return found
+
+
+def _list(descriptor: int, below: str, folders: list[str], found: Listing, limit: int) -> None:
+    with os.scandir(descriptor) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if len(found.files) + found.passed + len(folders) >= limit:
+                found.cut = True
+                return
+            path = f"{below}/{entry.name}" if below else entry.name
+            try:
+                state = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            if component_problem(entry.name) is not None:
+                found.passed += 1
+            elif stat.S_ISDIR(state.st_mode) and path.count("/") < MAX_DEPTH:
+                folders.append(path)
+            elif stat.S_ISREG(state.st_mode):
+                found.files.append(Found(path, state.st_size, state.st_mtime))
+            else:
+                found.passed += 1
+
+
+def listing(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
+    """The files of one kind of a run."""
+    found = list_files(site, asked_run(site, asked), str(asked.get("kind")))
+    return {
+        "files": [[one.path, one.size, one.mtime] for one in found.files[:MAX_LISTED]],
+        "count": len(found.files),
+        "cut": found.cut,
+        "passed": found.passed,
+    }
+
+
+def text(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
+    """A piece of a text: its end, or what lies `before`, `after` or `around` an offset in bytes.
+
+    Lines are whole where they are not longer than a piece. `restarted`: the file is shorter than `after`.
+    """
+    entry = asked_run(site, asked)
+    with item_file(site, entry, str(asked.get("kind")), str(asked.get("path"))) as file:
+        size = written_bytes(file)
+        mode, place = next(
+            ((name, asked[name]) for name in ("before", "after", "around") if name in asked), ("", 0)
+        )
+        if not isinstance(place, int) or place < 0:
+            message = "an offset is a whole number"
+            raise ArgumentError(message)
+        restarted = mode == "after" and place > size
+        mode = "" if restarted else mode
+        start = {"after": place, "around": place - CHUNK_BYTES // 2, "before": place - CHUNK_BYTES}.get(
+            mode, size - CHUNK_BYTES
+        )
+        start = max(0, min(start, size))
+        end = min(size, place if mode == "before" else start + CHUNK_BYTES)
+        file.seek(start)
+        block = file.read(max(0, end - start))
+    if start and mode != "after":
+        skipped = block.find(b"\n") + 1
+        if skipped < len(block) and (mode != "around" or start + skipped <= place):
+            start, block = start + skipped, block[skipped:]
+    if start + len(block) < size and mode in {"after", "around"}:
+        block = block[: block.rfind(b"\n") + 1] or block
+    block = _whole_characters(block)
+    return {
+        "size": size,
+        "start": start,
+        "end": start + len(block),
+        "text": readable(block),
+        "restarted": restarted,
+    }
+
+
+def _whole_characters(block: bytes) -> bytes:
+    """Without the beginning of a character at its end."""
+    for count in range(1, min(4, len(block) + 1)):
+        byte = block[-count]
+        if byte & 0xC0 != 0x80:  # noqa: PLR2004 - not a continuation byte of UTF-8
+            needed = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1  # noqa: PLR2004
+            return block[:-count] if needed > count else block
+    return block
+
+
+def readable(data: bytes) -> str:
+    """Bytes of a text without terminal escapes and controls; of a progress bar what was written last."""
+    shown = _ESCAPES.sub("", data.decode("utf-8", "replace"))
+    if "\r" in shown:
+        shown = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in shown.split("\n"))
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", shown)
+
+
+def search(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
+    """Lines of a file that hold a text, whatever its case (of ASCII), from an offset on.
+
+    Returns:
+        `hits` [[offset in bytes, line around it], …]; `next`: where to go on, None at the end.
+    """
+    needle = str(asked.get("text", ""))[:MAX_NEEDLE].encode("utf-8", "replace").lower()
+    place = asked.get("from", 0)
+    if not needle or not isinstance(place, int) or place < 0:
+        message = "say what to search for"
+        raise ArgumentError(message)
+    entry = asked_run(site, asked)
+    hits: list[list[Any]] = []
+    until = time.monotonic() + SEARCH_S
+    with item_file(site, entry, str(asked.get("kind")), str(asked.get("path"))) as file:
+        size = written_bytes(file)
+        limit = min(size, place + SEARCHED_BYTES)
+        file.seek(place)
+        before = b""  # the end of what was searched, so that nothing between two blocks is missed
+        while place < limit and len(hits) < MAX_HITS and time.monotonic() < until:
+            block = file.read(min(BLOCK_BYTES, limit - place))
+            if not block:
+                break
+            _search(before + block, len(before), needle, place - len(before), hits)
+            place += len(block)
+            before = block[-CONTEXT_BYTES - len(needle) :]
+    if len(hits) == MAX_HITS:
+        place = hits[-1][0] + len(needle)
+    return {"hits": hits, "next": place if place < size else None, "size": size}
+
+
+def _search(data: bytes, known: int, needle: bytes, offset: int, hits: list[list[Any]]) -> None:
+    lowered = data.lower()
+    found = lowered.find(needle, max(0, known - len(needle) + 1))
+    while found >= 0 and len(hits) < MAX_HITS:
+        begin = max(lowered.rfind(b"\n", 0, found) + 1, found - CONTEXT_BYTES // 2)
+        end = lowered.find(b"\n", found, found + CONTEXT_BYTES)
+        hits.append([offset + found, readable(data[begin : end if end >= 0 else found + CONTEXT_BYTES])])
+        line_end = lowered.find(b"\n", found)
+        if line_end < 0:
+            return
+        found = lowered.find(needle, line_end)
+
+
+def send(site: Site, asked: dict[str, Any]) -> Response:
+    """A file for the browser, a range of it where it asks for one; see the module's text for its type."""
+    kind, path = str(asked.get("kind")), str(asked.get("path"))
+    with item_file(site, asked_run(site, asked), kind, path) as opened:
+        file = os.fdopen(os.dup(opened.fileno()), "rb")
+    state = os.fstat(file.fileno())
+    tag = f'"{state.st_mtime_ns:x}-{state.st_size:x}"'
+    headers = {**FOREIGN, "Accept-Ranges": "bytes", "ETag": tag, "Cache-Control": "private, no-cache"}
+    if asked.get("if-none-match") == tag:
+        file.close()
+        return Response(status_code=304, headers=headers)
+    suffix, name = os.path.splitext(path)[1].lower(), path.rpartition("/")[2]
+    media_type = _SHOWN.get(suffix) or ("text/plain; charset=utf-8" if _TEXT.fullmatch(suffix) else None)
+    if media_type is None or asked.get("save"):
+        headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
+    if media_type is None:
+        media_type = "application/pdf" if suffix == ".pdf" else "application/octet-stream"
+    span = _range(asked.get("range"), state.st_size)
+    if span is None:
+        file.close()
+        return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{state.st_size}"})
+    start, end = span
+    headers["Content-Length"] = str(end - start)
+    partial = asked.get("range") and (start, end) != (0, state.st_size)
+    if partial:
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{state.st_size}"
+    return StreamingResponse(_pieces(file, start, end), 206 if partial else 200, headers, media_type)
+
+
+def _range(asked: object, size: int) -> tuple[int, int] | None:
+    """(begin, end) of what is to be sent; all where the range is not understood; None: beyond the end."""
+    match = _RANGE.fullmatch(str(asked or "").strip())
+    if match is None or not (match[1] or match[2]):
+        return 0, size
+    if not match[1]:
+        return max(0, size - int(match[2])), size
+    start, end = int(match[1]), min(size, int(match[2]) + 1 if match[2] else size)
+    return (start, end) if start < end else None
+
+
+def _pieces(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
+    with file:
+        file.seek(start)
+        while start < end and (block := file.read(min(SEND_BYTES, end - start))):
+            start += len(block)
+            yield block

@@ -1,0 +1,137 @@
+"""This machine's agent and all machines of the fleet, as `rla-agent status` tells of them.
+
+The agent package is asked by a process of its own, one at a time, and only while somebody looks. A machine
+that is the master has the fleet's status files itself, in `.rla-fleet/` of a data root; elsewhere they come
+from the master, over the network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rla_client.contract.bounded import parse_json
+from rla_client.contract.errors import BrokenFileError
+from rla_client.contract.files import held_folder, open_plain
+from rla_client.database.records import clock
+from rla_client.web.site import Site, sent
+
+FLEET_FOLDER = ".rla-fleet"
+MAX_STATUS_BYTES = 256 << 10  # of one machine, as its agent writes it
+MAX_MACHINES = 500
+MAX_RUNS = 200  # of one machine
+FRESH_S = 2.0  # an answer is given again for so long
+FLEET_FRESH_S = 60.0  # the master's, unless somebody asks for it now
+FLEET_AGAIN_S = 5.0
+STATUS_TIMEOUT_S = 15.0
+FLEET_TIMEOUT_S = 60.0
+MAX_ERROR = 2000  # characters of what a command said
+
+
+class Machine:
+    """What the agent here and the masters said last. Its methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._agent = _Asked(["status", "--json"], STATUS_TIMEOUT_S)
+        self._fleet = _Asked(["status", "--fleet", "--json"], FLEET_TIMEOUT_S)
+
+    def status(self, site: Site) -> dict[str, Any]:
+        """`status`, as of `rla-agent status --json`, or an `error` that says what to do."""
+        return {**self._agent.answer(FRESH_S), "databases": [str(one.data_root) for one in site.databases]}
+
+    def fleet(self, site: Site, asked: dict[str, Any]) -> dict[str, Any]:
+        """Machines known on this one, where it is their master; and by a master, if it is to be asked.
+
+        Args:
+            site: whose databases may be a master's.
+            asked: `network`: ask the masters too; `now`: though they were asked a moment ago.
+        """
+        machines = [one for database in site.databases for one in fleet_files(database.data_root)]
+        found: dict[str, Any] = {"machines": machines}
+        if asked.get("network") is True:
+            answer = self._fleet.answer(FLEET_AGAIN_S if asked.get("now") is True else FLEET_FRESH_S)
+            masters = answer.get("status")
+            age_s = time.monotonic() - self._fleet.moment
+            for target, listed in masters.items() if isinstance(masters, dict) else ():
+                machines += [_machine(one, str(target), age_s) for one in listed if isinstance(one, dict)]
+            found |= {"error": answer.get("error"), "age_s": age_s}
+        return found
+
+
+class _Asked:
+    """A command of the agent package and its last answer."""
+
+    def __init__(self, words: list[str], timeout_s: float) -> None:
+        self._words = words
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._last: dict[str, Any] = {}
+        self.moment = -1e9  # of the last answer, on the steady clock
+
+    def answer(self, fresh_s: float) -> dict[str, Any]:
+        """The last answer, or a new one where that is older."""
+        with self._lock:
+            if time.monotonic() - self.moment > fresh_s:
+                self._last = _ask(self._words, self._timeout_s)
+                self.moment = time.monotonic()
+            return self._last
+
+
+def _ask(words: list[str], timeout_s: float) -> dict[str, Any]:
+    command = [sys.executable, "-m", "rla_agent", *words]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"rla-agent {' '.join(words)} did not answer within {timeout_s:.0f} s"}
+    except OSError as error:
+        return {"error": f"rla-agent cannot be started: {error.strerror or error}"}
+    with suppress(ValueError):
+        found = json.loads(done.stdout)
+        if isinstance(found, dict):
+            return {"status": sent(found)}
+    said = done.stderr.decode("utf-8", "replace").strip() or f"it ended with code {done.returncode}"
+    if "No module named" in said:
+        said = "the agent's package is not installed beside this one: pip install rla-agent"
+    return {"error": said[-MAX_ERROR:]}
+
+
+def fleet_files(root: Path) -> list[dict[str, Any]]:
+    """The machines whose status files lie in a data root; what is none is left out."""
+    found = []
+    try:
+        with held_folder(root, FLEET_FOLDER) as folder:
+            names = sorted(name for name in os.listdir(folder) if name.endswith(".json") and name[0] != ".")
+            for name in names[:MAX_MACHINES]:
+                with suppress(OSError, ValueError, BrokenFileError), open_plain(folder / name) as file:
+                    status = parse_json(file.read(MAX_STATUS_BYTES))
+                    age_s = max(0.0, clock() - os.fstat(file.fileno()).st_mtime)
+                    if isinstance(status, dict):
+                        found.append(_machine({**status, "age_s": age_s}, str(root)))
+    except OSError:
+        return []  # it is no master
+    return found
+
+
+def _machine(status: dict[str, Any], master: str, older_s: float = 0.0) -> dict[str, Any]:
+    """What the page shows of one machine's status."""
+    runs = status.get("runs")
+    age_s = status.get("age_s")
+    return {
+        "master": master,
+        "host": str(status.get("host"))[:200],
+        "version": str(status.get("version"))[:50],
+        "age_s": (age_s if isinstance(age_s, int | float) else 0.0) + older_s,
+        "backlog": sent(status.get("backlog")),
+        "runs": sent([run for run in runs if isinstance(run, dict)][:MAX_RUNS])
+        if isinstance(runs, list)
+        else [],
+    }

@@ -1,0 +1,86 @@
+// `#/compare?runs=<place/table/index>,…`: pictures and films of the same name of several runs, under one slider.
+
+import { ask } from "./api.js";
+import { fill, h, later } from "./dom.js";
+import { complain, remember, runLink } from "./main.js";
+import { badge, frame, runPicker, slider, stepsOf, styled } from "./parts.js";
+
+const MAX_RUNS = 12;
+const MAX_NAMES = 40;  // shown at once
+
+export async function open(page, _path, query) {
+  styled();
+  let runs = [...new Set((query.get("runs") ?? "").split(",").filter(Boolean))].slice(0, MAX_RUNS);
+  const stop = new AbortController();
+  const area = h("div", { class: "compare" });
+  const words = h("input", { type: "search", placeholder: "part of a name", "aria-label": "Names of files", value: query.get("name") ?? "" });
+  const bar = h("div", { class: "bar sticky" });
+  fill(page, h("div", { class: "runpage" }, h("h1", {}, "Files side by side"), bar, area));
+  let found = [];
+  let frames = [];
+  const steps = slider([], (step) => frames.forEach((one) => one.show(step)), "Time-step of all files");
+
+  function go(next) {
+    runs = next;
+    save();
+    load().catch(complain);
+  }
+  function save() {
+    const asked = new URLSearchParams();
+    if (runs.length) asked.set("runs", runs.join(","));
+    if (words.value) asked.set("name", words.value);
+    remember(asked);
+  }
+  async function load() {
+    found = await Promise.all(runs.map(async (run) => {
+      try {
+        const [about, media] = await Promise.all([ask("run", { run }, stop.signal), ask("media", { run }, stop.signal)]);
+        return { run, about, media };
+      } catch (error) {
+        if (error.name === "AbortError") throw error;
+        return { run, error };
+      }
+    }));
+    fill(bar, h("label", {}, "Name ", words), steps.node,
+      runs.length < MAX_RUNS && runPicker(runs.at(-1) ?? "", "Add a run", (path) => go([...new Set([...runs, path])])));
+    show();
+  }
+  function show() {
+    const good = found.filter((one) => one.media);
+    const all = new Map();
+    for (const { media } of good) for (const group of media.groups) all.set(group.name, (all.get(group.name) ?? 0) + 1);
+    const fitting = [...all].filter(([name]) => name.toLowerCase().includes(words.value.toLowerCase()));
+    const names = fitting.sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(([name]) => name);
+    const shown = names.slice(0, MAX_NAMES);
+    const groups = (name) => good.map((one) => one.media.groups.find((group) => group.name === name));
+    steps.change(stepsOf(shown.flatMap(groups).filter(Boolean)));
+    frames = [];
+    const cell = (one, name) => {
+      const group = one.media?.groups.find((each) => each.name === name);
+      if (!group) return h("td", { class: "dim" }, "–");
+      const made = frame(one.run, group);
+      frames.push(made);
+      made.show(steps.step());
+      return h("td", {}, made.node);
+    };
+    fill(area,
+      !runs.length && h("p", { class: "empty" }, "Choose runs: here, or in the list of runs by “Files”. Their pictures and films of the same name stand side by side."),
+      runs.length > 0 && !names.length && h("p", { class: "empty" }, all.size ? "No file has such a name." : "These runs have no pictures, films or sounds."),
+      runs.length > 0 && h("table", { class: "side" },
+        h("thead", {}, h("tr", {}, found.map((one) => h("th", { scope: "col" },
+          h("a", { href: runLink(one.run) }, one.about?.date ?? one.run), " ", one.about && badge(one.about.state), " ",
+          h("button", { type: "button", class: "small", title: "Take away", "aria-label": `Take ${one.run} away`, onclick: () => go(runs.filter((run) => run !== one.run)) }, "×"),
+          h("div", { class: "dim" }, one.about ? trackedText(one.about) : one.error.message))))),
+        h("tbody", {}, shown.map((name) => h("tr", {}, found.map((one) => cell(one, name)))))),
+      names.length > shown.length && h("p", { class: "dim" }, `${names.length - shown.length} more names; say a part of the one you want`));
+  }
+  words.addEventListener("input", later(() => { save(); show(); }, 200));
+  await load();
+  return () => stop.abort();
+}
+
+/** What tells a run from others: `seed=1 lr=0.1`. */
+function trackedText(about) {
+  const values = new Map(about.parameters);
+  return [about.table, ...about.tracked.map((name) => `${name}=${values.get(name) ?? ""}`)].join("  ");
+}

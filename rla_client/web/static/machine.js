@@ -1,0 +1,138 @@
+// `#/machine`: the agent of this machine, what needs attention, and all machines that send to the same master.
+
+import { ask } from "./api.js";
+import { bytesText, durationText, fill, h, numberText, timeText } from "./dom.js";
+import { complain, runLink } from "./main.js";
+import { badge, copyButton, facts, repeat, section, styled, table } from "./parts.js";
+
+const LOOK_MS = 4000;
+const FLEET_MS = 60_000;
+const SILENT_S = 120;  // a machine writes each 30 s while it has something to say
+
+export async function open(page) {
+  styled();
+  const stop = new AbortController();
+  const here = h("div", {});
+  const fleet = h("div", {});
+  fill(page, h("div", { class: "runpage" }, h("h1", {}, "This machine"), here, h("h1", {}, "All machines"), fleet));
+  fill(here, h("p", { class: "dim" }, "asking the agent…"));
+  const look = async () => {
+    try {
+      showStatus(here, await ask("status", {}, stop.signal));
+    } catch (error) { complain(error); }
+  };
+  let network = false;
+  const lookAtFleet = async (now = false) => {
+    try {
+      showFleet(fleet, await ask("fleet", { network, now }, stop.signal), () => { network = true; return lookAtFleet(true); });
+    } catch (error) { complain(error); }
+  };
+  lookAtFleet();
+  repeat(lookAtFleet, () => FLEET_MS, stop.signal);
+  look().then(() => repeat(look, () => LOOK_MS, stop.signal));
+  return () => stop.abort();
+}
+
+function showStatus(node, { status, error, databases }) {
+  if (!status) {
+    fill(node, h("div", { class: "banner bad", role: "alert" }, h("b", {}, "The agent cannot be asked."), h("pre", {}, error ?? "")));
+    return;
+  }
+  const open = new Set([...node.querySelectorAll("details[open]")].map((one) => one.dataset.name));
+  const agent = status.agent ?? {};
+  const spool = status.spool ?? {};
+  const replication = status.replication ?? {};
+  const streams = (status.volumes ?? []).flatMap((volume) => volume.streams ?? []);
+  const parked = streams.filter((stream) => stream.parked);
+  const more = (name, title, content) => h("details", { dataset: { name }, open: open.has(name) }, h("summary", {}, title), content);
+  fill(node,
+    h("div", { class: "cards" },
+      card("Agent", h("span", { class: `state ${agent.pid ? "running" : "failed"}` }, agent.state), agent.pid
+        ? `pid ${agent.pid}, version ${agent.version}, up ${durationText(agent.uptime_s)}${agent.service ? `, ${agent.service} service` : ""}` : "rows wait in the spool until one is started"),
+      card("Lag", bytesText(spool.lag_bytes), `not durable yet; the last commit took ${durationText(status.commit_lag_s)}`),
+      card("Spool", bytesText(spool.bytes), `of at most ${bytesText(spool.max_bytes)}`, spool.max_bytes ? spool.bytes / spool.max_bytes : 0),
+      card("Streams", String(streams.length), parked.length ? `${parked.length} wait` : "none waits", 0, parked.length > 0),
+      card("Master", masterText(replication), backlogText(replication), 0, replication.parked_files > 0)),
+    problems(status),
+    section("Runs", status.runs?.length ? runsTable(status.runs, databases) : h("p", { class: "dim" }, "no runs yet")),
+    parked.length > 0 && section("Streams that wait", table(["stream", "run", "why", "lag"],
+      parked.map((one) => [one.stream, one.run, one.parked, bytesText(one.lag_bytes)]))),
+    replication.targets?.length > 0 && section("To the master", targets(replication)),
+    replication.parked?.length > 0 && section(`Parked files (${replication.parked_files})`, table(["path", "why", "what to do"],
+      replication.parked.map((one) => [one.path, one.reason, one.mend]))),
+    status.alerts?.recent?.length > 0 && section("Alerts", table(["time", "event", "title"],
+      status.alerts.recent.map((one) => [timeText(one.time), one.event, one.title]))),
+    more("volumes", "File systems", table(["name", "commit", "streams", "open files", "waiting", "roots"], (status.volumes ?? []).map((one) =>
+      [one.name, durationText(one.commit_s), String(one.streams?.length ?? 0), String(one.open_files), bytesText(one.queued_bytes), (one.roots ?? []).join(" ")]))),
+    more("settings", "Settings and places", facts({ "state folder": agent.state_dir, "runtime folder": agent.runtime_dir, spool: spool.folder,
+      ...Object.fromEntries(Object.entries(status.settings ?? {}).map(([name, one]) => [name, `${one.value} (${one.source})`])) })));
+}
+
+function card(title, value, detail, share = 0, bad = false) {
+  return h("div", { class: `card${bad ? " bad" : ""}` }, h("div", { class: "dim" }, title), h("div", { class: "big" }, value),
+    h("div", { class: "dim" }, detail), share > 0 && h("meter", { min: "0", max: "1", high: "0.8", value: String(Math.min(1, share)), "aria-label": title }));
+}
+
+function problems(status) {
+  if (!status.problems?.length) return h("p", { class: "good" }, "✓ nothing needs attention");
+  return h("section", { class: "part", role: "alert" }, h("h2", { class: "bad" }, "Needs attention"),
+    h("ul", { class: "problems" }, status.problems.map((one) => h("li", {}, h("div", {}, one.what),
+      one.mend && h("div", { class: "mend" }, "→ ", h("code", {}, one.mend), " ", copyButton(one.mend))))));
+}
+
+function runsTable(runs, databases) {
+  const sorted = [...runs].sort((a, b) => Number(b.live) - Number(a.live) || b.opened - a.opened);
+  return table(["run", "state", "time-step", "rows", "rows/s", "silent", "lag", "lost"], sorted.map((run) => {
+    const place = databases.indexOf(run.root);
+    const name = `${run.table}/${run.index}`;
+    return [place >= 0 && run.table ? h("a", { href: runLink(`${place}/${name}`) }, name) : run.table ? name : run.root,
+      h("span", { title: run.reason || null }, badge(run.state)), numberText(run.time_step), String(run.rows),
+      run.live ? numberText(run.rows_per_s) : "", run.live ? durationText(run.silent_s) : "", bytesText(run.lag_bytes),
+      { class: run.lost ? "bad" : "", node: String(run.lost ?? 0) }];
+  }));
+}
+
+function masterText(replication) {
+  if (!replication.targets?.length) return "none";
+  if (replication.paused) return "paused";
+  return replication.targets.every((one) => one.health === "ok") ? "ok" : replication.targets.find((one) => one.health !== "ok").health;
+}
+
+function backlogText(replication) {
+  const parts = (replication.targets ?? []).flatMap((one) => Object.values(one.backlog ?? {}));
+  if (!replication.targets?.length) return "nothing is sent from here";
+  return `${sum(parts, "files")} files, ${bytesText(sum(parts, "bytes"))} to go`;
+}
+
+function sum(parts, name) {
+  return parts.reduce((total, one) => total + (Number(one?.[name]) || 0), 0);
+}
+
+function targets(replication) {
+  return table(["database", "master", "health", "to go", "rate", "done in", "last success", "what to do"], replication.targets.map((one) => {
+    const parts = Object.values(one.backlog ?? {});
+    return [one.data_root, one.target, { class: one.health === "ok" ? "good" : "bad", node: `${one.health} ${one.reason ?? ""}` },
+      `${sum(parts, "files")} files, ${bytesText(sum(parts, "bytes"))}`, one.rate_bytes_s ? `${bytesText(one.rate_bytes_s)}/s` : "",
+      durationText(one.eta_s), timeText(one.last_success), one.mend ?? ""];
+  }));
+}
+
+function showFleet(node, { machines, error, age_s: age }, askNow) {
+  const button = h("button", { type: "button", onclick: async () => { button.disabled = true; button.textContent = "asking…"; await askNow(); } }, "Ask the master now");
+  const rows = machines.map((one) => {
+    const files = one.backlog?.files;
+    return [h("b", {}, one.host), { class: one.age_s > SILENT_S && one.runs.length ? "bad" : "", node: `${durationText(one.age_s)} ago` }, one.version,
+      typeof files === "number" ? `${files} files, ${bytesText(one.backlog.bytes)}` : "", runsOf(one), one.master];
+  });
+  fill(node,
+    machines.length ? table(["machine", "its word", "version", "to go", "live runs", "master"], rows)
+      : h("p", { class: "dim" }, "No machine's status lies in these databases. On the master open its data root; elsewhere ask the master."),
+    h("p", {}, button, " ", age !== undefined && h("span", { class: "dim" }, `asked ${durationText(age)} ago; again each minute while this page is open`)),
+    error && h("pre", { class: "bad" }, error));
+}
+
+function runsOf(machine) {
+  if (!machine.runs.length) return "none";
+  return h("details", {}, h("summary", {}, String(machine.runs.length)), machine.runs.map((run) =>
+    h("div", {}, badge(String(run.state ?? "")), ` ${numberText(run.time_step)} `, h("span", { class: "mono" }, String(run.item ?? "")))));
+}

@@ -1,0 +1,181 @@
+// Parts that several pages show: states, pictures and films over time, a slider of steps, a way to choose a run.
+
+import { ask, fileUrl } from "./api.js";
+import { fill, h, later, numberText } from "./dom.js";
+
+const PLAY_MS = 350;
+const SAME_STEP = 1e-9;
+
+/** Load the style of these pages, once. */
+export function styled() {
+  if (!document.querySelector('link[href="static/run.css"]')) {
+    document.head.append(h("link", { rel: "stylesheet", href: "static/run.css" }));
+  }
+}
+
+/** A run's state as a coloured word. */
+export function badge(state) {
+  return h("span", { class: `state ${/^[a-z]+$/.test(state ?? "") ? state : ""}` }, state ?? "not recorded");
+}
+
+/** A table of rows; cells are texts, nodes, or {node, class}. */
+export function table(heads, rows, props = {}) {
+  const cell = (tag, value) => h(tag, { class: value?.class }, value?.class === undefined ? value : value.node);
+  return h("table", { class: "rows", ...props },
+    h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
+    h("tbody", {}, rows.map((row) => h("tr", {}, row.map((value) => cell("td", value))))));
+}
+
+/** Name and value pairs; those without a value are left out. */
+export function facts(pairs) {
+  return h("dl", { class: "facts" }, Object.entries(pairs)
+    .filter(([, value]) => value !== undefined && value !== null && value !== "")
+    .map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
+
+/** A section with a title. */
+export function section(title, ...children) {
+  return h("section", { class: "part" }, h("h2", {}, title), children);
+}
+
+/** A button that copies a text into the clipboard. */
+export function copyButton(text) {
+  const button = h("button", { type: "button", class: "small", onclick: async () => {
+    await navigator.clipboard?.writeText(text);
+    button.textContent = "copied";
+    setTimeout(() => { button.textContent = "copy"; }, 1500);
+  } }, "copy");
+  return button;
+}
+
+/** Call `look` now and then while the page is seen, `pauseMs()` after it ended, until `signal` aborts. */
+export function repeat(look, pauseMs, signal) {
+  let timer = 0;
+  const next = () => { if (!signal.aborted) timer = setTimeout(turn, pauseMs()); };
+  async function turn() {
+    if (!document.hidden) await look();
+    next();
+  }
+  signal.addEventListener("abort", () => clearTimeout(timer));
+  next();
+}
+
+/** All time-steps of some groups of files, in order. */
+export function stepsOf(groups) {
+  const steps = new Set(groups.flatMap((group) => group.files.map(([step]) => step)));
+  steps.delete(null);
+  return [...steps].sort((a, b) => a - b);
+}
+
+/** Of files in the order of their steps the one nearest to a step; the last one without a step. */
+export function nearest(files, step) {
+  let low = 0;
+  let high = files.length - 1;
+  if (step === null || step === undefined) return files[high];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((files[middle][0] ?? -Infinity) < step) low = middle + 1; else high = middle;
+  }
+  const before = files[low - 1];
+  return before && before[0] !== null && step - before[0] < Math.abs(files[low][0] - step) ? before : files[low];
+}
+
+/** A slider over steps: {node, step(), set(step), change(steps)}; `onStep(step)` at each move. */
+export function slider(steps, onStep, label) {
+  let timer = 0;
+  const shown = h("output", { class: "mono" });
+  const range = h("input", { type: "range", min: "0", "aria-label": label, oninput: moved });
+  const play = h("button", { type: "button", title: "Play", "aria-label": `Play: ${label}`, onclick: toggle }, "▶");
+  const node = h("div", { class: "slider" },
+    h("button", { type: "button", title: "Step back", "aria-label": "Step back", onclick: () => move(-1) }, "‹"), range,
+    h("button", { type: "button", title: "Step on", "aria-label": "Step on", onclick: () => move(1) }, "›"), play, shown);
+  const current = () => steps[Number(range.value)];
+  function say() {
+    shown.textContent = `step ${numberText(current())}`;
+    range.setAttribute("aria-valuetext", shown.textContent);
+  }
+  function moved() { say(); onStep(current()); }
+  function move(by) {
+    const place = Math.min(steps.length - 1, Math.max(0, Number(range.value) + by));
+    if (place !== Number(range.value)) { range.value = place; moved(); }
+  }
+  function pause() { clearInterval(timer); timer = 0; play.textContent = "▶"; }
+  function toggle() {
+    if (timer) { pause(); return; }
+    if (Number(range.value) === steps.length - 1) { range.value = 0; moved(); }
+    play.textContent = "⏸";
+    timer = setInterval(() => {
+      if (!node.isConnected || Number(range.value) >= steps.length - 1) pause(); else move(1);
+    }, PLAY_MS);
+  }
+  function change(news) {
+    const last = !steps.length || Number(range.value) >= steps.length - 1;
+    const old = current();
+    steps = news;
+    range.max = Math.max(0, steps.length - 1);
+    range.value = last ? range.max : Math.max(0, steps.findIndex((step) => step >= old));
+    node.hidden = steps.length < 2;
+    say();
+  }
+  function set(step) {
+    const place = steps.findIndex((one) => one >= step - SAME_STEP);
+    range.value = place < 0 ? steps.length - 1 : place;
+    say();
+  }
+  const first = steps;
+  steps = [];
+  change(first);
+  return { node, step: current, set, change };
+}
+
+/** One thing over time, a picture, film or sound: {node, show(step)}. */
+export function frame(run, group) {
+  const title = h("figcaption", {});
+  const body = h("div", { class: "frame" });
+  let path = null;
+  const address = (name) => fileUrl("file", { run, kind: "results", path: name });
+  const gone = () => fill(body, h("p", { class: "dim" }, "not there any more, or not readable"));
+  const makers = {
+    picture: (url, name) => h("a", { href: url, target: "_blank", rel: "noopener noreferrer", title: "Open alone" },
+      h("img", { src: url, alt: name, loading: "lazy", onerror: gone })),
+    film: (url, name) => h("video", { src: url, controls: true, preload: "metadata", loop: true, muted: true, "aria-label": name, onerror: gone }),
+    sound: (url, name) => h("audio", { src: url, controls: true, preload: "none", "aria-label": name, onerror: gone }),
+  };
+  function show(step) {
+    const [own, name] = nearest(group.files, step);
+    if (name === path) return;
+    path = name;
+    fill(title, h("b", { title: name }, group.name), " ", h("span", { class: "dim" }, own === null ? "" : `step ${numberText(own)}`),
+      " ", h("a", { href: fileUrl("file", { run, kind: "results", path: name, save: "1" }), title: "Save this file", "aria-label": `Save ${name}` }, "↓"));
+    const image = body.querySelector("img");
+    if (image) {  // keeps its size while the next one loads
+      image.src = address(name);
+      image.alt = name;
+      image.parentElement.href = image.src;
+    } else fill(body, makers[group.kind](address(name), name));
+  }
+  show(null);
+  return { node: h("figure", { class: group.kind }, title, body), show };
+}
+
+/** A field that offers runs and gives the chosen one's path to `onPick`. */
+export function runPicker(run, label, onPick) {
+  const id = `runs-${Math.random().toString(36).slice(2)}`;
+  const list = h("datalist", { id });
+  const input = h("input", { type: "search", list: id, placeholder: "table, date or parameter of a run", "aria-label": label, class: "wide" });
+  const offer = later(async () => {
+    const found = await ask("others", { run, text: input.value }).catch(() => []);
+    fill(list, found.map(([path, state]) => h("option", { value: path, label: state })));
+  }, 150);
+  const choose = async (event) => {
+    event.preventDefault();
+    const found = await ask("others", { run, text: input.value }).catch(() => []);
+    const path = found.find(([one]) => one === input.value)?.[0] ?? (found.length === 1 ? found[0][0] : null);
+    input.setCustomValidity(path ? "" : found.length ? "several runs fit; choose one" : "no other run fits");
+    input.reportValidity();
+    if (path) onPick(path);
+  };
+  input.addEventListener("input", () => { input.setCustomValidity(""); offer(); });
+  input.addEventListener("focus", offer);
+  return h("form", { class: "bar", onsubmit: choose }, h("label", {}, label, " ", input), list, h("button", {}, "Show"));
+}
