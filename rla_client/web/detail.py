@@ -23,8 +23,7 @@ from rla_client.database.records import clock
 from rla_client.database.run_history import resumed_with, traceback_end
 from rla_client.database.tree import item_bytes, run_items
 from rla_client.web.files import asked_run, item_file, item_folder, list_files, readable
-from rla_client.web.site import Entry, Site, path_of
-from rla_client.web.table import sent
+from rla_client.web.site import Entry, Site, path_of, sent
 
 ENVIRONMENT_FILE = "environment.json"
 MAX_PARAMETERS = 20_000

@@ -21,8 +21,7 @@ from rla_client.contract.bounded import parse_json
 from rla_client.contract.errors import BrokenFileError
 from rla_client.contract.files import held_folder, open_plain
 from rla_client.database.records import clock
-from rla_client.web.site import Site
-from rla_client.web.table import sent
+from rla_client.web.site import Site, sent
 
 FLEET_FOLDER = ".rla-fleet"
 MAX_STATUS_BYTES = 256 << 10  # of one machine, as its agent writes it
