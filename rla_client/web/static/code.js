@@ -19,7 +19,7 @@ export function codeTab({ path, body, signal, query, save }) {
     fill(area, h("p", { class: "dim" }, "reading…"));
     PARTS[name][1]({ path, area, signal, query, save }).catch(complain);
   }
-  fill(body, h("div", { class: "bar" }, buttons), area);
+  fill(body, h("div", { class: "strip" }, buttons), area);
   choose(query.get("code") in PARTS ? query.get("code") : "files");
 }
 
@@ -71,7 +71,7 @@ async function showFile(view, run, name, signal) {
     count += own;
     fill(foot, found.end < found.size && found.end > after && h("button", { type: "button", onclick: () => load(found.end).catch(complain) }, `More (${bytesText(found.size - found.end)})`));
   }
-  fill(view, h("div", { class: "bar" }, h("b", { class: "mono" }, name), h("a", { href: fileUrl("file", { run, kind: "code", path: name, save: "1" }) }, "Save")),
+  fill(view, h("div", { class: "strip" }, h("b", { class: "mono" }, name), h("a", { href: fileUrl("file", { run, kind: "code", path: name, save: "1" }) }, "Save")),
     h("div", { class: "numbered" }, numbers, lines), foot);
   await load(0);
 }
@@ -115,7 +115,7 @@ function diffView({ lines, count }) {
     const starts = line.startsWith("diff --git ") || (line.startsWith("--- ") && lines[place + 1]?.startsWith("+++ ")) || line.startsWith("files differ: ");
     if (line.startsWith("@@")) inside = true;
     else if (starts) inside = false;
-    const kind = line.startsWith("@@") ? "hunk" : inside ? { "+": "plus", "-": "minus" }[line[0]] : "head";
+    const kind = line.startsWith("@@") ? "hunk" : inside ? { "+": "plus", "-": "minus" }[line[0]] : "file";
     const node = h("span", { class: kind }, `${line}\n`);
     view.append(node);
     if (starts && !(line.startsWith("--- ") && heads.at(-1)?.git)) heads.push({ git: line.startsWith("diff --git"), node, name: fileName(line, lines[place + 1]) });

@@ -14,7 +14,7 @@ export async function open(page, _path, query) {
   const stop = new AbortController();
   const area = h("div", { class: "compare" });
   const words = h("input", { type: "search", placeholder: "part of a name", "aria-label": "Names of files", value: query.get("name") ?? "" });
-  const bar = h("div", { class: "bar sticky" });
+  const bar = h("div", { class: "strip sticky" });
   fill(page, h("div", { class: "runpage" }, h("h1", {}, "Files side by side"), bar, area));
   let found = [];
   let frames = [];

@@ -117,8 +117,8 @@ export function logsTab({ path, body, signal, run, query, save }) {
     await tail();
   }
   fill(body,
-    h("div", { class: "bar" }, h("label", {}, "File ", files), h("label", {}, follow, " follow"), earlier, later, end, state,
-      h("form", { class: "bar push", onsubmit: (event) => { event.preventDefault(); search().catch(complain); } }, words, h("button", {}, "Search")), save_),
+    h("div", { class: "strip" }, h("label", {}, "File ", files), h("label", {}, follow, " follow"), earlier, later, end, state,
+      h("form", { class: "strip push", onsubmit: (event) => { event.preventDefault(); search().catch(complain); } }, words, h("button", {}, "Search")), save_),
     hits, view);
   begin().catch(complain);
   repeat(() => grow().catch(complain), () => FOLLOW_MS, signal);

@@ -21,7 +21,7 @@ export function badge(state) {
 /** A table of rows; cells are texts, nodes, or {node, class}. */
 export function table(heads, rows, props = {}) {
   const cell = (tag, value) => h(tag, { class: value?.class }, value?.class === undefined ? value : value.node);
-  return h("table", { class: "rows", ...props },
+  return h("table", { class: "list", ...props },
     h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
     h("tbody", {}, rows.map((row) => h("tr", {}, row.map((value) => cell("td", value))))));
 }
@@ -31,6 +31,14 @@ export function facts(pairs) {
   return h("dl", { class: "facts" }, Object.entries(pairs)
     .filter(([, value]) => value !== undefined && value !== null && value !== "")
     .map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
+
+/** Fill a node anew only where what it shows has changed: focus and selection stay. */
+export function refill(node, key, make) {
+  const text = JSON.stringify(key);
+  if (node.shownKey === text) return;
+  node.shownKey = text;
+  fill(node, make());
 }
 
 /** A section with a title. */
@@ -162,7 +170,7 @@ export function frame(run, group) {
 export function runPicker(run, label, onPick) {
   const id = `runs-${Math.random().toString(36).slice(2)}`;
   const list = h("datalist", { id });
-  const input = h("input", { type: "search", list: id, placeholder: "table, date or parameter of a run", "aria-label": label, class: "wide" });
+  const input = h("input", { type: "search", list: id, placeholder: "table, date or parameter of a run", "aria-label": label, class: "broad" });
   const offer = later(async () => {
     const found = await ask("others", { run, text: input.value }).catch(() => []);
     fill(list, found.map(([path, state]) => h("option", { value: path, label: state })));
@@ -177,5 +185,5 @@ export function runPicker(run, label, onPick) {
   };
   input.addEventListener("input", () => { input.setCustomValidity(""); offer(); });
   input.addEventListener("focus", offer);
-  return h("form", { class: "bar", onsubmit: choose }, h("label", {}, label, " ", input), list, h("button", {}, "Show"));
+  return h("form", { class: "strip", onsubmit: choose }, h("label", {}, label, " ", input), list, h("button", {}, "Show"));
 }

@@ -3,7 +3,7 @@
 import { ask, fileUrl } from "./api.js";
 import { bytesText, durationText, fill, h, later, numberText, timeText } from "./dom.js";
 import { complain, remember, runLink, tell } from "./main.js";
-import { badge, copyButton, facts, frame, repeat, section, slider, stepsOf, styled, table } from "./parts.js";
+import { badge, copyButton, facts, frame, refill, repeat, section, slider, stepsOf, styled, table } from "./parts.js";
 import { codeTab } from "./code.js";
 import { logsTab } from "./logs.js";
 import { systemTab } from "./system.js";
@@ -26,7 +26,7 @@ export async function open(page, path, query) {
   let run = await ask("run", { run: path }, stop.signal);
   let tab = null;
   let leaveTab = new AbortController();
-  const head = h("div", {});
+  const head = Array.from({ length: 3 }, () => h("div", {}));
   const body = h("div", { id: "tab-body", role: "tabpanel", tabIndex: 0 });
   const names = Object.keys(TABS);
   const buttons = names.map((name) => h("button", {
@@ -34,7 +34,8 @@ export async function open(page, path, query) {
   }, name[0].toUpperCase() + name.slice(1)));
   const context = { path, signal: stop.signal, query, run: () => run, goTo: choose,
     save: (values) => { for (const [name, value] of Object.entries(values)) value ? query.set(name, value) : query.delete(name); remember(query); } };
-  fill(page, h("div", { class: "runpage" }, head, h("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the run" }, buttons), body));
+  const whole = h("div", { class: "runpage" }, head, h("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the run" }, buttons), body);
+  fill(page, whole);
 
   function arrows(event) {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -53,6 +54,7 @@ export async function open(page, path, query) {
       button.tabIndex = own ? 0 : -1;
     });
     body.setAttribute("aria-labelledby", `tab-${name}`);
+    whole.dataset.tab = name;
     context.save({ tab: name === "overview" ? "" : name });
     fill(body);
     tab = TABS[name]({ ...context, signal, body });
@@ -72,31 +74,28 @@ export async function open(page, path, query) {
 
 // -- the head: state, name, tags, what can be done ------------------------------------------------
 
-function showHead(node, run, context, look) {
-  if (node.contains(document.activeElement) && document.activeElement.tagName === "INPUT") return;  // a tag is being typed
+function showHead([top, line, troubles], run, context, look) {
   const change = async (values) => {
     try {
       await ask("note", { run: run.path, ...values });
-      document.activeElement?.blur();
       await look();
     } catch (error) { complain(error); }
   };
   const add = h("input", { placeholder: "+ tag", "aria-label": "Add a tag", size: 8, onkeydown: (event) => {
     if (event.key === "Enter" && add.value.trim()) change({ add: add.value.trim().split(/[\s,]+/) });
   } });
-  fill(node,
-    h("div", { class: "bar" }, h("h1", {}, badge(run.state), " ", run.date),
+  refill(top, [run.state, run.tags], () => h("div", { class: "strip" }, h("h1", {}, badge(run.state), " ", run.date),
       h("span", { class: "dim" }, run.table), run.tracked.length > 0 && h("span", { class: "mono" }, trackedText(run)),
       h("span", { class: "tags" }, run.tags.map((tag) => h("span", { class: "tag" }, tag, " ",
         h("button", { type: "button", class: "small", "aria-label": `Take the tag ${tag} away`, onclick: () => change({ remove: [tag] }) }, "×"))), add),
       h("span", { class: "push" }), h("a", { href: `#/compare?runs=${encodeURIComponent(run.path)}` }, "Files side by side"),
-      h("button", { type: "button", onclick: () => moveToTrash(node, run, context).catch(complain) }, "Move to trash…")),
-    h("div", { class: "bar" }, [
+      h("button", { type: "button", onclick: () => moveToTrash(top.parentElement, run).catch(complain) }, "Move to trash…")));
+  fill(line, h("div", { class: "strip" }, [
       ["step", numberText(run.step)], ["took", durationText(run.took)], ["began", timeText(run.opened)],
       [run.live ? "last row" : "ended", run.live ? ago(run.now, run.about.last_row) : timeText(run.about.closed ?? run.about.last_row)],
       ["host", [run.about.user, run.host].filter(Boolean).join("@")], ["rows", numberText(run.about.rows)],
-    ].filter(([, value]) => value).map(([name, value]) => h("span", {}, h("span", { class: "dim" }, `${name} `), value))),
-    trouble(run));
+    ].filter(([, value]) => value).map(([name, value]) => h("span", {}, h("span", { class: "dim" }, `${name} `), value))));
+  refill(troubles, [run.state, run.about.reason, run.problems, run.about.lost, run.traceback, run.state === "unknown" && run.now], () => trouble(run));
 }
 
 function trouble(run) {
@@ -122,14 +121,14 @@ function trackedText(run) {
   return run.tracked.map((name) => `${name}=${numberText(values.get(name))}`).join("  ");
 }
 
-async function moveToTrash(node, run, context) {
+async function moveToTrash(whole, run) {
   const about = await ask("trash", { run: run.path });
   const lacking = about.lacking?.files ? `The master lacks ${about.lacking.files} of its files (${bytesText(about.lacking.bytes)}): not replicated yet. ` : "";
   const dialog = h("dialog", { "aria-label": "Move to trash" },
     h("p", {}, h("b", {}, `Move ${run.table}/${run.date} to the trash?`)),
     h("p", {}, `${about.items.join(", ")}: ${bytesText(about.bytes)}. ${lacking}It can come back for 7 days at least. A master keeps its copy.`),
     run.chain > 1 && h("p", {}, "It goes on with another run, which stays and will be listed again."),
-    h("form", { method: "dialog", class: "bar" }, h("button", { value: "yes", class: "danger" }, "Move to trash"), h("button", { value: "no", autofocus: true }, "Keep it")));
+    h("form", { method: "dialog", class: "strip" }, h("button", { value: "yes", class: "danger" }, "Move to trash"), h("button", { value: "no", autofocus: true }, "Keep it")));
   dialog.addEventListener("close", async () => {
     dialog.remove();
     if (dialog.returnValue !== "yes") return;
@@ -141,13 +140,13 @@ async function moveToTrash(node, run, context) {
           location.reload();
         } catch (error) { complain(error); }
       };
-      fill(node.parentElement, h("div", { class: "banner", role: "status" }, h("b", {}, `${run.table}/${run.date} is in the trash. `),
+      fill(whole, h("div", { class: "banner", role: "status" }, h("b", {}, `${run.table}/${run.date} is in the trash. `),
         h("button", { type: "button", onclick: undo }, "Undo"), " ", h("a", { href: "#/runs" }, "All runs"),
         h("p", { class: "dim" }, `later: rla trash restore ${gone.entry}`)));
       tell("moved to the trash");
     } catch (error) { complain(error); }
   });
-  node.append(dialog);
+  whole.append(dialog);
   dialog.showModal();
 }
 
@@ -173,7 +172,7 @@ function overviewTab({ path, body, signal, run, goTo, query, save }) {
   }
   function update(now) {
     fill(metrics, pairs(now.metrics.map(([name, value]) => [name, name === "timestamp" ? timeText(value) : value])));
-    fill(story,
+    refill(story, [now.warnings, now.resumes, now.parents, now.children], () => [
       now.warnings.length > 0 && section("Last warnings and alerts", h("pre", { class: "warnings" }, now.warnings.join("\n")),
         h("button", { type: "button", onclick: () => { save({ file: "warn.txt" }); goTo("logs"); } }, "All of them")),
       now.resumes.length > 0 && section("Resumed with other parameters", table(["at step", "when", "parameter", "before", "then"], now.resumes.flatMap((one) =>
@@ -181,9 +180,9 @@ function overviewTab({ path, body, signal, run, goTo, query, save }) {
       (now.parents.length > 0 || now.children.length > 0) && section("Where it came from, and what came from it",
         table(["", "run", "at step", "state"], [
           ...now.parents.map((one) => [one.chain ? "goes on with" : "fork of", h("a", { href: runLink(one.path) }, one.index), numberText(one.step), ""]),
-          ...now.children.map((one) => [one.chain ? "gone on with by" : "forked by", h("a", { href: runLink(one.path) }, one.index), "", badge(one.state)])])));
+          ...now.children.map((one) => [one.chain ? "gone on with by" : "forked by", h("a", { href: runLink(one.path) }, one.index), "", badge(one.state)])]))]);
   }
-  fill(body, h("div", { class: "bar" }, words), h("div", { class: "columns" },
+  fill(body, h("div", { class: "strip" }, words), h("div", { class: "columns" },
     h("div", {}, section("Parameters", listed), story),
     h("div", {}, section("Last values", metrics)),
     h("div", {}, noteSection(path, run), section("Environment", environment))));
@@ -269,7 +268,7 @@ function mediaTab({ path, body, signal, run, query, save }) {
     const own = steps.length > 1 ? slider(steps, one.show, `Time-step of ${group.name}`) : null;
     return { node: h("div", {}, one.node, own?.node), move: (step) => { one.show(step); if (step !== undefined) own?.set(step); } };
   }
-  fill(body, h("div", { class: "bar sticky" }, words, h("span", { class: "dim" }, "all:"), all.node,
+  fill(body, h("div", { class: "strip sticky" }, words, h("span", { class: "dim" }, "all:"), all.node,
     h("a", { href: `#/compare?runs=${encodeURIComponent(path)}` }, "Side by side with other runs")), grid, rest);
   load().catch(complain);
   repeat(() => (run().live ? load().catch(complain) : null), () => 2 * LIVE_MS, signal);

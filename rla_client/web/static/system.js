@@ -2,12 +2,13 @@
 
 import uPlot from "./vendor/uPlot.esm.js";
 import { ask } from "./api.js";
-import { bytesText, fill, h, later, numberText } from "./dom.js";
+import { bytesText, fill, h, later, numberText, timeText } from "./dom.js";
 import { complain } from "./main.js";
 import { repeat } from "./parts.js";
 
 const LOOK_MS = 5000;
 const HEIGHT = 130;
+const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);  // where bytes are round
 const percent = (value) => `${numberText(Number(value.toFixed(1)))} %`;
 const rate = (value) => `${bytesText(Math.round(value))}/s`;
 const CHARTS = [  // title, column, how a value is written; true: of a count so far the change per second
@@ -46,6 +47,7 @@ export function systemTab({ path, body, signal, run }) {
   function build() {
     for (const one of plots) one.plot.destroy();
     const shown = CHARTS.filter(([, name]) => columns[name]);
+    const span = columns.timestamp ? columns.timestamp.at(-1) - columns.timestamp[0] : 0;
     const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
     fill(grid, !shown.length && h("p", { class: "empty" }, "nothing was sampled (AGENT.sample_interval_s)"));
     plots = shown.map((chart) => {
@@ -56,8 +58,9 @@ export function systemTab({ path, body, signal, run }) {
       const plot = new uPlot({
         title, width: node.clientWidth || 380, height: HEIGHT, cursor: { sync: { key: "system" }, y: false },
         scales: { y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.05 : 1] } },
-        axes: [{ ...axis, space: 70 }, { ...axis, size: 82, values: (_, ticks) => ticks.map(write) }],
-        series: [{ label: "time" }, { label: "value", stroke: colour("--accent"), width: 1.5, spanGaps: true, value: (_, value) => (value === null ? "–" : write(value)) }],
+        axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map((tick) => timeText(tick).slice(...(span > 86400 ? [5, 16] : [11]))) },
+          { ...axis, size: 82, incrs: write === bytesText || write === rate ? POWERS : undefined, values: (_, ticks) => ticks.map(write) }],
+        series: [{ label: "time", value: (_, time) => (time === null ? "–" : timeText(time)) }, { label: "", stroke: colour("--accent"), width: 1.5, points: { show: false }, spanGaps: true, value: (_, value) => (value === null ? "–" : write(value)) }],
       }, data(chart), node);
       return { chart, plot, node };
     });
