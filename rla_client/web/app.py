@@ -128,15 +128,6 @@ def _sending(site: Site, limiter: CapacityLimiter) -> Callable[[Request], Awaita
     return endpoint
 
 
-def _sending(site: Site) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
-        names = ("range", "if-none-match")
-        asked = {**request.query_params, **{name: request.headers.get(name) for name in names}}
-        return await run_sync(guarded, files.send, site, asked)
-
-    return endpoint
-
-
 def guarded(answer: Answer, site: Site, asked: dict[str, Any]) -> Response:
     """An answer as a response; an error as one that says what to do."""
     try:
