@@ -151,7 +151,7 @@ class Panel {
     if (!this.chart) return;
     const places = new Map(this.head.curves.map((curve, at) => [curve.number, at + 1]));
     const more = [...this.new.values()].reduce((sum, points) => sum + points.length, 0);
-    if (more > 2 * this.base[0].length + 500) { this.change(); return; }
+    if (more > this.base[0].length * Math.max(this.base.length / 2, 2) + 2000) { this.change(); return; }
     const xs = [...new Set([...this.base[0], ...[...this.new.values()].flat().map(([x]) => x)])].sort((a, b) => a - b);
     const at = new Map(xs.map((x, place) => [x, place]));
     const data = [xs, ...this.base.slice(1).map((column) => {
@@ -318,7 +318,7 @@ export class Panels {
     }
     try {
       await stream("live", { version: this.store.version, x: this.settings.x, cursors }, (type, data) => {
-        if (type === "rows") this.panels.get(data.metric)?.add(data.number, data.from, data.x, data.y);
+        if (type === "rows") for (const [metric, ys] of Object.entries(data.y)) this.panels.get(metric)?.add(data.number, data.from, data.x, ys);
         else if (type === "anew") for (const panel of this.panels.values()) { if (panel.cursors?.has(data.number) || panel.head?.cursors[data.number] === null) panel.soon(); }
         else if (type === "version") this.page.changed(data.version);
       }, controller.signal);

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rla_client.database.csv_table import read_part, recorded_nan
+from rla_client.database.csv_table import TablePart, read_part, recorded_nan
 from rla_client.web import columns
 from rla_client.web.columns import GrowingCache
 
@@ -44,9 +44,10 @@ def test_new_rows_alone_are_parsed(cache: GrowingCache, path: Path, monkeypatch:
     assert values(cache, path) == [0.0, 0.5, 1.0, 1.5, 2.0]
     starts = []
 
-    def watched(where: str, names: list[str], start: int = 0):  # type: ignore[no-untyped-def]  # noqa: ANN202
-        starts.append(start)
-        return read_part(where, names, start)
+    def watched(where: str, names: list[str], after: TablePart | None = None) -> TablePart:
+        part = read_part(where, names, after)
+        starts.append(part.start)
+        return part
 
     monkeypatch.setattr(columns, "read_part", watched)
     size = path.stat().st_size

@@ -36,15 +36,15 @@ def test_rows_behind_the_cursor_once(root: Path, index: str) -> None:
     (event, data), *others = page.look()
     assert others == []
     assert event == "rows"
-    assert data == {"number": 0, "metric": "return", "from": 2, "x": [2.0], "y": [1.0]}
+    assert data == {"number": 0, "from": 2, "x": [2.0], "y": {"return": [1.0]}}
     assert page.look() == []
     append(root, index, "1.5,3,0\nnan,4,0\n,5,0\ninf,6,0\n7.0,")
     ((event, data),) = page.look()
     assert (data["from"], data["x"]) == (3, [3.0, 4.0, 5.0, 6.0])
-    assert data["y"] == [1.5, "nan", None, "inf"]
+    assert data["y"]["return"] == [1.5, "nan", None, "inf"]
     append(root, index, "7,0\n")
     ((event, data),) = page.look()
-    assert (data["from"], data["y"]) == (7, [7.0])
+    assert (data["from"], data["y"]) == (7, {"return": [7.0]})
     json.dumps(data, allow_nan=False)
 
 
