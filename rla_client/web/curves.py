@@ -44,7 +44,7 @@ from rla_client.plot.frames import group_curves, sorted_curve
 from rla_client.plot.frames import smooth as smoothed
 from rla_client.plot.statistics import curve_band
 from rla_client.web.columns import GrowingCache
-from rla_client.web.site import Entry, Site, sent
+from rla_client.web.site import SAFE_INTEGER, Entry, Site, sent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,6 +61,7 @@ MAX_GROUPS = 500
 BAND_POINTS = 256  # steps at which a band is computed
 MAX_MARKS = 200  # of one curve
 MAX_CSV_ROWS = 1_000_000
+JS_POSITIONAL = (1e-6, 1e21)  # sizes that a browser spells without an exponent
 FLOAT32 = (1e-37, 3e38)  # sizes that it holds with all its digits
 _HEAD = struct.Struct("<II")
 _ONE_AT_A_TIME = threading.Lock()
@@ -121,7 +122,7 @@ def _curves(site: Site, asked: dict[str, Any]) -> Response:
     if asked.get("group") is None:
         head, xs, series = _single(parts, (low, high, log), width, smooth)
     else:
-        head, xs, series = _grouped(parts, asked, min(width, BAND_POINTS), smooth)
+        head, xs, series = _grouped(entries, parts, asked, min(width, BAND_POINTS), smooth)
     head |= {
         "metric": metric,
         "x": x,
@@ -389,11 +390,11 @@ def _marks(curve: Curve, ends: Ends, width: int) -> dict[str, Any]:
 
 
 def _grouped(
-    parts: Sequence[Curve], asked: dict[str, Any], points: int, smooth: float
+    entries: Sequence[Entry], parts: Sequence[Curve], asked: dict[str, Any], points: int, smooth: float
 ) -> tuple[dict[str, Any], Array, list[Array]]:
     """Centre, low and high of each group."""
     band = str(asked.get("band") or "ci")
-    groups = _by_values(parts, asked["group"])
+    groups = _by_values(entries, parts, asked["group"])
     made = []
     for label, members in groups.items():
         found = [(curve.xs, curve.ys) for curve in members if len(curve.xs)]
@@ -431,36 +432,37 @@ def _grid(all_xs: Sequence[Array], points: int) -> Array:
     return np.linspace(union[0], union[-1], 4 * points)
 
 
-def _by_values(parts: Sequence[Curve], by: object) -> dict[str, list[Curve]]:
-    """Label → its curves, in the order of the values, numbers first.
+def _by_values(entries: Sequence[Entry], parts: Sequence[Curve], by: object) -> dict[str, list[Curve]]:
+    """Label → its curves, oldest run first, in the order of the values, numbers first.
+
+    The order within a group is not that of the question: a bootstrap depends on it, and the list may be sorted
+    in any way.
 
     Raises:
-        UnknownNameError: no run has one of the names. ArgumentError: too many groups.
+        UnknownNameError: no run asked for has one of the names. ArgumentError: too many groups.
     """
     if not isinstance(by, list) or not all(isinstance(name, str) for name in by):
         message = "group must be a list of names"
         raise ArgumentError(message)
     now = clock()
-    records = [curve.entry.record for curve in parts]
-    full = full_names(set(by), records)
-    found: dict[tuple[Any, ...], list[Curve]] = {}
-    for curve in parts:
+    full = full_names(set(by), [entry.record for entry in entries])
+    found: dict[str, list[Curve]] = {}
+    ranks: dict[str, tuple[Any, ...]] = {}
+    for curve in sorted(
+        parts, key=lambda one: (one.entry.record.opened, one.entry.place, one.entry.record.index)
+    ):
         view = RowView(curve.entry.record, now)
-        values = tuple(_value(view.get(full[name])) for name in by)
-        found.setdefault(values, []).append(curve)
+        values = [_value(view.get(full[name])) for name in by]
+        label = ", ".join(f"{name}={_text(value)}" for name, value in zip(by, values, strict=True)) or "all"
+        found.setdefault(label, []).append(curve)
+        ranks.setdefault(
+            label,
+            tuple((0, float(v), "") if isinstance(v, int | float) else (1, 0.0, str(v)) for v in values),
+        )
     if len(found) > MAX_GROUPS:
         message = f"{len(found)} groups, more than the {MAX_GROUPS} that a panel can show"
         raise ArgumentError(message)
-
-    def order(values: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple((0, float(v), "") if isinstance(v, int | float) else (1, 0.0, str(v)) for v in values)
-
-    return {
-        (", ".join(f"{name}={_text(value)}" for name, value in zip(by, values, strict=True)) or "all"): found[
-            values
-        ]
-        for values in sorted(found, key=order)
-    }
+    return {label: found[label] for label in sorted(found, key=lambda one: ranks[one])}
 
 
 def _value(value: object) -> Any:  # noqa: ANN401 - hashable
@@ -468,7 +470,16 @@ def _value(value: object) -> Any:  # noqa: ANN401 - hashable
 
 
 def _text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """A value as the page's list spells it, so that a group has one name."""
+    if not isinstance(value, float) or not math.isfinite(value):
+        return str(value)
+    if value.is_integer() and abs(value) < SAFE_INTEGER:
+        return str(int(value))
+    short = float(f"{value:.6g}")
+    if JS_POSITIONAL[0] <= abs(short) < JS_POSITIONAL[1]:
+        return np.format_float_positional(short, trim="-")
+    mantissa, _, exponent = repr(short).partition("e")
+    return f"{mantissa}e{int(exponent):+d}"
 
 
 def extremes(site: Site, entries: Sequence[Entry], metric: str) -> list[tuple[float, float] | None]:
