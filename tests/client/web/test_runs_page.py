@@ -417,6 +417,41 @@ def test_bands_are_those_of_rla_plot(page_server: Serve, root: Path, page: Page,
 
 
 @slow
+def test_a_group_has_one_name_and_colour_and_loses_no_run(page_server: Serve, root: Path, page: Page) -> None:
+    """Values that are spelled in many ways, or are no numbers; runs without the parameter, old ones with text."""
+    values = [1e-5, 1e-6, 1e-7, 1e6, 1.0, "1.0", 1, None, True, "text", 0.1 + 0.2, 2.5e22, "1e-5"]
+    for number, value in enumerate(values):
+        write_page_run(root, number, params={"lr": value, "seed": number}, tracked=("seed",))
+    write_page_run(root, 20, {"other": [1.0, 2.0]}, params={"seed": 20})
+    view = View(page, page_server(root), "group=lr")
+    shown = view.shown("return")
+    assert sorted(number for numbers in shown["numbers"] for number in numbers) == list(range(len(values)))
+    heads = page.locator("#runs-table .row.group")
+    listed = heads.evaluate_all(
+        "(rows) => rows.map((row) => [row.dataset.group, row.querySelector('.colour').value.toLowerCase()])"
+    )
+    drawn = [
+        [label.rpartition(" (")[0], colour.lower()]
+        for label, colour in zip(shown["labels"], shown["colours"], strict=True)
+    ]
+    assert sorted(drawn) == sorted(listed)
+    assert view.shown("other", 1)["labels"] == ["lr=None (1)"]
+
+
+@slow
+def test_a_band_does_not_depend_on_the_order_of_the_list(page_server: Serve, root: Path, page: Page) -> None:
+    write_sweep(root, seeds=5)
+    view = View(page, page_server(root), "group=lr")
+    first = view.shown("return", 2)["data"]
+    before = page.evaluate("() => document.documentElement.dataset.painted")
+    view.head("seed").click()
+    page.wait_for_function(
+        "(before) => document.documentElement.dataset.painted > Number(before) + 1", arg=before
+    )
+    assert view.shown("return", 2)["data"] == first
+
+
+@slow
 def test_what_is_no_number_is_marked(page_server: Serve, root: Path, page: Page) -> None:
     write_odd_values(root)
     view = View(page, page_server(root))
