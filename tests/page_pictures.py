@@ -1,6 +1,6 @@
 """The pictures of the page in docs/gallery: `python tests/page_pictures.py docs/gallery` makes them anew.
 
-The runs are made up: 4 learning rates × 5 seeds, as an agent writes them.
+The runs are made up: 4 learning rates, 5 seeds each, as an agent writes them.
 """
 
 from __future__ import annotations
