@@ -14,9 +14,18 @@ from typing import Any, BinaryIO
 
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.files import held_folder, open_folder
-from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, item_path
+from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS
 from rla_client.contract.retention import PRUNED_FOLDER, pruned_files
-from rla_client.web.files import FILMS, MAX_LISTED, PICTURES, SOUNDS, asked_run, item_file, list_files
+from rla_client.web.files import (
+    FILMS,
+    MAX_LISTED,
+    PICTURES,
+    SOUNDS,
+    asked_run,
+    item_file,
+    item_of,
+    list_files,
+)
 from rla_client.web.site import Site
 
 MAX_GROUPS = 500
@@ -40,7 +49,7 @@ def media(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """Pictures, films and sounds of a run by name, each with its time-steps; and its other result files."""
     found = list_files(site, asked_run(site, asked), OTHER_RESULTS)
     shown = [one.path for one in found.files if _kind(one.path)]
-    others = [[one.path, one.size, one.mtime] for one in found.files if not _kind(one.path)]
+    others = [one for one in found.files if not _kind(one.path)]
     groups = grouped(shown)
     names = sorted(groups, key=lambda name: (name.startswith(("abandoned-", "before-fork")), name))
     return {
@@ -120,10 +129,8 @@ def checkpoints(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """Checkpoint files by age: path, bytes, time, time-step, and where each is: `here`, or a master."""
     entry = asked_run(site, asked)
     found = list_files(site, entry, CHECKPOINT)
-    rows: list[list[Any]] = [
-        [one.path, one.size, one.mtime, stepped(one.path)[0], "here"] for one in found.files
-    ]
-    root, item = site.database(entry).data_root, item_path(CHECKPOINT, entry.record.table, entry.record.index)
+    rows: list[list[Any]] = [[*one, stepped(one.path)[0], "here"] for one in found.files]
+    root, item = site.database(entry).data_root, item_of(entry, CHECKPOINT)
     with suppress(OSError):
         os.close(open_folder(root, f"{item}/{PRUNED_FOLDER}"))  # no link
         with held_folder(root, item) as folder:

@@ -60,7 +60,9 @@ def test_a_failed_run_tells_why(root: Path, make_run: MakeRun, server: PageServe
     index = make_run(number=1, state="failed")
     rewrite(root, index, "run.json", reason="ValueError: <b>no</b>", exit_code=3)
     warnings = [f"[WARN] {n} : \x1b[31mw{n}\x1b[0m" for n in range(20)]
-    text = "\n".join([*warnings, "Traceback (most recent call last):", '  File "x.py"', "ValueError: <b>no</b>", ""])
+    text = "\n".join(
+        [*warnings, "Traceback (most recent call last):", '  File "x.py"', "ValueError: <b>no</b>", ""]
+    )
     (root / "log" / TABLE / index / "warn.txt").write_text(text)
     found = server.ask("run", {"run": name(index)})
     assert found["traceback"].endswith("ValueError: <b>no</b>")
@@ -78,7 +80,12 @@ def test_what_a_resume_changed(root: Path, server: PageServer, index: str) -> No
 def test_parents_and_children(root: Path, make_run: MakeRun, server: PageServer, index: str) -> None:
     fork, later = make_run(number=1), make_run(number=2)
     rewrite(root, fork, "run.json", parent={"run": index, "table": TABLE, "time_step": 5})
-    rewrite(root, later, "run.json", parent={"run": fork, "table": TABLE, "time_step": 7, "rows": 3, "chain": True})
+    rewrite(
+        root,
+        later,
+        "run.json",
+        parent={"run": fork, "table": TABLE, "time_step": 7, "rows": 3, "chain": True},
+    )
     time.sleep(0.1)  # a look at the database sees what is older
     last = server.ask("run", {"run": name(later)})
     assert [(one["path"], one["chain"], one["step"]) for one in last["parents"]] == [
@@ -177,7 +184,9 @@ def test_tags_and_note(root: Path, server: PageServer, index: str) -> None:
     assert (found["tags"], found["note"]) == (["good"], "<b>läuft</b>")
 
 
-@pytest.mark.parametrize("change", [{"add": ["a b"]}, {"add": [""]}, {"note": 5}, {"note": "x" * (MAX_NOTE + 1)}])
+@pytest.mark.parametrize(
+    "change", [{"add": ["a b"]}, {"add": [""]}, {"note": 5}, {"note": "x" * (MAX_NOTE + 1)}]
+)
 def test_what_is_no_tag_or_note_is_refused(server: PageServer, index: str, change: dict[str, Any]) -> None:
     server.refused("note", {"run": name(index), **change})
 
@@ -213,6 +222,8 @@ def test_a_live_run_is_not_moved(root: Path, make_run: MakeRun, server: PageServ
     assert (root / "log" / TABLE / index).is_dir()
 
 
-@pytest.mark.parametrize("asked", [{}, {"place": 5}, {"place": -1}, {"place": 0, "entry": "../x"}, {"place": True}])
+@pytest.mark.parametrize(
+    "asked", [{}, {"place": 5}, {"place": -1}, {"place": 0, "entry": "../x"}, {"place": True}]
+)
 def test_what_the_trash_has_not_is_refused(server: PageServer, asked: dict[str, Any]) -> None:
     server.refused("restore", asked)

@@ -1,4 +1,4 @@
-"""The agent and the fleet on the page: what it asks, how often, and what it makes of other machines' words."""
+"""The agent and the fleet on the page: what it asks, how often, what it makes of other machines' words."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def test_with_an_agent(
     assert (found["status"]["agent"]["state"], found["status"]["agent"]["pid"]) == ("serving", agent.pid)
 
 
-def test_the_agent_is_asked_by_one_process_at_a_time(root: Path, page_server: Callable[..., PageServer]) -> None:
+def test_the_agent_is_asked_by_one_process_at_a_time(
+    root: Path, page_server: Callable[..., PageServer]
+) -> None:
     server = page_server(root)
     answers: list[Any] = []
     threads = [threading.Thread(target=lambda: answers.append(server.ask("status"))) for _ in range(8)]
@@ -60,7 +62,9 @@ def test_the_agent_is_asked_by_one_process_at_a_time(root: Path, page_server: Ca
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        listed = subprocess.run(["ps", "--ppid", str(server.pid), "-o", "pid="], capture_output=True, text=True, check=False)
+        listed = subprocess.run(
+            ["ps", "--ppid", str(server.pid), "-o", "pid="], capture_output=True, text=True, check=False
+        )
         most = max(most, len(listed.stdout.split()))
         time.sleep(0.01)
     assert len(answers) == 8
@@ -72,7 +76,12 @@ def test_the_fleet_on_the_master(root: Path, page_server: Callable[..., PageServ
     path = leave(root, "<b>box</b>".replace("/", "_"), runs=[run, 5])
     os.utime(path, (time.time() - 300, time.time() - 300))
     (one,) = page_server(root).ask("fleet")["machines"]
-    assert (one["host"], one["version"], one["runs"], one["backlog"]["files"]) == ("<b>box<_b>", "1.0", [run], 2)
+    assert (one["host"], one["version"], one["runs"], one["backlog"]["files"]) == (
+        "<b>box<_b>",
+        "1.0",
+        [run],
+        2,
+    )
     assert 299 < one["age_s"] < 330
     assert Database(root).tables() == ["task"]
 
@@ -114,7 +123,9 @@ def test_a_fleet_folder_that_is_a_link_is_none(root: Path, tmp_path: Path) -> No
 
 def test_numbers_that_json_has_not(root: Path, page_server: Callable[..., PageServer]) -> None:
     (root / FLEET_FOLDER).mkdir()
-    (root / FLEET_FOLDER / "x.json").write_text('{"host": "x", "runs": [{"time_step": NaN}], "backlog": {"files": Infinity}}')
+    (root / FLEET_FOLDER / "x.json").write_text(
+        '{"host": "x", "runs": [{"time_step": NaN}], "backlog": {"files": Infinity}}'
+    )
     machines = page_server(root).ask("fleet")["machines"]
     assert [one["runs"] for one in machines] in ([[{"time_step": "nan"}]], [])
     assert Site([root]).databases

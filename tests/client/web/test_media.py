@@ -46,7 +46,9 @@ class OneRun:
     def refused(self, name: str, status: int = 400, **asked: Any) -> str:
         return self.server.refused(name, {"run": self.path, **asked}, status)
 
-    def get(self, path: str, kind: str = "results", headers: dict[str, str] | None = None, **more: str) -> Answer:
+    def get(
+        self, path: str, kind: str = "results", headers: dict[str, str] | None = None, **more: str
+    ) -> Answer:
         asked = urlencode({"run": self.path, "kind": kind, "path": path, **more}, errors="surrogateescape")
         return self.server.get(f"/api/file?{asked}", headers)
 
@@ -78,7 +80,10 @@ def test_a_name_says_its_step(path: str, expected: tuple[float | None, str]) -> 
 
 def test_files_of_a_name_are_in_the_order_of_their_steps() -> None:
     found = grouped(["10-a.png", "9-a.png", "b.png", "100-a.png"])
-    assert found == {"a.png": [(9, "9-a.png"), (10, "10-a.png"), (100, "100-a.png")], "b.png": [(None, "b.png")]}
+    assert found == {
+        "a.png": [(9, "9-a.png"), (10, "10-a.png"), (100, "100-a.png")],
+        "b.png": [(None, "b.png")],
+    }
 
 
 def test_films_of_episodes_are_one_and_layers_are_not() -> None:
@@ -130,7 +135,9 @@ def test_a_picture_is_sent_as_one_and_never_runs(one: OneRun) -> None:
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-@pytest.mark.parametrize("name", ["page.html", "page.xhtml", "x.js", "x.pdf", "x.pt", "noending", "x.xml", "x.svgz"])
+@pytest.mark.parametrize(
+    "name", ["page.html", "page.xhtml", "x.js", "x.pdf", "x.pt", "noending", "x.xml", "x.svgz"]
+)
 def test_what_a_browser_might_run_is_to_be_saved(one: OneRun, name: str) -> None:
     (one.folder("results") / name).write_text("<script>alert(1)</script>")
     answer = one.get(name)
@@ -146,7 +153,10 @@ def test_texts_are_plain(one: OneRun) -> None:
 def test_a_name_cannot_break_a_header(one: OneRun) -> None:
     name = 'q"uo;te é.bin'
     (one.folder("results") / name).write_bytes(b"1")
-    assert one.get(name).headers["content-disposition"] == "attachment; filename*=UTF-8''q%22uo%3Bte%20%C3%A9.bin"
+    assert (
+        one.get(name).headers["content-disposition"]
+        == "attachment; filename*=UTF-8''q%22uo%3Bte%20%C3%A9.bin"
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,6 +168,7 @@ def test_a_name_cannot_break_a_header(one: OneRun) -> None:
         ("bytes=8-100", 206, b"89"),
         ("bytes=0-", 200, b"0123456789"),
         ("bytes=10-", 416, b""),
+        ("bytes=-0", 416, b""),
         ("bytes=5-2", 416, b""),
         ("bytes=0-1,3-4", 200, b"0123456789"),
         ("lines=1-2", 200, b"0123456789"),
@@ -187,7 +198,19 @@ def test_a_film_that_the_browser_has_is_not_sent_again(one: OneRun) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["../../../../../../secret", "/etc/passwd", "a/../../x", "", ".", "..", "a//b", ".resume/x", "a/.hidden", "x\0y", "\n"],
+    [
+        "../../../../../../secret",
+        "/etc/passwd",
+        "a/../../x",
+        "",
+        ".",
+        "..",
+        "a//b",
+        ".resume/x",
+        "a/.hidden",
+        "x\0y",
+        "\n",
+    ],
 )
 @pytest.mark.parametrize("kind", ["results", "log"])
 def test_no_way_out_of_the_item(one: OneRun, kind: str, path: str) -> None:
@@ -196,12 +219,18 @@ def test_no_way_out_of_the_item(one: OneRun, kind: str, path: str) -> None:
     assert one.server.post("text", {"run": one.path, "kind": kind, "path": path}).status in {400, 404}
 
 
-@pytest.mark.parametrize("kind", ["", "..", "log/..", ".rla", "archive_tester", "arc", "/etc", "results/../log"])
+@pytest.mark.parametrize(
+    "kind", ["", "..", "log/..", ".rla", "archive_tester", "arc", "/etc", "results/../log", ".rla/trash"]
+)
 def test_no_other_folder_than_the_kinds(one: OneRun, kind: str) -> None:
     assert one.get("x.txt", kind).status == 400
+    for name in ("files", "text", "search"):
+        one.refused(name, kind=kind, path="x.txt", text="x")
 
 
-@pytest.mark.parametrize("run", ["", "0", "0/..", "1/task/x", "0/../../etc", "-1/task", "0/task/2026/11/21/nothing"])
+@pytest.mark.parametrize(
+    "run", ["", "0", "0/..", "1/task/x", "0/../../etc", "-1/task", "0/task/2026/11/21/nothing"]
+)
 def test_no_other_run(one: OneRun, run: str) -> None:
     assert one.server.post("media", {"run": run}).status == 400
     asked = urlencode({"run": run, "kind": "log", "path": "log.txt"})
@@ -354,7 +383,12 @@ def test_texts_are_readable(data: bytes, expected: str) -> None:
 
 def test_a_hostile_text_costs_no_more_than_its_length() -> None:
     begun = time.monotonic()
-    for data in (b"\x1b[" * (CHUNK_BYTES // 2), b"\x1b]" * (CHUNK_BYTES // 2), b"\r" * CHUNK_BYTES, b"\x1b[0" + b"0" * CHUNK_BYTES):
+    for data in (
+        b"\x1b[" * (CHUNK_BYTES // 2),
+        b"\x1b]" * (CHUNK_BYTES // 2),
+        b"\r" * CHUNK_BYTES,
+        b"\x1b[0" + b"0" * CHUNK_BYTES,
+    ):
         readable(data)
     assert time.monotonic() - begun < 2
 
@@ -367,8 +401,16 @@ def test_checkpoints_here_and_on_the_master(one: OneRun) -> None:
     (folder / ".resume").mkdir()
     (folder / ".resume" / "checkpoint_5.state").write_bytes(b"1")
     (folder / ".rla-pruned").mkdir()
-    note = {"path": f"checkpoint/task/{one.index}/checkpoint_50.pt", "size": 7, "sha256": "", "mtime_ns": 1, "pruned_at": 1}
-    (folder / ".rla-pruned" / "checkpoint_50.pt.json").write_text(json.dumps({**note, "target": "sftp://m/r"}))
+    note = {
+        "path": f"checkpoint/task/{one.index}/checkpoint_50.pt",
+        "size": 7,
+        "sha256": "",
+        "mtime_ns": 1,
+        "pruned_at": 1,
+    }
+    (folder / ".rla-pruned" / "checkpoint_50.pt.json").write_text(
+        json.dumps({**note, "target": "sftp://m/r"})
+    )
     found = one.ask("checkpoints")
     assert [(name, step, where) for name, _, _, step, where in found["files"]] == [
         ("checkpoint_5.pt", 5, "here"),
