@@ -40,17 +40,10 @@ MAX_HITS = 200
 MAX_NEEDLE = 200  # characters that are searched for
 CONTEXT_BYTES = 300  # of a line, around what was found
 SEND_BYTES = 256 << 10
-PICTURES = {
-    ".png": "image/png",
-    ".jpg": "image/jpeg",
-    ".jpeg": "image/jpeg",
-    ".gif": "image/gif",
-    ".webp": "image/webp",
-    ".svg": "image/svg+xml",
-}
-FILMS = {".mp4": "video/mp4", ".webm": "video/webm"}
-SOUNDS = {".wav": "audio/wav", ".mp3": "audio/mpeg"}
-_SHOWN = PICTURES | FILMS | SOUNDS
+SHOWN = {  # by a browser in our page, without running it
+    ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp",
+    ".svg": "image/svg+xml", ".mp4": "video/mp4", ".webm": "video/webm", ".wav": "audio/wav", ".mp3": "audio/mpeg",
+}  # fmt: skip
 _TEXT = re.compile(r"\.(txt|log|csv|jsonl?|ya?ml|md|rst|py|sh|toml|cfg|ini|c|cc|cpp|h|cu)", re.IGNORECASE)
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -88,8 +81,7 @@ def asked_run(site: Site, asked: dict[str, Any]) -> Entry:
 def item_of(entry: Entry, kind: str) -> str:
     """Path of a run's item below the data root; ArgumentError where there is no such kind."""
     if kind not in FOLDER_KINDS:
-        message = f"there is no kind {kind[:50]!r}"
-        raise ArgumentError(message)
+        raise ArgumentError(f"there is no kind {kind[:50]!r}")
     return item_path(kind, entry.record.table, entry.record.index)
 
 
@@ -105,8 +97,7 @@ def item_folder(site: Site, entry: Entry, kind: str, below: tuple[str, ...] = ()
         with held_folder(site.database(entry).data_root, path) as folder:
             yield folder
     except NotADirectoryError as error:
-        message = f"{path} is not reached: a link or a file lies on the way"
-        raise DatabaseError(message) from error
+        raise DatabaseError(f"{path} is not reached: a link or a file lies on the way") from error
 
 
 @contextmanager
@@ -119,14 +110,12 @@ def item_file(site: Site, entry: Entry, kind: str, path: str) -> Iterator[Binary
     """
     *above, name = check_relative(path)
     if any(part.startswith(".") for part in (*above, name)):
-        message = f"{path[:200]!r} is hidden"
-        raise ArgumentError(message)
+        raise ArgumentError(f"{path[:200]!r} is hidden")
     with item_folder(site, entry, kind, tuple(above)) as folder:
         try:
             file = open_plain(folder / name)
         except BrokenFileError as error:
-            message = f"{path[:200]} cannot be read: {error.problem}"
-            raise DatabaseError(message) from error
+            raise DatabaseError(f"{path[:200]} cannot be read: {error.problem}") from error
         except FileNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, "not there", path) from error
     with file:
@@ -201,8 +190,7 @@ def text(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     mode = next((name for name in modes if name in asked), "")
     place = asked.get(mode, 0)
     if not isinstance(place, int) or place < 0:
-        message = "an offset is a whole number"
-        raise ArgumentError(message)
+        raise ArgumentError("an offset is a whole number")
     with _asked_file(site, asked) as file:
         size = written_bytes(file)
         restarted = mode == "after" and place > size
@@ -243,8 +231,7 @@ def search(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     needle = str(asked.get("text", ""))[:MAX_NEEDLE].encode("utf-8", "replace").lower()
     place = asked.get("from", 0)
     if not needle or not isinstance(place, int) or place < 0:
-        message = "say what to search for"
-        raise ArgumentError(message)
+        raise ArgumentError("say what to search for")
     hits: list[list[Any]] = []
     until = time.monotonic() + SEARCH_S
     with _asked_file(site, asked) as file:
@@ -289,7 +276,7 @@ def send(site: Site, asked: dict[str, Any]) -> Response:
         return Response(status_code=304, headers=headers)
     name = str(asked["path"]).rpartition("/")[2]
     suffix = os.path.splitext(name)[1].lower()
-    media_type = _SHOWN.get(suffix) or ("text/plain; charset=utf-8" if _TEXT.fullmatch(suffix) else None)
+    media_type = SHOWN.get(suffix) or ("text/plain; charset=utf-8" if _TEXT.fullmatch(suffix) else None)
     if media_type is None or asked.get("save"):
         headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
     if media_type is None:

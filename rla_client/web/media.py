@@ -6,6 +6,7 @@ one name in one folder are one thing over time: the page shows them under a slid
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import defaultdict
@@ -16,16 +17,7 @@ from rla_client.contract.errors import DatabaseError
 from rla_client.contract.files import held_folder, open_folder
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS
 from rla_client.contract.retention import PRUNED_FOLDER, pruned_files
-from rla_client.web.files import (
-    FILMS,
-    MAX_LISTED,
-    PICTURES,
-    SOUNDS,
-    asked_run,
-    item_file,
-    item_of,
-    list_files,
-)
+from rla_client.web.files import MAX_LISTED, SHOWN, asked_run, item_file, item_of, list_files
 from rla_client.web.site import Site
 
 MAX_GROUPS = 500
@@ -36,12 +28,7 @@ WHOLE_BYTES = 256 << 10  # a shorter one is read whole
 MAX_ROW_BYTES = 2048
 _BEFORE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)-(.+)", re.DOTALL)
 _BEHIND = re.compile(r"(.+?)[-_](\d{1,15})", re.DOTALL)
-_KINDS = {
-    **dict.fromkeys(PICTURES, "picture"),
-    **dict.fromkeys(FILMS, "film"),
-    **dict.fromkeys(SOUNDS, "sound"),
-}
-Step = int | float | None
+Step = float | None
 Group = list[tuple[Step, str]]
 
 
@@ -66,8 +53,9 @@ def media(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _kind(path: str) -> str | None:
-    return _KINDS.get(os.path.splitext(path)[1].lower())
+def _kind(path: str) -> str:
+    """image, video, audio; empty for others."""
+    return SHOWN.get(os.path.splitext(path)[1].lower(), "").partition("/")[0]
 
 
 def _thinned(group: Group) -> Group:
@@ -107,16 +95,12 @@ def stepped(path: str) -> tuple[Step, str]:
     folder, slash, name = path.rpartition("/")
     match = _BEFORE.fullmatch(name)
     if match is not None and os.path.splitext(match[2])[0]:
-        return _number(match[1]), f"{folder}{slash}{match[2]}"
+        return float(match[1]), f"{folder}{slash}{match[2]}"
     stem, suffix = os.path.splitext(name)
     behind = _BEHIND.fullmatch(stem)
     if behind is not None:
-        return _number(behind[2]), f"{folder}{slash}{behind[1]}{suffix}"
+        return float(behind[2]), f"{folder}{slash}{behind[1]}{suffix}"
     return None, path
-
-
-def _number(digits: str) -> int | float:
-    return float(digits) if "." in digits else int(digits)
 
 
 def _without_number(path: str) -> str:
@@ -182,8 +166,7 @@ def _sampled(file: BinaryIO) -> tuple[list[str], list[str]]:
 
 
 def _float(cell: str) -> float | None:
-    try:
+    with suppress(ValueError):
         found = float(cell)
-    except ValueError:
-        return None
-    return found if abs(found) < float("inf") else None
+        return found if math.isfinite(found) else None
+    return None

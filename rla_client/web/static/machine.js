@@ -50,7 +50,7 @@ function showStatus(node, { status, error, databases }) {
       card("Agent", h("span", { class: `state ${agent.pid ? "running" : "failed"}` }, agent.state), agent.pid
         ? `pid ${agent.pid}, version ${agent.version}, up ${durationText(agent.uptime_s)}${agent.service ? `, ${agent.service} service` : ""}` : "rows wait in the spool until one is started"),
       card("Lag", bytesText(spool.lag_bytes), `not durable yet; the last commit took ${Number((status.commit_lag_s ?? 0).toFixed(3))} s`),
-      card("Spool", bytesText(spool.bytes), `of at most ${bytesText(spool.max_bytes)}`, spool.max_bytes ? spool.bytes / spool.max_bytes : 0),
+      card("Spool", bytesText(spool.bytes), spool.max_bytes ? `of at most ${bytesText(spool.max_bytes)}` : "", spool.max_bytes ? spool.bytes / spool.max_bytes : 0),
       card("Streams", String(streams.length), parked.length ? `${parked.length} wait` : "none waits", 0, parked.length > 0),
       card("Master", masterText(replication), backlogText(replication), 0, replication.parked_files > 0)),
     problems(status),

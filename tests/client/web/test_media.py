@@ -100,8 +100,8 @@ def test_media_and_other_files(one: OneRun) -> None:
     (folder / ".hidden.png").write_bytes(b"x")
     found = one.ask("media")
     assert [(group["name"], group["kind"]) for group in found["groups"]] == [
-        ("figure.png", "picture"),
-        ("plots/return.png", "picture"),
+        ("figure.png", "image"),
+        ("plots/return.png", "image"),
     ]
     assert found["groups"][1]["files"] == [[s, f"plots/{s}-return.png"] for s in (0, 3, 20)]
     assert [name for name, _, _ in found["others"]] == ["table.csv"]
