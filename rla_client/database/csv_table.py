@@ -34,6 +34,7 @@ BLOCK_BYTES = 1 << 20
 MAX_COLUMNS = 1 << 18  # commas in a header: 65,536 keys with some commas in them
 EXACT_SINCE = 3  # this version of pandas reads every float exactly without being asked
 MAX_SAMPLED_WHOLE_BYTES = 1 << 20  # the csv module reads it in about 10 ms
+PROOF_BYTES = 64
 SMALL_BYTES = 32 << 10  # up to here the csv module is faster than pandas, whose import alone takes 0.4 s
 _WORDS = {"True": 1.0, "False": 0.0}
 _NOTHING = float("nan")
@@ -157,19 +158,27 @@ class TablePart:
 
     Attributes:
         columns: as `read_columns` gives them.
-        header: the names of all columns.
+        start: the byte at which its first row begins.
         end: the byte at which the next row begins.
+        proof: the last bytes before that.
         inode: of the file.
     """
 
     columns: dict[str, NDArray[np.float64]]
-    header: tuple[str, ...]
+    start: int
     end: int
+    proof: bytes
     inode: int
 
 
-def read_part(path: str | os.PathLike[str], names: Sequence[str], start: int = 0) -> TablePart:
-    """The rows from a byte on at which a row begins; 0 for the first row. Otherwise as `read_columns`."""
+def read_part(
+    path: str | os.PathLike[str], names: Sequence[str], after: TablePart | None = None
+) -> TablePart:
+    """All rows, or those after a part that was read before; otherwise as `read_columns`.
+
+    Where the file is another one than that part was read from, or has other bytes before that part's end,
+    all rows are given: `start` is not the end of that part, or `inode` is another one.
+    """
     import numpy as np
 
     with open_plain(path) as file:
@@ -178,10 +187,13 @@ def read_part(path: str | os.PathLike[str], names: Sequence[str], start: int = 0
         head = file.readline(min(size, MAX_HEADER_BYTES))
         header = parse_header(path, head) if head.endswith(b"\n") else ()
         wanted = {name: header.index(name) for name in names if name in header}
-        body = _Part(file, max(start, len(head)), _end_of_lines(file, max(start, len(head)), size))
-        end = body.end
+        start = len(head)
+        if after is not None and inode == after.inode and size >= after.end:
+            start = after.end if _before(file, after.end) == after.proof else start
+        body = _Part(file, start, _end_of_lines(file, start, size))
+        proof = _before(file, body.end)
         if not body.left or not wanted:
-            return TablePart({name: np.empty(0) for name in wanted}, header, end, inode)
+            return TablePart({name: np.empty(0) for name in wanted}, start, body.end, proof, inode)
         parsed = None
         if body.left > SMALL_BYTES:
             parsed = _parse_body(io.BufferedReader(body, BLOCK_BYTES), header, sorted(wanted.values()))
@@ -193,7 +205,13 @@ def read_part(path: str | os.PathLike[str], names: Sequence[str], start: int = 0
             place: [row[place] if place < len(row) else "" for row in rows] for place in wanted.values()
         }
     columns = {name: _as_floats(parsed[place]) for name, place in wanted.items()}
-    return TablePart(columns, header, end, inode)
+    return TablePart(columns, start, body.end, proof, inode)
+
+
+def _before(file: BinaryIO, end: int) -> bytes:
+    """The last bytes before a place; rows hold the time of their writing, so they tell contents apart."""
+    file.seek(max(end - PROOF_BYTES, 0))
+    return file.read(min(end, PROOF_BYTES))
 
 
 class _Part(io.RawIOBase):

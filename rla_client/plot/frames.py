@@ -51,6 +51,7 @@ BAND_NAMES = {  # for captions
     "median": "median, quartiles",
 }
 ENDED_EARLY = ("failed", "killed", "interrupted")  # states of runs that may not have learnt to their end
+MAX_DECAYS = 300.0  # exp of it, times a value, is a number
 SAME_END = 0.98  # of the longest: a live run and its siblings differ by some rows; a step there is not seen
 RunName = tuple[str, str]  # (table, index): two tables may hold runs of the same moment
 
@@ -469,11 +470,26 @@ def _decayed(
     weights = np.exp(-(grid[cell[inside]] - xs[inside]) / period)
     sums = np.bincount(cell[inside], weights * ys[inside], len(grid)).astype(np.float64)
     counts = np.bincount(cell[inside], weights, len(grid)).astype(np.float64)
-    fade = np.exp(-np.diff(grid) / period)
-    for place in range(1, len(grid)):
-        sums[place] += sums[place - 1] * fade[place - 1]
-        counts[place] += counts[place - 1] * fade[place - 1]
-    return sums, counts
+    ages = (grid - grid[0]) / period
+    return _faded(sums, ages), _faded(counts, ages)
+
+
+def _faded(sums: NDArray[np.float64], ages: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What has come together up to each point, where everything decays by exp(-age).
+
+    Blocks are summed up at once as long as their weights are numbers.
+    """
+    import numpy as np
+
+    found = np.empty_like(sums)
+    start, before = 0, 0.0
+    while start < len(sums):
+        end = max(int(np.searchsorted(ages, ages[start] + MAX_DECAYS, "right")), start + 1)
+        growth = np.exp(ages[start:end] - ages[start])
+        gap = ages[start] - ages[start - 1] if start else 0.0
+        found[start:end] = (np.cumsum(sums[start:end] * growth) + before * np.exp(-gap)) / growth
+        start, before = end, found[end - 1]
+    return found
 
 
 def align(

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 STATIC = Path(__file__).parent / "static"
+THREADS = 4  # answers at once; more would only wait for each other, each with memory of its own
 Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
 OF_A_RUN: dict[str, Answer] = {
     "run": detail.overview,
@@ -58,6 +60,7 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         token: that lets in.
         hosts: see `Guard`.
     """
+    limiter = CapacityLimiter(THREADS)
     machine = Machine()
     posts: dict[str, Answer] = {
         "runs": lambda site, body: table.rows(site, _whole(body, "since")),
@@ -75,21 +78,33 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
     }
     routes = [
         Route("/", _front),
-        Mount("/static", StaticFiles(directory=STATIC)),
-        Route("/api/file", _sending(site), methods=["GET"]),
+        Mount("/static", _Static(directory=STATIC)),
+        Route("/api/file", _sending(site, limiter), methods=["GET"]),
         *(
-            Route(f"/api/{name}", _answering(site, answer), methods=["POST"])
+            Route(f"/api/{name}", _answering(site, answer, limiter), methods=["POST"])
             for name, answer in posts.items()
         ),
     ]
     return Guard(Starlette(routes=routes), token, hosts)
 
 
+class _Static(StaticFiles):
+    """Files that a browser may keep, as long as it asks whether they are the same."""
+
+    def file_response(self, *args: Any, **options: Any) -> Response:  # noqa: ANN401 - as in starlette
+        """See `StaticFiles`."""
+        response = super().file_response(*args, **options)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
 async def _front(_: Request) -> Response:
     return FileResponse(STATIC / "index.html", media_type="text/html; charset=utf-8")
 
 
-def _answering(site: Site, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+def _answering(
+    site: Site, answer: Answer, limiter: CapacityLimiter
+) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         try:
             body = json.loads(await request.body() or b"{}")
@@ -99,16 +114,16 @@ def _answering(site: Site, answer: Answer) -> Callable[[Request], Awaitable[Resp
             return JSONResponse({"error": "the body is not whole"}, 413)
         if not isinstance(body, dict):
             return JSONResponse({"error": "the body is no JSON object"}, 400)
-        return await run_sync(guarded, answer, site, body)
+        return await run_sync(guarded, answer, site, body, limiter=limiter)
 
     return endpoint
 
 
-def _sending(site: Site) -> Callable[[Request], Awaitable[Response]]:
+def _sending(site: Site, limiter: CapacityLimiter) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         names = ("range", "if-none-match")
         asked = {**request.query_params, **{name: request.headers.get(name) for name in names}}
-        return await run_sync(guarded, files.send, site, asked)
+        return await run_sync(guarded, files.send, site, asked, limiter=limiter)
 
     return endpoint
 

@@ -1,32 +1,29 @@
 """Columns of tables that grow: what was read stays, and only new rows are parsed.
 
-A settled table comes from the column cache on disk. One that was written to in the last two seconds is not
-cached there, and would be parsed as a whole at each look; here its columns are kept in memory together with the
-byte behind its last row, and each look reads on from there. It is read anew where it is another file (a column
+A settled table comes from the column cache on disk. One that was written to in the last two seconds is
+not cached there and would be parsed as a whole each time; here its columns stay in memory, with the byte
+behind the last row, and each look reads on from there. It is read anew where it is another file (a column
 was added), got shorter, or has other bytes before that place (a resume cut it and went on).
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rla_client.contract.files import open_plain
+import numpy as np
+
 from rla_client.database.csv_table import TablePart, read_part
 from rla_client.database.curves import CurveCache, csv_signature
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 MAX_KEPT_BYTES = 64 << 20  # of all growing tables; the ones not looked at for longest go first
-PROOF_BYTES = 64  # before the place where reading goes on
 FIRST_ROOM = 1024  # rows
 
 
@@ -37,17 +34,14 @@ class _Growing:
     Attributes:
         columns: name → values, with room for more at the end.
         rows: how many are there.
-        end: the byte behind them.
-        proof: the bytes before that.
+        part: the last one that was read, without its columns.
         absent: names that the table has not.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     columns: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     rows: int = 0
-    end: int = 0
-    inode: int = -1
-    proof: bytes = b""
+    part: TablePart | None = None
     absent: set[str] = field(default_factory=set)
 
     @property
@@ -60,13 +54,10 @@ class _Growing:
         self.columns = {}
         self.rows = 0
         self.absent = {name for name in names if name not in part.columns}
-        self.inode = part.inode
         self.add(part)
 
     def add(self, part: TablePart) -> None:
         """Take further rows."""
-        import numpy as np
-
         more = max((len(column) for column in part.columns.values()), default=0)
         for name, column in part.columns.items():
             old = self.columns.get(name, np.empty(0))
@@ -76,7 +67,7 @@ class _Growing:
                 self.columns[name] = old = room
             old[self.rows : self.rows + more] = column
         self.rows += more
-        self.end = part.end
+        self.part = replace(part, columns={})
 
     def give(self, names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
         """The columns that there are; not to be changed, and not changed later."""
@@ -93,8 +84,7 @@ class GrowingCache(CurveCache):
 
     def columns(self, path: str, names: Sequence[str], now_ns: int) -> dict[str, NDArray[np.float64]]:
         """As `CurveCache.columns`."""
-        _, settled = csv_signature(path, now_ns)
-        if settled and path not in self._tables:
+        if path not in self._tables and csv_signature(path, now_ns)[1]:
             return super().columns(path, names, now_ns)
         with self._lock:
             table = self._tables.setdefault(path, _Growing())
@@ -113,30 +103,13 @@ class GrowingCache(CurveCache):
 
 
 def _follow(table: _Growing, path: str, names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
-    lacking = [name for name in names if name not in table.columns and name not in table.absent]
-    wanted = list(dict.fromkeys([*table.columns, *table.absent, *names]))
-    if not lacking and table.inode >= 0 and _goes_on(table, path):
-        part = read_part(path, list(table.columns), table.end)
-        if part.inode == table.inode:
-            if part.end > table.end:
-                table.add(part)
-                table.proof = _proof(path, part.end)
-            return table.give(names)
-    part = read_part(path, wanted)
-    table.begin(part, wanted)
-    table.proof = _proof(path, part.end)
+    known = [*table.columns, *table.absent]
+    before = table.part
+    if before is None or any(name not in table.columns and name not in table.absent for name in names):
+        known, before = list(dict.fromkeys([*known, *names])), None
+    part = read_part(path, known, before)
+    if before is not None and (part.start, part.inode) == (before.end, before.inode):
+        table.add(part)
+    else:
+        table.begin(part, known)
     return table.give(names)
-
-
-def _goes_on(table: _Growing, path: str) -> bool:
-    found = os.stat(path)
-    return (
-        found.st_ino == table.inode and found.st_size >= table.end and _proof(path, table.end) == table.proof
-    )
-
-
-def _proof(path: str, end: int) -> bytes:
-    with suppress(OSError), open_plain(path) as file:
-        file.seek(max(end - PROOF_BYTES, 0))
-        return file.read(min(end, PROOF_BYTES))
-    return b""

@@ -1,25 +1,29 @@
 """Curves for a panel: as many points as it has pixels, and nothing hidden.
 
-All curves of a panel share one x. Where their points, taken together, are few enough, these are exactly the
-points. Else x is cut into as many buckets as the panel has pixels, and each curve goes through the least and the
-largest value of each bucket; none is left out by chance. A panel that is zoomed asks again for its part.
+All curves of a panel share one x. Where their points, taken together, are few enough, these are exactly
+the points. Else x is cut into as many buckets as the panel has pixels, and each curve goes through the
+least and the largest value of each bucket; none is left out by chance. A panel that is zoomed asks again
+for its part.
 
-With `group`, runs become one curve and a band a group: by `plot.statistics`, as `rla plot` draws them, at as many
-steps as fit.
+With `group`, runs become one curve and a band a group: by `plot.statistics`, as `rla plot` draws them, at
+as many steps as fit.
 
-NaN and infinite values are no points. They go beside the curve as *marks* (x and which), at most one of a kind a
-bucket, with their number.
+NaN and infinite values are no points. They go beside the curve as *marks* (x and which), at most one of a
+kind a bucket, with their number.
 
-**Answer** (`encode`): 4 bytes length of the head, 4 bytes zero, the head as JSON, padded to 8 bytes; then x as float64;
-then each series as float32, or float64 where float32 cannot hold it (`wide`). A series of a band is its centre,
-followed by its low and high edge. NaN stands where a series has no point.
+**Answer** (`encode`): 4 bytes length of the head, 4 bytes zero, the head as JSON padded to 8 bytes; then x
+as float64; then each series as float32, or float64 where float32 cannot hold it (`wide`). A series of a band
+is its centre, followed by its low and high edge. NaN stands where a series has no point.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import struct
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -59,6 +63,7 @@ MAX_MARKS = 200  # of one curve
 MAX_CSV_ROWS = 1_000_000
 FLOAT32 = (1e-37, 3e38)  # sizes that it holds with all its digits
 _HEAD = struct.Struct("<II")
+_ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(slots=True)
@@ -81,17 +86,22 @@ class Curve:
 
 
 def curves(site: Site, asked: dict[str, Any]) -> Response:
-    """The curves of a panel; see the module's text.
+    """The curves of a panel; see the module's text. One at a time, for the memory of the largest.
 
     Args:
         site: whose runs.
-        asked: `runs` (numbers), `metric`, and where wanted `x` (a column, `elapsed` or `row`), `width` (pixels),
-            `range` ([low, high] of x), `log` (whether x is logarithmic), `smooth` (points), `group` (names; none:
-            all runs are one) and `band`.
+        asked: `runs` (numbers), `metric`, and where wanted `x` (a column, `elapsed` or `row`), `width`
+            (pixels), `range` ([low, high] of x), `log` (whether x is logarithmic), `smooth` (points), `group`
+            (names; none: all runs are one) and `band`.
 
     Raises:
         ArgumentError: something of that is not as it should be.
     """
+    with _ONE_AT_A_TIME:
+        return _curves(site, asked)
+
+
+def _curves(site: Site, asked: dict[str, Any]) -> Response:
     begun = time.perf_counter()
     metric, x = str(asked.get("metric")), str(asked.get("x") or TIME_STEP)
     entries = site.chosen(asked.get("runs"))[:MAX_RUNS]
@@ -111,7 +121,7 @@ def curves(site: Site, asked: dict[str, Any]) -> Response:
     if asked.get("group") is None:
         head, xs, series = _single(parts, (low, high, log), width, smooth)
     else:
-        head, xs, series = _grouped(site, parts, asked, min(width, BAND_POINTS), smooth)
+        head, xs, series = _grouped(parts, asked, min(width, BAND_POINTS), smooth)
     head |= {
         "metric": metric,
         "x": x,
@@ -209,8 +219,11 @@ def _columns_of(x: str) -> list[str]:
 
 
 def x_values(table: dict[str, Array], x: str, rows: int) -> Array | None:
-    """The x of each row of a table; None where it has none. Without time-steps they are the rows' numbers."""
-    if x == ROW or (x == TIME_STEP and TIME_STEP not in table):
+    """The x of each row of a table; None where it has none. Without time-steps they are the rows' numbers.
+
+    A program that never says which step it is at has 0 in every row.
+    """
+    if x == ROW or (x == TIME_STEP and (TIME_STEP not in table or not table[TIME_STEP].any())):
         return np.arange(rows, dtype=np.float64)
     if x != ELAPSED:
         return table.get(x)
@@ -333,7 +346,7 @@ def _on(xs: Array, curve: Curve) -> Array:
     return series
 
 
-def _edges(low: float, high: float, log: bool, width: int) -> Array:  # noqa: FBT001 - as `Ends`
+def _edges(low: float, high: float, log: bool, width: int) -> Array:
     if high <= low:
         low, high = low - 0.5, high + 0.5
     if log and low > 0:
@@ -344,7 +357,7 @@ def _edges(low: float, high: float, log: bool, width: int) -> Array:  # noqa: FB
 
 
 def _buckets(curve: Curve, edges: Array) -> Array:
-    """Least and largest value of each bucket, the one that comes first first; shape (2 × buckets,)."""
+    """Least and largest value of each bucket, the one that comes first first; shape (2 * buckets,)."""
     count = len(edges) - 1
     series = np.full(2 * count, np.nan)
     places = np.clip(np.searchsorted(edges, curve.xs, "right") - 1, 0, count - 1)
@@ -376,11 +389,11 @@ def _marks(curve: Curve, ends: Ends, width: int) -> dict[str, Any]:
 
 
 def _grouped(
-    site: Site, parts: Sequence[Curve], asked: dict[str, Any], points: int, smooth: float
+    parts: Sequence[Curve], asked: dict[str, Any], points: int, smooth: float
 ) -> tuple[dict[str, Any], Array, list[Array]]:
     """Centre, low and high of each group."""
     band = str(asked.get("band") or "ci")
-    groups = _by_values(site, parts, asked["group"])
+    groups = _by_values(parts, asked["group"])
     made = []
     for label, members in groups.items():
         found = [(curve.xs, curve.ys) for curve in members if len(curve.xs)]
@@ -395,7 +408,7 @@ def _grouped(
         for _, _, xs, bands in made
         for one in bands
     ]
-    told = [
+    told: list[dict[str, Any]] = [
         {"label": label, "numbers": [curve.entry.number for curve in members]}
         for label, members, _, _ in made
     ]
@@ -418,7 +431,7 @@ def _grid(all_xs: Sequence[Array], points: int) -> Array:
     return np.linspace(union[0], union[-1], 4 * points)
 
 
-def _by_values(site: Site, parts: Sequence[Curve], by: object) -> dict[str, list[Curve]]:
+def _by_values(parts: Sequence[Curve], by: object) -> dict[str, list[Curve]]:
     """Label → its curves, in the order of the values, numbers first.
 
     Raises:
@@ -474,9 +487,6 @@ def as_csv(site: Site, asked: dict[str, Any]) -> Response:
     Raises:
         ArgumentError: they are more than `MAX_CSV_ROWS`.
     """
-    import csv
-    import io
-
     metric, x = str(asked.get("metric")), str(asked.get("x") or TIME_STEP)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

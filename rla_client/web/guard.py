@@ -2,15 +2,15 @@
 
 Whoever has the token may read all that the server's user may read of the databases, so:
 
-- **Token.** 256 random bits, new at each start. `/` and `/static/` take it from the query or from a cookie that
-  is derived from it (so that a reload works) and that opens nothing else: cookies do not tell the ports of a
-  host apart, and other people's servers may listen there. `/api/` takes it from the header `Authorization:
-  Bearer` or, for pictures and downloads, from the query.
-- **Host** is an address, `localhost`, this machine's name, or one that was allowed: a name of somebody else that
-  resolves to us (DNS rebinding) is refused.
-- **Origin**, where a browser sends one, is ours. Changes need one, a JSON body, and the token in the header.
-- **Content-Security-Policy** allows this server's own files alone; what a run wrote is sent so that no browser
-  runs it (`FOREIGN`).
+- **Token.** 256 random bits, new at each start. `/` and `/static/` take it from the query or from a cookie
+  that is derived from it (so that a reload works) and that opens nothing else: cookies do not tell the
+  ports of a host apart, and other people's servers may listen there. `/api/` takes it from the header
+  `Authorization: Bearer` or, for pictures and downloads, from the query.
+- **Host** is an address, `localhost`, this machine's name, or one that was allowed: a name of somebody else
+  that resolves to us (DNS rebinding) is refused.
+- **Origin**, where a browser sends one, is ours. A POST needs a JSON body and the token in its header.
+- **Content-Security-Policy** allows this server's own files alone; what a run wrote is sent so that no
+  browser runs it (`FOREIGN`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ALWAYS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_NO_TOKEN = (
+_LOCKED = (
     "rla web: this address needs its token.\n"
     "Open the whole address that `rla web` printed (http://…/?token=…).\n"
 )
@@ -99,34 +99,32 @@ class Guard:
 
     def _look(self, request: Request) -> tuple[Response | None, bool]:
         """A refusal, if the request deserves one; and whether the cookie is to be given."""
-        host = request.headers.get("host", "")
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        refusal = None
         if not self._known(host):
-            return PlainTextResponse(f"rla web: not known as {_shown(host)}; see --allow-host\n", 403), False
-        origin = request.headers.get("origin")
-        if origin is not None and origin != f"http://{host}":
-            return PlainTextResponse("rla web: requests from other pages are refused\n", 403), False
-        if request.method not in {"GET", "HEAD", "POST"}:
-            return PlainTextResponse("method not allowed\n", 405), False
+            refusal = PlainTextResponse(f"rla web: not known as {_shown(host)}; see --allow-host\n", 403)
+        elif origin is not None and origin != f"http://{host}":
+            refusal = PlainTextResponse("rla web: requests from other pages are refused\n", 403)
+        elif request.method not in {"GET", "HEAD", "POST"}:
+            refusal = PlainTextResponse("method not allowed\n", 405)
+        if refusal is not None:
+            return refusal, False
+        return self._without_token(request)
+
+    def _without_token(self, request: Request) -> tuple[Response | None, bool]:
         api = request.url.path.startswith("/api/")
         by_query = self._is_token(request.query_params.get("token", ""))
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         by_header = scheme.lower() == "bearer" and self._is_token(bearer)
         if request.method == "POST":
             json = request.headers.get("content-type", "").partition(";")[0].strip() == "application/json"
-            if not by_header or not json:
-                return JSONResponse(
-                    {"error": "a POST needs the token in its header, and a JSON body"}, 403
-                ), False
-            return None, False
-        if by_header or by_query:
+            said = {"error": "a POST needs the token in its header, and a JSON body"}
+            return (None if by_header and json else JSONResponse(said, 403)), False
+        if by_header or by_query or (not api and self._has_cookie(request)):
             return None, by_query and not api
-        if not api and self._has_cookie(request):
-            return None, False
-        return (
-            JSONResponse({"error": "the token is missing or wrong"}, 403)
-            if api
-            else PlainTextResponse(_NO_TOKEN, 403)
-        ), False
+        if api:
+            return JSONResponse({"error": "the token is missing or wrong"}, 403), False
+        return PlainTextResponse(_LOCKED, 403), False
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self._token)

@@ -4,7 +4,7 @@ The page says which runs and metrics it shows and how many rows of each it has (
 tables of those that may grow are stat'ed, and of one that did, the rows behind the cursor go out; so a stream
 costs what is new, not what is there. Events:
 
-    rows     {"number", "metric", "from", "x": […], "y": […]}: new rows; null where nothing was recorded
+    rows     {"number", "from", "x": […], "y": {metric: […]}}: new rows; null where nothing was recorded
     anew     {"number"}: rows that the page has were taken back, or belong to a chain; it asks again
     version  {"version"}: the list of runs changed; it asks for those since the version that it has
     alive    {}: nothing else for `ALIVE_S`, so that a dead connection shows
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-TICK_S = 0.25
+TICK_S = 0.4
 ALIVE_S = 15.0
 MAX_WATCHED = 200  # runs; a panel of more is asked for anew when their list changes
 MAX_ROWS = 5000  # in one event; further behind, a new curve is cheaper
@@ -57,10 +57,9 @@ def stream(site: Site, asked: dict[str, Any]) -> StreamingResponse:
         yield _event("alive", {})
         while True:
             found = await run_sync(watcher.look)
-            for event, data in found:
-                yield _event(event, data)
             now = time.monotonic()
             if found:
+                yield b"".join(_event(event, data) for event, data in found)
                 said = now
             elif now - said > ALIVE_S:
                 yield _event("alive", {})
@@ -110,12 +109,12 @@ class Watcher:
 
     def _rows_of(self, entry: Entry) -> Iterator[tuple[str, dict[str, Any]]]:
         number = entry.number
-        metrics = [metric for metric, known in self._cursors.items() if number in known]
         if entry.record.parent:
             yield "anew", {"number": number}
             return
-        names = [*dict.fromkeys([TIME_STEP, TIMESTAMP, self._x, *metrics])]
-        table = curves.read_entries(self._site, [entry], names)[0]
+        metrics = [metric for metric, known in self._cursors.items() if number in known]
+        table = self._table(entry, metrics)
+        news: dict[int, dict[str, Any]] = {}  # by cursor: panels are as far as each other, as a rule
         for metric in metrics:
             ys = table.get(metric)
             xs = None if ys is None else curves.x_values(table, self._x, len(ys))
@@ -127,16 +126,19 @@ class Watcher:
                 yield "anew", {"number": number}
                 return
             if len(ys) > before:
-                yield (
-                    "rows",
-                    {
-                        "number": number,
-                        "metric": metric,
-                        "from": before,
-                        "x": _plain(xs[before:]),
-                        "y": _plain(ys[before:]),
-                    },
+                same = news.setdefault(
+                    before, {"number": number, "from": before, "x": _plain(xs[before:]), "y": {}}
                 )
+                same["y"][metric] = _plain(ys[before:])
+        for data in news.values():
+            yield "rows", data
+
+    def _table(self, entry: Entry, metrics: list[str]) -> dict[str, NDArray[np.float64]]:
+        names = [*dict.fromkeys([TIME_STEP, TIMESTAMP, self._x, *metrics])]
+        with suppress(DatabaseError, OSError):
+            cache = curves.cache_of(self._site, entry.place)
+            return cache.columns(curves.table_path(self._site, entry), names, time.time_ns())
+        return {}
 
 
 def _plain(values: NDArray[np.float64]) -> list[float | str | None]:

@@ -109,7 +109,7 @@ def _where(address: str, host: str, port: int) -> list[str]:
     lines = [f"rla web: {address}"]
     if host not in {LOOPBACK, "localhost", "::1"}:
         lines.append(
-            "whoever can reach this machine and has the address can read these databases; nothing is encrypted"
+            "whoever reaches this machine and has the address can read these databases; nothing is encrypted"
         )
     elif not _has_screen():
         whom = f"{_user()}@{socket.gethostname()}"

@@ -26,7 +26,7 @@ from rla_client.database.runs import Database, Run
 from rla_client.web.columns import GrowingCache
 
 LOOK_S = 2.0  # at least between two looks
-SHARE = 0.01  # of a core
+SHARE = 0.005  # of a core
 LONGEST_S = 30.0  # between two looks, whatever one has cost
 SAFE_INTEGER = 1 << 53  # beyond, a browser's numbers are not exact
 LIVE = frozenset({"running", "stalled", "waiting", "silent", "unknown", None})  # may get rows

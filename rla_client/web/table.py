@@ -107,7 +107,7 @@ def differing(site: Site, numbers: object) -> list[str]:
 
 
 def names(site: Site) -> dict[str, Any]:
-    """What can be a column or stand in a filter: fields, hyper-parameters, metrics; and some values of theirs."""
+    """What can be a column or stand in a filter: fields, hyper-parameters, metrics; some of their values."""
     records = [entry.record for entry in site.entries()]
     hyper: dict[str, Counter[str]] = {}
     for record in _different(records, lambda record: record.hyper_json):

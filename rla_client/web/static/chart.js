@@ -4,6 +4,7 @@ import uPlot from "./vendor/uPlot.esm.js";
 import { h, numberText, timeText } from "./dom.js";
 
 const BAND_ALPHA = "33";  // hexadecimal, behind a colour
+const MANY = 8000;  // points, from which on lines are thin: drawing them takes a quarter of the time
 const NEAR = 24;  // pixels from the mouse to a curve that it means
 const SYMBOLS = { nan: "×", inf: "▲", "-inf": "▼" };
 
@@ -39,6 +40,7 @@ export class Chart {
     this.tip = h("div", { class: "tip", hidden: true });
     this.box = box;
     this.focused = -1;
+    this.points = data[0].length;
     this.plot = new uPlot(this.settings(), this.fit(data), box);
     box.append(this.tip);
     this.plot.over.addEventListener("dblclick", (event) => { event.stopImmediatePropagation(); options.onZoom(null); }, true);
@@ -58,10 +60,11 @@ export class Chart {
       stroke: style("--dim"), grid: { stroke: style("--grid"), width: 1 }, ticks: { stroke: style("--grid"), width: 1, size: 4 },
       font: "11px system-ui, sans-serif", ...extra,
     });
+    const many = this.curves.length * this.points > MANY;
     const series = [{}];
     const bands = [];
     for (const curve of this.curves) {
-      series.push({ label: curve.label, stroke: curve.colour, width: curve.width ?? 1.5, spanGaps: true, points: { show: (u, at) => lonely(u.data[at]), size: 5, fill: curve.colour } });
+      series.push({ label: curve.label, stroke: curve.colour, width: many ? 1 : curve.width ?? 1.5, spanGaps: true, points: { show: (u, at) => lonely(u.data[at]), size: 5, fill: curve.colour } });
       if (this.bands) {
         const at = series.length;
         const edge = { stroke: "transparent", width: 0, spanGaps: true, points: { show: false } };

@@ -64,6 +64,7 @@ class Panel {
     this.new.clear();
     const { settings } = this.panels;
     const asked = { ...this.panels.asked(), metric: this.metric, width: Math.round(this.box.clientWidth * Math.min(devicePixelRatio, 2)) };
+    this.panels.loading += 1;
     try {
       const { head, buffer, start } = await askNumbers("curves", asked, controller.signal);
       if (head.boot !== this.panels.store.boot) { location.reload(); return; }
@@ -73,12 +74,14 @@ class Panel {
       this.cursors = new Map(Object.entries(head.cursors).filter(([, rows]) => rows !== null).map(([number, rows]) => [Number(number), rows]));
       this.show(settings);
       this.panels.painted();
-      this.panels.follow();
     } catch (error) {
       if (error.name === "AbortError") return;
       this.chart?.close();
       this.chart = null;
       this.said.textContent = error.message;
+    } finally {
+      this.panels.loading -= 1;
+      this.panels.follow();
     }
   }
 
@@ -148,7 +151,7 @@ class Panel {
     if (!this.chart) return;
     const places = new Map(this.head.curves.map((curve, at) => [curve.number, at + 1]));
     const more = [...this.new.values()].reduce((sum, points) => sum + points.length, 0);
-    if (more > 2 * this.base[0].length + 500) { this.change(); return; }
+    if (more > this.base[0].length * Math.max(this.base.length / 2, 2) + 2000) { this.change(); return; }
     const xs = [...new Set([...this.base[0], ...[...this.new.values()].flat().map(([x]) => x)])].sort((a, b) => a - b);
     const at = new Map(xs.map((x, place) => [x, place]));
     const data = [xs, ...this.base.slice(1).map((column) => {
@@ -220,7 +223,8 @@ export class Panels {
       for (const entry of entries) entry.target.panel.see(entry.isIntersecting);
       this.follow();
     }, { rootMargin: "200px" });
-    this.follow = later(() => this.watch(), 400);
+    this.follow = later(() => { if (!this.loading) this.watch(); }, 400);
+    this.loading = 0;
     this.ask = later(() => this.update().catch(complain), 30);
   }
 
@@ -247,13 +251,15 @@ export class Panels {
   async update() {
     const numbers = this.page.drawn().map((row) => row.number);
     const key = JSON.stringify(numbers);
+    for (const panel of this.panels.values()) panel.change();
     if (key !== this.key) {
       this.key = key;
+      const likely = this.page.likely();
+      if (!this.metrics && likely) { this.metrics = [likely]; this.layout(); }  // the first curve need not wait for the others
       const found = await ask("metrics", { numbers });
       this.metrics = Object.keys(found).filter((name) => !["time-step", "timestamp"].includes(name));
     }
     this.layout();
-    for (const panel of this.panels.values()) panel.change();
     this.follow();
   }
 
@@ -312,7 +318,7 @@ export class Panels {
     }
     try {
       await stream("live", { version: this.store.version, x: this.settings.x, cursors }, (type, data) => {
-        if (type === "rows") this.panels.get(data.metric)?.add(data.number, data.from, data.x, data.y);
+        if (type === "rows") for (const [metric, ys] of Object.entries(data.y)) this.panels.get(metric)?.add(data.number, data.from, data.x, ys);
         else if (type === "anew") for (const panel of this.panels.values()) { if (panel.cursors?.has(data.number) || panel.head?.cursors[data.number] === null) panel.soon(); }
         else if (type === "version") this.page.changed(data.version);
       }, controller.signal);

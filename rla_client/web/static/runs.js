@@ -6,7 +6,7 @@ import { completing, spelled, wordAt } from "./complete.js";
 import { fill, h, later } from "./dom.js";
 import { complain, remember, tell } from "./main.js";
 import { Panels } from "./panels.js";
-import { Store } from "./store.js";
+import { compare, Store } from "./store.js";
 import { sorted, Table } from "./table.js";
 
 const DRAWN = 20;  // curves that are drawn while nothing is selected
@@ -91,7 +91,11 @@ class Runs {
       if (!groups.has(label)) groups.set(label, []);
       groups.get(label).push(row);
     }
-    const ordered = [...groups].sort(([a], [b]) => a.localeCompare(b, undefined, { numeric: true }));
+    const values = (rows) => this.groupBy.map((name) => this.store.value(rows[0], name));
+    const ordered = [...groups].sort(([, a], [, b]) => {
+      const [left, right] = [values(a), values(b)];
+      return left.map((value, at) => compare(value, right[at])).find((order) => order) ?? 0;
+    });
     return ordered.flatMap(([label, rows]) => {
       const open = this.unfolded.has(label);
       return [{ label, rows, open }, ...(open ? rows.map((row) => ({ row, inside: true })) : [])];
@@ -124,7 +128,7 @@ class Runs {
     this.remember();
     const rows = this.rows().length;
     const all = this.store.rows.size;
-    fill(this.count, rows === all ? `${all} runs` : `${rows} of ${all} runs`, `, ${this.drawn().length} drawn${this.group ? " in bands" : ""}`);
+    fill(this.count, `${rows === all ? "" : `${rows} of `}${all} run${all === 1 ? "" : "s"}`, `, ${this.drawn().length} drawn${this.group ? " in bands" : ""}`);
     this.differs.disabled = this.drawn().length < 2;
     this.files.hidden = this.drawn().length === 0;
     this.files.href = `#/compare?${new URLSearchParams({ runs: this.drawn().slice(0, 8).map((row) => row.path).join(",") })}`;
@@ -185,6 +189,7 @@ class Runs {
   async regroup(text) {
     this.groupText = text.trim();
     this.error.textContent = "";
+    await this.knowNames();
     const known = new Set([...this.names.fields, ...this.names.hyper, ...this.names.metrics]);
     const unknown = this.groupBy.filter((name) => !known.has(name));
     if (unknown.length) {
@@ -293,7 +298,8 @@ class Runs {
     dialog.showModal();
   }
 
-  showColumns() {
+  async showColumns() {
+    await this.knowNames();
     const known = [...new Set([...this.names.hyper, ...this.names.metrics, ...this.names.metrics.flatMap((name) => [`max(${name})`, `min(${name})`]), ...this.names.fields])];
     const chosen = new Set(this.asked);
     const search = h("input", { type: "search", placeholder: "find a column", "aria-label": "Find a column", oninput: () => draw() });
@@ -341,7 +347,7 @@ class Runs {
     this.error = h("p", { class: "bad error", role: "alert" });
     this.count = h("span", { class: "dim", role: "status" });
     const filter = later(() => this.filter(this.input.value), 250);
-    this.input = h("input", { name: "where", class: "where mono", value: this.where, placeholder: "lr == 0.001 and state == 'finished'", "aria-label": "Filter", spellcheck: "false", oninput: filter });
+    this.input = h("input", { name: "where", class: "where mono", value: this.where, placeholder: "lr == 0.001 and state == 'finished'", "aria-label": "Filter", spellcheck: "false", oninput: filter, onfocus: () => this.knowNames().catch(complain) });
     this.groupInput = h("input", { name: "group", value: this.groupText, placeholder: "lr, env", "aria-label": "Group by", spellcheck: "false", onchange: () => this.regroup(this.groupInput.value) });
     this.differs = h("button", { type: "button", name: "differs", class: this.only ? "on" : "", title: "Only hyper-parameters that are not the same in the drawn runs", onclick: () => this.showDiffering().catch(complain) }, "What differs");
     this.files = h("a", { class: "button", title: "Pictures and videos of the drawn runs, side by side" }, "Files");
@@ -354,7 +360,7 @@ class Runs {
       "div", { class: "bar" },
       control("Filter", completing(this.input, (text, caret) => this.offer(text, caret), filter)),
       control("Group by", completing(this.groupInput, (text, caret) => this.offerGroup(text, caret), () => this.regroup(this.groupInput.value))),
-      this.differs, h("button", { type: "button", name: "columns", onclick: () => this.showColumns() }, "Columns…"), this.files, this.count,
+      this.differs, h("button", { type: "button", name: "columns", onclick: () => this.showColumns().catch(complain) }, "Columns…"), this.files, this.count,
     );
     const tools = h(
       "div", { class: "bar tools" },
@@ -394,7 +400,13 @@ class Runs {
       fill(this.table.box, h("p", { class: "empty" }, "No run is here yet.\n\nStart one:\n\n    from rla_client import logger\n\nThis page shows it as soon as it has rows."));
     }
     this.update();
-    this.names = await ask("names");
+    setTimeout(() => this.knowNames().catch(complain), 1500);  // after the first curves
+  }
+
+  /** Know what can be completed. */
+  async knowNames() {
+    this.asking ??= ask("names");
+    this.names = await this.asking;
     fill(this.xs, ["time-step", "timestamp", "elapsed", "row", ...this.names.metrics].map((name) => h("option", { value: name })));
   }
 

@@ -42,9 +42,11 @@ export class Table {
   update() {
     this.list = this.view.list();
     this.columns = this.view.columns();
-    const rows = this.list.filter((one) => one.row).slice(0, SAMPLED).map((one) => one.row);
+    const grouped = this.list.some((one) => !one.row);
+    const rows = this.view.rows().slice(0, SAMPLED);
     const widths = this.columns.map((name) => {
-      const longest = Math.max(name.length + 2, ...rows.map((row) => cellText(name, this.view.store.value(row, name)).length));
+      const own = Math.max(name.length + 2, ...rows.map((row) => cellText(name, this.view.store.value(row, name)).length));
+      const longest = grouped ? Math.max(own, name === "run" ? Math.max(...this.list.map((one) => (one.label?.length ?? 0) + 12)) : 12) : own;
       return Math.round(Math.min(Math.max(longest, 6), name === "note" ? 40 : 26) * CH + 16);
     });
     this.box.style.setProperty("--columns", `66px ${widths.map((width) => `${width}px`).join(" ")}`);

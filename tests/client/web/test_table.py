@@ -6,7 +6,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,15 @@ def by_index(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Runs of an answer by their index."""
     rows = zip(*(answer[name] for name in BY_COLUMN), strict=True)
     return {row["index"]: row for row in (dict(zip(BY_COLUMN, values, strict=True)) for values in rows)}
+
+
+def columns_of(
+    server: PageServer, names: Sequence[str], numbers: Sequence[int] | None = None
+) -> dict[str, list[Any]]:
+    """Values by column, and the numbers of the runs they are of."""
+    answer = server.ask("columns", {"names": list(names), "numbers": numbers and list(numbers)})
+    assert all(len(values) == len(answer["number"]) for values in answer["values"])
+    return {"": answer["number"], **dict(zip(names, answer["values"], strict=True))}
 
 
 def rows_when(
@@ -140,7 +149,7 @@ def test_a_run_that_went_is_told_once_and_its_number_is_no_other_runs(page_serve
     assert (answer["gone"], answer["number"]) == ([number], [])
     assert server.ask("runs", {"since": answer["version"]})["gone"] == []
     assert list(by_index(server.ask("runs"))) == [kept]
-    assert server.ask("columns", {"names": ["lr"], "numbers": [number]})["number"] == []
+    assert columns_of(server, ["lr"], [number]) == {"": [], "lr": []}
     back = write_page_run(root, 1)
     assert back == gone
     again = rows_when(server, answer["version"], lambda answer: answer["number"], "its return")
@@ -151,8 +160,7 @@ def test_what_no_run_is_called_is_left_out(page_server: Serve, root: Path) -> No
     write_page_run(root, 0)
     server = page_server(root)
     server.ask("runs")
-    answer = server.ask("columns", {"names": ["lr"], "numbers": [0, 0, 1, -1, 10**30]})
-    assert answer == {"number": [0], "=lr": [0.1]}
+    assert columns_of(server, ["lr"], [0, 0, 1, -1, 10**30]) == {"": [0], "lr": [0.1]}
 
 
 @pytest.mark.parametrize(
@@ -187,7 +195,7 @@ def test_a_filters_answer_is_what_it_says(page_server: Serve, root: Path) -> Non
     server = page_server(root)
     server.ask("runs")
     numbers = server.ask("fitting", {"where": "seed == 1"})
-    assert server.ask("columns", {"names": ["seed"], "numbers": numbers})["=seed"] == [1, 1]
+    assert columns_of(server, ["seed"], numbers)["seed"] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -216,18 +224,16 @@ def test_columns_are_values_in_the_order_asked(page_server: Serve, root: Path) -
     write_sweep(root)
     server = page_server(root)
     server.ask("runs")
-    answer = server.ask(
-        "columns", {"names": ["seed", "lr", "net.width", "loss", "no such"], "numbers": [5, 0, 2]}
-    )
-    assert answer == {
-        "number": [5, 0, 2],
-        "=seed": [2, 0, 2],
-        "=lr": [0.01, 0.1, 0.1],
-        "=net.width": [64, 64, 64],
-        "=loss": [pytest.approx(1 / 52), pytest.approx(1 / 50), pytest.approx(1 / 52)],
-        "=no such": [None, None, None],
+    assert columns_of(server, ["seed", "lr", "net.width", "loss", "no such"], [5, 0, 2]) == {
+        "": [5, 0, 2],
+        "seed": [2, 0, 2],
+        "lr": [0.01, 0.1, 0.1],
+        "net.width": [64, 64, 64],
+        "loss": [pytest.approx(1 / 52), pytest.approx(1 / 50), pytest.approx(1 / 52)],
+        "no such": [None, None, None],
     }
-    assert server.ask("columns", {"names": ["number"]})["number"] == list(range(6))
+    assert columns_of(server, ["lr"])[""] == list(range(6))
+    assert columns_of(server, ["lr", "lr"])[""] == list(range(6))
 
 
 def test_numbers_that_json_has_none_for_are_texts(page_server: Serve, root: Path) -> None:
@@ -237,15 +243,14 @@ def test_numbers_that_json_has_none_for_are_texts(page_server: Serve, root: Path
     server = page_server(root)
     rows = by_index(server.ask("runs"))  # strict JSON, or it would not come to here
     assert len(rows) == 2
-    names = ["return", "never", "lr", "low", "odd", "none", "big", "flag"]
-    answer = server.ask("columns", {"names": names, "numbers": [0, 1]})
-    assert answer["=never"] == ["nan", None]
-    assert answer["=lr"][1] == "inf"
-    assert answer["=low"][1] == "-inf"
-    assert answer["=odd"][1] == "nan"
-    assert answer["=none"][1] is None
-    assert answer["=big"][1] == str(2**70)
-    assert answer["=flag"][1] is True
+    answer = columns_of(server, ["return", "never", "lr", "low", "odd", "none", "big", "flag"], [0, 1])
+    assert answer["never"] == ["nan", None]
+    assert answer["lr"][1] == "inf"
+    assert answer["low"][1] == "-inf"
+    assert answer["odd"][1] == "nan"
+    assert answer["none"][1] is None
+    assert answer["big"][1] == str(2**70)
+    assert answer["flag"][1] is True
 
 
 def test_columns_of_hyper_parameters_that_are_called_as_an_answers_own(
@@ -254,8 +259,8 @@ def test_columns_of_hyper_parameters_that_are_called_as_an_answers_own(
     write_page_run(root, 0, params={"number": 7, "=x": 8, "x": 9, "__proto__": 1}, tracked=())
     server = page_server(root)
     server.ask("runs")
-    answer = server.ask("columns", {"names": ["number", "=x", "x", "__proto__"]})
-    assert answer == {"number": [0], "=number": [7], "==x": [8], "=x": [9], "=__proto__": [1]}
+    names = ["number", "=x", "x", "__proto__"]
+    assert columns_of(server, names) == {"": [0], "number": [7], "=x": [8], "x": [9], "__proto__": [1]}
 
 
 def test_what_differs_and_what_there_is(page_server: Serve, root: Path) -> None:
@@ -282,7 +287,7 @@ def test_several_databases(page_server: Serve, tmp_path: Path) -> None:
     answer = server.ask("runs")
     assert answer["databases"] == [str(one), str(two)]
     assert sorted(zip(answer["place"], answer["index"], strict=True)) == [(0, index), (1, index)]
-    values = server.ask("columns", {"names": ["lr"], "numbers": answer["number"]})["=lr"]
+    values = columns_of(server, ["lr"], answer["number"])["lr"]
     assert dict(zip(answer["place"], values, strict=True)) == {0: 0.5, 1: 0.25}
 
 
@@ -316,11 +321,9 @@ def test_what_a_hostile_run_wrote_comes_as_it_is(page_server: Serve, root: Path)
     assert set(rows) == set(indices)
     assert [rows[index]["tags"][0] for index in indices] == list(HOSTILE)
     assert [rows[index]["host"] for index in indices] == list(HOSTILE)
-    values = server.ask(
-        "columns", {"names": list(HOSTILE), "numbers": [rows[one]["number"] for one in indices]}
-    )
+    values = columns_of(server, HOSTILE, [rows[index]["number"] for index in indices])
     for place, text in enumerate(HOSTILE):
-        assert values[f"={text}"][place] in {text, 3.0}, text
+        assert values[text][place] in {text, 3.0}, text
     assert set(HOSTILE) <= set(server.ask("names")["metrics"])
     said = server.refused("fitting", {"where": "`<script>` == 1"})
     assert "<script>" in said
@@ -344,7 +347,7 @@ def test_ten_thousand_metrics(page_server: Serve, root: Path) -> None:
     server = page_server(root)
     server.ask("runs")
     assert len({*server.ask("names")["metrics"]} - {"time-step", "timestamp"}) == 10_000
-    assert server.ask("columns", {"names": ["group7/metric9907"]})["=group7/metric9907"] == [9907.0]
+    assert columns_of(server, ["group7/metric9907"])["group7/metric9907"] == [9907.0]
 
 
 @pytest.mark.slow
@@ -355,8 +358,8 @@ def test_ten_thousand_runs(page_server: Serve, root: Path) -> None:
     assert len(by_index(answer)) == 10_000
     assert sorted(answer["number"]) == list(range(10_000))
     assert len(server.ask("fitting", {"where": "seed == 3 and lr == 0.1"})) == 334
-    values = server.ask("columns", {"names": ["number", "return"]})
-    assert all(last == own + 0.5 for own, last in zip(values["=number"], values["=return"], strict=True))
+    values = columns_of(server, ["number", "return"])
+    assert all(last == own + 0.5 for own, last in zip(values["number"], values["return"], strict=True))
     assert set(server.ask("differing", {"numbers": answer["number"]})) == {"lr", "seed", "number"}
     new = write_page_run(root, 20_000)
     changed = rows_when(server, answer["version"], lambda answer: answer["number"], "the new run")

@@ -17,7 +17,7 @@ from rla_client.web import guard
 STATIC = Path(rla_client.web.__file__).parent / "static"
 VENDOR = STATIC / "vendor"
 REPOSITORY = Path(__file__).resolve().parents[3]
-MAX_LINE = 300  # of a source that people read
+MAX_LINE = 600  # of a source that people read
 FOREIGN_ADDRESS = re.compile(r"""(?:https?:)?//[a-z0-9-]+(?:\.[a-z0-9-]+)+""")
 
 

@@ -1,0 +1,299 @@
+"""Curves of a panel: exact while they are few, by least and largest value where they are many."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from written_runs import write_run
+
+from rla_client.contract.errors import ArgumentError, UnknownNameError
+from rla_client.database.runs import Database
+from rla_client.plot.statistics import curve_band
+from rla_client.web import curves
+from rla_client.web.curves import as_csv, encode
+from rla_client.web.site import Site
+
+
+def decoded(body: bytes) -> tuple[dict[str, Any], np.ndarray[Any, Any], list[np.ndarray[Any, Any]]]:
+    """As api.js and panels.js read an answer."""
+    (length,) = struct.unpack("<I", body[:4])
+    head = json.loads(body[8 : 8 + length])
+    start = 8 + -(-length // 8) * 8
+    xs = np.frombuffer(body, "<f8", head["points"], start)
+    kind, size = ("<f8", 8) if head["wide"] else ("<f4", 4)
+    begin = start + 8 * head["points"]
+    series = [
+        np.frombuffer(body, kind, head["points"], begin + place * size * head["points"])
+        for place in range(head["series"])
+    ]
+    return head, xs, series
+
+
+def asked(site: Site, **what: Any) -> tuple[dict[str, Any], np.ndarray[Any, Any], list[np.ndarray[Any, Any]]]:
+    site.look_now()
+    runs = [entry.number for entry in site.entries()]
+    answer = curves.curves(site, {"runs": runs, "metric": "return", **what})
+    return decoded(bytes(answer.body))
+
+
+def write_rows(root: Path, index: str, text: str, table: str = "task") -> None:
+    (root / "log" / table / index / "progress.csv").write_text(text)
+
+
+def table_of(xs: Any, ys: Any) -> str:
+    return "return,time-step,timestamp\n" + "".join(
+        f"{y!r},{x!r},{1000.0 + 2 * x!r}\n" for x, y in zip(map(float, xs), map(float, ys), strict=True)
+    )
+
+
+def test_few_points_are_exact(root: Path) -> None:
+    for number in range(2):
+        index = write_run(root, number=number)
+        write_rows(
+            root,
+            index,
+            table_of(range(0, 50, number + 1), [step**2 + number for step in range(0, 50, number + 1)]),
+        )
+    head, xs, series = asked(Site([root]))
+    assert head["kind"] == "exact"
+    assert xs.tolist() == list(range(50))
+    assert series[0].tolist() == [step**2 for step in range(50)]
+    assert series[1][::2].tolist() == [step**2 + 1 for step in range(0, 50, 2)]
+    assert np.isnan(series[1][1::2]).all()
+    assert head["cursors"] == {"0": 50, "1": 25}
+
+
+@given(
+    ys=st.lists(st.floats(-1e6, 1e6, width=32), min_size=400, max_size=600),
+    width=st.integers(16, 60),
+)
+def test_many_points_keep_least_and_largest_of_each_bucket(ys: list[float], width: int) -> None:
+    curve = curves.Curve(None, np.arange(len(ys), dtype=float), np.array(ys), np.empty((2, 0)), len(ys))  # type: ignore[arg-type]
+    edges = curves._edges(0.0, len(ys) - 1.0, log=False, width=width)
+    series = curves._buckets(curve, edges)
+    assert len(series) == 2 * width
+    for bucket in range(width):
+        last = bucket == width - 1
+        inside = [y for x, y in enumerate(ys) if edges[bucket] <= x and (last or x < edges[bucket + 1])]
+        pair = series[2 * bucket : 2 * bucket + 2].tolist()
+        assert sorted(pair) == [min(inside), max(inside)]
+
+
+def test_a_spike_of_one_row_among_many_is_seen(root: Path) -> None:
+    ys = np.zeros(100_000)
+    ys[77_777] = 5.0
+    write_rows(root, write_run(root), table_of(range(100_000), ys))
+    head, xs, series = asked(Site([root]), width=200)
+    assert head["kind"] == "buckets"
+    assert len(xs) == 400
+    assert np.nanmax(series[0]) == 5.0
+    at = xs[np.nanargmax(series[0])]
+    assert abs(at - 77_777) <= 100_000 / 200
+    zoomed = asked(Site([root]), width=200, range=[77_700, 77_800])
+    assert zoomed[0]["kind"] == "exact"
+    assert zoomed[1].tolist() == list(range(77_699, 77_802))
+    assert zoomed[2][0].tolist() == ys[77_699:77_802].tolist()
+
+
+def test_nan_and_inf_are_marks(root: Path) -> None:
+    write_rows(root, write_run(root), "return,time-step\n1.0,0\nnan,1\n,2\ninf,3\n-inf,4\n2.0,5\n")
+    head, xs, series = asked(Site([root]))
+    assert xs.tolist() == [0.0, 5.0]
+    assert series[0].tolist() == [1.0, 2.0]
+    assert head["curves"][0]["odd"] == {"nan": 1, "inf": 1, "-inf": 1}
+    assert head["curves"][0]["marks"] == [[1.0, "nan"], [3.0, "inf"], [4.0, "-inf"]]
+
+
+def test_a_metric_of_nothing_but_nan_has_a_curve_with_marks(root: Path) -> None:
+    write_rows(root, write_run(root), "return,time-step\nnan,0\nnan,7\n")
+    head, _, _ = asked(Site([root]))
+    assert head["whole"] == [0.0, 7.0]
+    assert head["curves"][0]["odd"] == {"nan": 2}
+
+
+def test_runs_without_the_metric_are_counted(root: Path) -> None:
+    write_run(root, number=0)
+    write_rows(root, write_run(root, number=1), "loss,time-step\n1,1\n")
+    head, _, series = asked(Site([root]))
+    assert head["lacking"] == 1
+    assert len(series) == 1
+
+
+def test_x_of_other_columns(root: Path) -> None:
+    write_rows(root, write_run(root), table_of([0, 10, 20], [3, 1, 2]))
+    site = Site([root])
+    assert asked(site, x="elapsed")[1].tolist() == [0.0, 20.0, 40.0]
+    assert asked(site, x="row")[1].tolist() == [0.0, 1.0, 2.0]
+    assert asked(site, x="timestamp")[1].tolist() == [1000.0, 1020.0, 1040.0]
+    _head, xs, series = asked(site, x="return")
+    assert (xs.tolist(), series[0].tolist()) == ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
+    assert asked(site, x="nope")[0]["lacking"] == 1
+
+
+def test_rows_without_a_time_step_are_numbered(root: Path) -> None:
+    write_rows(root, write_run(root, number=0), "return\n5\n6\n7\n")
+    write_rows(root, write_run(root, number=1), "return,time-step\n5,0\n6,0\n7,0\n")
+    _, xs, series = asked(Site([root]))
+    assert xs.tolist() == [0.0, 1.0, 2.0]
+    assert [one.tolist() for one in series] == [[5.0, 6.0, 7.0]] * 2
+
+
+@pytest.mark.parametrize("band", ["ci", "iqm", "std", "stderr", "median", "range", "none"])
+def test_bands_are_those_of_rla_plot(root: Path, band: str) -> None:
+    random = np.random.default_rng(1)
+    values: dict[float, list[Any]] = {0.1: [], 0.01: []}
+    for number in range(8):
+        lr = (0.1, 0.01)[number % 2]
+        ys = random.normal(number, 1, 40).round(6)
+        values[lr].append(ys)
+        write_rows(
+            root, write_run(root, number=number, params={"lr": lr, "seed": number}), table_of(range(40), ys)
+        )
+    head, xs, series = asked(Site([root]), group=["lr"], band=band)
+    assert [curve["label"] for curve in head["curves"]] == ["lr=0.01", "lr=0.1"]
+    assert xs.tolist() == list(range(40))
+    for place, lr in enumerate((0.01, 0.1)):
+        expected = curve_band(np.array(values[lr]), band)
+        for one, other in zip(series[3 * place : 3 * place + 3], expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_groups_whose_runs_are_of_other_lengths_share_one_x(root: Path) -> None:
+    for number, rows in enumerate((10, 20, 33, 40)):
+        steps = np.arange(rows) * (number + 1)
+        write_rows(
+            root, write_run(root, number=number, params={"lr": number // 2}), table_of(steps, steps * 2)
+        )
+    head, xs, series = asked(Site([root]), group=["lr"], band="none")
+    assert [one["numbers"] for one in head["curves"]] == [[0, 1], [2, 3]]
+    assert (np.diff(xs) > 0).all()
+    there = ~np.isnan(series[3])
+    np.testing.assert_allclose(series[3][there], 2 * xs[there], rtol=1e-5)
+
+
+def test_grouped_by_nothing_is_one_group(root: Path) -> None:
+    for number in range(3):
+        write_run(root, number=number)
+    head, _, series = asked(Site([root]), group=[])
+    assert [one["label"] for one in head["curves"]] == ["all"]
+    assert len(series) == 3
+
+
+def test_a_logarithmic_x_has_buckets_of_equal_width_there(root: Path) -> None:
+    steps = np.arange(20_000)
+    write_rows(root, write_run(root), table_of(steps, steps))
+    _, xs, _ = asked(Site([root]), log=True, width=100)
+    assert xs[0] >= 1
+    ratios = np.log(xs[2::2]) - np.log(xs[:-2:2])
+    assert ratios[10:].max() / ratios[10:].min() < 1.2
+
+
+def test_smoothed_as_rla_plot_does(root: Path) -> None:
+    from rla_client.plot.frames import smooth
+
+    ys = np.random.default_rng(0).normal(size=300)
+    write_rows(root, write_run(root), table_of(range(300), ys))
+    _, xs, series = asked(Site([root]), smooth=7, width=200)
+    assert len(xs) == 200
+    expected = smooth((np.arange(300.0), ys), np.linspace(0, 299, 200), 7)
+    np.testing.assert_allclose(series[0], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("values", [[1e300, -1e300, 5.0], [1e-300, 2e-300, 1.0]])
+def test_sizes_that_float32_cannot_hold(root: Path, values: list[float]) -> None:
+    write_rows(root, write_run(root), table_of(range(3), values))
+    head, _, series = asked(Site([root]))
+    assert head["wide"]
+    assert series[0].tolist() == values
+
+
+def test_a_large_time_step_is_exact(root: Path) -> None:
+    steps = [2**40, 2**40 + 1, 2**40 + 2]
+    write_rows(root, write_run(root), table_of(steps, [1, 2, 3]))
+    assert asked(Site([root]))[1].tolist() == steps
+
+
+def test_a_broken_table_is_left_out(root: Path) -> None:
+    write_run(root, number=0)
+    index = write_run(root, number=1)
+    (root / "log" / "task" / index / "progress.csv").write_bytes(b"return,time-step\n\0\0\0\n")
+    head, _, _ = asked(Site([root]))
+    assert head["lacking"] == 1
+
+
+def test_a_table_that_vanishes_while_it_is_shown(root: Path) -> None:
+    index = write_run(root)
+    site = Site([root])
+    site.look(wait=True)
+    (root / "log" / "task" / index / "progress.csv").unlink()
+    head, _, _ = decoded(bytes(curves.curves(site, {"runs": [0], "metric": "return"}).body))
+    assert head["lacking"] == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"runs": "all"},
+        {"runs": [1.5]},
+        {"width": "wide"},
+        {"width": math.inf},
+        {"range": [1]},
+        {"range": [2, 1]},
+        {"range": [math.nan, 1]},
+        {"smooth": None},
+        {"group": "lr"},
+        {"group": [["lr"]]},
+        {"group": ["lr"], "band": "no such"},
+    ],
+)
+def test_a_bad_question_is_told(root: Path, wrong: dict[str, Any]) -> None:
+    write_run(root)
+    with pytest.raises(ArgumentError):
+        asked(Site([root]), **wrong)
+
+
+def test_a_group_that_no_run_has_names_the_nearest(root: Path) -> None:
+    write_run(root)
+    with pytest.raises(UnknownNameError, match="seed"):
+        asked(Site([root]), group=["sed"])
+
+
+def test_csv_is_every_row(root: Path) -> None:
+    write_rows(root, write_run(root, number=0), "return,time-step\n1.0,0\nnan,1\n0.1,2\n")
+    site = Site([root])
+    site.look(wait=True)
+    text = bytes(as_csv(site, {"runs": [0], "metric": "return"}).body).decode()
+    lines = text.splitlines()
+    assert lines[0] == "table,index,metric,time-step,value"
+    assert [line.split(",")[-2:] for line in lines[1:]] == [["0.0", "1.0"], ["1.0", "nan"], ["2.0", "0.1"]]
+
+
+def test_encoded_as_the_module_says() -> None:
+    head, xs, series = decoded(encode({"kind": "ä"}, np.array([1.0]), [np.array([2.0]), np.array([np.nan])]))
+    assert (head["kind"], xs.tolist(), series[0].tolist()) == ("ä", [1.0], [2.0])
+    assert np.isnan(series[1][0])
+
+
+def test_a_chain_is_one_curve(root: Path) -> None:
+    first = write_run(root, number=0, rows=10)
+    second = write_run(root, number=1, rows=5)
+    path = root / "log" / "task" / second / "run.json"
+    content = json.loads(path.read_text())
+    content["parent"] = {"run": first, "table": "task", "time_step": 6, "rows": 7, "chain": True}
+    path.write_text(json.dumps(content))
+    write_rows(root, second, table_of(range(7, 12), range(7, 12)))
+    site = Site([root])
+    site.look(wait=True)
+    assert len(site.entries()) == 1
+    head, xs, _ = asked(site)
+    assert xs.tolist() == list(range(12))
+    assert list(head["cursors"].values()) == [None]
+    assert len(Database(root).curves([("task", second)], "return")) == 12
