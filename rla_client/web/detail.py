@@ -225,8 +225,7 @@ def note(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     entry = asked_run(site, asked)
     root, text = site.database(entry).data_root, asked.get("note")
     if text is not None and (not isinstance(text, str) or len(text) > MAX_NOTE):
-        message = f"a note is a text of at most {MAX_NOTE} characters"
-        raise ArgumentError(message)
+        raise ArgumentError(f"a note is a text of at most {MAX_NOTE} characters")
     add, remove = ([str(tag) for tag in asked.get(name) or []] for name in ("add", "remove"))
     with changing(root, clock(), _held):
         content = change_note(root, entry.record, add=add, remove=remove, note=text)
@@ -261,8 +260,7 @@ def restore(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """
     place = asked.get("place")
     if not isinstance(place, int) or not 0 <= place < len(site.databases):
-        message = "there is no such database here"
-        raise ArgumentError(message)
+        raise ArgumentError("there is no such database here")
     root = site.databases[place].data_root
     with changing(root, clock(), _held):
         count = restore_trash(root, str(asked.get("entry")))
@@ -271,5 +269,4 @@ def restore(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _held() -> None:
-    message = "another command is changing this database; try again when it has ended"
-    raise DatabaseError(message)
+    raise DatabaseError("another command is changing this database; try again when it has ended")

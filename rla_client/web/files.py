@@ -8,6 +8,7 @@ something to save.
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import re
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote
 
 from starlette.responses import Response, StreamingResponse
@@ -39,25 +40,17 @@ MAX_HITS = 200
 MAX_NEEDLE = 200  # characters that are searched for
 CONTEXT_BYTES = 300  # of a line, around what was found
 SEND_BYTES = 256 << 10
-PICTURES = {
-    ".png": "image/png",
-    ".jpg": "image/jpeg",
-    ".jpeg": "image/jpeg",
-    ".gif": "image/gif",
-    ".webp": "image/webp",
-    ".svg": "image/svg+xml",
-}
-FILMS = {".mp4": "video/mp4", ".webm": "video/webm"}
-SOUNDS = {".wav": "audio/wav", ".mp3": "audio/mpeg"}
-_SHOWN = PICTURES | FILMS | SOUNDS
+SHOWN = {  # by a browser in our page, without running it
+    ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp",
+    ".svg": "image/svg+xml", ".mp4": "video/mp4", ".webm": "video/webm", ".wav": "audio/wav", ".mp3": "audio/mpeg",
+}  # fmt: skip
 _TEXT = re.compile(r"\.(txt|log|csv|jsonl?|ya?ml|md|rst|py|sh|toml|cfg|ini|c|cc|cpp|h|cu)", re.IGNORECASE)
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A plain file: its path below the item, bytes, and modification time (Unix seconds)."""
 
     path: str
@@ -81,12 +74,15 @@ class Listing:
 
 
 def asked_run(site: Site, asked: dict[str, Any]) -> Entry:
-    """The run that a question names.
-
-    Raises:
-        NoSuchRunError: there is none.
-    """
+    """The run that a question names; NoSuchRunError where there is none."""
     return site.find(str(asked.get("run", "")))
+
+
+def item_of(entry: Entry, kind: str) -> str:
+    """Path of a run's item below the data root; ArgumentError where there is no such kind."""
+    if kind not in FOLDER_KINDS:
+        raise ArgumentError(f"there is no kind {kind[:50]!r}")
+    return item_path(kind, entry.record.table, entry.record.index)
 
 
 @contextmanager
@@ -94,20 +90,14 @@ def item_folder(site: Site, entry: Entry, kind: str, below: tuple[str, ...] = ()
     """A folder of a run's item, held open.
 
     Raises:
-        ArgumentError: there is no such kind.
-        DatabaseError: a link or a file lies on the way.
-        FileNotFoundError: it is not there.
+        DatabaseError: a link or a file lies on the way. FileNotFoundError: it is not there.
     """
-    if kind not in FOLDER_KINDS:
-        message = f"there is no kind {kind[:50]!r}"
-        raise ArgumentError(message)
-    path = "/".join([item_path(kind, entry.record.table, entry.record.index), *below])
+    path = "/".join([item_of(entry, kind), *below])
     try:
         with held_folder(site.database(entry).data_root, path) as folder:
             yield folder
     except NotADirectoryError as error:
-        message = f"{path} is not reached: a link or a file lies on the way"
-        raise DatabaseError(message) from error
+        raise DatabaseError(f"{path} is not reached: a link or a file lies on the way") from error
 
 
 @contextmanager
@@ -120,24 +110,28 @@ def item_file(site: Site, entry: Entry, kind: str, path: str) -> Iterator[Binary
     """
     *above, name = check_relative(path)
     if any(part.startswith(".") for part in (*above, name)):
-        message = f"{path[:200]!r} is hidden"
-        raise ArgumentError(message)
+        raise ArgumentError(f"{path[:200]!r} is hidden")
     with item_folder(site, entry, kind, tuple(above)) as folder:
         try:
             file = open_plain(folder / name)
         except BrokenFileError as error:
-            message = f"{path[:200]} cannot be read: {error.problem}"
-            raise DatabaseError(message) from error
+            raise DatabaseError(f"{path[:200]} cannot be read: {error.problem}") from error
         except FileNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, "not there", path) from error
     with file:
         yield file
 
 
+@contextmanager
+def _asked_file(site: Site, asked: dict[str, Any]) -> Iterator[BinaryIO]:
+    with item_file(site, asked_run(site, asked), str(asked.get("kind")), str(asked.get("path"))) as file:
+        yield file
+
+
 def list_files(site: Site, entry: Entry, kind: str, limit: int = MAX_SEEN) -> Listing:
     """The visible plain files below an item, by path; none where it is not there."""
     found = Listing()
-    root, item = site.database(entry).data_root, item_path(kind, entry.record.table, entry.record.index)
+    root, item = site.database(entry).data_root, item_of(entry, kind)
     folders = [""]
     while folders and not found.cut:
         below = folders.pop()
@@ -149,7 +143,7 @@ def list_files(site: Site, entry: Entry, kind: str, limit: int = MAX_SEEN) -> Li
             _list(descriptor, below, folders, found, limit)
         finally:
             os.close(descriptor)
-    found.files.sort(key=lambda one: one.path)
+    found.files.sort()
     return found
 
 
@@ -180,7 +174,7 @@ def listing(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """The files of one kind of a run."""
     found = list_files(site, asked_run(site, asked), str(asked.get("kind")))
     return {
-        "files": [[one.path, one.size, one.mtime] for one in found.files[:MAX_LISTED]],
+        "files": found.files[:MAX_LISTED],
         "count": len(found.files),
         "cut": found.cut,
         "passed": found.passed,
@@ -192,21 +186,16 @@ def text(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
 
     Lines are whole where they are not longer than a piece. `restarted`: the file is shorter than `after`.
     """
-    entry = asked_run(site, asked)
-    with item_file(site, entry, str(asked.get("kind")), str(asked.get("path"))) as file:
+    modes = {"before": CHUNK_BYTES, "after": 0, "around": CHUNK_BYTES // 2}  # how far back it begins
+    mode = next((name for name in modes if name in asked), "")
+    place = asked.get(mode, 0)
+    if not isinstance(place, int) or place < 0:
+        raise ArgumentError("an offset is a whole number")
+    with _asked_file(site, asked) as file:
         size = written_bytes(file)
-        mode, place = next(
-            ((name, asked[name]) for name in ("before", "after", "around") if name in asked), ("", 0)
-        )
-        if not isinstance(place, int) or place < 0:
-            message = "an offset is a whole number"
-            raise ArgumentError(message)
         restarted = mode == "after" and place > size
         mode = "" if restarted else mode
-        start = {"after": place, "around": place - CHUNK_BYTES // 2, "before": place - CHUNK_BYTES}.get(
-            mode, size - CHUNK_BYTES
-        )
-        start = max(0, min(start, size))
+        start = max(0, min(place - modes[mode] if mode else size - CHUNK_BYTES, size))
         end = min(size, place if mode == "before" else start + CHUNK_BYTES)
         file.seek(start)
         block = file.read(max(0, end - start))
@@ -216,24 +205,13 @@ def text(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
             start, block = start + skipped, block[skipped:]
     if start + len(block) < size and mode in {"after", "around"}:
         block = block[: block.rfind(b"\n") + 1] or block
-    block = _whole_characters(block)
-    return {
-        "size": size,
-        "start": start,
-        "end": start + len(block),
-        "text": readable(block),
-        "restarted": restarted,
-    }
-
-
-def _whole_characters(block: bytes) -> bytes:
-    """Without the beginning of a character at its end."""
-    for count in range(1, min(4, len(block) + 1)):
-        byte = block[-count]
-        if byte & 0xC0 != 0x80:  # noqa: PLR2004 - not a continuation byte of UTF-8
-            needed = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1  # noqa: PLR2004
-            return block[:-count] if needed > count else block
-    return block
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(block)
+    block = block[
+        : len(block) - len(decoder.getstate()[0])
+    ]  # without the beginning of a character at its end
+    end = start + len(block)
+    return {"size": size, "start": start, "end": end, "text": readable(block), "restarted": restarted}
 
 
 def readable(data: bytes) -> str:
@@ -253,12 +231,10 @@ def search(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     needle = str(asked.get("text", ""))[:MAX_NEEDLE].encode("utf-8", "replace").lower()
     place = asked.get("from", 0)
     if not needle or not isinstance(place, int) or place < 0:
-        message = "say what to search for"
-        raise ArgumentError(message)
-    entry = asked_run(site, asked)
+        raise ArgumentError("say what to search for")
     hits: list[list[Any]] = []
     until = time.monotonic() + SEARCH_S
-    with item_file(site, entry, str(asked.get("kind")), str(asked.get("path"))) as file:
+    with _asked_file(site, asked) as file:
         size = written_bytes(file)
         limit = min(size, place + SEARCHED_BYTES)
         file.seek(place)
@@ -290,8 +266,7 @@ def _search(data: bytes, known: int, needle: bytes, offset: int, hits: list[list
 
 def send(site: Site, asked: dict[str, Any]) -> Response:
     """A file for the browser, a range of it where it asks for one; see the module's text for its type."""
-    kind, path = str(asked.get("kind")), str(asked.get("path"))
-    with item_file(site, asked_run(site, asked), kind, path) as opened:
+    with _asked_file(site, asked) as opened:
         file = os.fdopen(os.dup(opened.fileno()), "rb")
     state = os.fstat(file.fileno())
     tag = f'"{state.st_mtime_ns:x}-{state.st_size:x}"'
@@ -299,8 +274,9 @@ def send(site: Site, asked: dict[str, Any]) -> Response:
     if asked.get("if-none-match") == tag:
         file.close()
         return Response(status_code=304, headers=headers)
-    suffix, name = os.path.splitext(path)[1].lower(), path.rpartition("/")[2]
-    media_type = _SHOWN.get(suffix) or ("text/plain; charset=utf-8" if _TEXT.fullmatch(suffix) else None)
+    name = str(asked["path"]).rpartition("/")[2]
+    suffix = os.path.splitext(name)[1].lower()
+    media_type = SHOWN.get(suffix) or ("text/plain; charset=utf-8" if _TEXT.fullmatch(suffix) else None)
     if media_type is None or asked.get("save"):
         headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
     if media_type is None:
@@ -323,8 +299,9 @@ def _range(asked: object, size: int) -> tuple[int, int] | None:
     if match is None or not (match[1] or match[2]):
         return 0, size
     if not match[1]:
-        return max(0, size - int(match[2])), size
-    start, end = int(match[1]), min(size, int(match[2]) + 1 if match[2] else size)
+        start, end = max(0, size - int(match[2])), size
+    else:
+        start, end = int(match[1]), min(size, int(match[2]) + 1 if match[2] else size)
     return (start, end) if start < end else None
 
 

@@ -6,6 +6,7 @@ one name in one folder are one thing over time: the page shows them under a slid
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import defaultdict
@@ -14,9 +15,9 @@ from typing import Any, BinaryIO
 
 from rla_client.contract.errors import DatabaseError
 from rla_client.contract.files import held_folder, open_folder
-from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, item_path
+from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS
 from rla_client.contract.retention import PRUNED_FOLDER, pruned_files
-from rla_client.web.files import FILMS, MAX_LISTED, PICTURES, SOUNDS, asked_run, item_file, list_files
+from rla_client.web.files import MAX_LISTED, SHOWN, asked_run, item_file, item_of, list_files
 from rla_client.web.site import Site
 
 MAX_GROUPS = 500
@@ -27,12 +28,7 @@ WHOLE_BYTES = 256 << 10  # a shorter one is read whole
 MAX_ROW_BYTES = 2048
 _BEFORE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)-(.+)", re.DOTALL)
 _BEHIND = re.compile(r"(.+?)[-_](\d{1,15})", re.DOTALL)
-_KINDS = {
-    **dict.fromkeys(PICTURES, "picture"),
-    **dict.fromkeys(FILMS, "film"),
-    **dict.fromkeys(SOUNDS, "sound"),
-}
-Step = int | float | None
+Step = float | None
 Group = list[tuple[Step, str]]
 
 
@@ -40,7 +36,7 @@ def media(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """Pictures, films and sounds of a run by name, each with its time-steps; and its other result files."""
     found = list_files(site, asked_run(site, asked), OTHER_RESULTS)
     shown = [one.path for one in found.files if _kind(one.path)]
-    others = [[one.path, one.size, one.mtime] for one in found.files if not _kind(one.path)]
+    others = [one for one in found.files if not _kind(one.path)]
     groups = grouped(shown)
     names = sorted(groups, key=lambda name: (name.startswith(("abandoned-", "before-fork")), name))
     return {
@@ -57,8 +53,9 @@ def media(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _kind(path: str) -> str | None:
-    return _KINDS.get(os.path.splitext(path)[1].lower())
+def _kind(path: str) -> str:
+    """image, video, audio; empty for others."""
+    return SHOWN.get(os.path.splitext(path)[1].lower(), "").partition("/")[0]
 
 
 def _thinned(group: Group) -> Group:
@@ -98,16 +95,12 @@ def stepped(path: str) -> tuple[Step, str]:
     folder, slash, name = path.rpartition("/")
     match = _BEFORE.fullmatch(name)
     if match is not None and os.path.splitext(match[2])[0]:
-        return _number(match[1]), f"{folder}{slash}{match[2]}"
+        return float(match[1]), f"{folder}{slash}{match[2]}"
     stem, suffix = os.path.splitext(name)
     behind = _BEHIND.fullmatch(stem)
     if behind is not None:
-        return _number(behind[2]), f"{folder}{slash}{behind[1]}{suffix}"
+        return float(behind[2]), f"{folder}{slash}{behind[1]}{suffix}"
     return None, path
-
-
-def _number(digits: str) -> int | float:
-    return float(digits) if "." in digits else int(digits)
 
 
 def _without_number(path: str) -> str:
@@ -120,10 +113,8 @@ def checkpoints(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     """Checkpoint files by age: path, bytes, time, time-step, and where each is: `here`, or a master."""
     entry = asked_run(site, asked)
     found = list_files(site, entry, CHECKPOINT)
-    rows: list[list[Any]] = [
-        [one.path, one.size, one.mtime, stepped(one.path)[0], "here"] for one in found.files
-    ]
-    root, item = site.database(entry).data_root, item_path(CHECKPOINT, entry.record.table, entry.record.index)
+    rows: list[list[Any]] = [[*one, stepped(one.path)[0], "here"] for one in found.files]
+    root, item = site.database(entry).data_root, item_of(entry, CHECKPOINT)
     with suppress(OSError):
         os.close(open_folder(root, f"{item}/{PRUNED_FOLDER}"))  # no link
         with held_folder(root, item) as folder:
@@ -175,8 +166,7 @@ def _sampled(file: BinaryIO) -> tuple[list[str], list[str]]:
 
 
 def _float(cell: str) -> float | None:
-    try:
+    with suppress(ValueError):
         found = float(cell)
-    except ValueError:
-        return None
-    return found if abs(found) < float("inf") else None
+        return found if math.isfinite(found) else None
+    return None

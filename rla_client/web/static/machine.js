@@ -49,8 +49,8 @@ function showStatus(node, { status, error, databases }) {
     h("div", { class: "cards" },
       card("Agent", h("span", { class: `state ${agent.pid ? "running" : "failed"}` }, agent.state), agent.pid
         ? `pid ${agent.pid}, version ${agent.version}, up ${durationText(agent.uptime_s)}${agent.service ? `, ${agent.service} service` : ""}` : "rows wait in the spool until one is started"),
-      card("Lag", bytesText(spool.lag_bytes), `not durable yet; the last commit took ${durationText(status.commit_lag_s)}`),
-      card("Spool", bytesText(spool.bytes), `of at most ${bytesText(spool.max_bytes)}`, spool.max_bytes ? spool.bytes / spool.max_bytes : 0),
+      card("Lag", bytesText(spool.lag_bytes), `not durable yet; the last commit took ${Number((status.commit_lag_s ?? 0).toFixed(3))} s`),
+      card("Spool", bytesText(spool.bytes), spool.max_bytes ? `of at most ${bytesText(spool.max_bytes)}` : "", spool.max_bytes ? spool.bytes / spool.max_bytes : 0),
       card("Streams", String(streams.length), parked.length ? `${parked.length} wait` : "none waits", 0, parked.length > 0),
       card("Master", masterText(replication), backlogText(replication), 0, replication.parked_files > 0)),
     problems(status),
@@ -63,7 +63,7 @@ function showStatus(node, { status, error, databases }) {
     status.alerts?.recent?.length > 0 && section("Alerts", table(["time", "event", "title"],
       status.alerts.recent.map((one) => [timeText(one.time), one.event, one.title]))),
     more("volumes", "File systems", table(["name", "commit", "streams", "open files", "waiting", "roots"], (status.volumes ?? []).map((one) =>
-      [one.name, durationText(one.commit_s), String(one.streams?.length ?? 0), String(one.open_files), bytesText(one.queued_bytes), (one.roots ?? []).join(" ")]))),
+      [one.name, `${Number(one.commit_s.toFixed(3))} s`, String(one.streams?.length ?? 0), String(one.open_files), bytesText(one.queued_bytes), (one.roots ?? []).join(" ")]))),
     more("settings", "Settings and places", facts({ "state folder": agent.state_dir, "runtime folder": agent.runtime_dir, spool: spool.folder,
       ...Object.fromEntries(Object.entries(status.settings ?? {}).map(([name, one]) => [name, `${one.value} (${one.source})`])) })));
 }
@@ -87,7 +87,7 @@ function runsTable(runs, databases) {
     const name = `${run.table}/${run.index}`;
     return [place >= 0 && run.table ? h("a", { href: runLink(`${place}/${name}`) }, name) : run.table ? name : run.root,
       h("span", { title: run.reason || null }, badge(run.state)), numberText(run.time_step), String(run.rows),
-      run.live ? numberText(run.rows_per_s) : "", run.live ? durationText(run.silent_s) : "", bytesText(run.lag_bytes),
+      run.live ? numberText(run.rows_per_s) : "", run.live ? durationText(Math.round(run.silent_s)) : "", bytesText(run.lag_bytes),
       { class: run.lost ? "bad" : "", node: String(run.lost ?? 0) }];
   }));
 }
@@ -121,13 +121,13 @@ function showFleet(node, { machines, error, age_s: age }, askNow) {
   const button = h("button", { type: "button", onclick: async () => { button.disabled = true; button.textContent = "asking…"; await askNow(); } }, "Ask the master now");
   const rows = machines.map((one) => {
     const files = one.backlog?.files;
-    return [h("b", {}, one.host), { class: one.age_s > SILENT_S && one.runs.length ? "bad" : "", node: `${durationText(one.age_s)} ago` }, one.version,
+    return [h("b", {}, one.host), { class: one.age_s > SILENT_S && one.runs.length ? "bad" : "", node: `${durationText(Math.round(one.age_s))} ago` }, one.version,
       typeof files === "number" ? `${files} files, ${bytesText(one.backlog.bytes)}` : "", runsOf(one), one.master];
   });
   fill(node,
     machines.length ? table(["machine", "its word", "version", "to go", "live runs", "master"], rows)
       : h("p", { class: "dim" }, "No machine's status lies in these databases. On the master open its data root; elsewhere ask the master."),
-    h("p", {}, button, " ", age !== undefined && h("span", { class: "dim" }, `asked ${durationText(age)} ago; again each minute while this page is open`)),
+    h("p", {}, button, " ", age !== undefined && h("span", { class: "dim" }, `asked ${durationText(Math.round(age))} ago; again each minute while this page is open`)),
     error && h("pre", { class: "bad" }, error));
 }
 

@@ -144,10 +144,10 @@ export function frame(run, group) {
   const address = (name) => fileUrl("file", { run, kind: "results", path: name });
   const gone = () => fill(body, h("p", { class: "dim" }, "not there any more, or not readable"));
   const makers = {
-    picture: (url, name) => h("a", { href: url, target: "_blank", rel: "noopener noreferrer", title: "Open alone" },
+    image: (url, name) => h("a", { href: url, target: "_blank", rel: "noopener noreferrer", title: "Open alone" },
       h("img", { src: url, alt: name, loading: "lazy", onerror: gone })),
-    film: (url, name) => h("video", { src: url, controls: true, preload: "metadata", loop: true, muted: true, "aria-label": name, onerror: gone }),
-    sound: (url, name) => h("audio", { src: url, controls: true, preload: "none", "aria-label": name, onerror: gone }),
+    video: (url, name) => h("video", { src: url, controls: true, preload: "metadata", loop: true, muted: true, "aria-label": name, onerror: gone }),
+    audio: (url, name) => h("audio", { src: url, controls: true, preload: "none", "aria-label": name, onerror: gone }),
   };
   function show(step) {
     const [own, name] = nearest(group.files, step);

@@ -92,9 +92,9 @@ function showHead([top, line, troubles], run, context, look) {
       h("button", { type: "button", onclick: () => moveToTrash(top.parentElement, run).catch(complain) }, "Move to trash…")));
   fill(line, h("div", { class: "strip" }, [
       ["step", numberText(run.step)], ["took", durationText(run.took)], ["began", timeText(run.opened)],
-      [run.live ? "last row" : "ended", run.live ? ago(run.now, run.about.last_row) : timeText(run.about.closed ?? run.about.last_row)],
-      ["host", [run.about.user, run.host].filter(Boolean).join("@")], ["rows", numberText(run.about.rows)],
-    ].filter(([, value]) => value).map(([name, value]) => h("span", {}, h("span", { class: "dim" }, `${name} `), value))));
+      [run.live ? "last row" : "ended", run.live ? ago(run.now, rowTime(run)) : timeText(run.about.closed ?? rowTime(run))],
+      ["host", [run.about.user, run.host].filter(Boolean).join("@")], !run.live && ["rows", numberText(run.about.rows)],
+    ].filter((pair) => pair && pair[1]).map(([name, value]) => h("span", {}, h("span", { class: "dim" }, `${name} `), value))));
   refill(troubles, [run.state, run.about.reason, run.problems, run.about.lost, run.traceback, run.state === "unknown" && run.now], () => trouble(run));
 }
 
@@ -110,6 +110,12 @@ function trouble(run) {
     run.about.damaged_bytes > 0 && h("div", { class: "banner bad" }, `${bytesText(run.about.damaged_bytes)} of what it sent were damaged`),
     run.problems.map((problem) => h("div", { class: "banner" }, problem)),
   ];
+}
+
+/** When the newest row was written: progress.csv knows it sooner than run.json. */
+function rowTime(run) {
+  const told = new Map(run.metrics).get("timestamp");
+  return typeof told === "number" ? told : run.about.last_row;
 }
 
 function ago(now, then) {

@@ -75,11 +75,11 @@ class Runs {
     const rows = this.rows();
     const own = this.store.own(rows);
     const several = (field) => new Set(rows.map((row) => row[field])).size > 1;
-    const fixed = ["run", ...(several("table") || several("place") ? ["table"] : []), "state", "step", "took", ...(several("host") ? ["host"] : [])];
+    const fixed = ["run", ...(several("table") || several("place") ? ["table"] : []), "state", ...own.metrics.slice(0, MOST_LIKELY), "step", "took", ...(several("host") ? ["host"] : [])];
     const tags = rows.some((row) => row.tags.length) ? ["tags"] : [];
     const notes = rows.some((row) => row.note) ? ["note"] : [];
     const parameters = this.only ? [] : own.tracked.slice(0, MOST_TRACKED);
-    return [...new Set([...fixed, ...own.metrics.slice(0, MOST_LIKELY), ...parameters, ...this.asked, ...tags, ...notes])];
+    return [...new Set([...fixed, ...parameters, ...this.asked, ...tags, ...notes])];
   }
 
   /** Rows and heads of groups, as the table shows them. */

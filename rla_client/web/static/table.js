@@ -134,7 +134,8 @@ export class Table {
   group(one, place) {
     const { view } = this;
     const means = this.columns.map((column) => {
-      if (["run", "state", "time", "note", "tags"].includes(column)) return "";
+      if (["run", "time", "note", "tags"].includes(column)) return "";
+      if (column === "state") return counted(one.rows.map((row) => row.state ?? "not recorded"));
       const values = one.rows.map((row) => view.store.value(row, column)).filter((value) => value !== null && value !== "");
       const numbers = values.map(Number).filter(Number.isFinite);
       if (new Set(values.map(String)).size === 1) return cellText(column, values[0]);
@@ -150,7 +151,7 @@ export class Table {
         h("button", { type: "button", class: "fold", "aria-label": `${one.open ? "Fold" : "Unfold"} ${one.label}`, onclick: () => view.fold(one.label) }, one.open ? "▾" : "▸"),
         h("input", { type: "color", class: "colour", value: view.groupColour(one.label), "aria-label": `Colour of ${one.label}`, onchange: (event) => view.setGroupColour(one.label, event.target.value) }),
       ),
-      this.columns.map((column, at) => h("div", { class: `cell${at ? " number" : " label"}`, role: "cell", title: at ? "mean ± standard deviation" : one.label },
+      this.columns.map((column, at) => h("div", { class: `cell${at ? " number" : " label"}`, role: "cell", title: at ? means[at] : one.label },
         at ? means[at] : [h("b", {}, one.label), h("span", { class: "dim" }, ` ${one.rows.length} run${one.rows.length === 1 ? "" : "s"}`)])),
     );
   }
@@ -166,6 +167,13 @@ export class Table {
     (again[Math.min(Math.max((at < 0 ? 0 : at + step), 0), again.length - 1)])?.focus({ preventScroll: true });
     event.preventDefault();
   }
+}
+
+/** `3 finished, 1 failed`. */
+function counted(names) {
+  const counts = new Map();
+  for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return [...counts].map(([name, count]) => `${count} ${name}`).join(", ");
 }
 
 /** Rows in the order of a column; of equals the newest first. */

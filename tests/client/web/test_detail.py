@@ -78,7 +78,8 @@ def test_what_a_resume_changed(root: Path, server: PageServer, index: str) -> No
 
 
 def test_parents_and_children(root: Path, make_run: MakeRun, server: PageServer, index: str) -> None:
-    fork, later = make_run(number=1), make_run(number=2)
+    fork, later, other = make_run(number=1), make_run(number=2), make_run(number=3)
+    rewrite(root, other, "run.json", parent={"run": index, "table": TABLE, "time_step": 2})
     rewrite(root, fork, "run.json", parent={"run": index, "table": TABLE, "time_step": 5})
     rewrite(
         root,
@@ -94,6 +95,8 @@ def test_parents_and_children(root: Path, make_run: MakeRun, server: PageServer,
     ]
     assert last["chain"] == 2
     assert [one["path"] for one in server.ask("run", {"run": name(fork)})["children"]] == [name(later)]
+    (child,) = server.ask("run", {"run": name(index)})["children"]
+    assert (child["path"], child["chain"]) == (name(other), False)
 
 
 @pytest.mark.parametrize("parent", ["itself", "/etc", "../x", 5, "a/../../b"])

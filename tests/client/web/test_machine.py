@@ -1,4 +1,4 @@
-"""The agent and the fleet on the page: what it asks, how often, and what it makes of other machines' words."""
+"""The agent and the fleet on the page: what it asks, how often, what it makes of other machines' words."""
 
 from __future__ import annotations
 

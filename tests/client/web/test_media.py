@@ -100,8 +100,8 @@ def test_media_and_other_files(one: OneRun) -> None:
     (folder / ".hidden.png").write_bytes(b"x")
     found = one.ask("media")
     assert [(group["name"], group["kind"]) for group in found["groups"]] == [
-        ("figure.png", "picture"),
-        ("plots/return.png", "picture"),
+        ("figure.png", "image"),
+        ("plots/return.png", "image"),
     ]
     assert found["groups"][1]["files"] == [[s, f"plots/{s}-return.png"] for s in (0, 3, 20)]
     assert [name for name, _, _ in found["others"]] == ["table.csv"]
@@ -168,6 +168,7 @@ def test_a_name_cannot_break_a_header(one: OneRun) -> None:
         ("bytes=8-100", 206, b"89"),
         ("bytes=0-", 200, b"0123456789"),
         ("bytes=10-", 416, b""),
+        ("bytes=-0", 416, b""),
         ("bytes=5-2", 416, b""),
         ("bytes=0-1,3-4", 200, b"0123456789"),
         ("lines=1-2", 200, b"0123456789"),
@@ -219,10 +220,12 @@ def test_no_way_out_of_the_item(one: OneRun, kind: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["", "..", "log/..", ".rla", "archive_tester", "arc", "/etc", "results/../log"]
+    "kind", ["", "..", "log/..", ".rla", "archive_tester", "arc", "/etc", "results/../log", ".rla/trash"]
 )
 def test_no_other_folder_than_the_kinds(one: OneRun, kind: str) -> None:
     assert one.get("x.txt", kind).status == 400
+    for name in ("files", "text", "search"):
+        one.refused(name, kind=kind, path="x.txt", text="x")
 
 
 @pytest.mark.parametrize(
