@@ -23,7 +23,9 @@ const HINTS = {
 export async function open(page, path, query) {
   styled();
   const stop = new AbortController();
+  const wanted = location.hash;
   let run = await ask("run", { run: path }, stop.signal);
+  if (location.hash !== wanted) return null;  // another page was opened meanwhile
   let tab = null;
   let leaveTab = new AbortController();
   const head = Array.from({ length: 3 }, () => h("div", {}));
@@ -249,8 +251,11 @@ function mediaTab({ path, body, signal, run, query, save }) {
   let found = null;
   let shown = [];
   const all = slider([], (step) => shown.forEach((one) => one.move(step)), "Time-step of all files");
+  let cost = 0;  // ms; a folder of 100,000 files is looked at less often
   async function load() {
+    const begun = performance.now();
     const next = await ask("media", { run: path }, signal);
+    cost = performance.now() - begun;
     if (found && next.count === found.count) return;
     found = next;
     build();
@@ -277,7 +282,7 @@ function mediaTab({ path, body, signal, run, query, save }) {
   fill(body, h("div", { class: "strip sticky" }, words, h("span", { class: "dim" }, "all:"), all.node,
     h("a", { href: `#/compare?runs=${encodeURIComponent(path)}` }, "Side by side with other runs")), grid, rest);
   load().catch(complain);
-  repeat(() => (run().live ? load().catch(complain) : null), () => 2 * LIVE_MS, signal);
+  repeat(() => (run().live ? load().catch(complain) : null), () => Math.max(2 * LIVE_MS, 50 * cost), signal);
 }
 
 function fileLink(path, kind, name) {
