@@ -3,7 +3,7 @@
 import { ask, fileUrl } from "./api.js";
 import { bytesText, durationText, fill, h, later, numberText, timeText } from "./dom.js";
 import { complain, remember, runLink, tell } from "./main.js";
-import { badge, copyButton, facts, frame, refill, repeat, section, slider, stepsOf, styled, table } from "./parts.js";
+import { badge, copyButton, facts, frame, refill, repeat, section, slider, stepsOf, styled, table, trackedText } from "./parts.js";
 import { codeTab } from "./code.js";
 import { logsTab } from "./logs.js";
 import { systemTab } from "./system.js";
@@ -122,11 +122,6 @@ function rowTime(run) {
 
 function ago(now, then) {
   return typeof then === "number" ? `${durationText(Math.max(0, Math.round(now - then)))} ago` : "";
-}
-
-function trackedText(run) {
-  const values = new Map(run.parameters);
-  return run.tracked.map((name) => `${name}=${numberText(values.get(name))}`).join("  ");
 }
 
 async function moveToTrash(whole, run) {
