@@ -435,8 +435,8 @@ def _grid(all_xs: Sequence[Array], points: int) -> Array:
 def _by_values(entries: Sequence[Entry], parts: Sequence[Curve], by: object) -> dict[str, list[Curve]]:
     """Label → its curves, oldest run first, in the order of the values, numbers first.
 
-    The order within a group is not that of the question: a bootstrap depends on it, and the list may be sorted
-    in any way.
+    The order within a group is not that of the question: a bootstrap depends on it, and the list of runs may
+    be sorted in any way.
 
     Raises:
         UnknownNameError: no run asked for has one of the names. ArgumentError: too many groups.
