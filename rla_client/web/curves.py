@@ -432,7 +432,7 @@ def _grid(all_xs: Sequence[Array], points: int) -> Array:
 
 
 def _by_values(parts: Sequence[Curve], by: object) -> dict[str, list[Curve]]:
-    """Label → its curves, in the order of the values, numbers first.
+    """Label → its curves, oldest first as `rla plot` has them; in the order of the values, numbers first.
 
     Raises:
         UnknownNameError: no run has one of the names. ArgumentError: too many groups.
@@ -444,7 +444,7 @@ def _by_values(parts: Sequence[Curve], by: object) -> dict[str, list[Curve]]:
     records = [curve.entry.record for curve in parts]
     full = full_names(set(by), records)
     found: dict[tuple[Any, ...], list[Curve]] = {}
-    for curve in parts:
+    for curve in sorted(parts, key=lambda curve: (curve.entry.record.opened, curve.entry.record.index)):
         view = RowView(curve.entry.record, now)
         values = tuple(_value(view.get(full[name])) for name in by)
         found.setdefault(values, []).append(curve)
