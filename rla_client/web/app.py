@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 STATIC = Path(__file__).parent / "static"
+WAITING = frozenset({"status", "fleet", "trash"})  # they wait for a process; the others do not wait for them
 THREADS = 4  # answers at once; more would only wait for each other, each with memory of its own
 Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
 OF_A_RUN: dict[str, Answer] = {
@@ -60,7 +61,7 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         token: that lets in.
         hosts: see `Guard`.
     """
-    limiter = CapacityLimiter(THREADS)
+    limiter, waiting = CapacityLimiter(THREADS), CapacityLimiter(THREADS)
     machine = Machine()
     posts: dict[str, Answer] = {
         "runs": lambda site, body: table.rows(site, _whole(body, "since")),
@@ -81,7 +82,11 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         Mount("/static", _Static(directory=STATIC)),
         Route("/api/file", _sending(site, limiter), methods=["GET"]),
         *(
-            Route(f"/api/{name}", _answering(site, answer, limiter), methods=["POST"])
+            Route(
+                f"/api/{name}",
+                _answering(site, answer, waiting if name in WAITING else limiter),
+                methods=["POST"],
+            )
             for name, answer in posts.items()
         ),
     ]

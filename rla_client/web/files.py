@@ -41,8 +41,9 @@ MAX_NEEDLE = 200  # characters that are searched for
 CONTEXT_BYTES = 300  # of a line, around what was found
 SEND_BYTES = 256 << 10
 SHOWN = {  # by a browser in our page, without running it
-    ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp",
-    ".svg": "image/svg+xml", ".mp4": "video/mp4", ".webm": "video/webm", ".wav": "audio/wav", ".mp3": "audio/mpeg",
+    ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif",
+    ".webp": "image/webp", ".svg": "image/svg+xml", ".mp4": "video/mp4", ".webm": "video/webm",
+    ".wav": "audio/wav", ".mp3": "audio/mpeg",
 }  # fmt: skip
 _TEXT = re.compile(r"\.(txt|log|csv|jsonl?|ya?ml|md|rst|py|sh|toml|cfg|ini|c|cc|cpp|h|cu)", re.IGNORECASE)
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")

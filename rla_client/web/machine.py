@@ -76,12 +76,16 @@ class _Asked:
         self.moment = -1e9  # of the last answer, on the steady clock
 
     def answer(self, fresh_s: float) -> dict[str, Any]:
-        """The last answer, or a new one where that is older."""
-        with self._lock:
+        """The last answer, or a new one where that is older; while another thread asks, the last one."""
+        if not self._lock.acquire(blocking=not self._last):
+            return self._last
+        try:
             if time.monotonic() - self.moment > fresh_s:
                 self._last = _ask(self._words, self._timeout_s)
                 self.moment = time.monotonic()
             return self._last
+        finally:
+            self._lock.release()
 
 
 def _ask(words: list[str], timeout_s: float) -> dict[str, Any]:

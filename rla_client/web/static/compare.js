@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { fill, h, later } from "./dom.js";
 import { complain, remember, runLink } from "./main.js";
-import { badge, frame, runPicker, slider, stepsOf, styled } from "./parts.js";
+import { badge, frame, runPicker, slider, stepsOf, styled, trackedText } from "./parts.js";
 
 const MAX_RUNS = 12;
 const MAX_NAMES = 40;  // shown at once
@@ -70,17 +70,11 @@ export async function open(page, _path, query) {
         h("thead", {}, h("tr", {}, found.map((one) => h("th", { scope: "col" },
           h("a", { href: runLink(one.run) }, one.about?.date ?? one.run), " ", one.about && badge(one.about.state), " ",
           h("button", { type: "button", class: "small", title: "Take away", "aria-label": `Take ${one.run} away`, onclick: () => go(runs.filter((run) => run !== one.run)) }, "×"),
-          h("div", { class: "dim" }, one.about ? trackedText(one.about) : one.error.message))))),
+          h("div", { class: "dim" }, one.about ? `${one.about.table}  ${trackedText(one.about)}` : one.error.message))))),
         h("tbody", {}, shown.map((name) => h("tr", {}, found.map((one) => cell(one, name)))))),
       names.length > shown.length && h("p", { class: "dim" }, `${names.length - shown.length} more names; say a part of the one you want`));
   }
   words.addEventListener("input", later(() => { save(); show(); }, 200));
   await load();
   return () => stop.abort();
-}
-
-/** What tells a run from others: `seed=1 lr=0.1`. */
-function trackedText(about) {
-  const values = new Map(about.parameters);
-  return [about.table, ...about.tracked.map((name) => `${name}=${values.get(name) ?? ""}`)].join("  ");
 }

@@ -12,6 +12,7 @@ const PAGES = {
 const page = document.getElementById("page");
 let leave = null;
 let shown = "";
+let turn = 0;  // of what is opened: a slow page that was left meanwhile must not take the next one's place
 
 /** The address behind the #: {name, path, query}. */
 export function here() {
@@ -58,14 +59,15 @@ async function show() {
   for (const link of document.querySelectorAll("#top nav a")) {
     link.toggleAttribute("aria-current", link.getAttribute("href") === `#/${name}`);
   }
-  const wanted = location.hash;
+  const own = ++turn;
   try {
     const module = await (PAGES[name] ?? PAGES.runs)();
-    if (location.hash !== wanted) return;
+    if (own !== turn) return;
     fill(page);
-    leave = (await module.open(page, path, query)) ?? (() => {});
-    if (location.hash !== shown) leave();
+    const left = (await module.open(page, path, query)) ?? (() => {});
+    if (own === turn) leave = left; else left();
   } catch (error) {
+    if (own !== turn) return;
     fill(page, h("p", { class: "empty", role: "alert" }, error instanceof Refused ? error.message : `This page has a fault: ${error}`));
     if (!(error instanceof Refused)) throw error;
   }

@@ -18,6 +18,12 @@ export function badge(state) {
   return h("span", { class: `state ${/^[a-z]+$/.test(state ?? "") ? state : ""}` }, state ?? "not recorded");
 }
 
+/** What tells a run from others: `seed=1 lr=0.1`. */
+export function trackedText(run) {
+  const values = new Map(run.parameters);
+  return run.tracked.map((name) => `${name}=${numberText(values.get(name))}`).join("  ");
+}
+
 /** A table of rows; cells are texts, nodes, or {node, class}. */
 export function table(heads, rows, props = {}) {
   const cell = (tag, value) => h(tag, { class: value?.class }, value?.class === undefined ? value : value.node);

@@ -3,7 +3,7 @@
 import { ask, fileUrl } from "./api.js";
 import { bytesText, durationText, fill, h, later, numberText, timeText } from "./dom.js";
 import { complain, remember, runLink, tell } from "./main.js";
-import { badge, copyButton, facts, frame, refill, repeat, section, slider, stepsOf, styled, table } from "./parts.js";
+import { badge, copyButton, facts, frame, refill, repeat, section, slider, stepsOf, styled, table, trackedText } from "./parts.js";
 import { codeTab } from "./code.js";
 import { logsTab } from "./logs.js";
 import { systemTab } from "./system.js";
@@ -23,7 +23,9 @@ const HINTS = {
 export async function open(page, path, query) {
   styled();
   const stop = new AbortController();
+  const wanted = location.hash;
   let run = await ask("run", { run: path }, stop.signal);
+  if (location.hash !== wanted) return null;  // another page was opened meanwhile
   let tab = null;
   let leaveTab = new AbortController();
   const head = Array.from({ length: 3 }, () => h("div", {}));
@@ -120,11 +122,6 @@ function rowTime(run) {
 
 function ago(now, then) {
   return typeof then === "number" ? `${durationText(Math.max(0, Math.round(now - then)))} ago` : "";
-}
-
-function trackedText(run) {
-  const values = new Map(run.parameters);
-  return run.tracked.map((name) => `${name}=${numberText(values.get(name))}`).join("  ");
 }
 
 async function moveToTrash(whole, run) {
@@ -249,8 +246,11 @@ function mediaTab({ path, body, signal, run, query, save }) {
   let found = null;
   let shown = [];
   const all = slider([], (step) => shown.forEach((one) => one.move(step)), "Time-step of all files");
+  let cost = 0;  // ms; a folder of 100,000 files is looked at less often
   async function load() {
+    const begun = performance.now();
     const next = await ask("media", { run: path }, signal);
+    cost = performance.now() - begun;
     if (found && next.count === found.count) return;
     found = next;
     build();
@@ -277,7 +277,7 @@ function mediaTab({ path, body, signal, run, query, save }) {
   fill(body, h("div", { class: "strip sticky" }, words, h("span", { class: "dim" }, "all:"), all.node,
     h("a", { href: `#/compare?runs=${encodeURIComponent(path)}` }, "Side by side with other runs")), grid, rest);
   load().catch(complain);
-  repeat(() => (run().live ? load().catch(complain) : null), () => 2 * LIVE_MS, signal);
+  repeat(() => (run().live ? load().catch(complain) : null), () => Math.max(2 * LIVE_MS, 50 * cost), signal);
 }
 
 function fileLink(path, kind, name) {
