@@ -433,7 +433,7 @@ def _grid(all_xs: Sequence[Array], points: int) -> Array:
 
 
 def _by_values(entries: Sequence[Entry], parts: Sequence[Curve], by: object) -> dict[str, list[Curve]]:
-    """Label → its curves, oldest run first, in the order of the values, numbers first.
+    """Label → its curves, oldest first as `rla plot` has them; in the order of the values, numbers first.
 
     The order within a group is not that of the question: a bootstrap depends on it, and the list of runs may
     be sorted in any way.
@@ -448,9 +448,7 @@ def _by_values(entries: Sequence[Entry], parts: Sequence[Curve], by: object) -> 
     full = full_names(set(by), [entry.record for entry in entries])
     found: dict[str, list[Curve]] = {}
     ranks: dict[str, tuple[Any, ...]] = {}
-    for curve in sorted(
-        parts, key=lambda one: (one.entry.record.opened, one.entry.place, one.entry.record.index)
-    ):
+    for curve in sorted(parts, key=lambda one: (one.entry.record.opened, one.entry.record.index)):
         view = RowView(curve.entry.record, now)
         values = [_value(view.get(full[name])) for name in by]
         label = ", ".join(f"{name}={_text(value)}" for name, value in zip(by, values, strict=True)) or "all"
