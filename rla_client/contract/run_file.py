@@ -46,7 +46,9 @@ def ran_s(run: Mapping[str, Any], last_row: float | None = None) -> float | None
     if begun is None:
         return None
     rows = [when for when in (last_row, seconds(run.get("last_row"))) if when is not None]
-    ends = [*rows, closed] if run.get("state") in CLOSED_STATES and closed is not None else rows
+    state = run.get("state")
+    over = isinstance(state, str) and state in CLOSED_STATES
+    ends = [*rows, closed] if over and closed is not None else rows
     end = max(ends, default=closed)
     if end is None:
         return before or None

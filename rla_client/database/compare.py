@@ -110,8 +110,11 @@ def code_diff(first: str, second: str, *, bounded: bool = False) -> str:
     if not left or not right:
         return ""
     pieces: list[str] = []
+    counted = total = 0
     for name in sorted(left.keys() | right.keys()):
-        if bounded and sum(map(len, pieces)) > MAX_DIFF_CHARS:
+        total += sum(map(len, pieces[counted:]))
+        counted = len(pieces)
+        if bounded and total > MAX_DIFF_CHARS:
             pieces.append("(more files differ, or were not compared)\n")
             break
         old, new = (_content(files.get(name), bounded=bounded) for files in (left, right))

@@ -31,6 +31,7 @@ FIRST_TAIL_BYTES = 16 << 10  # some rows of 20 metrics; doubled until every colu
 MAX_TAIL_BYTES = 4 << 20  # a column that is empty for longer is looked up by whoever needs it
 MAX_HEADER_BYTES = 32 << 20  # 65,536 keys (the client's limit) of 500 bytes
 BLOCK_BYTES = 1 << 20
+MAX_ROW_BYTES = 64 << 20  # twice the longest header
 MAX_COLUMNS = 1 << 18  # commas in a header: 65,536 keys with some commas in them
 EXACT_SINCE = 3  # this version of pandas reads every float exactly without being asked
 MAX_SAMPLED_WHOLE_BYTES = 1 << 20  # the csv module reads it in about 10 ms
@@ -244,13 +245,19 @@ class _Part(io.RawIOBase):
 
 
 def _end_of_lines(file: BinaryIO, start: int, size: int) -> int:
-    """The offset after the last newline of a file's first `size` bytes; `start` without one behind it."""
-    for end in range(size, start, -BLOCK_BYTES):
+    """The offset after the last newline of a file's first `size` bytes; `start` without one behind it.
+
+    Raises:
+        BrokenFileError: what follows it is longer than any row.
+    """
+    for end in range(size, max(start, size - MAX_ROW_BYTES), -BLOCK_BYTES):
         begin = max(start, end - BLOCK_BYTES)
         file.seek(begin)
         found = file.read(end - begin).rfind(b"\n")
         if found >= 0:
             return begin + found + 1
+    if size - start > MAX_ROW_BYTES:
+        raise BrokenFileError(file.name, f"it ends in a row of more than {MAX_ROW_BYTES >> 20} MiB")
     return start
 
 

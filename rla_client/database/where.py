@@ -36,6 +36,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.GtE: operator.ge,
 }
 MAX_LENGTH = 10_000
+MAX_DEPTH = 100
 
 
 class Where:
@@ -61,6 +62,8 @@ class Where:
                 "a single = was used, compare with ==" if re.search(r"[^=!<>]=[^=]", text) else str(error)
             )
             raise _fault(text, reason) from error
+        if _depth(tree) > MAX_DEPTH:
+            raise _fault(text[:40] + "…", f"it is nested more than {MAX_DEPTH} deep")
         self._test = self._compile(tree.body)
 
     def __call__(self, row: Row) -> bool:
@@ -134,6 +137,14 @@ class Where:
         sides = [self._compile(side) for side in nodes]
         steps = [(op, sides[i], sides[i + 1]) for i, op in enumerate(node.ops)]
         return lambda row: all(_compare(op, left(row), right(row)) for op, left, right in steps)
+
+
+def _depth(tree: ast.AST) -> int:
+    deepest, level = 0, [tree]
+    while level:
+        deepest += 1
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    return deepest
 
 
 def _is_run(node: ast.expr) -> bool:

@@ -240,7 +240,7 @@ def _groups(df: pd.DataFrame, names: Sequence[RunName], by: Sequence[str]) -> di
     labels: dict[Any, set[RunName]] = {}
     columns = [df[name] for name in by]
     for row, run in enumerate(names):
-        values = tuple(column.iloc[row] for column in columns)
+        values = tuple(_plain(column.iloc[row]) for column in columns)
         labels.setdefault(values, set()).add(run)
 
     def key(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -251,6 +251,10 @@ def _groups(df: pd.DataFrame, names: Sequence[RunName], by: Sequence[str]) -> di
         + f" ({len(labels[values])})": labels[values]
         for values in sorted(labels, key=key)
     }
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - what tells groups apart: a list, such as tags, by its text
+    return str(value) if isinstance(value, list | dict) else value
 
 
 def _text(value: object) -> str:

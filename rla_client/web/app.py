@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 STATIC = Path(__file__).parent / "static"
 WAITING = frozenset({"status", "fleet", "trash"})  # they wait for a process; the others do not wait for them
+HEAVY = frozenset({"curves", "csv"})  # one at a time, for the memory of the largest
+LONG = frozenset({"difference", "search"})  # seconds, where there is much to read
 THREADS = 4  # answers at once; more would only wait for each other, each with memory of its own
 Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
 OF_A_RUN: dict[str, Answer] = {
@@ -61,7 +63,9 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         token: that lets in.
         hosts: see `Guard`.
     """
-    limiter, waiting = CapacityLimiter(THREADS), CapacityLimiter(THREADS)
+    quick, waiting, heavy, long = (CapacityLimiter(count) for count in (THREADS, THREADS, 1, 1))
+    kinds = ((WAITING, waiting), (HEAVY, heavy), (LONG, long))
+    limiters = {name: limiter for names, limiter in kinds for name in names}
     machine = Machine()
     posts: dict[str, Answer] = {
         "runs": lambda site, body: table.rows(site, _whole(body, "since")),
@@ -80,11 +84,11 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
     routes = [
         Route("/", _front),
         Mount("/static", _Static(directory=STATIC)),
-        Route("/api/file", _sending(site, limiter), methods=["GET"]),
+        Route("/api/file", _sending(site, quick), methods=["GET"]),
         *(
             Route(
                 f"/api/{name}",
-                _answering(site, answer, waiting if name in WAITING else limiter),
+                _answering(site, answer, limiters.get(name, quick)),
                 methods=["POST"],
             )
             for name, answer in posts.items()
@@ -119,7 +123,10 @@ def _answering(
             return JSONResponse({"error": "the body is not whole"}, 413)
         if not isinstance(body, dict):
             return JSONResponse({"error": "the body is no JSON object"}, 400)
-        return await run_sync(guarded, answer, site, body, limiter=limiter)
+        async with limiter:
+            if await request.is_disconnected():  # as while a page zooms faster than it is answered
+                return Response(status_code=499)
+            return await run_sync(guarded, answer, site, body)
 
     return endpoint
 
@@ -137,21 +144,29 @@ def guarded(answer: Answer, site: Site, asked: dict[str, Any]) -> Response:
     """An answer as a response; an error as one that says what to do."""
     try:
         found = answer(site, asked)
-    except RlaError as error:
-        return JSONResponse({"error": str(error)}, 400)
-    except FileNotFoundError as error:
-        return JSONResponse({"error": f"not there any more: {error.filename or error}"}, 404)
-    except (OSError, HTTPException, ClientDisconnect) as error:
-        return JSONResponse({"error": table.error_text(error)}, 500)
     except Exception as error:  # noqa: BLE001 - one answer that fails is no end of the page; it is told, in whole
-        traceback.print_exc(file=sys.stderr)
-        return JSONResponse({"error": f"a fault of rla web itself: {type(error).__name__}: {error}"}, 500)
+        text, status = _told(error)
+        return JSONResponse({"error": text}, status)
     if isinstance(found, Response):
         return found
     return Response(
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace"),
         media_type="application/json",
     )
+
+
+def _told(error: Exception) -> tuple[str, int]:
+    """What an error says to the user, and its status."""
+    if isinstance(error, RlaError):
+        return str(error), 400
+    if isinstance(error, OverflowError | RecursionError):
+        return "a number is too large, or something is nested too deeply", 400
+    if isinstance(error, FileNotFoundError):
+        return f"not there any more: {error.filename or error}", 404
+    if isinstance(error, OSError | HTTPException | ClientDisconnect):
+        return table.error_text(error), 500
+    traceback.print_exception(error, file=sys.stderr)
+    return f"a fault of rla web itself: {type(error).__name__}: {error}", 500
 
 
 def _whole(body: dict[str, Any], name: str) -> int:

@@ -23,15 +23,14 @@ import io
 import json
 import math
 import struct
-import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
@@ -54,17 +53,18 @@ if TYPE_CHECKING:
 ELAPSED = "elapsed"  # seconds since a run's first row
 ROW = "row"  # its number
 WIDTH = (16, 4096)  # pixels of a panel
+MAX_NUMBER = 1e300  # that is asked for
 MAX_RUNS = 20_000  # of one panel
 MAX_POINTS = 16_000_000  # of one panel: 128 MB, and as much again where no two runs share their x
 BATCH = 100  # runs that are read at a time
 MAX_GROUPS = 500
 BAND_POINTS = 256  # steps at which a band is computed
+IQM_RUNS, IQM_POINTS = 400, 64  # its bootstrap sorts: beyond so many runs it takes seconds at more steps
 MAX_MARKS = 200  # of one curve
 MAX_CSV_ROWS = 1_000_000
 JS_POSITIONAL = (1e-6, 1e21)  # sizes that a browser spells without an exponent
 FLOAT32 = (1e-37, 3e38)  # sizes that it holds with all its digits
 _HEAD = struct.Struct("<II")
-_ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class Curve:
 
 
 def curves(site: Site, asked: dict[str, Any]) -> Response:
-    """The curves of a panel; see the module's text. One at a time, for the memory of the largest.
+    """The curves of a panel; see the module's text.
 
     Args:
         site: whose runs.
@@ -98,11 +98,6 @@ def curves(site: Site, asked: dict[str, Any]) -> Response:
     Raises:
         ArgumentError: something of that is not as it should be.
     """
-    with _ONE_AT_A_TIME:
-        return _curves(site, asked)
-
-
-def _curves(site: Site, asked: dict[str, Any]) -> Response:
     begun = time.perf_counter()
     metric, x = str(asked.get("metric")), str(asked.get("x") or TIME_STEP)
     entries = site.chosen(asked.get("runs"))[:MAX_RUNS]
@@ -157,7 +152,7 @@ def encode(head: dict[str, Any], xs: Array, series: Sequence[Array]) -> bytes:
 
 def _number(asked: dict[str, Any], name: str, default: float) -> float:
     value = asked.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -MAX_NUMBER < value < MAX_NUMBER:
         message = f"{name} must be a number"
         raise ArgumentError(message)
     return float(value)
@@ -169,7 +164,7 @@ def _range(asked: object, whole: tuple[float, float]) -> tuple[float, float]:
     if (
         not isinstance(asked, list)
         or len(asked) != 2  # noqa: PLR2004 - low and high
-        or not all(isinstance(one, int | float) and math.isfinite(one) for one in asked)
+        or not all(isinstance(one, int | float) and -MAX_NUMBER < one < MAX_NUMBER for one in asked)
         or not asked[0] < asked[1]
     ):
         message = "range must be [low, high]"
@@ -328,8 +323,8 @@ def _shared(parts: Sequence[Curve], most: int) -> Array | None:
     if not parts:
         return np.empty(0)
     longest = max((curve.xs for curve in parts), key=len)
-    if len(longest) > most:
-        return None
+    if len(longest) > most or any((np.diff(curve.xs) == 0).any() for curve in parts):
+        return None  # of several values at one x the least and the largest are shown
     if all(np.array_equal(curve.xs, longest[: len(curve.xs)]) for curve in parts):
         xs = longest
     elif sum(len(curve.xs) for curve in parts) <= most * 64:  # ever so many would take long to sort
@@ -341,7 +336,7 @@ def _shared(parts: Sequence[Curve], most: int) -> Array | None:
 
 
 def _on(xs: Array, curve: Curve) -> Array:
-    """Values of a curve at the x of all; of several at one x the last."""
+    """Values of a curve at the x of all."""
     series = np.full(len(xs), np.nan)
     series[np.searchsorted(xs, curve.xs)] = curve.ys
     return series
@@ -394,6 +389,8 @@ def _grouped(
 ) -> tuple[dict[str, Any], Array, list[Array]]:
     """Centre, low and high of each group."""
     band = str(asked.get("band") or "ci")
+    if band == "iqm" and len(parts) > IQM_RUNS:
+        points = min(points, IQM_POINTS)
     groups = _by_values(entries, parts, asked["group"])
     made = []
     for label, members in groups.items():
@@ -490,25 +487,34 @@ def extremes(site: Site, entries: Sequence[Entry], metric: str) -> list[tuple[fl
     return found
 
 
-def as_csv(site: Site, asked: dict[str, Any]) -> Response:
-    """All points of a panel: `table,index,metric,x,value`, each row as it was recorded.
+def as_csv(site: Site, asked: dict[str, Any]) -> StreamingResponse:
+    """All points of a panel: `table,index,metric,x,value`, each as it was recorded, by x.
 
     Raises:
         ArgumentError: they are more than `MAX_CSV_ROWS`.
     """
     metric, x = str(asked.get("metric")), str(asked.get("x") or TIME_STEP)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["table", "index", "metric", x, "value"])
-    total = 0
-    for curve in _read(site, site.chosen(asked.get("runs"))[:MAX_RUNS], x, metric):
-        points = sorted(
-            [*zip(curve.xs.tolist(), curve.ys.tolist(), strict=True), *map(tuple, curve.odd.T.tolist())]
+    entries = site.chosen(asked.get("runs"))[:MAX_RUNS]
+    total = sum(len(curve.xs) + curve.odd.shape[1] for curve in _read(site, entries, x, metric))
+    if total > MAX_CSV_ROWS:
+        message = (
+            f"{total} points, more than {MAX_CSV_ROWS}; `rla export FILE.csv` writes as many as there are"
         )
-        total += len(points)
-        if total > MAX_CSV_ROWS:
-            message = f"more than {MAX_CSV_ROWS} points; `rla export FILE.csv` writes as many as there are"
-            raise ArgumentError(message)
-        record = curve.entry.record
-        writer.writerows([record.table, record.index, metric, *map(repr, point)] for point in points)
-    return Response(out.getvalue().encode("utf-8", "replace"), media_type="text/csv")
+        raise ArgumentError(message)
+
+    def parts() -> Iterator[bytes]:
+        yield _csv_lines([["table", "index", "metric", x, "value"]])
+        for curve in _read(site, entries, x, metric):
+            record = curve.entry.record
+            xs, ys = np.append(curve.xs, curve.odd[0]), np.append(curve.ys, curve.odd[1])
+            order = np.argsort(xs, kind="stable")
+            points = zip(xs[order].tolist(), ys[order].tolist(), strict=True)
+            yield _csv_lines([record.table, record.index, metric, *map(repr, point)] for point in points)
+
+    return StreamingResponse(parts(), media_type="text/csv")
+
+
+def _csv_lines(rows: Iterable[Sequence[str]]) -> bytes:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue().encode("utf-8", "replace")

@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable
 from http.cookies import CookieError, SimpleCookie
@@ -38,6 +39,7 @@ FOREIGN = {  # headers of what a run wrote: shown as a picture, played, saved, n
     "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+_HOST = re.compile(r"(?P<name>\[[0-9a-f:.%]*\]|[^:\[\]/?#@\s]+)(:(?P<port>\d{1,5}))?", re.IGNORECASE)
 MAX_BODY_BYTES = 8 << 20  # 100,000 run numbers with room to spare
 _ALWAYS = {
     "Content-Security-Policy": POLICY,
@@ -47,6 +49,7 @@ _ALWAYS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_OLD_TOKEN = "the token is missing or wrong: open the whole address that `rla web` printed last"  # noqa: S105
 _LOCKED = (
     "rla web: this address needs its token.\n"
     "Open the whole address that `rla web` printed (http://…/?token=…).\n"
@@ -112,18 +115,18 @@ class Guard:
         return self._without_token(request)
 
     def _without_token(self, request: Request) -> tuple[Response | None, bool]:
-        api = request.url.path.startswith("/api/")
+        api = request.scope["path"].startswith("/api/")
         by_query = self._is_token(request.query_params.get("token", ""))
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         by_header = scheme.lower() == "bearer" and self._is_token(bearer)
         if request.method == "POST":
             json = request.headers.get("content-type", "").partition(";")[0].strip() == "application/json"
-            said = {"error": "a POST needs the token in its header, and a JSON body"}
-            return (None if by_header and json else JSONResponse(said, 403)), False
+            said = "the body must be JSON" if by_header else _OLD_TOKEN
+            return (None if by_header and json else JSONResponse({"error": said}, 403)), False
         if by_header or by_query or (not api and self._has_cookie(request)):
             return None, by_query and not api
         if api:
-            return JSONResponse({"error": "the token is missing or wrong"}, 403), False
+            return JSONResponse({"error": _OLD_TOKEN}, 403), False
         return PlainTextResponse(_LOCKED, 403), False
 
     def _is_token(self, given: str) -> bool:
@@ -140,16 +143,12 @@ class Guard:
     @staticmethod
     def _name(request: Request) -> str:
         """Of the cookie, so that two pages on one host do not take it from each other."""
-        return f"{COOKIE}-{request.url.port or 80}"
+        found = _HOST.fullmatch(request.headers.get("host", ""))
+        return f"{COOKIE}-{(found and found['port']) or 80}"
 
     def _known(self, host: str) -> bool:
-        name = host.lower()
-        if name.startswith("["):
-            name, _, port = name[1:].partition("]")
-            if port and port[0] != ":":
-                return False
-        elif name.count(":") <= 1:
-            name = name.partition(":")[0]
+        found = _HOST.fullmatch(host.lower())
+        name = found["name"].strip("[]") if found else host
         if name in self._hosts:
             return True
         try:

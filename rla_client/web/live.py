@@ -45,7 +45,8 @@ def stream(site: Site, asked: dict[str, Any]) -> StreamingResponse:
 
     Args:
         site: whose runs.
-        asked: `version` of its list; `x`; `cursors`: metric → run number → rows that it has.
+        asked: `version` of its list; `x`; `cursors`: metric → run number → rows that it has; `once`: only
+            what is new by now, for a page that must not hold one of its browser's few connections.
 
     Raises:
         ArgumentError: something of that is not as it should be.
@@ -64,6 +65,8 @@ def stream(site: Site, asked: dict[str, Any]) -> StreamingResponse:
             elif now - said > ALIVE_S:
                 yield _event("alive", {})
                 said = now
+            if asked.get("once"):
+                return
             await anyio.sleep(TICK_S)
 
     return StreamingResponse(events(), media_type="text/event-stream")

@@ -1,4 +1,4 @@
-// `#/compare?runs=<place/table/index>,…`: pictures and films of the same name of several runs, under one slider.
+// `#/compare?run=<place/table/index>&run=…`: pictures and films of the same name of several runs, under one slider.
 
 import { ask } from "./api.js";
 import { fill, h, later } from "./dom.js";
@@ -10,7 +10,7 @@ const MAX_NAMES = 40;  // shown at once
 
 export async function open(page, _path, query) {
   styled();
-  let runs = [...new Set((query.get("runs") ?? "").split(",").filter(Boolean))].slice(0, MAX_RUNS);
+  let runs = [...new Set(query.getAll("run"))].slice(0, MAX_RUNS);
   const stop = new AbortController();
   const area = h("div", { class: "compare" });
   const words = h("input", { type: "search", placeholder: "part of a name", "aria-label": "Names of files", value: query.get("name") ?? "" });
@@ -27,7 +27,7 @@ export async function open(page, _path, query) {
   }
   function save() {
     const asked = new URLSearchParams();
-    if (runs.length) asked.set("runs", runs.join(","));
+    for (const run of runs) asked.append("run", run);
     if (words.value) asked.set("name", words.value);
     remember(asked);
   }

@@ -88,15 +88,15 @@ export function quoted(word) {
 
 /** The `rla plot` command that draws what a panel shows; `what`: metric, x, group, band, smooth, range, runs, where, root. */
 export function toCommand(what) {
-  const words = ["rla", "plot", what.metric];
-  if (what.where) words.push("--where", what.where);
-  for (const run of what.runs ?? []) words.push("--run", run);
-  if (what.group?.length || !what.group) words.push("--group", what.group ? what.group.join(",") : "index");
-  words.push("--band", what.group ? what.band : "none");
-  if (what.smooth > 0) words.push("--smooth", String(what.smooth));
-  if (what.x !== "time-step") words.push("--x", what.x);
-  if (what.range) words.push("--bound", String(what.range[1]));
-  words.push("--data-root", what.root);
-  const note = ["elapsed", "row"].includes(what.x) ? `  # this x is the page's own: ${what.x}` : "";
-  return words.map(quoted).join(" ") + note;
+  const options = [["data-root", what.root]];
+  if (what.where) options.push(["where", what.where]);
+  for (const run of what.runs ?? []) options.push(["run", run]);
+  if (!what.group || what.group.length) options.push(["group", what.group ? what.group.join(",") : "index"]);
+  options.push(["band", what.group ? what.band : "none"]);
+  if (what.smooth > 0) options.push(["smooth", what.smooth]);
+  if (what.x !== "time-step") options.push(["x", what.x]);
+  if (what.range) options.push(["bound", what.range[1]]);
+  const lost = [["elapsed", "row"].includes(what.x) ? `x is not a column: ${what.x}` : "", what.range ? "the lower end of the zoom" : "", what.logX || what.logY ? "logarithmic axes" : ""].filter(Boolean);
+  const words = options.map(([name, value]) => `--${name}=${value}`);  // a name or value may begin with a dash
+  return `rla plot ${words.map(quoted).join(" ")} -- ${quoted(what.metric)}${lost.length ? `  # without: ${lost.join(", ")}` : ""}`;
 }

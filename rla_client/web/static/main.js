@@ -18,7 +18,8 @@ let turn = 0;  // of what is opened: a slow page that was left meanwhile must no
 export function here() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
-  return { name: name || "runs", path: rest.map(decodeURIComponent).join("/"), query: new URLSearchParams(query) };
+  const decoded = (part) => { try { return decodeURIComponent(part); } catch { return part; } };
+  return { name: Object.hasOwn(PAGES, name) ? name : "runs", path: rest.map(decoded).join("/"), query: new URLSearchParams(query) };
 }
 
 /** Write the query of this page into the address, without a new entry in the history. */

@@ -9,7 +9,8 @@ import { complain } from "./main.js";
 const HEIGHT = 230;
 const AT_ONCE = 30;  // panels of a section, and sections, before "more" is asked for
 const LEGENDS = 60;
-const TRIES_MS = 3000;  // until a stream that broke is opened again
+const TRIES_MS = 3000;  // until a stream that broke is opened again, or a page without a stream asks
+const STREAMS = 4;  // open at once in one browser; it has six connections to a server, for all pages together
 const SHARE = 30;  // a panel that took t to compute waits this many times t before it is asked for again
 
 const nothing = (value) => (Number.isNaN(value) ? null : value);
@@ -223,6 +224,8 @@ export class Panels {
       for (const entry of entries) entry.target.panel.see(entry.isIntersecting);
       this.follow();
     }, { rootMargin: "200px" });
+    this.turned = () => { if (document.hidden) this.controller?.abort(); else this.watch(); };
+    document.addEventListener("visibilitychange", this.turned);
     this.follow = later(() => { if (!this.loading) this.watch(); }, 400);
     this.loading = 0;
     this.ask = later(() => this.update().catch(complain), 30);
@@ -235,6 +238,7 @@ export class Panels {
   close() {
     this.controller?.abort();
     this.closed = true;
+    document.removeEventListener("visibilitychange", this.turned);
     for (const panel of this.panels.values()) panel.close();
   }
 
@@ -261,6 +265,14 @@ export class Panels {
     }
     this.layout();
     this.follow();
+  }
+
+  /** Runs have more rows: they may have more metrics. */
+  async learn() {
+    const found = Object.keys(await ask("metrics", { numbers: this.page.drawn().map((row) => row.number) })).filter((name) => !["time-step", "timestamp"].includes(name));
+    if (found.join("\n") === (this.metrics ?? []).join("\n")) return;
+    this.metrics = found;
+    this.layout();
   }
 
   layout() {
@@ -307,21 +319,28 @@ export class Panels {
       h("summary", {}, prefix || "metrics", h("span", { class: "dim" }, ` ${list.length}`)), grid, more);
   }
 
-  /** Open the stream of what is new, for the panels in sight. */
+  /** Hold one of the browser's streams while `work` runs; where all are held, work(true): ask once. */
+  async slot(work, place = 0) {
+    if (!navigator.locks) return work(false);
+    if (place === STREAMS) return work(true);
+    return navigator.locks.request(`rla-stream-${place}`, { ifAvailable: true }, (lock) => (lock ? work(false) : this.slot(work, place + 1)));
+  }
+
+  /** Follow what is new, for the panels in sight, while the page is seen. */
   async watch() {
     this.controller?.abort();
-    if (this.closed) return;
+    if (this.closed || document.hidden) return;
     const controller = this.controller = new AbortController();
     const cursors = {};
     for (const panel of this.panels.values()) {
       if (panel.seen && panel.cursors?.size) cursors[panel.metric] = Object.fromEntries(panel.cursors);
     }
     try {
-      await stream("live", { version: this.store.version, x: this.settings.x, cursors }, (type, data) => {
+      await this.slot((once) => stream("live", { version: this.store.version, x: this.settings.x, cursors, once }, (type, data) => {
         if (type === "rows") for (const [metric, ys] of Object.entries(data.y)) this.panels.get(metric)?.add(data.number, data.from, data.x, ys);
         else if (type === "anew") for (const panel of this.panels.values()) { if (panel.cursors?.has(data.number) || panel.head?.cursors[data.number] === null) panel.soon(); }
         else if (type === "version") this.page.changed(data.version);
-      }, controller.signal);
+      }, controller.signal));
     } catch (error) {
       if (error.name === "AbortError") return;
       complain(error);
@@ -339,8 +358,11 @@ export class Panels {
 
   /** Label and colour of a curve of an answer. */
   describe(curve) {
-    if (curve.label !== undefined) return { label: `${curve.label} (${curve.numbers.length})`, colour: this.page.groupColour(curve.label), width: 2 };
-    const row = this.store.rows.get(curve.number);
+    const row = this.store.rows.get(curve.number ?? curve.numbers[0]);
+    if (curve.numbers) {
+      curve.label = row ? this.page.groupLabel(row) : curve.label;  // as the list has it, to the letter
+      return { label: `${curve.label} (${curve.numbers.length})`, colour: this.page.groupColour(curve.label), width: 2 };
+    }
     return row ? { label: this.page.label(row), colour: this.page.colour(row) } : { label: `run ${curve.number}`, colour: "#777777" };
   }
 

@@ -90,7 +90,7 @@ function showHead([top, line, troubles], run, context, look) {
       h("span", { class: "dim" }, run.table), run.tracked.length > 0 && h("span", { class: "mono" }, trackedText(run)),
       h("span", { class: "tags" }, run.tags.map((tag) => h("span", { class: "tag" }, tag, " ",
         h("button", { type: "button", class: "small", "aria-label": `Take the tag ${tag} away`, onclick: () => change({ remove: [tag] }) }, "×"))), add),
-      h("span", { class: "push" }), h("a", { href: `#/compare?runs=${encodeURIComponent(run.path)}` }, "Files side by side"),
+      h("span", { class: "push" }), h("a", { href: `#/compare?run=${encodeURIComponent(run.path)}` }, "Files side by side"),
       h("button", { type: "button", onclick: () => moveToTrash(top.parentElement, run).catch(complain) }, "Move to trash…")));
   fill(line, h("div", { class: "strip" }, [
       ["step", numberText(run.step)], ["took", durationText(run.took)], ["began", timeText(run.opened)],
@@ -275,7 +275,7 @@ function mediaTab({ path, body, signal, run, query, save }) {
     return { node: h("div", {}, one.node, own?.node), move: (step) => { one.show(step); if (step !== undefined) own?.set(step); } };
   }
   fill(body, h("div", { class: "strip sticky" }, words, h("span", { class: "dim" }, "all:"), all.node,
-    h("a", { href: `#/compare?runs=${encodeURIComponent(path)}` }, "Side by side with other runs")), grid, rest);
+    h("a", { href: `#/compare?run=${encodeURIComponent(path)}` }, "Side by side with other runs")), grid, rest);
   load().catch(complain);
   repeat(() => (run().live ? load().catch(complain) : null), () => Math.max(2 * LIVE_MS, 50 * cost), signal);
 }

@@ -26,7 +26,7 @@ class Runs {
     this.unfolded = new Set();
     this.where = query.get("where") ?? "";
     this.groupText = query.get("group") ?? "";
-    this.asked = list(query.get("columns"));
+    this.asked = query.getAll("column").slice(0, 100);
     this.only = query.get("only") === "1";
     this.show = Math.max(Number(query.get("show")) || DRAWN, 1);
     const sort = query.get("sort") ?? "-time";
@@ -37,7 +37,7 @@ class Runs {
       smooth: Math.max(Number(query.get("smooth")) || 0, 0), band: Object.hasOwn(BANDS, query.get("band") ?? "") ? query.get("band") : "ci",
       zoom: zoom.length === 2 && zoom[0] < zoom[1] ? zoom : null, search: query.get("metrics") ?? "",
     };
-    this.wanted = new Set(list(query.get("runs")));
+    this.wanted = new Set(query.getAll("run"));
     this.fits = null;  // numbers that pass the filter; null: all
     this.names = { fields: [], hyper: [], metrics: [], values: {} };
   }
@@ -87,7 +87,7 @@ class Runs {
     if (!this.group) return this.rows().map((row) => ({ row }));
     const groups = new Map();
     for (const row of this.rows()) {
-      const label = this.groupBy.map((name) => `${name}=${this.valueText(row, name)}`).join(", ");
+      const label = this.groupLabel(row);
       if (!groups.has(label)) groups.set(label, []);
       groups.get(label).push(row);
     }
@@ -101,6 +101,8 @@ class Runs {
       return [{ label, rows, open }, ...(open ? rows.map((row) => ({ row, inside: true })) : [])];
     });
   }
+
+  groupLabel(row) { return this.groupBy.map((name) => `${name}=${this.valueText(row, name)}`).join(", "); }
 
   valueText(row, name) {
     const value = this.store.value(row, name);
@@ -131,7 +133,7 @@ class Runs {
     fill(this.count, `${rows === all ? "" : `${rows} of `}${all} run${all === 1 ? "" : "s"}`, `, ${this.drawn().length} drawn${this.group ? " in bands" : ""}`);
     this.differs.disabled = this.drawn().length < 2;
     this.files.hidden = this.drawn().length === 0;
-    this.files.href = `#/compare?${new URLSearchParams({ runs: this.drawn().slice(0, 8).map((row) => row.path).join(",") })}`;
+    this.files.href = `#/compare?${new URLSearchParams(this.drawn().slice(0, 8).map((row) => ["run", row.path]))}`;
     if (curves) this.panels.ask();
   }
 
@@ -142,10 +144,10 @@ class Runs {
     put("where", this.where);
     put("group", this.groupText);
     put("sort", this.sort.name === "time" && this.sort.down ? "" : `${this.sort.down ? "-" : ""}${this.sort.name}`);
-    put("columns", this.asked.join(","));
+    for (const name of this.asked) query.append("column", name);
     put("only", this.only ? "1" : "");
     put("show", this.show === DRAWN ? "" : String(this.show));
-    put("runs", this.chosen.size && this.chosen.size <= 50 ? [...this.chosen].map((number) => this.store.rows.get(number)?.path).filter(Boolean).join(",") : "");
+    if (this.chosen.size <= 50) for (const number of this.chosen) if (this.store.rows.has(number)) query.append("run", this.store.rows.get(number).path);
     put("x", settings.x === "time-step" ? "" : settings.x);
     put("logx", settings.logX ? "1" : "");
     put("logy", settings.logY ? "1" : "");
@@ -162,12 +164,12 @@ class Runs {
     this.refreshing = true;
     try {
       const before = new Set(this.drawn().map((row) => row.number));
-      const known = this.store.rows.size;
       if (await this.store.refresh()) {
-        if (this.store.rows.size !== known && this.where) this.fits = new Set(await ask("fitting", { where: this.where }));
+        if (this.where) this.fits = new Set(await ask("fitting", { where: this.where }));
         this.update(false);
         const now = this.drawn();
         if (now.length !== before.size || now.some((row) => !before.has(row.number))) this.panels.ask();
+        else await this.panels.learn();
       }
     } catch (error) { complain(error); } finally { this.refreshing = false; }
   }
@@ -282,7 +284,7 @@ class Runs {
     const rows = this.drawn();
     const whole = !this.chosen.size && !this.hidden.size && (this.group || rows.length === this.rows().length);
     return {
-      x: this.settings.x, group: this.group, band: this.settings.band, smooth: this.settings.smooth, range: this.settings.zoom,
+      x: this.settings.x, group: this.group, band: this.settings.band, smooth: this.settings.smooth, range: this.settings.zoom, logX: this.settings.logX, logY: this.settings.logY,
       where: whole ? this.where : "", runs: whole ? [] : rows.map((row) => row.index.slice(0, 26)),
       root: this.store.databases[rows[0]?.place ?? 0],
     };
@@ -321,7 +323,8 @@ class Runs {
   offer(text, caret) {
     const { start, word, values } = wordAt(text, caret);
     if (values) {
-      const found = (this.names.values[values] ?? []).filter((value) => value.includes(word.replace(/^['"]/, "")));
+      const known = Object.hasOwn(this.names.values, values) ? this.names.values[values] : [];
+      const found = known.filter((value) => value.includes(word.replace(/^['"]/, "")));
       return { start, words: found.map((value) => ({ text: value, kind: values })) };
     }
     const plain = word.replaceAll("`", "").toLowerCase();
@@ -396,9 +399,6 @@ class Runs {
     const before = [this.store.load(needed)];
     if (this.where) before.push(ask("fitting", { where: this.where }).then((found) => { this.fits = new Set(found); }, (error) => { this.error.textContent = error.message; }));
     await Promise.all(before);
-    if (!this.store.rows.size) {
-      fill(this.table.box, h("p", { class: "empty" }, "No run is here yet.\n\nStart one:\n\n    from rla_client import logger\n\nThis page shows it as soon as it has rows."));
-    }
     this.update();
     setTimeout(() => this.knowNames().catch(complain), 1500);  // after the first curves
   }

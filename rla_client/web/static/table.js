@@ -27,7 +27,8 @@ export class Table {
     this.head = h("div", { class: "row head", role: "row" });
     this.body = h("div", { class: "rows", role: "rowgroup" });
     this.space = h("div", { class: "space" });
-    this.box = h("div", { id: "runs-table", role: "table", "aria-label": "Runs", tabindex: "0" }, this.head, h("div", { class: "sheet" }, this.space, this.body));
+    this.none = h("p", { class: "empty", hidden: true });
+    this.box = h("div", { id: "runs-table", role: "table", "aria-label": "Runs", tabindex: "0" }, this.head, h("div", { class: "sheet" }, this.space, this.body, this.none));
     this.box.addEventListener("scroll", () => this.paint(), { passive: true });
     this.box.addEventListener("keydown", (event) => this.key(event));
     this.observer = new ResizeObserver(later(() => this.paint(), 30));
@@ -53,6 +54,8 @@ export class Table {
     this.box.setAttribute("aria-rowcount", String(this.list.length + 1));
     this.box.setAttribute("aria-colcount", String(this.columns.length));
     this.space.style.height = `${this.list.length * ROW}px`;
+    this.none.hidden = this.list.length > 0;
+    this.none.textContent = this.view.store.rows.size ? "No run fits the filter." : "No run is here yet. Start one:\n\n    from rla_client import logger\n\nIt appears here by itself.";
     this.heads();
     this.paint(true);
   }

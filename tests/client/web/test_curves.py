@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import struct
@@ -263,12 +264,37 @@ def test_a_group_that_no_run_has_names_the_nearest(root: Path) -> None:
         asked(Site([root]), group=["sed"])
 
 
+def told_csv(site: Site) -> str:
+    async def read() -> bytes:
+        parts = as_csv(site, {"runs": [0], "metric": "return"}).body_iterator
+        return b"".join([bytes(part) async for part in parts])
+
+    return asyncio.run(read()).decode()
+
+
+def test_more_points_than_a_csv_holds_are_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curves, "MAX_CSV_ROWS", 9)
+    write_run(root)
+    site = Site([root])
+    site.look(wait=True)
+    with pytest.raises(ArgumentError, match="10 points"):
+        told_csv(site)
+
+
+def test_of_several_values_at_one_x_none_is_lost(root: Path) -> None:
+    ys = np.zeros(1000)
+    ys[503] = 1e6
+    write_rows(root, write_run(root), table_of(np.arange(1000) // 10, ys))
+    _, _, series = asked(Site([root]))
+    assert np.nanmax(series[0]) == 1e6
+    assert np.nanmin(series[0]) == 0
+
+
 def test_csv_is_every_row(root: Path) -> None:
     write_rows(root, write_run(root, number=0), "return,time-step\n1.0,0\nnan,1\n0.1,2\n")
     site = Site([root])
     site.look(wait=True)
-    text = bytes(as_csv(site, {"runs": [0], "metric": "return"}).body).decode()
-    lines = text.splitlines()
+    lines = told_csv(site).splitlines()
     assert lines[0] == "table,index,metric,time-step,value"
     assert [line.split(",")[-2:] for line in lines[1:]] == [["0.0", "1.0"], ["1.0", "nan"], ["2.0", "0.1"]]
 
