@@ -1,4 +1,4 @@
-"""The pictures of the page in docs/gallery: `python tests/page_pictures.py docs/gallery` makes them anew.
+"""The pictures of the page in docs/web: `python tests/page_pictures.py docs/web` makes them anew.
 
 The runs are made up: 4 learning rates, 5 seeds each, as an agent writes them.
 """
@@ -78,19 +78,19 @@ def take(folder: Path) -> list[Path]:
                 page = browser.new_page(viewport=SIZE)
                 page.goto(f"{server.url}#/runs?group=lr&smooth=4")
                 page.wait_for_selector('html[data-painted="4"]')
-                page.screenshot(path=folder / "web-runs.png")
+                page.screenshot(path=folder / "runs.png")
                 page.goto(
                     f"{server.url}#/run/0/hopper/{'/'.join(quote(part, safe='') for part in index.split('/'))}"
                 )
                 page.get_by_text("Last values").wait_for()
                 page.get_by_text("reading…").first.wait_for(state="hidden")
-                page.screenshot(path=folder / "web-run.png")
+                page.screenshot(path=folder / "run.png")
                 page.goto(f"{server.url}#/machine")
                 page.get_by_text("Needs attention").wait_for()
-                page.screenshot(path=folder / "web-machine.png")
+                page.screenshot(path=folder / "machine.png")
         finally:
             server.close()
-    return [folder / f"web-{name}.png" for name in ("runs", "run", "machine")]
+    return [folder / f"{name}.png" for name in ("runs", "run", "machine")]
 
 
 if __name__ == "__main__":

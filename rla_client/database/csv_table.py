@@ -198,6 +198,8 @@ def read_part(
         parsed = None
         if body.left > SMALL_BYTES:
             parsed = _parse_body(io.BufferedReader(body, BLOCK_BYTES), header, sorted(wanted.values()))
+        if body.longest > MAX_ROW_BYTES:
+            raise BrokenFileError(os.fspath(path), f"it has a row of more than {MAX_ROW_BYTES >> 20} MiB")
         if parsed is None:
             body.rewind()
             rows = _rows(path, body.read(body.left))
@@ -230,6 +232,8 @@ class _Part(io.RawIOBase):
     def rewind(self) -> None:
         """Begin anew."""
         self._at = self._start
+        self._row = 0  # bytes of the last row, as far as it was read
+        self.longest = 0  # of all rows that reach over a block's end
 
     def readable(self) -> bool:
         """It is."""
@@ -237,8 +241,14 @@ class _Part(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - whatever holds bytes
         """See `io.RawIOBase`."""
+        if self.longest > MAX_ROW_BYTES:
+            message = "a row is too long"  # the parser would hold all of it, several times
+            raise ValueError(message)
         self._file.seek(self._at)
         block = self._file.read(min(len(buffer), self.left))
+        first = block.find(b"\n")
+        self.longest = max(self.longest, self._row + (len(block) if first < 0 else first))
+        self._row = self._row + len(block) if first < 0 else len(block) - block.rfind(b"\n") - 1
         buffer[: len(block)] = block
         self._at += len(block)
         return len(block)

@@ -119,3 +119,12 @@ def test_columns_do_not_depend_on_the_blocks_that_are_read(
             found.append({key: column.tolist() for key, column in read_columns(path, ["a"]).items()})
         assert all(one == found[0] for one in found)
         assert found[0] == ({"a": [1.0, -2.5, float(last[:1])][:rows]} if size > 3 else {})
+
+
+@pytest.mark.parametrize("end", ["", "\n1\n"])
+def test_a_row_that_is_longer_than_any_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    monkeypatch.setattr(csv_table, "MAX_ROW_BYTES", 3 << 20)
+    path = tmp_path / "progress.csv"
+    path.write_text("x\n" + "1\n" * 10 + "9" * (8 << 20) + end)
+    with pytest.raises(BrokenFileError, match="a row of more than 3 MiB"):
+        read_columns(path, ["x"])
