@@ -79,9 +79,8 @@ def take(folder: Path) -> list[Path]:
                 page.goto(f"{server.url}#/runs?group=lr&smooth=4")
                 page.wait_for_selector('html[data-painted="4"]')
                 page.screenshot(path=folder / "runs.png")
-                page.goto(
-                    f"{server.url}#/run/0/hopper/{'/'.join(quote(part, safe='') for part in index.split('/'))}"
-                )
+                parts = [quote(part, safe="") for part in index.split("/")]
+                page.goto(f"{server.url}#/run/0/hopper/{'/'.join(parts)}")
                 page.get_by_text("Last values").wait_for()
                 page.get_by_text("reading…").first.wait_for(state="hidden")
                 page.screenshot(path=folder / "run.png")

@@ -126,6 +126,7 @@ function ago(now, then) {
 
 async function moveToTrash(whole, run) {
   const about = await ask("trash", { run: run.path });
+  if (whole.querySelector("dialog")) return;  // clicked twice
   const lacking = about.lacking?.files ? `The master lacks ${about.lacking.files} of its files (${bytesText(about.lacking.bytes)}): not replicated yet. ` : "";
   const dialog = h("dialog", { "aria-label": "Move to trash" },
     h("p", {}, h("b", {}, `Move ${run.table}/${run.date} to the trash?`)),

@@ -80,7 +80,8 @@ export class Table {
   }
 
   paint(anew = false) {
-    const top = this.box.scrollTop;
+    // after a filter, the place where the rows were may be below the last one
+    const top = Math.min(this.box.scrollTop, Math.max((this.list.length + 1) * ROW - this.box.clientHeight, 0));
     const first = Math.max(Math.floor(top / ROW) - BESIDE, 0);
     const last = Math.min(Math.ceil((top + this.box.clientHeight) / ROW) + BESIDE, this.list.length);
     if (!anew && this.first === first && this.end === last) return;

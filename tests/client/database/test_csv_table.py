@@ -122,7 +122,9 @@ def test_columns_do_not_depend_on_the_blocks_that_are_read(
 
 
 @pytest.mark.parametrize("end", ["", "\n1\n"])
-def test_a_row_that_is_longer_than_any_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+def test_a_row_that_is_longer_than_any_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
     monkeypatch.setattr(csv_table, "MAX_ROW_BYTES", 3 << 20)
     path = tmp_path / "progress.csv"
     path.write_text("x\n" + "1\n" * 10 + "9" * (8 << 20) + end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -188,6 +189,21 @@ def test_ctrl_c_ends_it_with_connections_open(page_server: Serve, filled: Path) 
             f"POST /api/runs HTTP/1.1\r\nHost: {server.host}\r\nAuthorization: Bearer {server.token}\r\n"
             "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{".encode()
         )
+        assert server.interrupt() == 0
+    assert "Traceback" not in server.told()
+
+
+def test_ctrl_c_ends_it_with_a_stream_open(page_server: Serve, root: Path) -> None:
+    live = LiveRun(root)
+    server = page_server(root)
+    (number,) = server.ask("runs")["number"]
+    headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"}
+    body = json.dumps({"cursors": {"return": {str(number): live.rows}}})
+    with server.connection() as connection:
+        connection.request("POST", "/api/live", body, headers)
+        answer = connection.getresponse()
+        assert answer.status == 200
+        assert answer.readline().startswith(b"event: ")
         assert server.interrupt() == 0
     assert "Traceback" not in server.told()
 

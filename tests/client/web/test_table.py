@@ -111,6 +111,7 @@ def test_since_a_version_only_what_changed(page_server: Serve, root: Path) -> No
     assert second["number"] == [6]
 
 
+@pytest.mark.slow  # looks are LOOK_S apart
 def test_a_run_that_grew_is_told_with_its_new_step(page_server: Serve, root: Path) -> None:
     write_page_run(root, 1)
     live = LiveRun(root)
@@ -127,6 +128,7 @@ def test_a_run_that_grew_is_told_with_its_new_step(page_server: Serve, root: Pat
     assert by_index(ended)[live.index]["state"] == "finished"
 
 
+@pytest.mark.slow  # looks are LOOK_S apart
 def test_a_note_that_came_is_a_change(page_server: Serve, root: Path) -> None:
     (index,) = write_small(root, 1)
     server = page_server(root)
@@ -138,6 +140,7 @@ def test_a_note_that_came_is_a_change(page_server: Serve, root: Path) -> None:
     assert by_index(changed)[index]["note"] == "look at this"
 
 
+@pytest.mark.slow  # looks are LOOK_S apart
 def test_a_run_that_went_is_told_once_and_its_number_is_no_other_runs(page_server: Serve, root: Path) -> None:
     kept, gone = write_page_run(root, 0), write_page_run(root, 1)
     server = page_server(root)
@@ -291,6 +294,7 @@ def test_several_databases(page_server: Serve, tmp_path: Path) -> None:
     assert dict(zip(answer["place"], values, strict=True)) == {0: 0.5, 1: 0.25}
 
 
+@pytest.mark.slow  # looks are LOOK_S apart
 def test_a_database_that_goes_is_a_problem_told_and_the_other_stays(
     page_server: Serve, tmp_path: Path
 ) -> None:
