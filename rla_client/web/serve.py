@@ -5,14 +5,18 @@ from __future__ import annotations
 import getpass
 import logging
 import os
+import resource
 import secrets
 import socket
 import sys
+import tempfile
+import warnings
 import webbrowser
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import h11
 import uvicorn
 
 from rla_client.contract.errors import DatabaseError
@@ -47,6 +51,7 @@ def serve(
     Raises:
         DatabaseError: a root is no folder, or the address cannot be had.
     """
+    _quiet()
     site = Site(roots)
     token = secrets.token_urlsafe(32)
     listener = _listen(host, port)
@@ -65,12 +70,26 @@ def serve(
         timeout_graceful_shutdown=CLOSE_S,
     )
     server = uvicorn.Server(config)
-    # answers that Ctrl-C cuts off are no errors
-    logging.getLogger("uvicorn.error").addFilter(lambda _: not server.should_exit)
-    if browser and _has_screen():
-        _open_browser(address)
-    with suppress(KeyboardInterrupt):
+    logging.getLogger("uvicorn.error").addFilter(
+        lambda record: (
+            not server.should_exit and not _cut_off(record)
+        )  # no errors: Ctrl-C, a file that shrank
+    )
+    with suppress(KeyboardInterrupt), _opened(address, wanted=browser):
         server.run(sockets=[listener])
+
+
+def _quiet() -> None:
+    """Leave the terminal to what the user has to know; take as many connections as the system lets us have.
+
+    Clients that break off, and arithmetic with NaN, are nothing to know. Without the token it takes longer
+    to use up more connections.
+    """
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    warnings.simplefilter("ignore", RuntimeWarning)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _listen(host: str, port: int | None) -> socket.socket:
@@ -133,11 +152,27 @@ def _has_screen() -> bool:
     return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _open_browser(address: str) -> None:
-    """A graphical one; a text browser would take this terminal."""
-    with suppress(webbrowser.Error, OSError):
-        found = webbrowser.get()
-        if not isinstance(found, webbrowser.GenericBrowser) or isinstance(
-            found, webbrowser.BackgroundBrowser
-        ):
-            found.open(address)
+def _cut_off(record: logging.LogRecord) -> bool:
+    """Whether a line is about an answer that ended early, because its file did."""
+    return bool(record.exc_info) and isinstance((record.exc_info or (None, None))[1], h11.LocalProtocolError)
+
+
+@contextmanager
+def _opened(address: str, *, wanted: bool) -> Iterator[None]:
+    """Open a graphical browser; a text browser would take this terminal.
+
+    It is given a file that only this user can read: other users see the arguments of its process, and with
+    them the token.
+    """
+    if not wanted or not _has_screen():
+        yield
+        return
+    with tempfile.NamedTemporaryFile("w", prefix="rla-web-", suffix=".html") as page:
+        page.write(f'<meta http-equiv="refresh" content="0; url={address}">')
+        page.flush()
+        with suppress(webbrowser.Error, OSError):
+            found = webbrowser.get()
+            of_terminal = isinstance(found, webbrowser.GenericBrowser)
+            if not of_terminal or isinstance(found, webbrowser.BackgroundBrowser):
+                found.open(f"file://{page.name}")
+        yield

@@ -22,6 +22,7 @@ from rla_client.web.curves import extremes
 from rla_client.web.site import Entry, Site, sent
 
 MAX_COLUMNS = 200  # asked for at once
+MAX_TEXT = 200  # characters of one that is offered
 MAX_VALUES = 30  # of one name, offered by the completion
 _EXTREME = re.compile(r"(?P<which>max|min)\((?P<metric>.+)\)")
 
@@ -114,7 +115,7 @@ def names(site: Site) -> dict[str, Any]:
         for name, value in record.hyper.flat().items():
             counter = hyper.setdefault(name, Counter())
             if len(counter) < MAX_VALUES * 4 and isinstance(value, str | int | float | bool):
-                counter[repr(value)] += 1
+                counter[repr(value)[:MAX_TEXT]] += 1
     metrics = Counter(
         name
         for record in _different(records, lambda record: record.metrics_json)

@@ -59,7 +59,7 @@ export function toSvg(panel) {
   const Y = (y) => (box.top + (1 - place(y, scales.y, options.logY)) * box.height).toFixed(2);
   const xs = plot.data[0];
   const inside = (at) => xs[at] >= scales.x.min && xs[at] <= scales.x.max;
-  const points = (column) => [...column.keys()].filter((at) => column[at] !== null && column[at] !== undefined && inside(at)).map((at) => `${X(xs[at])},${Y(column[at])}`);
+  const points = (column) => [...column.keys()].filter((at) => column[at] !== null && column[at] !== undefined && inside(at) && (!options.logY || column[at] > 0)).map((at) => `${X(xs[at])},${Y(column[at])}`);
   const parts = [
     `<text x="8" y="18" font-weight="bold">${escaped(panel.metric)}</text>`,
     ...ticks(scales.y.min, scales.y.max, options.logY).map((y) => `<line x1="${box.left}" x2="${box.left + box.width}" y1="${Y(y)}" y2="${Y(y)}" stroke="#ddd"/><text x="${box.left - 6}" y="${Number(Y(y)) + 4}" text-anchor="end">${numberText(Number(y.toPrecision(10)))}</text>`),
@@ -73,6 +73,7 @@ export function toSvg(panel) {
       const around = [...points(plot.data[2 + at * 3]), ...points(plot.data[3 + at * 3]).reverse()];
       if (around.length) parts.push(`<polygon points="${around.join(" ")}" fill="${curve.colour}" opacity="0.2"/>`);
     }
+    for (const [x, kind] of curve.marks ?? []) if (x >= scales.x.min && x <= scales.x.max) parts.push(`<text x="${X(x)}" y="${kind === "inf" ? box.top + 10 : box.top + box.height - 2}" text-anchor="middle" fill="${curve.colour}">${{ nan: "×", inf: "▲", "-inf": "▼" }[kind]}</text>`);
     if (line.length) parts.push(`<polyline points="${line.join(" ")}" fill="none" stroke="${curve.colour}" stroke-width="1.5"/>`);
   });
   const rows = curves.length > 1 ? curves.slice(0, 40) : [];

@@ -11,7 +11,7 @@ const AT_ONCE = 30;  // panels of a section, and sections, before "more" is aske
 const LEGENDS = 60;
 const TRIES_MS = 3000;  // until a stream that broke is opened again, or a page without a stream asks
 const STREAMS = 4;  // open at once in one browser; it has six connections to a server, for all pages together
-const SHARE = 30;  // a panel that took t to compute waits this many times t before it is asked for again
+const SHARE = 60;  // what all panels in sight cost the server is asked for again after this many times as long
 
 const nothing = (value) => (Number.isNaN(value) ? null : value);
 
@@ -89,7 +89,7 @@ class Panel {
   /** Load again, but not so often that the server does nothing else. */
   soon() {
     if (this.waiting) return;
-    this.waiting = setTimeout(() => { this.waiting = 0; this.change(); }, Math.max(2000, (this.head?.cost ?? 0) * 1000 * SHARE));
+    this.waiting = setTimeout(() => { this.waiting = 0; this.change(); }, Math.max(3000, (this.head?.cost ?? 0) * 1000 * SHARE * this.panels.inSight));
   }
 
   curves() {
@@ -133,6 +133,8 @@ class Panel {
     const skip = known - from;
     this.cursors.set(number, from + xs.length);
     if (this.head.kind === "bands") { if (skip < xs.length) this.soon(); return; }
+    const [low, high] = this.asked.range ?? [-Infinity, Infinity];
+    if (!xs.slice(skip).some((x) => x >= low && x <= high)) return;
     if (this.asked.smooth > 0 || this.asked.range) { this.soon(); return; }
     const points = this.new.get(number) ?? [];
     for (let at = skip; at < xs.length; at += 1) {
@@ -161,6 +163,7 @@ class Panel {
       return wider;
     })];
     for (const [number, points] of this.new) {
+      if (!places.has(number)) continue;
       for (const [x, y] of points) data[places.get(number)][at.get(x)] = y;
     }
     this.chart.update(data, this.curves());
@@ -234,6 +237,8 @@ export class Panels {
   get store() { return this.page.store; }
 
   get settings() { return this.page.settings; }
+
+  get inSight() { return [...this.panels.values()].filter((panel) => panel.seen).length; }
 
   close() {
     this.controller?.abort();

@@ -60,9 +60,10 @@ class Runs {
   /** Rows whose curves are drawn: the selected ones, else the first so many, grouped: all. */
   drawn() {
     if (this.drawnRows) return this.drawnRows;
-    const rows = this.rows().filter((row) => !this.hidden.has(row.number));
+    const rows = this.rows();
     const chosen = rows.filter((row) => this.chosen.has(row.number));
-    this.drawnRows = chosen.length ? chosen : this.group ? rows : rows.slice(0, this.show);
+    const seen = (some) => some.filter((row) => !this.hidden.has(row.number));
+    this.drawnRows = chosen.length ? seen(chosen) : this.group ? seen(rows) : seen(rows).slice(0, this.show);
     this.drawnSet = new Set(this.drawnRows.map((row) => row.number));
     return this.drawnRows;
   }
@@ -113,7 +114,7 @@ class Runs {
   label(row) {
     const tracked = Object.entries(row.tracked).map(([key, value]) => `${key}=${value}`).join(" ");
     const day = row.index.slice(5, 10).replace("/", "-");
-    return `${day} ${row.index.slice(11, 19).replaceAll("-", ":")}${tracked ? ` ${tracked}` : ""}${this.columns().includes("table") ? ` ${row.table}` : ""}`;
+    return `${day} ${row.index.slice(11, 19).replaceAll("-", ":")}${tracked ? ` ${tracked}` : ""}${this.columns().includes("table") ? ` ${row.table}` : ""}${this.store.databases.length > 1 ? ` [${row.place}]` : ""}`;
   }
 
   colour(row) { return this.colours.of(row.path); }
@@ -264,10 +265,11 @@ class Runs {
   }
 
   async showDiffering() {
-    if (this.only) { this.only = false; this.asked = []; this.differs.classList.remove("on"); this.update(false); return; }
+    if (this.only) { this.only = false; this.asked = this.before ?? []; this.differs.classList.remove("on"); this.update(false); return; }
     const found = await ask("differing", { numbers: this.drawn().map((row) => row.number) });
     await this.store.load(found.slice(0, 100));
     this.only = true;
+    this.before = this.asked;
     this.asked = found.slice(0, 100);
     this.differs.classList.add("on");
     tell(found.length ? "" : "These runs have the same hyper-parameters.");

@@ -181,7 +181,7 @@ def test_hiding_and_choosing(sweep: View) -> None:
     sweep.shown("return", 6)
     sweep.row(4).locator("input.choose").click()
     assert sweep.shown("return", 1)["numbers"] == [4]
-    assert query(sweep)["runs"].startswith("0/other/deep/")
+    assert query(sweep)["run"].startswith("0/other/deep/")
     sweep.row(1).locator("input.choose").click(modifiers=["Shift"])
     assert sorted(sweep.shown("return", 4)["numbers"]) == [1, 2, 3, 4]
     sweep.page.reload()
@@ -567,10 +567,10 @@ def test_a_panel_as_a_command_draws_the_same_runs(
     command = page.get_by_label("Command", exact=True).input_value()
     page.get_by_role("button", name="Close").click()
     words = shlex.split(command, comments=True)
-    assert words[:3] == ["rla", "plot", "loss"]
-    assert words[-1] == str(root)
+    assert words[:3] == ["rla", "plot", f"--data-root={root}"]
+    assert words[-2:] == ["--", "loss"]
     picture = tmp_path / "out.png"
-    done = rla(*words[1:], "-o", str(picture), cwd=tmp_path)
+    done = rla("plot", "-o", str(picture), *words[2:], cwd=tmp_path)
     assert done.returncode == 0, (command, done.stderr)
     assert picture.stat().st_size > 1000
 
