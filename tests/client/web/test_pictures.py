@@ -20,4 +20,6 @@ def test_the_pictures_of_the_docs(tmp_path: Path) -> None:
     for path in made:
         assert path.read_bytes().startswith(PNG)
         assert path.stat().st_size > 10_000
-        assert not PICTURES.is_dir() or (PICTURES / path.name).is_file()  # it is not beside an installed wheel
+        assert (
+            not PICTURES.is_dir() or (PICTURES / path.name).is_file()
+        )  # it is not beside an installed wheel
