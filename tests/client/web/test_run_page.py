@@ -444,8 +444,8 @@ def test_files_side_by_side(run: RunView) -> None:
     (results / "5-figure.png").unlink()
     for step, colour in COLOURS.items():
         (results / f"{step}-eval.png").write_bytes(picture(colour[::-1]))  # type: ignore[arg-type]
-    runs = ",".join(f"0/{TABLE}/{index}" for index in (run.index, other))
-    run.page.goto(f"{run.server.url}#/compare?{runs}")
+    paths = [quote(f"0/{TABLE}/{index}", safe="") for index in (run.index, other)]
+    run.page.goto(f"{run.server.url}#/compare?run={'&run='.join(paths)}")
     run.page.locator("figure img").nth(1).wait_for()
     assert shown_colour(run, 0) == list(COLOURS[100])
     assert shown_colour(run, 1) == list(COLOURS[100][::-1])
