@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 STATIC = Path(__file__).parent / "static"
 WAITING = frozenset({"status", "fleet", "trash"})  # they wait for a process; the others do not wait for them
 HEAVY = frozenset({"curves", "csv"})  # one at a time, for the memory of the largest
-LONG = frozenset({"difference", "search"})  # seconds, where there is much to read
+LONG = frozenset({"difference", "search", "files", "media", "environment"})  # seconds, where there is much
 THREADS = 4  # answers at once; more would only wait for each other, each with memory of its own
 Answer = Callable[[Site, dict[str, Any]], Any]  # of a POST's body; what goes out as JSON, or a Response
 OF_A_RUN: dict[str, Answer] = {
@@ -63,7 +63,7 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         token: that lets in.
         hosts: see `Guard`.
     """
-    quick, waiting, heavy, long = (CapacityLimiter(count) for count in (THREADS, THREADS, 1, 1))
+    quick, waiting, heavy, long = (CapacityLimiter(count) for count in (THREADS, THREADS, 1, 2))
     kinds = ((WAITING, waiting), (HEAVY, heavy), (LONG, long))
     limiters = {name: limiter for names, limiter in kinds for name in names}
     machine = Machine()

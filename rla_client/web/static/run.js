@@ -90,7 +90,7 @@ function showHead([top, line, troubles], run, context, look) {
       h("span", { class: "dim" }, run.table), run.tracked.length > 0 && h("span", { class: "mono" }, trackedText(run)),
       h("span", { class: "tags" }, run.tags.map((tag) => h("span", { class: "tag" }, tag, " ",
         h("button", { type: "button", class: "small", "aria-label": `Take the tag ${tag} away`, onclick: () => change({ remove: [tag] }) }, "×"))), add),
-      h("span", { class: "push" }), h("a", { href: `#/compare?run=${encodeURIComponent(run.path)}` }, "Files side by side"),
+      h("span", { class: "push" }), h("a", { href: `#/runs?run=${encodeURIComponent(run.path)}` }, "Curves"), " ", h("a", { href: `#/compare?run=${encodeURIComponent(run.path)}` }, "Files side by side"),
       h("button", { type: "button", onclick: () => moveToTrash(top.parentElement, run).catch(complain) }, "Move to trash…")));
   fill(line, h("div", { class: "strip" }, [
       ["step", numberText(run.step)], ["took", durationText(run.took)], ["began", timeText(run.opened)],
