@@ -60,6 +60,7 @@ BATCH = 100  # runs that are read at a time
 MAX_GROUPS = 500
 BAND_POINTS = 256  # steps at which a band is computed
 IQM_RUNS, IQM_POINTS = 400, 64  # its bootstrap sorts: beyond so many runs it takes seconds at more steps
+AHEAD_S = 5.0
 MAX_MARKS = 200  # of one curve
 MAX_CSV_ROWS = 1_000_000
 JS_POSITIONAL = (1e-6, 1e21)  # sizes that a browser spells without an exponent
@@ -98,6 +99,7 @@ def curves(site: Site, asked: dict[str, Any]) -> Response:
     Raises:
         ArgumentError: something of that is not as it should be.
     """
+    site.read_ahead.wait(AHEAD_S)  # or the same files would be read twice
     begun = time.perf_counter()
     metric, x = str(asked.get("metric")), str(asked.get("x") or TIME_STEP)
     entries = site.chosen(asked.get("runs"))[:MAX_RUNS]

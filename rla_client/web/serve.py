@@ -10,8 +10,10 @@ import secrets
 import socket
 import sys
 import tempfile
+import threading
 import warnings
 import webbrowser
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,11 +22,14 @@ import h11
 import uvicorn
 
 from rla_client.contract.errors import DatabaseError
+from rla_client.contract.layout import TIME_STEP
 from rla_client.web.app import make_app
+from rla_client.web.curves import read_entries
 from rla_client.web.site import Site
 
 FIRST_PORT = 8787
 TRIED_PORTS = 50
+READ_AHEAD = 200  # runs
 LOOPBACK = "127.0.0.1"
 CLOSE_S = 1  # for answers under way when it ends
 
@@ -75,8 +80,22 @@ def serve(
             not server.should_exit and not _cut_off(record)
         )  # no errors: Ctrl-C, a file that shrank
     )
+    site.read_ahead.clear()
+    threading.Thread(target=_read_ahead, args=(site,), daemon=True).start()
     with suppress(KeyboardInterrupt), _opened(address, wanted=browser):
         server.run(sockets=[listener])
+
+
+def _read_ahead(site: Site) -> None:
+    """Read what the page shows first while the browser starts: the list, the newest runs' likely curves."""
+    try:
+        with suppress(DatabaseError, OSError):  # the page tells
+            site.look(wait=True)
+            newest = sorted(site.entries(), key=lambda entry: entry.record.opened)[-READ_AHEAD:]
+            likely = Counter(entry.record.likely for entry in newest if entry.record.likely).most_common(1)
+            read_entries(site, newest, [TIME_STEP, *(name for name, _ in likely)])
+    finally:
+        site.read_ahead.set()
 
 
 def _quiet() -> None:

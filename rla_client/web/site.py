@@ -68,6 +68,8 @@ class Site:
         self.boot = secrets.token_hex(8)  # numbers mean nothing to another server
         self.version = 0
         self.problems: dict[int, str] = {}
+        self.read_ahead = threading.Event()  # nobody reads what the first panel will ask for
+        self.read_ahead.set()
         self.caches: dict[int, GrowingCache] = {}  # of columns, by database
         self._entries: list[Entry] = []
         self._numbers: dict[tuple[int, str, str], int] = {}

@@ -237,3 +237,32 @@ def test_nothing_is_written_into_the_database(page_server: Serve, filled: Path) 
     server.get("/")
     assert server.interrupt() == 0
     assert tree() == before
+
+
+def test_what_is_shown_first_is_read_before_it_is_asked_for(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rla_client.web import serve
+    from rla_client.web.site import Site
+
+    write_page_run(root, 1)
+    site = Site([root])
+    read: list[tuple[int, list[str]]] = []
+    monkeypatch.setattr(
+        serve, "read_entries", lambda _, entries, names: read.append((len(entries), list(names)))
+    )
+    site.read_ahead.clear()
+    serve._read_ahead(site)
+    assert read == [(1, ["time-step", "return"])]
+    assert site.read_ahead.is_set()
+
+
+def test_reading_ahead_fails_quietly_and_holds_nobody_up(root: Path, tmp_path: Path) -> None:
+    from rla_client.web import serve
+    from rla_client.web.site import Site
+
+    site = Site([root])
+    root.rename(tmp_path / "gone")
+    site.read_ahead.clear()
+    serve._read_ahead(site)
+    assert site.read_ahead.is_set()
