@@ -7,6 +7,7 @@ Answers run in threads, but for the stream of what is new.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import traceback
@@ -19,9 +20,8 @@ from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, JSONResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
 
 from rla_client.contract.errors import ArgumentError, RlaError
 from rla_client.web import curves, detail, files, live, media, table
@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 STATIC = Path(__file__).parent / "static"
+TYPES = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+}
 WAITING = frozenset({"status", "fleet", "trash"})  # they wait for a process; the others do not wait for them
 HEAVY = frozenset({"curves", "csv"})  # one at a time, for the memory of the largest
 LONG = frozenset({"difference", "search", "files", "media", "environment"})  # seconds, where there is much
@@ -81,9 +87,10 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
         "status": lambda site, _: machine.status(site),
         "fleet": machine.fleet,
     }
+    own_files = _own_files()
     routes = [
-        Route("/", _front),
-        Mount("/static", _Static(directory=STATIC)),
+        Route("/", own_files),
+        Route("/static/{name:path}", own_files),
         Route("/api/file", _sending(site, quick), methods=["GET"]),
         *(
             Route(
@@ -97,18 +104,22 @@ def make_app(site: Site, token: str, hosts: tuple[str, ...] = ()) -> ASGIApp:
     return Guard(Starlette(routes=routes), token, hosts)
 
 
-class _Static(StaticFiles):
-    """Files that a browser may keep, as long as it asks whether they are the same."""
+def _own_files() -> Callable[[Request], Awaitable[Response]]:
+    """The page's own files, from memory: they are asked for while the threads read databases."""
+    names = [path for path in STATIC.rglob("*") if path.is_file()]
+    bodies = {path.relative_to(STATIC).as_posix(): path.read_bytes() for path in names}
+    tags = {name: f'"{hashlib.sha256(body).hexdigest()[:32]}"' for name, body in bodies.items()}
 
-    def file_response(self, *args: Any, **options: Any) -> Response:  # noqa: ANN401 - as in starlette
-        """See `StaticFiles`."""
-        response = super().file_response(*args, **options)
-        response.headers["Cache-Control"] = "no-cache"
-        return response
+    async def endpoint(request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        if name not in bodies:
+            return PlainTextResponse("not found\n", 404)
+        headers = {"ETag": tags[name], "Cache-Control": "no-cache"}  # kept, but to be asked about
+        if request.headers.get("if-none-match") == tags[name]:
+            return Response(status_code=304, headers=headers)
+        return Response(bodies[name], media_type=TYPES.get(Path(name).suffix, "text/plain"), headers=headers)
 
-
-async def _front(_: Request) -> Response:
-    return FileResponse(STATIC / "index.html", media_type="text/html; charset=utf-8")
+    return endpoint
 
 
 def _answering(
