@@ -451,8 +451,8 @@ def test_a_band_does_not_depend_on_the_order_of_the_list(page_server: Serve, roo
     before = page.evaluate(f"() => {asked}")
     view.head("seed").click()
     view.head("seed").click()
-    page.wait_for_function(f"(before) => {asked} !== before", arg=before)
-    assert page.evaluate(f"() => {asked}").split(",")[0] != before.split(",")[0]
+    first_run = before.split(",")[0]
+    page.wait_for_function(f"(run) => {asked}.split(',')[0] !== run", arg=first_run)
     assert view.shown("return", 2)["data"] == first
 
 
