@@ -226,7 +226,11 @@ def note(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     root, text = site.database(entry).data_root, asked.get("note")
     if text is not None and (not isinstance(text, str) or len(text) > MAX_NOTE):
         raise ArgumentError(f"a note is a text of at most {MAX_NOTE} characters")
-    add, remove = ([str(tag) for tag in asked.get(name) or []] for name in ("add", "remove"))
+    add, remove = asked.get("add", []), asked.get("remove", [])
+    if not all(
+        isinstance(tags, list) and all(isinstance(tag, str) for tag in tags) for tags in (add, remove)
+    ):
+        raise ArgumentError("tags to add and to remove are lists of texts")
     with changing(root, clock(), _held):
         content = change_note(root, entry.record, add=add, remove=remove, note=text)
     site.look_now()
@@ -247,6 +251,7 @@ def trash(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
         size = sum(item_bytes(item)[0] for item in items)
         return {"items": [item.kind for item in items], "bytes": size, "lacking": sent(lacking(root, items))}
     with changing(root, clock(), _held):
+        refuse_live(root, items, clock())
         name = move_to_trash(root, items, clock())
     site.look_now()
     return {"entry": name, "place": entry.place}

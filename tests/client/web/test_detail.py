@@ -188,7 +188,15 @@ def test_tags_and_note(root: Path, server: PageServer, index: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"add": ["a b"]}, {"add": [""]}, {"note": 5}, {"note": "x" * (MAX_NOTE + 1)}]
+    "change",
+    [
+        {"add": ["a b"]},
+        {"add": [""]},
+        {"add": 5},
+        {"remove": [5]},
+        {"note": 5},
+        {"note": "x" * (MAX_NOTE + 1)},
+    ],
 )
 def test_what_is_no_tag_or_note_is_refused(server: PageServer, index: str, change: dict[str, Any]) -> None:
     server.refused("note", {"run": name(index), **change})
