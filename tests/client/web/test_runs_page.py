@@ -127,7 +127,8 @@ def test_a_filter_and_its_error(sweep: View, faults: Faults) -> None:
 
 
 @slow
-def test_a_filter_is_completed(sweep: View) -> None:
+def test_a_filter_is_completed(sweep: View, faults: Faults) -> None:
+    faults.allow("400")  # a filter that is half typed
     where, offers = sweep.field("where"), sweep.page.locator("ul.offers:visible li")
     where.click()
     sweep.page.keyboard.type("net")
@@ -659,7 +660,8 @@ def test_a_server_that_ended_is_told_and_one_that_is_back_goes_on(
 
 
 @slow
-def test_what_a_hostile_run_wrote_is_text(page_server: Serve, root: Path, page: Page) -> None:
+def test_what_a_hostile_run_wrote_is_text(page_server: Serve, root: Path, page: Page, faults: Faults) -> None:
+    faults.allow("400")  # a filter that is half typed
     write_hostile(root)
     view = View(page, page_server(root))
     page.wait_for_function("() => document.documentElement.dataset.painted > 0")
