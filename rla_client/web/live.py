@@ -87,7 +87,7 @@ class Watcher:
         self._cursors = _checked(asked.get("cursors", {}))
         numbers = dict.fromkeys(number for known in self._cursors.values() for number in known)
         self._stats: dict[int, tuple[int, int]] = {}
-        self._watched = list(numbers)[:MAX_WATCHED]
+        self._watched = list(numbers)
 
     def look(self) -> list[tuple[str, dict[str, Any]]]:
         """Events since the last look."""
@@ -100,21 +100,21 @@ class Watcher:
 
     def _new_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
         with suppress(DatabaseError):
-            for entry in live(self._site.chosen(self._watched)):
+            for entry in live(self._site.chosen(self._watched))[:MAX_WATCHED]:
                 try:
                     found = os.stat(curves.table_path(self._site, entry))
                 except OSError:
                     continue
                 stat = (found.st_ino, found.st_size)
-                if self._stats.get(entry.number) != stat:
-                    self._stats[entry.number] = stat
+                before = self._stats.get(entry.number)
+                self._stats[entry.number] = stat
+                if entry.record.parent and before not in {None, stat}:
+                    yield "anew", {"number": entry.number}
+                elif before != stat and not entry.record.parent:
                     yield from self._rows_of(entry)
 
     def _rows_of(self, entry: Entry) -> Iterator[tuple[str, dict[str, Any]]]:
         number = entry.number
-        if entry.record.parent:
-            yield "anew", {"number": number}
-            return
         metrics = [metric for metric, known in self._cursors.items() if number in known]
         table = self._table(entry, metrics)
         news: dict[int, dict[str, Any]] = {}  # by cursor: panels are as far as each other, as a rule

@@ -72,7 +72,7 @@ class Panel {
       this.head = head;
       this.asked = asked;
       this.base = read(head, buffer, start);
-      this.cursors = new Map(Object.entries(head.cursors).filter(([, rows]) => rows !== null).map(([number, rows]) => [Number(number), rows]));
+      this.cursors = new Map(Object.entries(head.cursors).map(([number, rows]) => [Number(number), rows ?? 0]));
       this.show(settings);
       this.panels.painted();
     } catch (error) {
@@ -343,7 +343,7 @@ export class Panels {
     try {
       await this.slot((once) => stream("live", { version: this.store.version, x: this.settings.x, cursors, once }, (type, data) => {
         if (type === "rows") for (const [metric, ys] of Object.entries(data.y)) this.panels.get(metric)?.add(data.number, data.from, data.x, ys);
-        else if (type === "anew") for (const panel of this.panels.values()) { if (panel.cursors?.has(data.number) || panel.head?.cursors[data.number] === null) panel.soon(); }
+        else if (type === "anew") for (const panel of this.panels.values()) { if (panel.cursors?.has(data.number)) panel.soon(); }
         else if (type === "version") this.page.changed(data.version);
       }, controller.signal));
     } catch (error) {

@@ -56,6 +56,19 @@ def test_rows_that_were_taken_back(root: Path, index: str) -> None:
     assert page.look() == [("anew", {"number": 0})]
 
 
+def test_a_run_that_goes_on_with_another_is_asked_for_anew(root: Path, index: str) -> None:
+    later = write_run(root, number=1, state="running", rows=3)
+    path = root / "log" / "task" / later / "run.json"
+    content = json.loads(path.read_text())
+    content["parent"] = {"run": index, "table": "task", "time_step": 1, "rows": 2, "chain": True}
+    path.write_text(json.dumps(content))
+    page = watcher(root, 0)
+    assert page.look() == []  # it has just asked
+    append(root, later, "1.5,3,0\n")
+    assert page.look() == [("anew", {"number": 0})]
+    assert page.look() == []
+
+
 def test_far_behind_is_asked_for_anew(root: Path, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rla_client.web.live.MAX_ROWS", 10)
     page = watcher(root, 3)
