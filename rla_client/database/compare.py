@@ -110,11 +110,9 @@ def code_diff(first: str, second: str, *, bounded: bool = False) -> str:
     if not left or not right:
         return ""
     pieces: list[str] = []
-    counted = total = 0
+    characters = 0
     for name in sorted(left.keys() | right.keys()):
-        total += sum(map(len, pieces[counted:]))
-        counted = len(pieces)
-        if bounded and total > MAX_DIFF_CHARS:
+        if bounded and characters > MAX_DIFF_CHARS:
             pieces.append("(more files differ, or were not compared)\n")
             break
         old, new = (_content(files.get(name), bounded=bounded) for files in (left, right))
@@ -123,13 +121,16 @@ def code_diff(first: str, second: str, *, bounded: bool = False) -> str:
         texts = [_lines(name, content) for content in (old, new)]
         if texts[0] is None or texts[1] is None:
             pieces.append(f"files differ: {name}\n")
+            characters += len(name)
             continue
         names = (
             f"a/{name}" if old is not None else "/dev/null",
             f"b/{name}" if new is not None else "/dev/null",
         )
         lines = list(difflib.unified_diff(texts[0], texts[1], *names))
-        pieces += lines or [f"files differ: {name}\n"]  # an empty file, or the end of the last line
+        lines = lines or [f"files differ: {name}\n"]  # an empty file, or the end of the last line
+        characters += sum(map(len, lines))
+        pieces += lines
     return "".join(pieces)
 
 

@@ -114,14 +114,14 @@ def _tables(
         UnknownNameError: none of the runs has a column, though they have others.
     """
     names = list(dict.fromkeys(names))
-    tables = read_tables(reader, pairs, names)
+    tables = _warned(read_tables(reader, pairs, names))
     full = {name: name for name in names}
     if all(any(name in table for table in tables) for name in names):
         return tables, full
     known = _known_columns(reader.data_root, pairs)
     if known:
         full = {name: full_name(name, known, f"none of these runs has the metric {name!r}") for name in names}
-        tables = read_tables(reader, pairs, list(dict.fromkeys(full.values())))
+        tables = _warned(read_tables(reader, pairs, list(dict.fromkeys(full.values()))))
     return tables, full
 
 
@@ -137,8 +137,8 @@ def _known_columns(data_root: Path, pairs: Sequence[tuple[str, str]]) -> list[st
 
 def read_tables(
     reader: Reader, pairs: Sequence[tuple[str, str]], names: Sequence[str]
-) -> list[dict[str, Any]]:
-    """The columns that each run has of `names`; none, with a warning, where its file is broken."""
+) -> list[dict[str, Any] | DatabaseError | OSError]:
+    """The columns that each run has of `names`, none without a table; the error where that is broken."""
     from concurrent.futures import ThreadPoolExecutor
 
     now_ns = int(clock() * 1e9)
@@ -147,7 +147,7 @@ def read_tables(
         path = f"{reader.data_root}/{LOG}/{table}/{index}/{PROGRESS_FILE}"
         return reader.cache.columns(path, wanted, now_ns)
 
-    def read(pair: tuple[str, str]) -> dict[str, Any] | Exception:
+    def read(pair: tuple[str, str]) -> dict[str, Any] | DatabaseError | OSError:
         table, index = pair
         try:
             if pair not in reader.links:
@@ -162,6 +162,11 @@ def read_tables(
     with ThreadPoolExecutor(READERS) as pool:
         found = list(pool.map(read, pairs))
     reader.cache.trim()
+    return found
+
+
+def _warned(found: Sequence[dict[str, Any] | DatabaseError | OSError]) -> list[dict[str, Any]]:
+    """The columns of each run, none where its table is broken, which is told."""
     tables: list[dict[str, Any]] = []
     for table in found:
         if isinstance(table, Exception):

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -174,8 +173,8 @@ def _told(error: Exception) -> tuple[str, int]:
         return "a number is too large, or something is nested too deeply", 400
     if isinstance(error, FileNotFoundError):
         return f"not there any more: {error.filename or error}", 404
-    if isinstance(error, OSError | HTTPException | ClientDisconnect):
-        return table.error_text(error), 500
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""), 500
     traceback.print_exception(error, file=sys.stderr)
     return f"a fault of rla web itself: {type(error).__name__}: {error}", 500
 

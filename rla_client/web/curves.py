@@ -24,7 +24,6 @@ import json
 import math
 import struct
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -63,7 +62,6 @@ IQM_RUNS, IQM_POINTS = 400, 64  # its bootstrap sorts: beyond so many runs it ta
 AHEAD_S = 5.0
 MAX_MARKS = 200  # of one curve
 MAX_CSV_ROWS = 1_000_000
-JS_POSITIONAL = (1e-6, 1e21)  # sizes that a browser spells without an exponent
 FLOAT32 = (1e-37, 3e38)  # sizes that it holds with all its digits
 _HEAD = struct.Struct("<II")
 
@@ -244,10 +242,9 @@ def read_entries(site: Site, entries: Sequence[Entry], names: Sequence[str]) -> 
         }
         reader = Reader(database.data_root, cache_of(site, place), links)
         pairs = [(entry.record.table, entry.record.index) for entry in mine]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tables = read_tables(reader, pairs, list(dict.fromkeys(names))) if pairs else []
-        found |= dict(zip((entry.number for entry in mine), tables, strict=True))
+        tables = read_tables(reader, pairs, list(dict.fromkeys(names))) if pairs else []
+        for entry, table in zip(mine, tables, strict=True):
+            found[entry.number] = {} if isinstance(table, Exception) else table
     return [found[entry.number] for entry in entries]
 
 
@@ -467,16 +464,10 @@ def _value(value: object) -> Any:  # noqa: ANN401 - hashable
 
 
 def _text(value: object) -> str:
-    """A value as the page's list spells it, so that a group has one name."""
-    if not isinstance(value, float) or not math.isfinite(value):
+    """Text of a value; alike for those that the page's list, whose own text the page shows, has alike."""
+    if not isinstance(value, float):
         return str(value)
-    if value.is_integer() and abs(value) < SAFE_INTEGER:
-        return str(int(value))
-    short = float(f"{value:.6g}")
-    if JS_POSITIONAL[0] <= abs(short) < JS_POSITIONAL[1]:
-        return np.format_float_positional(short, trim="-")
-    mantissa, _, exponent = repr(short).partition("e")
-    return f"{mantissa}e{int(exponent):+d}"
+    return str(int(value)) if value.is_integer() and abs(value) < SAFE_INTEGER else f"{value:.6g}"
 
 
 def extremes(site: Site, entries: Sequence[Entry], metric: str) -> list[tuple[float, float] | None]:

@@ -129,7 +129,7 @@ def _asked_file(site: Site, asked: dict[str, Any]) -> Iterator[BinaryIO]:
         yield file
 
 
-def list_files(site: Site, entry: Entry, kind: str, limit: int = MAX_SEEN) -> Listing:
+def list_files(site: Site, entry: Entry, kind: str) -> Listing:
     """The visible plain files below an item, by path; none where it is not there."""
     found = Listing()
     root, item = site.database(entry).data_root, item_of(entry, kind)
@@ -141,19 +141,19 @@ def list_files(site: Site, entry: Entry, kind: str, limit: int = MAX_SEEN) -> Li
         except OSError:
             continue  # it went meanwhile, or nobody may look at it
         try:
-            _list(descriptor, below, folders, found, limit)
+            _list(descriptor, below, folders, found)
         finally:
             os.close(descriptor)
     found.files.sort()
     return found
 
 
-def _list(descriptor: int, below: str, folders: list[str], found: Listing, limit: int) -> None:
+def _list(descriptor: int, below: str, folders: list[str], found: Listing) -> None:
     with os.scandir(descriptor) as entries:
         for entry in entries:
             if entry.name.startswith("."):
                 continue
-            if len(found.files) + found.passed + len(folders) >= limit:
+            if len(found.files) + found.passed + len(folders) >= MAX_SEEN:
                 found.cut = True
                 return
             path = f"{below}/{entry.name}" if below else entry.name

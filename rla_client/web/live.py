@@ -99,19 +99,18 @@ class Watcher:
         return found
 
     def _new_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        with suppress(DatabaseError):
-            for entry in live(self._site.chosen(self._watched))[:MAX_WATCHED]:
-                try:
-                    found = os.stat(curves.table_path(self._site, entry))
-                except OSError:
-                    continue
-                stat = (found.st_ino, found.st_size)
-                before = self._stats.get(entry.number)
-                self._stats[entry.number] = stat
-                if entry.record.parent and before not in {None, stat}:
-                    yield "anew", {"number": entry.number}
-                elif before != stat and not entry.record.parent:
-                    yield from self._rows_of(entry)
+        for entry in live(self._site.chosen(self._watched))[:MAX_WATCHED]:
+            try:
+                found = os.stat(curves.table_path(self._site, entry))
+            except OSError:
+                continue
+            stat = (found.st_ino, found.st_size)
+            before = self._stats.get(entry.number)
+            self._stats[entry.number] = stat
+            if entry.record.parent and before not in {None, stat}:
+                yield "anew", {"number": entry.number}
+            elif before != stat and not entry.record.parent:
+                yield from self._rows_of(entry)
 
     def _rows_of(self, entry: Entry) -> Iterator[tuple[str, dict[str, Any]]]:
         number = entry.number

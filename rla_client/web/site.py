@@ -141,17 +141,6 @@ class Site:
         found = self._entries[:]
         return [one for one in found if one.version > since and (since or not one.gone)]
 
-    def entry(self, number: object) -> Entry:
-        """One by its number.
-
-        Raises:
-            NoSuchRunError: there is none, or it is gone.
-        """
-        if not isinstance(number, int) or not 0 <= number < len(self._entries) or self._entries[number].gone:
-            message = f"there is no run number {str(number)[:20]} here any more; reload the page"
-            raise NoSuchRunError(message)
-        return self._entries[number]
-
     def chosen(self, numbers: object) -> list[Entry]:
         """Those of some numbers, without what is gone.
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rla_client.contract.errors import ArgumentError, RlaError
+from rla_client.contract.errors import ArgumentError
 from rla_client.database.choosing import full_names
 from rla_client.database.compare import differing_keys
 from rla_client.database.metrics import numeric
@@ -161,12 +161,3 @@ def checked_names(names: object) -> list[str]:
         message = f"a list of at most {MAX_COLUMNS} names is needed"
         raise ArgumentError(message)
     return names
-
-
-def error_text(error: Exception) -> str:
-    """What a page says of an error: the user's words where it is the user's to mend."""
-    if isinstance(error, RlaError):
-        return str(error)
-    if isinstance(error, OSError):
-        return f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
-    return f"{type(error).__name__}: {error}"

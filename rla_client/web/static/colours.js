@@ -8,7 +8,7 @@ function mixed(colour, other, share) {
   return `#${parts.map((part) => part.toString(16).padStart(2, "0")).join("")}`;
 }
 
-export const PALETTE = [
+const PALETTE = [
   ...BASE,
   ...BASE.map((colour) => mixed(colour, "#ffffff", 0.45)),
   ...BASE.map((colour) => mixed(colour, "#000000", 0.4)),

@@ -83,7 +83,7 @@ export function toSvg(panel) {
 }
 
 /** A word as a shell takes it. */
-export function quoted(word) {
+function quoted(word) {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
 

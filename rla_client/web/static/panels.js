@@ -187,13 +187,9 @@ class Panel {
     else if (what === "SVG") save(`${name}.svg`, toSvg(this), "image/svg+xml");
     else {
       const { runs, x } = this.asked;
-      save(`${name}.csv`, await csv({ runs, x, metric: this.metric }), "text/csv");
+      save(`${name}.csv`, await ask("csv", { runs, x, metric: this.metric }, undefined, "text"), "text/csv");
     }
   }
-}
-
-async function csv(body) {
-  return ask("csv", body, undefined, "text");
 }
 
 /** The series of an answer: [xs, ys…] with null where a series has no point. */
@@ -380,5 +376,5 @@ export class Panels {
   showCommand(text) { this.page.showCommand(text); }
 
   /** Draw all again in other colours. */
-  recolour() { for (const panel of this.panels.values()) if (panel.head && panel.chart) panel.show(this.settings); }
+  recolour() { for (const panel of this.panels.values()) if (panel.head && panel.chart) { panel.show(this.settings); panel.draw(); } }
 }

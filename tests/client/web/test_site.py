@@ -41,19 +41,16 @@ def test_what_is_gone_is_there_only_for_who_knew_it(root: Path) -> None:
     assert [(entry.number, entry.gone) for entry in site.entries(version)] == [(number, True)]
     assert number not in [entry.number for entry in site.entries()]
     assert site.chosen([0, 1]) == site.entries()
-    with pytest.raises(NoSuchRunError):
-        site.entry(number)
+    assert site.chosen([number]) == []
     with pytest.raises(NoSuchRunError):
         site.find(f"0/task/{index}")
 
 
-@pytest.mark.parametrize("number", [-1, 6, 10**30, None, "0", 0.0, [0]])
-def test_what_is_no_number_of_a_run(root: Path, number: object) -> None:
+def test_numbers_that_no_run_has_choose_none(root: Path) -> None:
     write_sweep(root)
     site = Site([root])
     site.look()
-    with pytest.raises(NoSuchRunError):
-        site.entry(number)
+    assert site.chosen([-1, 6, 10**30]) == []
 
 
 @pytest.mark.parametrize("numbers", [None, 0, "01", ["0"], {"0": 1}, [0.5], [None]])
@@ -74,7 +71,7 @@ def test_links_name_a_run_for_good(root: Path, tmp_path: Path) -> None:
         assert site.find(path_of(entry)) == entry
         assert site.database(entry).data_root == [root, tmp_path / "two"][entry.place]
         assert site.run(entry).index == entry.record.index
-    assert Site([root, tmp_path / "two"]).find(path_of(site.entry(0))).record == site.entry(0).record
+    assert Site([root, tmp_path / "two"]).find(path_of(site.entries()[0])).record == site.entries()[0].record
 
 
 @pytest.mark.parametrize(
