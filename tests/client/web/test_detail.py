@@ -87,16 +87,18 @@ def test_parents_and_children(root: Path, make_run: MakeRun, server: PageServer,
         "run.json",
         parent={"run": fork, "table": TABLE, "time_step": 7, "rows": 3, "chain": True},
     )
-    wait_until(lambda: server.ask("run", {"run": name(later)})["chain"] == 2)  # at the next look
+
+    def children(of: str) -> list[tuple[str, bool]]:
+        return [(one["path"], one["chain"]) for one in server.ask("run", {"run": name(of)})["children"]]
+
+    # the list knows of them after its next look; what the files say is read at once
+    wait_until(lambda: children(fork) == [(name(later), True)] and children(index) == [(name(other), False)])
     last = server.ask("run", {"run": name(later)})
     assert [(one["path"], one["chain"], one["step"]) for one in last["parents"]] == [
         (name(fork), True, 7),
         (name(index), False, 5),
     ]
     assert last["chain"] == 2
-    assert [one["path"] for one in server.ask("run", {"run": name(fork)})["children"]] == [name(later)]
-    (child,) = server.ask("run", {"run": name(index)})["children"]
-    assert (child["path"], child["chain"]) == (name(other), False)
 
 
 @pytest.mark.parametrize("parent", ["itself", "/etc", "../x", 5, "a/../../b"])
