@@ -1,0 +1,322 @@
+"""`rla sweep`: many runs of one program, each with other hyper-parameters."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from rla_client.cli.options import AsJson, DataRoot, say, say_aside
+
+if TYPE_CHECKING:
+    from rla_client.sweep.driver import Driver
+    from rla_client.sweep.journal import Journal
+    from rla_client.sweep.spec import Spec
+
+STOP_TIMEOUT_S = 60.0
+DRAW_S = 1.0
+POLL_S = 0.1
+EXIT_FAILED, EXIT_LEFT = 1, 3
+
+Name = Annotated[str | None, typer.Argument(help="Of the sweep; by default the newest.", show_default=False)]
+On = Annotated[str, typer.Option("--on", help="Where runs go: local, slurm or ray.")]
+Interrupt = Annotated[
+    str, typer.Option("--on-interrupt", help="What Ctrl-C does with what runs: ask, leave or stop.")
+]
+Failed = Annotated[bool, typer.Option("--failed", help="Start again what failed, too.")]
+
+
+class _Group(TyperGroup):
+    """`rla sweep FILE` is `rla sweep start FILE`."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:  # noqa: ANN401 - of click
+        if args and args[0] not in self.commands:
+            args = ["start", *args]
+        return super().resolve_command(ctx, args)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(
+        cls=_Group,
+        no_args_is_help=True,
+        help="Run a program many times, each with other hyper-parameters.\n\n"
+        "`rla sweep FILE` starts the sweep of a YAML file, or goes on with it: what is done is skipped, what "
+        "was killed goes on from its checkpoint.",
+        epilog="Examples: rla sweep lr.yaml --on slurm   |   rla sweep status lr   (docs/sweeps.md)",
+    )
+    for command in (start, status, stop, resume):
+        group.command()(command)
+    app.add_typer(group, name="sweep")
+
+
+def start(
+    file: Annotated[Path, typer.Argument(help="What to run, and with what: a YAML file.")],
+    on: On = "local",
+    interrupt: Interrupt = "ask",
+    failed: Failed = False,
+    data_root: DataRoot = None,
+) -> None:
+    """Start the sweep of a file, or go on with it."""
+    from rla_client.sweep.start import find_root
+
+    _drive(file, find_root(data_root), on, interrupt, failed=failed)
+
+
+def resume(
+    name: Name = None,
+    on: Annotated[
+        str | None, typer.Option("--on", help="As `start`; by default as last time.", show_default=False)
+    ] = None,
+    interrupt: Interrupt = "ask",
+    failed: Failed = False,
+    data_root: DataRoot = None,
+) -> None:
+    """Go on with a sweep, with the file that it was last started with."""
+    from rla_client.sweep.journal import FILE
+
+    journal = _find(name, data_root)
+    engines = [run.engine for run in journal.runs.values() if run.engine]
+    _drive(
+        journal.folder / FILE,
+        journal.data_root,
+        on or (engines[-1] if engines else "local"),
+        interrupt,
+        failed=failed,
+    )
+
+
+def status(
+    name: Name = None,
+    everything: Annotated[bool, typer.Option("--all", help="All runs, not the first 20.")] = False,
+    as_json: AsJson = False,
+    data_root: DataRoot = None,
+) -> None:
+    """Show how far a sweep is."""
+    from rla_client.database.text import json_text
+    from rla_client.sweep import view
+    from rla_client.sweep.start import kept_spec
+    from rla_client.sweep.state import counts
+
+    journal = _find(name, data_root)
+    metric = kept_spec(journal).metric
+    values = view.Values(journal, metric)
+    rows, best = view.rows(journal, values, metric, time.time()), view.best(journal, values, metric)
+    driver = journal.driver()
+    if as_json:
+        told = {
+            "name": journal.name,
+            "driver": driver,
+            "counts": counts(journal.runs),
+            "runs": rows,
+            "best": best,
+        }
+        say(json_text(told))
+        return
+    say(view.summary(journal, driver))
+    if best:
+        say(f"\nbest trials by {metric.name if metric else ''}")
+        say(view.table(best, view.MOST_BEST))
+    say("")
+    say(view.table(rows, None if everything else 20))
+
+
+def stop(
+    name: Name = None,
+    leave: Annotated[bool, typer.Option("--leave", help="Start no more; what runs goes on.")] = False,
+    data_root: DataRoot = None,
+) -> None:
+    """End a sweep; its runs end, too, and go on where they were at the next `resume`."""
+    from rla_client.sweep.driver import LEAVE, STOP
+    from rla_client.sweep.journal import SweepError
+
+    journal = _find(name, data_root)
+    if journal.driver() is None:
+        if not leave and (left := _stop_left(journal)):
+            say(f"{left} runs that an earlier driver left were told to end")
+            return
+        say(f"nobody drives the sweep {journal.name}")
+        return
+    journal.request(LEAVE if leave else STOP)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while journal.driver() is not None:
+        if time.monotonic() > deadline:
+            raise SweepError(
+                f"the sweep {journal.name} has not ended after {STOP_TIMEOUT_S:.0f} s; it was asked to"
+            )
+        time.sleep(POLL_S)
+    say(f"the sweep {journal.name} has ended; `rla sweep resume {journal.name}` goes on with it")
+
+
+def _stop_left(journal: Journal) -> int:
+    """Tell runs that have no driver to end; how many there were."""
+    from rla_client.sweep.command import work_of
+    from rla_client.sweep.start import kept_spec, make_engine
+    from rla_client.sweep.state import RUNNING
+
+    spec = kept_spec(journal)
+    count = 0
+    for name in sorted({run.engine for run in journal.runs.values() if run.state == RUNNING}):
+        engine = make_engine(name, spec, journal)
+        found = [
+            run.number
+            for run in journal.runs.values()
+            if run.state == RUNNING
+            and run.engine == name
+            and engine.adopt(work_of(spec, journal, run), run.handle)
+        ]
+        engine.stop(found, kill=False)
+        engine.close()
+        count += len(found)
+    return count
+
+
+def _find(name: str | None, data_root: Path | None) -> Journal:
+    from rla_client.sweep.journal import Journal, SweepError, names
+    from rla_client.sweep.start import find_root
+
+    root = find_root(data_root)
+    if name is None:
+        known = names(root)
+        if not known:
+            raise SweepError(f"{root} has no sweep yet\nhint: `rla sweep FILE` starts one")
+        name = known[0]
+    return Journal(root, name).read()
+
+
+# -- driving -------------------------------------------------------------------------------------
+
+
+def _drive(file: Path, root: Path, on: str, interrupt: str, *, failed: bool) -> None:
+    from rla_client.contract.spelling import unknown
+    from rla_client.sweep.driver import LEAVE
+    from rla_client.sweep.start import ENGINES, begin
+    from rla_client.sweep.state import OVER, counts
+
+    if on not in ENGINES:
+        raise unknown(on, ENGINES, f"there is no engine {on!r}")
+    if interrupt not in {"ask", "leave", "stop"}:
+        raise unknown(interrupt, ("ask", "leave", "stop"), f"--on-interrupt knows no {interrupt!r}")
+    shown = _Shown()
+    journal, _, driver = begin(file, root, on, failed=failed, on_look=shown.look)
+    try:
+        with shown, _signals(driver, interrupt, shown):
+            driver.run()
+    finally:
+        journal.release()
+    say(" ".join(f"{count} {state}" for state, count in counts(journal.runs).items() if count))
+    left = [run for run in journal.runs.values() if run.state not in OVER]
+    if left:
+        what = "what runs goes on; " if driver.asked == LEAVE else ""
+        say_aside(f"{what}`rla sweep resume {journal.name}` goes on with the sweep")
+        raise typer.Exit(EXIT_LEFT)
+    if any(run.state == "failed" for run in journal.runs.values()):
+        say_aside(
+            f"`rla sweep status {journal.name}` tells why; `rla sweep resume {journal.name} --failed` tries again"
+        )
+        raise typer.Exit(EXIT_FAILED)
+
+
+@contextmanager
+def _signals(driver: Driver, interrupt: str, shown: _Shown) -> Iterator[None]:
+    """Ctrl-C and SIGTERM become requests to the driver."""
+    from rla_client.sweep.driver import LEAVE, STOP
+
+    asks = interrupt == "ask" and sys.stdin.isatty() and sys.stdout.isatty()
+
+    def handle(number: int, _frame: object) -> None:
+        if driver.asked:  # once more: at once
+            raise KeyboardInterrupt
+        if number == signal.SIGINT and asks:
+            shown.pause()
+            answer = typer.prompt(
+                "\n[l]eave the runs going, [s]top them, or [g]o on", default="g", show_default=False, err=True
+            )
+            driver.asked = {"l": LEAVE, "s": STOP}.get(answer.strip().lower()[:1], "")
+            shown.go_on()
+        else:
+            driver.asked = LEAVE if interrupt == "leave" else STOP
+
+    former = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, one in former.items():
+            signal.signal(number, one)
+
+
+class _Shown:
+    """The live table on a terminal; elsewhere a line whenever a run's state changes."""
+
+    def __init__(self) -> None:
+        self._live: Any = None
+        self._values: Any = None
+        self._drawn = 0.0
+        self._states: dict[int, str] = {}
+        self._draw: Callable[[], str] = str
+
+    def __enter__(self) -> _Shown:
+        if sys.stdout.isatty():
+            from rich.live import Live
+            from rich.text import Text
+
+            self._live = Live(
+                get_renderable=lambda: Text(self._draw(), no_wrap=True), auto_refresh=False, transient=True
+            )
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pause()
+
+    def pause(self) -> None:
+        """Leave the terminal to something else."""
+        if self._live is not None:
+            self._live.stop()
+
+    def go_on(self) -> None:
+        """Draw again."""
+        if self._live is not None:
+            self._live.start()
+
+    def look(self, journal: Journal, spec: Spec) -> None:
+        """Show what is new."""
+        if self._live is None:
+            self._say_changes(journal)
+            return
+        now = time.monotonic()
+        if now - self._drawn >= DRAW_S:
+            self._drawn = now
+            self._draw = lambda: self._table(journal, spec)
+            self._live.refresh()
+
+    def _say_changes(self, journal: Journal) -> None:
+        for number, run in journal.runs.items():
+            if self._states.get(number, "waiting") != run.state:
+                given = " ".join(f"{name}={value}" for name, value in run.parameters.items())
+                why = f": {run.reason}" if run.state in {"failed", "waiting"} and run.reason else ""
+                say(f"run {number} {run.state}  {given}{why}")
+                self._states[number] = run.state
+        sys.stdout.flush()
+
+    def _table(self, journal: Journal, spec: Spec) -> str:
+        import shutil
+
+        from rla_client.sweep import view
+
+        if self._values is None:
+            self._values = view.Values(journal, spec.metric)
+        rows = view.rows(journal, self._values, spec.metric, time.time())
+        best = view.best(journal, self._values, spec.metric)[:1]
+        parts = [view.summary(journal, 0)]
+        parts += [f"best: {' '.join(f'{k}={v}' for k, v in best[0].items())}"] if best else []
+        room = max(shutil.get_terminal_size().lines - len(parts) - 4, 3)
+        return "\n".join([*parts, "", view.table(rows, room)])

@@ -1,0 +1,65 @@
+"""`python -m rla_client.sweep.call`: the process of a run whose sweep names an experiment instead of a command.
+
+It imports `file.py:function` or `module:function` and calls it with the run's parameters by name. A function of
+`wrap_experiment` gets the sweep's database beside them, unless it has a folder of its own; by RLA_RUN_ID it goes on at
+its last snapshot when the run was killed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import runpy
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from rla_client.config.find import DATA_ROOT_VARIABLE
+from rla_client.contract.spelling import hint
+from rla_client.launcher.wrap import CONTEXT_NAME
+from rla_client.sweep.command import EXPERIMENT_VARIABLE, parameters_of
+from rla_client.sweep.journal import SweepError
+
+
+def main() -> None:
+    """Call it.
+
+    Raises:
+        SweepError: this is no process of a sweep, or there is no such function.
+    """
+    where, _, name = os.environ.get(EXPERIMENT_VARIABLE, "").rpartition(":")
+    parameters = parameters_of(os.environ)
+    function = _find(where, name)
+    if CONTEXT_NAME in inspect.signature(getattr(function, "__wrapped__", _nothing)).parameters:
+        function({"data_root": os.environ[DATA_ROOT_VARIABLE]}, **parameters)
+    else:
+        function(**parameters)
+
+
+def _nothing() -> None:
+    """What a function wraps that wraps none."""
+
+
+def _find(where: str, name: str) -> Callable[..., Any]:
+    sys.path[0:0] = [os.getcwd()]
+    found = _loaded(os.path.abspath(where)) if where.endswith(".py") else importlib.import_module(where)
+    function = getattr(found, name, None)
+    if not callable(function):
+        raise SweepError(f"{where} has no function {name!r}\nhint: {hint(name, vars(found))}")
+    return function  # type: ignore[no-any-return]
+
+
+def _loaded(path: str) -> types.ModuleType:
+    """The file as the main module under another name, as multiprocessing does it: its `main` does not run."""
+    sys.path.insert(0, os.path.dirname(path))
+    sys.argv[:] = [path]
+    module = types.ModuleType("__mp_main__")
+    vars(module).update(runpy.run_path(path, run_name="__mp_main__"))
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = module
+    return module
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""How a run's program is started: its command line, and what it finds in its environment.
+
+Parameters go where the command names them, `--lr {lr}`, or all together where it says `{args}`; a command that
+names none gets `{args}` at its end. What is filled in stays one word, whatever is in it: there is no shell. Beside
+the parameters a command may name {run_id}, {number}, {trial}, {name} and {data_root}; `{{` is a brace.
+
+The environment tells the client which run it is, so that a run that was killed goes on at its last checkpoint:
+RLA_RUN_ID and RLA_RESUME=allow, RLA_DATA_ROOT, and RLA_RUN_FILE, by which the sweep learns of its item; for programs
+that look for themselves, RLA_SWEEP_PARAMETERS holds the parameters as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import string
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rla_client.config.find import DATA_ROOT_VARIABLE
+from rla_client.contract.spelling import hint
+from rla_client.sweep.engines.base import Work
+from rla_client.sweep.journal import Journal, SweepError
+from rla_client.sweep.space import Parameters
+from rla_client.sweep.spec import Spec
+from rla_client.sweep.state import RunState
+
+PARAMETERS_VARIABLE = "RLA_SWEEP_PARAMETERS"
+EXPERIMENT_VARIABLE = "RLA_SWEEP_EXPERIMENT"
+ALL = "args"
+OTHERS = ("run_id", "number", "trial", "name", "data_root")
+CALLER = (sys.executable, "-m", "rla_client.sweep.call")
+
+
+def check_command(spec: Spec, folder: Path) -> None:
+    """Be sure that every run can be started.
+
+    Raises:
+        SweepError: the command names what no run has, leaves out a parameter, or there is no such program.
+    """
+    if spec.experiment:
+        file = spec.experiment.rpartition(":")[0]
+        if file.endswith(".py") and not (folder / file).is_file():
+            raise SweepError(f"experiment: there is no file {folder / file}")
+        return
+    named = set(_named(spec.command))
+    known = (*spec.names, *OTHERS, ALL)
+    for name in sorted(named - {*known}):
+        raise SweepError(f"the command names {{{name}}}, which is no parameter\nhint: {hint(name, known)}")
+    for name in sorted((named & {*spec.names}) - spec.always):
+        raise SweepError(
+            f"the command names {{{name}}}, which not every run has\nhint: use {{args}}: what a run has of it all"
+        )
+    left = [name for name in spec.names if name not in named]
+    if named & {*spec.names} and left and ALL not in named:
+        raise SweepError(
+            f"the command does not use {', '.join(left)}\nhint: add {{{left[0]}}}, or {{args}} for all of them"
+        )
+    program = spec.command[0]
+    at = folder / program if os.sep in program else program
+    if "{" not in program and shutil.which(at) is None:
+        raise SweepError(f"the command's program {program!r} is not there, or cannot be run")
+
+
+def command_of(spec: Spec, journal: Journal, run: RunState) -> tuple[str, ...]:
+    """Program and arguments of a run."""
+    if spec.experiment:
+        return CALLER
+    named = set(_named(spec.command))
+    words = spec.command if named & {*spec.names, ALL} else (*spec.command, f"{{{ALL}}}")
+    texts = {name: _text(value) for name, value in run.parameters.items()}
+    others = {
+        "run_id": journal.run_id(run),
+        "number": str(run.number),
+        "trial": str(run.trial),
+        "name": spec.name,
+        "data_root": str(journal.data_root),
+    }
+    return tuple(_filled(words, {**others, **texts}, list(_arguments(spec, texts))))
+
+
+def environment_of(spec: Spec, journal: Journal, run: RunState) -> dict[str, str]:
+    """The variables that a run gets beside those that are there."""
+    found = {
+        DATA_ROOT_VARIABLE: str(journal.data_root),
+        "RLA_RUN_ID": journal.run_id(run),
+        "RLA_RESUME": "allow",
+        "RLA_RUN_FILE": str(journal.path(run, "items")),
+        PARAMETERS_VARIABLE: json.dumps(run.parameters),
+        **({EXPERIMENT_VARIABLE: spec.experiment} if spec.experiment else {}),
+    }
+    cpus = spec.resources.cpus
+    if cpus >= 1:  # else eight runs on eight cores start eight threads each
+        found |= {
+            name: str(int(cpus)) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name not in os.environ
+        }
+    return {**found, **spec.environment}
+
+
+def work_of(spec: Spec, journal: Journal, run: RunState) -> Work:
+    """What an engine is told of a run."""
+    return Work(
+        run.number,
+        command_of(spec, journal, run),
+        environment_of(spec, journal, run),
+        journal.begun_in,
+        str(journal.path(run, "txt")),
+        str(journal.path(run, "exit")),
+        str(journal.path(run, "lock")),
+    )
+
+
+def _named(words: tuple[str, ...]) -> Iterator[str]:
+    for word in words:
+        try:
+            for _, name, form, conversion in string.Formatter().parse(word):
+                if name is not None:
+                    if not name or form or conversion:
+                        raise ValueError("a name alone stands in braces")
+                    yield name
+        except ValueError as error:
+            raise SweepError(
+                f"the command's {word!r}: {error}\nhint: parameters are {{name}}; for a brace itself write {{{{ or }}}}"
+            ) from None
+
+
+def _filled(words: tuple[str, ...], texts: Mapping[str, str], arguments: list[str]) -> Iterator[str]:
+    for word in words:
+        if word == f"{{{ALL}}}":
+            yield from arguments
+            continue
+        parts = string.Formatter().parse(word)
+        yield "".join(
+            literal + ("" if name is None else " ".join(arguments) if name == ALL else texts[name])
+            for literal, name, _, _ in parts
+        )
+
+
+def _arguments(spec: Spec, texts: Mapping[str, str]) -> Iterator[str]:
+    for name, text in texts.items():
+        for word in spec.arguments.split():
+            yield word.replace("{name}", name).replace("{value}", text)
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - a parameter
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def parameters_of(environment: Mapping[str, str]) -> Parameters:
+    """The parameters of the run that this process is.
+
+    Raises:
+        SweepError: it is none of a sweep.
+    """
+    try:
+        return dict(json.loads(environment[PARAMETERS_VARIABLE]))
+    except (KeyError, ValueError, TypeError) as error:
+        raise SweepError(f"{PARAMETERS_VARIABLE} holds no parameters: this is no run of a sweep") from error

@@ -1,0 +1,229 @@
+"""Starts, watches and repeats the runs of a sweep until there is nothing left to do, or it is asked to stop.
+
+One thread decides; engines tell it of ends. What it decides is in the journal before it is done, so that another
+driver goes on from any line of this one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from rla_client.sweep import results
+from rla_client.sweep.command import work_of
+from rla_client.sweep.engines.base import BY_SIGNAL, Ended, Engine
+from rla_client.sweep.journal import Journal, SweepError
+from rla_client.sweep.samplers import Sampler
+from rla_client.sweep.space import Parameters
+from rla_client.sweep.spec import SEED, Spec
+from rla_client.sweep.state import FINISHED, OVER, RUNNING, STOPPED, WAITING, RunState
+
+LOOK_S = 0.5  # between two looks at what was asked meanwhile
+GRACE_S = 30.0  # for runs that are to stop; then they are killed
+MAX_KILLS = 10  # of one run: something kills it each time, and a sweep must end
+TAIL_BYTES = 4096
+KILLS = frozenset({1, 2, 3, 9, 15})  # signals from outside; others are the program's own faults
+STOP, LEAVE = "stop", "leave"
+
+
+class Driver:
+    """See the module.
+
+    Attributes:
+        asked: STOP or LEAVE once that was asked; a signal handler may set it.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        spec: Spec,
+        engine: Engine,
+        sampler: Sampler,
+        on_look: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.asked = ""
+        self._journal, self._spec, self._engine, self._sampler = journal, spec, engine, sampler
+        self._on_look = on_look
+        self._trials = itertools.count(1)
+        self._dry = False  # the sampler has no more trials
+        self._running: dict[int, RunState] = {}
+        self._waiting: deque[RunState] = deque()
+
+    def run(self) -> None:
+        """Do all of it.
+
+        Raises:
+            SweepError: the engine can start nothing.
+        """
+        try:
+            self._take_over()
+            while not (self.asked or self._is_done()):
+                self._plan()
+                self._start()
+                for ended in self._engine.ended(LOOK_S if self._running else 0.0):
+                    self._take(ended)
+                self._on_look()
+                self.asked = self.asked or self._journal.requested()
+            if self.asked == STOP:
+                self._stop()
+        finally:
+            self._engine.close()
+        self._on_look()
+
+    def _is_done(self) -> bool:
+        return self._dry and not self._running and not self._waiting
+
+    # -- what is to be run ----------------------------------------------------------------------
+
+    def _take_over(self) -> None:
+        """Find out what became of the runs that an earlier driver began.
+
+        Raises:
+            SweepError: they may still be going, on another engine.
+        """
+        began = [run for run in self._journal.runs.values() if run.state == RUNNING]
+        for run in began:
+            status = self._journal.exit_status(run)
+            if status is None and run.engine != self._engine.name:
+                raise SweepError(
+                    f"run {run.number} was started on {run.engine}, and may still be going there\n"
+                    f"hint: go on with `--on {run.engine}`"
+                )
+            if status is None and self._engine.adopt(work_of(self._spec, self._journal, run), run.handle):
+                self._running[run.number] = run
+            else:
+                self._note(run, Ended(run.number, status), gone="lost")
+        if self._sampler.learns:
+            for trial, runs in sorted(results.trials_of(self._journal.runs).items()):
+                self._sampler.known(trial, {k: v for k, v in runs[0].parameters.items() if k != SEED})
+                next(self._trials)
+                self._expect(runs)
+
+    def _plan(self) -> None:
+        """Have trials planned: all of them, or of a learning sampler what there is room for."""
+        if self._dry:
+            return
+        if not self._sampler.learns:
+            self._expect(self._journal.plan(self._all()))
+            self._dry = True
+            return
+        while len(self._waiting) < self._engine.room():
+            parameters = self._sampler.next()
+            if parameters is None:
+                self._dry = True
+                return
+            self._expect(self._journal.plan(self._with_seeds(next(self._trials), parameters), anew=True))
+
+    def _all(self) -> Iterator[tuple[int, Parameters]]:
+        for parameters in iter(self._sampler.next, None):
+            yield from self._with_seeds(next(self._trials), parameters)
+
+    def _with_seeds(self, trial: int, parameters: Parameters) -> list[tuple[int, Parameters]]:
+        if self._spec.seeds is None:
+            return [(trial, parameters)]
+        return [(trial, {**parameters, SEED: seed}) for seed in self._spec.seeds]
+
+    def _expect(self, runs: list[RunState]) -> None:
+        """Queue what is to be started of planned runs; a learning sampler hears of a trial that is over."""
+        self._waiting.extend(run for run in runs if run.state in {WAITING, STOPPED})
+        if self._sampler.learns and runs:
+            self._tell(runs[0].trial)
+
+    # -- starting and ending --------------------------------------------------------------------
+
+    def _start(self) -> None:
+        room = self._engine.room() if self._waiting else 0
+        batch = [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
+        if not batch:
+            return
+        for run in batch:
+            self._journal.path(run, "exit").unlink(missing_ok=True)
+            self._journal.tell(run, "started", engine=self._engine.name)
+            self._running[run.number] = run
+        for run, handle in zip(
+            batch, self._engine.start([work_of(self._spec, self._journal, run) for run in batch]), strict=True
+        ):
+            if handle:
+                self._journal.tell(run, "placed", handle=handle)
+
+    def _take(self, ended: Ended) -> None:
+        run = self._running.pop(ended.number, None)
+        if run is None:
+            return  # told twice
+        self._note(run, ended, gone="killed")
+        if run.state == WAITING:
+            self._waiting.append(run)
+        elif run.state in OVER and self._sampler.learns:
+            self._tell(run.trial)
+
+    def _note(self, run: RunState, ended: Ended, *, gone: str) -> None:
+        """Write down what became of an attempt.
+
+        Args:
+            run: whose.
+            ended: what its engine says of it.
+            gone: the outcome where nothing tells how it ended: it was killed, or lost with an earlier driver.
+        """
+        outcome, reason = self._judge(run, ended, gone)
+        content: dict[str, object] = {"reason": reason} if reason else {}
+        if (outcome == "failed" and run.failures < self._spec.retries) or (
+            outcome == "killed" and run.kills < MAX_KILLS
+        ):
+            content["again"] = True
+        self._journal.tell(run, outcome, **content)
+
+    def _judge(self, run: RunState, ended: Ended, gone: str) -> tuple[str, str]:
+        """The outcome of an attempt, and its reason where it is none to wish for."""
+        status = ended.status if ended.status is not None else self._journal.exit_status(run)
+        if status == 0:
+            return "finished", ""
+        signal = 0 if status is None else status - BY_SIGNAL
+        if (status is None or signal in KILLS) and self._finished_in_database(run):
+            return "finished", ""
+        if self.asked == STOP:
+            return "stopped", ""
+        if status is None:
+            return gone, ended.reason
+        what = f"killed by signal {signal}" if signal in KILLS else f"exit status {status}"
+        said = ended.reason or (ended.output or self._tail(run)).strip().rpartition("\n")[2].strip()
+        return "killed" if signal in KILLS else "failed", f"{what}: {said}" if said else what
+
+    def _finished_in_database(self, run: RunState) -> bool:
+        items = self._journal.items(run)
+        return bool(items) and results.settled(items[-1]) == FINISHED
+
+    def _tail(self, run: RunState) -> str:
+        try:
+            with open(self._journal.path(run, "txt"), "rb") as file:
+                file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
+                return file.read().decode(errors="replace")
+        except OSError:
+            return ""
+
+    def _tell(self, trial: int) -> None:
+        """Tell a learning sampler what came of a trial once all its runs are over: the mean over its seeds."""
+        assert self._spec.metric is not None
+        runs = results.trials_of(self._journal.runs)[trial]
+        if any(run.state not in OVER for run in runs):
+            return
+        values = []
+        for run in runs:
+            items = self._journal.items(run) if run.state == FINISHED else []
+            if items:
+                results.settled(items[-1])
+                values.append(results.value(items[-1], self._spec.metric))
+        self._sampler.tell(trial, results.trial_value(values)[0])
+
+    def _stop(self) -> None:
+        """Ask all runs to end; those that do not in time are killed."""
+        self._engine.stop(list(self._running), kill=False)
+        waited = 0.0
+        while self._running:
+            for ended in self._engine.ended(LOOK_S):
+                self._take(ended)
+            waited += LOOK_S
+            self._on_look()
+            if waited >= GRACE_S:
+                self._engine.stop(list(self._running), kill=True)
+                waited = 0.0

@@ -1,0 +1,151 @@
+"""What a driver and an engine say to each other, and the one way in which a run's program is started.
+
+The program runs below a shell that writes its exit status to a file, in a session of its own, and holds an open,
+locked file. So a driver that was gone still learns how it ended; while the lock is held, one of its processes lives.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from rla_client.contract.locks import try_lock
+
+# the group's number, then the program; a signal to the group ends the program, not the shell before it wrote
+SCRIPT = (
+    'echo $$ >"$1"; told="$2"; shift 2; trap : TERM INT HUP; "$@"; code=$?; echo $code >"$told"; exit $code'
+)
+BY_SIGNAL = 128  # a shell's status of a program that was ended by signal n is 128 + n
+NOT_STARTED = 126
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One attempt of one run.
+
+    Attributes:
+        number: of the run.
+        command: program and arguments.
+        environment: variables beside those that are there.
+        folder: working folder.
+        output: file that gets what it prints.
+        exit: file for its exit status.
+        lock: file that its processes hold.
+    """
+
+    number: int
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    folder: str
+    output: str
+    exit: str
+    lock: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt is over.
+
+    Attributes:
+        number: of the run.
+        status: exit status as a shell's; None: it is gone and nothing tells.
+        reason: what its engine knows of it.
+        output: the end of what it printed, where this is not in its file.
+    """
+
+    number: int
+    status: int | None
+    reason: str = ""
+    output: str = field(default="", repr=False)
+
+
+class Engine(Protocol):
+    """Starts runs and tells of their ends. One thread calls it."""
+
+    name: str
+
+    def room(self) -> int:
+        """How many runs it would start now."""
+
+    def start(self, works: Sequence[Work]) -> list[str]:
+        """Start these, for which there is room.
+
+        Returns:
+            The handle of each, by which `adopt` finds it again; it may be empty.
+
+        Raises:
+            SweepError: it takes none.
+        """
+
+    def adopt(self, work: Work, handle: str) -> bool:
+        """Look after a run that an earlier driver started, until its end is told; False where none lives."""
+
+    def ended(self, timeout_s: float) -> list[Ended]:
+        """The ends since the last call; waits for the first for so long."""
+
+    def stop(self, numbers: Sequence[int], *, kill: bool) -> None:
+        """Ask these to end (SIGTERM), or end them; their ends are told as others."""
+
+    def close(self) -> None:
+        """Let go of everything; what runs goes on where the engine can leave it."""
+
+
+def start_program(
+    work: Work, environment: Mapping[str, str], held: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a run's program.
+
+    Args:
+        work: what to start.
+        environment: all its variables.
+        held: descriptors of further locks that its processes shall hold.
+
+    Raises:
+        OSError: it cannot be started; nothing was.
+    """
+    Path(work.exit).unlink(missing_ok=True)
+    Path(work.lock).unlink(missing_ok=True)  # what an earlier attempt left running holds the former one
+    output = os.open(
+        work.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644
+    )
+    try:
+        lock = os.open(work.lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with suppress(OSError):  # a file system without locks: then only the exit status tells
+                try_lock(lock)
+            return subprocess.Popen(
+                ["/bin/sh", "-c", SCRIPT, "rla-run", work.lock, work.exit, *work.command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=work.folder,
+                env=dict(environment),
+                pass_fds=(lock, *held),
+                start_new_session=True,
+            )
+        finally:
+            os.close(lock)
+    finally:
+        os.close(output)
+
+
+def group_of(lock: str) -> int | None:
+    """The process group of a run whose lock is held; None where none lives, or cannot be told."""
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        if try_lock(descriptor):
+            return None
+        text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        return int(text) if text.isdecimal() and int(text) > 1 else None
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,290 @@
+"""A sweep on disk: `<data root>/local/sweeps/<name>/`, which one driver at a time writes.
+
+    sweep.yaml       the file, as it was when the sweep was last started
+    journal.jsonl    one event a line, only ever appended (see `state`); the first says when and where it began
+    driver.lock      flocked by the driver for as long as it lives
+    request          what `rla sweep stop` asks of the driver: `stop` or `leave`
+    runs/0001.txt    what run 1 printed, all its attempts
+    runs/0001.exit   the exit status of its last attempt, written by the shell around it; absent while it runs
+    runs/0001.lock   flocked by the processes of its last attempt, with the number of their group
+    runs/0001.items  the database items that it opened, a line each (RLA_RUN_FILE)
+
+What is planned is on the disk before any of it starts: a run that is started again must have the parameters it
+had. A journal line that was torn by a power cut is passed over; what it said is seen again from the run's files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rla_client.contract.bounded import parse_json
+from rla_client.contract.errors import RlaError
+from rla_client.contract.files import READ_FLAGS, fsync_folder, open_plain, read_small, write_atomic
+from rla_client.contract.locks import holder_pid, try_lock
+from rla_client.contract.spelling import hint
+from rla_client.sweep.space import Parameters
+from rla_client.sweep.state import RunState
+
+FOLDER = ("local", "sweeps")  # below the data root, where no item lies and nothing is sent to a master
+JOURNAL, FILE, LOCK, REQUEST = "journal.jsonl", "sweep.yaml", "driver.lock", "request"
+MAX_JOURNAL_BYTES = 1 << 30
+MAX_STATUS_BYTES = 64
+MAX_ITEMS_BYTES = 1 << 20
+FORMAT = 1
+
+
+class SweepError(RlaError):
+    """A sweep cannot be started, found or gone on with; the message says why and what to do."""
+
+
+class Journal:
+    """The events of one sweep and the states that follow from them.
+
+    Attributes:
+        folder: of the sweep.
+        runs: by number.
+        ident: tells this sweep from others that had its name.
+        begun_in: working folder of its runs.
+        data_root: their database.
+    """
+
+    def __init__(self, data_root: Path, name: str) -> None:
+        self.data_root = data_root
+        self.name = name
+        self.folder = data_root.joinpath(*FOLDER, name)
+        self.runs: dict[int, RunState] = {}
+        self.ident = ""
+        self.begun_in = ""
+        self.created = 0.0
+        self._file: int | None = None
+        self._lock: int | None = None
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Whether such a sweep was ever started."""
+        return (self.folder / JOURNAL).is_file()
+
+    def read(self) -> Journal:
+        """All events so far.
+
+        Raises:
+            SweepError: there is no such sweep, or it is of a later release.
+        """
+        try:
+            with open_plain(self.folder / JOURNAL) as file:
+                data = file.read(MAX_JOURNAL_BYTES)
+        except OSError:
+            known = hint(self.name, names(self.data_root))
+            raise SweepError(
+                f"{self.data_root} has no sweep {self.name!r}" + (f"\nhint: {known}" if known else "")
+            ) from None
+        for line in data.split(b"\n"):
+            self._take(line)
+        if not self.ident:
+            raise SweepError(f"{self.folder / JOURNAL} is no journal of a sweep")
+        return self
+
+    def _take(self, line: bytes) -> None:
+        try:
+            event = parse_json(line)
+        except ValueError:
+            return  # torn, or the empty end
+        if not isinstance(event, dict):
+            return
+        if event.get("event") == "sweep":
+            if event.get("format") != FORMAT:
+                raise SweepError(f"the sweep {self.name!r} was made by another release of rla")
+            self.ident, self.begun_in = str(event.get("ident", "")), str(event.get("folder", ""))
+            self.created = float(event.get("time") or 0.0)
+            return
+        try:
+            if event.get("event") == "planned":
+                run = RunState.planned(event)
+                self.runs[run.number] = run
+            elif (found := self.runs.get(event.get("run", 0))) is not None:
+                found.handle_event(event)
+        except ValueError:
+            return  # follows on a torn line
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def hold(self) -> Journal:
+        """Become the driver of the sweep, which may be new.
+
+        Raises:
+            SweepError: another process is.
+        """
+        (self.folder / "runs").mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        if not try_lock(self._lock):
+            told = read_small(self.folder / LOCK, MAX_STATUS_BYTES * 8).decode(errors="replace")
+            self.release()
+            raise SweepError(
+                f"the sweep {self.name!r} is being run already by {told or 'another process'}\n"
+                f"hint: `rla sweep status {self.name}` shows it, `rla sweep stop {self.name}` ends it"
+            )
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        is_new = not self.exists()
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._file = os.open(self.folder / JOURNAL, flags, 0o600)
+        if is_new or os.fstat(self._file).st_size == 0:
+            self.ident, self.begun_in = secrets.token_hex(3), os.getcwd()
+            self._append(
+                [{"event": "sweep", "format": FORMAT, "ident": self.ident, "folder": self.begun_in}],
+                durable=True,
+            )
+            fsync_folder(self.folder)
+        else:
+            size = os.fstat(self._file).st_size
+            if os.pread(self._file, 1, size - 1) != b"\n":
+                os.write(self._file, b"\n")  # behind a torn line, so that the next is whole
+            self.read()
+        (self.folder / REQUEST).unlink(missing_ok=True)
+        return self
+
+    def release(self) -> None:
+        """Be its driver no longer."""
+        for descriptor in (self._file, self._lock):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._file = self._lock = None
+
+    def keep_file(self, text: bytes) -> None:
+        """Keep the sweep's file as it is now."""
+        write_atomic(self.folder / FILE, text)
+
+    def plan(self, wanted: Iterable[tuple[int, Parameters]], *, anew: bool = False) -> list[RunState]:
+        """Have all these runs planned, on the disk before this returns.
+
+        Those that are planned already stay what they are; a choice that is wanted twice is run twice.
+
+        Args:
+            wanted: (trial, parameters with the seed) of each.
+            anew: none of them is planned yet, though another may be like it.
+
+        Returns:
+            The runs in that order, known ones too.
+        """
+        known: dict[str, list[RunState]] = {}
+        for run in () if anew else reversed(self.runs.values()):
+            known.setdefault(_key(run.parameters), []).append(run)
+        found, events = [], []
+        for trial, parameters in wanted:
+            same = known.get(_key(parameters))
+            if same:
+                found.append(same.pop())
+                continue
+            run = RunState(len(self.runs) + 1, trial, parameters)
+            self.runs[run.number] = run
+            events.append({"event": "planned", "run": run.number, "trial": trial, "parameters": parameters})
+            found.append(run)
+        if events:
+            self._append(events, durable=True)
+        return found
+
+    def tell(self, run: RunState, event: str, **content: Any) -> None:  # noqa: ANN401 - of an event
+        """Note what became of a run.
+
+        Raises:
+            ValueError: that cannot become of it now.
+        """
+        told = {"event": event, "run": run.number, **content, "time": time.time()}
+        run.handle_event(told)
+        self._append([told])
+
+    def _append(self, events: list[dict[str, Any]], *, durable: bool = False) -> None:
+        assert self._file is not None, "not its driver"
+        now = time.time()
+        lines = (json.dumps({"time": now, **event}, separators=(",", ":"), default=str) for event in events)
+        data = memoryview("".join(f"{line}\n" for line in lines).encode())
+        while data:
+            data = data[os.write(self._file, data) :]
+        if durable:
+            os.fsync(self._file)
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def request(self, what: str) -> None:
+        """Ask the driver for something."""
+        write_atomic(self.folder / REQUEST, what.encode())
+
+    def requested(self) -> str:
+        """What was asked of the driver; empty: nothing."""
+        try:
+            return read_small(self.folder / REQUEST, MAX_STATUS_BYTES).decode(errors="replace")
+        except (OSError, RlaError):
+            return ""
+
+    def driver(self) -> int | None:
+        """The process that drives it; 0 where that cannot be told; None: none does."""
+        try:
+            descriptor = os.open(self.folder / LOCK, READ_FLAGS)
+        except OSError:
+            return None
+        try:
+            return None if try_lock(descriptor, shared=True) else holder_pid(descriptor) or 0
+        finally:
+            os.close(descriptor)
+
+    # -- a run's files --------------------------------------------------------------------------
+
+    def run_id(self, run: RunState) -> str:
+        """The run_id by which it goes on where it was killed."""
+        return f"{self.name}-{self.ident}-{run.number}"
+
+    def path(self, run: RunState, kind: str) -> Path:
+        """One of its files: txt, exit, lock or items."""
+        return self.folder / "runs" / f"{run.number:04d}.{kind}"
+
+    def exit_status(self, run: RunState) -> int | None:
+        """Of its last attempt; None where it left none."""
+        try:
+            text = read_small(self.path(run, "exit"), MAX_STATUS_BYTES).decode(errors="replace")
+        except (OSError, RlaError):
+            return None
+        return int(text) if text.endswith("\n") and text.strip().isdecimal() else None
+
+    def items(self, run: RunState) -> list[Mapping[str, Any]]:
+        """The database items that it opened: data_root, table and index of each, oldest first."""
+        try:
+            lines = read_small(self.path(run, "items"), MAX_ITEMS_BYTES).split(b"\n")
+        except (OSError, RlaError):
+            return []
+        found = []
+        for line in lines:
+            try:
+                told = parse_json(line)
+            except ValueError:
+                continue
+            if isinstance(told, dict) and all(
+                isinstance(told.get(k), str) for k in ("data_root", "table", "index")
+            ):
+                found.append(told)
+        return found
+
+
+def names(data_root: Path) -> list[str]:
+    """The sweeps of a database, the newest first."""
+    try:
+        with os.scandir(data_root.joinpath(*FOLDER)) as entries:
+            found = [
+                (os.stat(f"{one.path}/{JOURNAL}").st_mtime, one.name)
+                for one in entries
+                if os.path.isfile(f"{one.path}/{JOURNAL}")
+            ]
+    except FileNotFoundError:
+        return []
+    return [name for _, name in sorted(found, reverse=True)]
+
+
+def _key(parameters: Mapping[str, Any]) -> str:
+    return json.dumps(parameters, sort_keys=True, default=str)

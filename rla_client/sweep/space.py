@@ -1,0 +1,155 @@
+"""The hyper-parameters that a sweep tries: each a dimension, some of them only under a condition. Pure.
+
+A trial is one choice of a value for each dimension whose condition holds. Dimensions are drawn in an order
+in which each comes behind those that its condition names, else as they were given. What trial n of a random
+search gets depends on the sweep's random seed, n and the dimension's name alone: more trials or one more
+dimension change no earlier value.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+Value: TypeAlias = "str | int | float | bool | None"
+Parameters: TypeAlias = dict[str, Any]
+
+MAX_GRID = 100_000  # trials; more is a slip in the file, and none of them could be looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """One of some values; a constant is the only one of them."""
+
+    values: tuple[Value, ...]
+
+    def draw(self, generator: random.Random) -> Value:
+        """Any of them, each as likely."""
+        return generator.choice(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A number between two bounds, both included.
+
+    Attributes:
+        low: the smallest.
+        high: the largest.
+        log: its logarithm is uniform, not itself.
+        whole: whole numbers only.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+    def draw(self, generator: random.Random) -> Value:
+        """A number of the range."""
+        if self.whole and not self.log:
+            return generator.randint(int(self.low), int(self.high))
+        if not self.log:
+            return generator.uniform(self.low, self.high)
+        # a whole number gets the share of the logarithm that lies around it, also the first and last
+        edge = 0.5 if self.whole else 0.0
+        found = math.exp(generator.uniform(math.log(self.low - edge), math.log(self.high + edge)))
+        found = min(max(found, self.low), self.high)
+        return min(max(round(found), int(self.low)), int(self.high)) if self.whole else found
+
+
+Kind: TypeAlias = "Values | Range"
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One hyper-parameter.
+
+    Attributes:
+        name: as the program takes it.
+        kind: what it may be.
+        when: other dimension → the values under which this one is there; empty: always.
+    """
+
+    name: str
+    kind: Kind
+    when: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+
+    def applies(self, chosen: Mapping[str, Any]) -> bool:
+        """Whether its condition holds, given what was chosen before."""
+        return all(name in chosen and chosen[name] in values for name, values in self.when.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """All dimensions, each behind those that its condition names."""
+
+    dimensions: tuple[Dimension, ...] = ()
+
+    @classmethod
+    def of(cls, dimensions: Sequence[Dimension]) -> Space:
+        """The space of dimensions in any order.
+
+        Raises:
+            ValueError: a condition names something that is no dimension, or conditions go in a circle.
+        """
+        names = {one.name for one in dimensions}
+        for one in dimensions:
+            for other in one.when:
+                if other not in names or other == one.name:
+                    raise ValueError(f"{one.name}: its `when` names {other!r}, which is no other parameter")
+        placed: list[Dimension] = []
+        left = list(dimensions)
+        while left:
+            there = {one.name for one in placed}
+            ready = next((one for one in left if set(one.when) <= there), None)
+            if ready is None:
+                raise ValueError(f"the conditions of {', '.join(one.name for one in left)} need each other")
+            placed.append(ready)
+            left.remove(ready)
+        return cls(tuple(placed))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all dimensions."""
+        return tuple(one.name for one in self.dimensions)
+
+    @property
+    def always(self) -> frozenset[str]:
+        """Names of those that every trial has."""
+        return frozenset(one.name for one in self.dimensions if not one.when)
+
+    @property
+    def ranges(self) -> tuple[str, ...]:
+        """Names of those that cannot be counted through."""
+        return tuple(one.name for one in self.dimensions if isinstance(one.kind, Range))
+
+    def grid(self) -> Iterator[Parameters]:
+        """Each combination once, the last dimension changing first; there may be no ranges."""
+        return self._combine({}, 0)
+
+    def _combine(self, chosen: Parameters, place: int) -> Iterator[Parameters]:
+        if place == len(self.dimensions):
+            yield dict(chosen)
+            return
+        one = self.dimensions[place]
+        if not one.applies(chosen):
+            yield from self._combine(chosen, place + 1)
+            return
+        assert isinstance(one.kind, Values)
+        for value in one.kind.values:
+            yield from self._combine({**chosen, one.name: value}, place + 1)
+
+    def draw(self, random_seed: int, trial: int) -> Parameters:
+        """What trial `trial` of a random search tries."""
+        chosen: Parameters = {}
+        for one in self.dimensions:
+            if one.applies(chosen):
+                chosen[one.name] = one.kind.draw(random.Random(f"{random_seed}/{trial}/{one.name}"))  # noqa: S311
+        return chosen
+
+
+Method: TypeAlias = Literal["grid", "list", "random", "optuna"]
+METHODS: tuple[Method, ...] = ("grid", "list", "random", "optuna")

@@ -1,0 +1,486 @@
+"""The file of a sweep, checked whole before anything starts: all faults at once, each with its line.
+
+    name: ppo-lr                    # default: the file's name
+    command: python ppo.py --lr {lr} --seed {seed}      # or {args}: all of them as --name value
+    # experiment: launcher.py:ppo   # instead: a wrapped experiment, or any function, called with them
+    method: grid                    # or list, random, optuna
+    parameters:
+      lr: [1e-3, 3e-4]              # values; or one value
+      clip: {uniform: [0.1, 0.3]}   # log_uniform, int, log_int; bounds included
+      momentum: {values: [0.9, 0.99], when: {optimizer: sgd}}
+      optimizer: [adam, sgd]
+    # list: [{lr: 1e-3, clip: 0.1}, …]                  with method list
+    trials: 20                      # of random and optuna
+    seeds: 5                        # 0 to 4; or a list, or 1..5: each trial with each seed
+    metric: {name: perf/return, goal: maximize}         # what optuna is told, and the table shows
+    retries: 1                      # of a run that fails
+    resources: {cpus: 1, memory: 2GiB, gpus: 0.5, parallel: 8}
+
+`1e-3` is a number here, though YAML takes it for text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from rla_client.config.rules import (
+    Choice,
+    Number,
+    Rule,
+    SectionReader,
+    Text,
+    WrongValueError,
+    is_empty,
+    node_of_file,
+    node_of_mapping,
+    quote,
+    shape,
+)
+from rla_client.contract.errors import ConfigError
+from rla_client.sweep.space import METHODS, Dimension, Kind, Method, Parameters, Range, Space, Value, Values
+
+if TYPE_CHECKING:
+    import yaml
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+SEED = "seed"
+MAX_SEEDS = 10_000
+MAX_RETRIES = 1000
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # what YAML 1.1 takes for text
+_SPAN = re.compile(r"(-?\d+)\s*\.\.\s*(-?\d+)")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
+_RANGES = {
+    "uniform": (False, False),
+    "log_uniform": (True, False),
+    "int": (False, True),
+    "log_int": (True, True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one run takes.
+
+    Attributes:
+        cpus: cores.
+        memory: bytes; 0: not counted.
+        gpus: GPUs of its own; a half lets two runs share one.
+        parallel: runs at a time at most; None: as many as fit.
+    """
+
+    cpus: float = 1.0
+    memory: int = 0
+    gpus: float = 0.0
+    parallel: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What a trial is judged by: the last value of a metric, or its best or mean over the run."""
+
+    name: str
+    goal: str = "maximize"
+    of: str = "last"
+
+    @property
+    def maximize(self) -> bool:
+        """Whether more is better."""
+        return self.goal == "maximize"
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a sweep file asks for.
+
+    Attributes:
+        name: of the sweep.
+        command: program and arguments with their placeholders; empty where an experiment is called.
+        experiment: `file.py:function` or `module:function`.
+        arguments: what one parameter becomes in `{args}`.
+        method: how trials are chosen.
+        space: what is tried.
+        listed: the trials of method list.
+        trials: how many, of methods random and optuna.
+        seeds: each trial runs once with each; None: there is no such dimension.
+        metric: what a trial is judged by.
+        retries: how often a run that failed is started again.
+        resources: what a run takes.
+        environment: variables for the runs.
+        options: of an engine → its own options, as it takes them.
+        random_seed: of methods random and optuna.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    experiment: str = ""
+    arguments: str = "--{name} {value}"
+    method: Method = "grid"
+    space: Space = field(default_factory=Space)
+    listed: tuple[Parameters, ...] = ()
+    trials: int | None = None
+    seeds: tuple[int, ...] | None = None
+    metric: Metric | None = None
+    retries: int = 0
+    resources: Resources = field(default_factory=Resources)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    random_seed: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every hyper-parameter that a run may have, the seed last."""
+        listed = dict.fromkeys(name for one in self.listed for name in one)
+        seed = () if self.seeds is None else (SEED,)
+        return (*dict.fromkeys((*self.space.names, *listed)), *seed)
+
+    @property
+    def always(self) -> frozenset[str]:
+        """Those that every run has."""
+        shared = [set(one) for one in self.listed]
+        of_list = set.intersection(*shared) if shared else set()
+        return frozenset((*self.space.always, *of_list, *(() if self.seeds is None else (SEED,))))
+
+
+def read_spec(path: Path) -> Spec:
+    """Read a sweep file.
+
+    Raises:
+        ConfigError: with all its faults.
+    """
+    return _spec(node_of_file(path), str(path), path.stem)
+
+
+def make_spec(source: Mapping[str, Any], name: str) -> Spec:
+    """The same of a mapping.
+
+    Raises:
+        ConfigError: with all its faults.
+    """
+    return _spec(node_of_mapping(source), "the sweep", name)
+
+
+def _spec(node: yaml.Node | None, source: str, name: str) -> Spec:
+    if node is None:
+        raise ConfigError(source, ["is empty; `rla sweep --help` shows what stands in it"])
+    reader = _Reader()
+    found = reader.spec(node, name)
+    if reader.faults or found is None:
+        told = sorted(reader.faults, key=lambda fault: _line(fault[0]))
+        raise ConfigError(source, [_told(where, key, text) for where, key, text in told])
+    return found
+
+
+def _line(node: yaml.Node) -> int:
+    return node.start_mark.line + 1 if node.start_mark else 0
+
+
+def _told(node: yaml.Node, key: str, text: str) -> str:
+    line = f"line {_line(node)}: " if node.start_mark else ""
+    return f"{line}{key.lstrip('.')}{' ' if key else ''}{text}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """Any scalar as the value that it stands for."""
+
+    def __call__(self, node: yaml.Node) -> Value:
+        import yaml  # noqa: PLC0415 - loaded already: there is a node
+
+        if shape(node) != "scalar":
+            raise WrongValueError(f"must be one value, not {quote(node)}")
+        if (
+            node.tag.endswith(":str")
+            and _NUMBER.fullmatch(node.value)
+            and cast("yaml.ScalarNode", node).style is None
+        ):
+            return float(node.value)
+        try:
+            value = yaml.constructor.SafeConstructor().construct_object(node)
+        except (yaml.YAMLError, ValueError) as error:
+            raise WrongValueError(f"cannot be read: {error}") from None
+        if isinstance(value, float) and not math.isfinite(value):
+            raise WrongValueError(f"must be a finite number, not {quote(node)}")
+        return value if isinstance(value, str | int | float | bool) or value is None else str(node.value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """A command line, or program and arguments as a list."""
+
+    def __call__(self, node: yaml.Node) -> tuple[str, ...]:
+        if shape(node) == "sequence":
+            if not node.value or any(shape(one) != "scalar" for one in node.value):
+                raise WrongValueError("must be the program and its arguments")
+            return tuple(str(one.value) for one in node.value)
+        try:
+            words = tuple(shlex.split(Text()(node)))
+        except ValueError as error:
+            raise WrongValueError(f"has a quote that does not end: {error}") from None
+        if not words:
+            raise WrongValueError("names no program")
+        return words
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """Bytes: a number, or one with a unit."""
+
+    def __call__(self, node: yaml.Node) -> int:
+        found = _SIZE.fullmatch(Text()(node).strip())
+        if found is None:
+            raise WrongValueError(f"must be a size such as 2GiB or 500MB, not {quote(node)}")
+        number, unit, binary = found.groups()
+        step = 1024 if binary else 1000
+        return int(float(number) * step ** " KMGT".index(unit.upper() or " "))
+
+
+@dataclass(frozen=True, slots=True)
+class _Seeds:
+    """How many seeds, the first and last, or all of them."""
+
+    def __call__(self, node: yaml.Node) -> tuple[int, ...]:
+        wanted = f"must be how many, as in 5, or 1..5, or a list of whole numbers, not {quote(node)}"
+        if shape(node) == "sequence":
+            found = [_Plain()(one) for one in node.value]
+            if not found or any(isinstance(one, bool) or not isinstance(one, int) for one in found):
+                raise WrongValueError(wanted)
+            if len(set(found)) < len(found):
+                raise WrongValueError("names a seed twice")
+            return cast("tuple[int, ...]", tuple(found))
+        value = _Plain()(node)
+        span = _SPAN.fullmatch(str(value))
+        first, last = (int(span[1]), int(span[2])) if span else (0, value if isinstance(value, int) else 0)
+        numbers = range(first, last + 1) if span else range(last)
+        if isinstance(value, bool) or not 0 < len(numbers) <= MAX_SEEDS:
+            raise WrongValueError(f"{wanted}; at most {MAX_SEEDS}")
+        return tuple(numbers)
+
+
+_RESOURCES: dict[str, Rule] = {
+    "cpus": Number(0.01, 4096),
+    "memory": _Size(),
+    "gpus": Number(0, 64),
+    "parallel": Number(1, 100_000, whole=True),
+}
+_METRIC: dict[str, Rule] = {
+    "name": Text(),
+    "goal": Choice(("maximize", "minimize")),
+    "of": Choice(("last", "best", "mean")),
+}
+_SIMPLE: dict[str, Rule] = {
+    "name": Text(),
+    "command": _Command(),
+    "experiment": Text(),
+    "arguments": Text(),
+    "method": Choice(METHODS),
+    "trials": Number(1, 1_000_000, whole=True),
+    "seeds": _Seeds(),
+    "retries": Number(0, MAX_RETRIES, whole=True),
+    "random_seed": Number(0, 2**31, whole=True),
+}
+_SECTIONS = ("parameters", "list", "metric", "resources", "environment", "slurm", "ray")
+_ADVICE = {
+    "program": "is called command here: `command: python train.py {args}`",
+    "runs": "is called trials here: choices of parameters; each runs once with each of the seeds",
+    "seed": "is called seeds here: 5, or 1..5, or a list",
+}
+
+
+class _Reader(SectionReader):
+    """Reads the sections of a sweep file."""
+
+    def spec(self, root: yaml.Node, default_name: str) -> Spec | None:
+        known = {key: key for key in (*_SIMPLE, *_SECTIONS)}
+        nodes = self.mapping(root, "", known, _ADVICE)
+        values = self._values({key: node for key, node in nodes.items() if key in _SIMPLE}, "", _SIMPLE)
+        values.setdefault("name", re.sub(r"[^A-Za-z0-9_.-]+", "-", default_name).strip("-.") or "sweep")
+        self._check_name(nodes.get("name", root), values["name"])
+        values["space"] = self._space(nodes.get("parameters"))
+        values["listed"] = self._listed(nodes.get("list"))
+        values["metric"] = self._metric(nodes.get("metric"))
+        values["resources"] = Resources(**self._section(nodes.get("resources"), "resources", _RESOURCES))
+        values["environment"] = self._environment(nodes.get("environment"))
+        values["options"] = {
+            engine: self._options(nodes[engine], engine) for engine in ("slurm", "ray") if engine in nodes
+        }
+        if self.faults:
+            return None
+        found = Spec(**values)
+        self._check(root, nodes, found)
+        return found
+
+    def _check_name(self, node: yaml.Node, name: str) -> None:
+        if not NAME.fullmatch(name):
+            self.faults.append((node, ".name", f"{name!r} must be letters, digits, '_', '-' and '.'"))
+
+    def _values(
+        self, nodes: Mapping[str, yaml.Node], below: str, rules: Mapping[str, Rule]
+    ) -> dict[str, Any]:
+        read = {key: self.value(rules[key], node, f"{below}.{key}") for key, node in nodes.items()}
+        return {key: value for key, value in read.items() if value is not None}
+
+    def _section(self, node: yaml.Node | None, name: str, rules: Mapping[str, Rule]) -> dict[str, Any]:
+        if node is None or is_empty(node):
+            return {}
+        return self._values(self.mapping(node, f".{name}", {key: key for key in rules}), f".{name}", rules)
+
+    def _metric(self, node: yaml.Node | None) -> Metric | None:
+        if node is None or is_empty(node):
+            return None
+        if shape(node) == "scalar":
+            return Metric(str(node.value))
+        found = self._section(node, "metric", _METRIC)
+        if "name" not in found:
+            self.faults.append((node, ".metric.name", "is missing"))
+            return None
+        return Metric(**found)
+
+    def _environment(self, node: yaml.Node | None) -> dict[str, str]:
+        if node is None or is_empty(node):
+            return {}
+        nodes = self.mapping(node, ".environment", None)
+        return {key: str(self.value(Text(), one, f".environment.{key}") or "") for key, one in nodes.items()}
+
+    def _options(self, node: yaml.Node, engine: str) -> dict[str, Any]:
+        if is_empty(node):
+            return {}
+        nodes = self.mapping(node, f".{engine}", None)
+        return {key: self.value(_Plain(), one, f".{engine}.{key}") for key, one in nodes.items()}
+
+    # -- parameters -----------------------------------------------------------------------------
+
+    def _space(self, node: yaml.Node | None) -> Space:
+        if node is None or is_empty(node):
+            return Space()
+        found = []
+        for name, one in self.mapping(node, ".parameters", None).items():
+            dimension = self._dimension(name, one, f".parameters.{name}")
+            if dimension is not None:
+                found.append(dimension)
+        if self.faults:
+            return Space()
+        try:
+            return Space.of(found)
+        except ValueError as error:
+            self.faults.append((node, ".parameters", str(error)))
+            return Space()
+
+    def _dimension(self, name: str, node: yaml.Node, below: str) -> Dimension | None:
+        if shape(node) != "mapping":
+            kind = self._listed_values(node, below)
+            return None if kind is None else Dimension(name, kind)
+        keys = {key: key for key in ("value", "values", "when", *_RANGES)}
+        nodes = self.mapping(node, below, keys)
+        when = self._when(nodes.pop("when", None), below)
+        if len(nodes) != 1:
+            if len(self.faults) == 0 or nodes:
+                text = f"must hold one of values, {', '.join(_RANGES)}; beside it only `when`"
+                self.faults.append((node, below, text))
+            return None
+        ((word, inner),) = nodes.items()
+        kind = self._range(word, inner, below) if word in _RANGES else self._listed_values(inner, below)
+        return None if kind is None else Dimension(name, kind, when)
+
+    def _listed_values(self, node: yaml.Node, below: str) -> Kind | None:
+        before = len(self.faults)
+        items = node.value if shape(node) == "sequence" else [node]
+        if not items:
+            self.faults.append((node, below, "has no values"))
+        values: list[Value] = []
+        for one in items:
+            try:
+                values.append(_Plain()(one))
+            except WrongValueError as error:
+                self.faults.append((one, below, str(error)))
+        if len({(type(one), one) for one in values}) < len(values):
+            self.faults.append((node, below, "names a value twice"))
+        return Values(tuple(values)) if len(self.faults) == before else None
+
+    def _range(self, word: str, node: yaml.Node, below: str) -> Kind | None:
+        log, whole = _RANGES[word]
+        try:
+            bounds = [_Plain()(one) for one in node.value] if shape(node) == "sequence" else []
+        except WrongValueError:
+            bounds = []
+        kinds = int if whole else (int, float)
+        if len(bounds) != 2 or any(isinstance(one, bool) or not isinstance(one, kinds) for one in bounds):
+            wanted = "two whole numbers" if whole else "two numbers"
+            self.faults.append((node, f"{below}.{word}", f"must be {wanted}: [smallest, largest]"))
+            return None
+        low, high = cast("tuple[float, float]", tuple(bounds))
+        if not low < high or (log and low <= 0):
+            above = ", both above 0" if log else ""
+            self.faults.append((node, f"{below}.{word}", f"must be [smallest, largest]{above}"))
+            return None
+        return Range(low, high, log, whole)
+
+    def _when(self, node: yaml.Node | None, below: str) -> dict[str, tuple[Value, ...]]:
+        if node is None or is_empty(node):
+            return {}
+        found = {}
+        for name, one in self.mapping(node, f"{below}.when", None).items():
+            kind = self._listed_values(one, f"{below}.when.{name}")
+            if isinstance(kind, Values):
+                found[name] = kind.values
+        return found
+
+    def _listed(self, node: yaml.Node | None) -> tuple[Parameters, ...]:
+        if node is None or is_empty(node):
+            return ()
+        if shape(node) != "sequence":
+            self.faults.append((node, ".list", "must be a list of trials, each with its parameters"))
+            return ()
+        found = []
+        for number, one in enumerate(node.value, 1):
+            below = f".list[{number}]"
+            nodes = self.mapping(one, below, None)
+            found.append({key: self.value(_Plain(), value, f"{below}.{key}") for key, value in nodes.items()})
+        return tuple(found)
+
+    # -- what belongs together ------------------------------------------------------------------
+
+    def _check(self, root: yaml.Node, nodes: Mapping[str, yaml.Node], spec: Spec) -> None:
+        def fault(key: str, text: str) -> None:
+            self.faults.append((nodes.get(key, root), f".{key}" if key else "", text))
+
+        if bool(spec.command) == bool(spec.experiment):
+            fault(
+                "command",
+                "is missing: what is to be run, or experiment: file.py:function"
+                if not spec.command
+                else "and experiment cannot both be given",
+            )
+        if spec.experiment and ":" not in spec.experiment:
+            fault("experiment", "must be file.py:function or module:function")
+        if "{name}" not in spec.arguments or "{value}" not in spec.arguments:
+            fault("arguments", "must hold {name} and {value}, as in --{name}={value}")
+        if spec.method == "list" and not spec.listed:
+            fault("list", "is missing: the trials of method list")
+        if spec.method != "list" and spec.listed:
+            fault("list", "has a meaning only with `method: list`")
+        if spec.method in {"random", "optuna"} and spec.trials is None:
+            fault("trials", f"is missing: how many choices method {spec.method} makes")
+        if spec.method in {"grid", "list"} and spec.trials is not None:
+            fault("trials", f"has no meaning with method {spec.method}, which tries each once")
+        if spec.method in {"grid", "list"} and spec.space.ranges:
+            fault(
+                "parameters",
+                f"{', '.join(spec.space.ranges)}: a range cannot be tried whole; give values, "
+                "or `method: random`",
+            )
+        if spec.method == "optuna" and spec.metric is None:
+            fault(
+                "metric",
+                "is missing: what optuna is to make better, as in {name: perf/return, goal: maximize}",
+            )
+        if spec.seeds is not None and SEED in (
+            *spec.space.names,
+            *(key for one in spec.listed for key in one),
+        ):
+            fault("seeds", "and a parameter called seed cannot both be given")

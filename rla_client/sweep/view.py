@@ -1,0 +1,117 @@
+"""What a sweep looks like: a line of counts, the best trials, and a table of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rla_client.database.text import plain, table_text
+from rla_client.sweep import results
+from rla_client.sweep.journal import Journal
+from rla_client.sweep.spec import SEED, Metric
+from rla_client.sweep.state import FAILED, FINISHED, OVER, RUNNING, STOPPED, WAITING, RunState, counts
+
+SHOWN_FIRST = (RUNNING, FAILED, STOPPED, WAITING, FINISHED)
+MOST_BEST = 5
+_SIGNIFICANT = 6
+
+
+class Values:
+    """The metric of each run as far as it is known; that of an ended run is read once."""
+
+    def __init__(self, journal: Journal, metric: Metric | None) -> None:
+        self._journal, self._metric = journal, metric
+        self._final: dict[tuple[int, int], float] = {}
+
+    def of(self, run: RunState) -> float | None:
+        """The value so far; None without one."""
+        if self._metric is None:
+            return None
+        key = (run.number, run.attempts)
+        if key in self._final:
+            return self._final[key]
+        items = self._journal.items(run)
+        if not items:
+            return None
+        read = (
+            results.last_value(items[-1], self._metric.name)
+            if run.state not in OVER
+            else results.value(items[-1], self._metric)
+        )
+        if read is not None and run.state in OVER:
+            self._final[key] = read
+        return read
+
+
+def summary(journal: Journal, driver: int | None) -> str:
+    """How many runs are in which state, and who looks after them."""
+    told = ", ".join(f"{count} {state}" for state, count in counts(journal.runs).items() if count)
+    by = (
+        ""
+        if driver is not None or all(run.state in OVER for run in journal.runs.values())
+        else "; nobody drives it"
+    )
+    return f"sweep {journal.name}: {len(journal.runs)} runs: {told or 'none planned yet'}{by}"
+
+
+def best(journal: Journal, values: Values, metric: Metric | None) -> list[dict[str, Any]]:
+    """The best trials by the mean of their finished runs, the best first."""
+    if metric is None:
+        return []
+    found = []
+    for trial, runs in results.trials_of(journal.runs).items():
+        there = [value for run in runs if run.state == FINISHED and (value := values.of(run)) is not None]
+        mean, half = results.trial_value(list(there))
+        if mean is not None:
+            parameters = {name: value for name, value in runs[0].parameters.items() if name != SEED}
+            found.append({"trial": trial, metric.name: mean, "±": half, "runs": len(there), **parameters})
+    return sorted(found, key=lambda one: one[metric.name], reverse=metric.maximize)
+
+
+def rows(journal: Journal, values: Values, metric: Metric | None, now: float) -> list[dict[str, Any]]:
+    """One row for each run: those that run first, then what went wrong, waits and is done."""
+    found = []
+    order = sorted(journal.runs.values(), key=lambda run: (SHOWN_FIRST.index(run.state), _place(run)))
+    for run in order:
+        row: dict[str, Any] = {
+            "run": run.number,
+            "state": run.state,
+            "took": _took(run.took(now)),
+            "tries": run.attempts,
+        }
+        if metric is not None:
+            row[metric.name] = values.of(run)
+        found.append({**row, **run.parameters, "why": "" if run.state == FINISHED else run.reason})
+    return found
+
+
+def _place(run: RunState) -> float:
+    return -run.ended if run.state in OVER else run.number
+
+
+def table(found: list[dict[str, Any]], most: int | None = None, room: int | None = None) -> str:
+    """Rows as a table, with what they have; the first `most` of them."""
+    names = list(dict.fromkeys(name for row in found for name in row))
+    if "why" in names:
+        names.remove("why")
+        names += ["why"] if any(row.get("why") for row in found) else []
+    shown = found if most is None else found[:most]
+    text = table_text(names, [[_shown(row, name) for name in names] for row in shown], room)
+    more = len(found) - len(shown)
+    return f"{text}\n… and {more} more" if more > 0 else text
+
+
+def _shown(row: Mapping[str, Any], name: str) -> object:
+    value = plain(row.get(name))
+    return float(f"{value:.{_SIGNIFICANT}g}") if isinstance(value, float) else value
+
+
+def _took(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    whole = int(seconds)
+    return (
+        f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+        if whole >= 3600
+        else f"{whole // 60}:{whole % 60:02d}"
+    )
