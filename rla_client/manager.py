@@ -24,7 +24,7 @@ from rla_client import logger
 from rla_client.contract.errors import ArgumentError
 from rla_client.contract.layout import ARCHIVE_TESTER
 from rla_client.resume import history
-from rla_client.resume.begin import begin, end_run, resume
+from rla_client.resume.begin import begin, end_run, reopen, resume
 from rla_client.run import trackers
 from rla_client.run.custom_values import register_custom_type
 from rla_client.run.data import CHECKPOINT_NAME, RunData
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from rla_client.config.schema import Config
     from rla_client.resume.find import FoundRun
+    from rla_client.run.item import Item
     from rla_client.run.recording import Row
     from rla_client.run.run import Run
 
@@ -184,6 +185,9 @@ class ExpManager:
             ArgumentError: the data root cannot be written.
         """
         begin(self._data, all_ranks=all_ranks)
+
+    def _reopen(self, item: Item) -> Run:
+        return reopen(self._data, item)
 
     def flush(self, timeout: float | None = 10.0, *, media: bool = True) -> bool:
         """See `logger.flush`."""

@@ -37,6 +37,7 @@ RLA_VARIABLES = (
     "RLA_MODE",
     "RLA_RUN_ID",
     "RLA_RESUME",
+    "RLA_RUN_FILE",
     "RANK",
     "SLURM_PROCID",
     "OMPI_COMM_WORLD_RANK",

@@ -465,6 +465,28 @@ def read_small(
     return data
 
 
+def append_line(path: str | os.PathLike[str], line: bytes) -> None:
+    """Append to a file in one write, so that lines of several processes stay whole.
+
+    Args:
+        path: of the file, made for its owner alone where it is not there; no link is followed and no pipe
+            waited for.
+        line: with its end.
+
+    Raises:
+        OSError: it is no file, cannot be opened, or took a part of the line only.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+    descriptor = os.open(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+        if os.write(descriptor, line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
+    finally:
+        os.close(descriptor)
+
+
 def written_bytes(file: BinaryIO) -> int:
     """Size of an open file up to its first hole: nobody wrote what follows there."""
     size = os.fstat(file.fileno()).st_size

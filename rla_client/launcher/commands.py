@@ -19,7 +19,14 @@ from rla_client.code import launch_archive
 from rla_client.contract.csv_lines import stream_rows
 from rla_client.contract.errors import LaunchError
 from rla_client.launcher.context import ResumeFrom
-from rla_client.launcher.launch import VARIABLE, Launch, Relaunch, read_launch, read_variables
+from rla_client.launcher.launch import (
+    VARIABLE,
+    Launch,
+    Relaunch,
+    read_launch,
+    read_variables,
+    relaunch_of,
+)
 from rla_client.launcher.settle import settle
 from rla_client.launcher.snapshotter import find_snapshot
 from rla_client.run.run import disabled
@@ -75,7 +82,7 @@ def resume(log_dir: str | os.PathLike[str], from_epoch: int | str = "last") -> i
         find_snapshot(snapshots, source if source is not None else "last")
     command, where = launch.command()
     environment = _environment(folder, launch.import_path())
-    return _start(command, where, environment, _relaunch(launch, folder, snapshots, parameters, source))
+    return _start(command, where, environment, relaunch_of(launch, folder, snapshots, parameters, source))
 
 
 def restore_code(log_dir: str | os.PathLike[str], target: str | os.PathLike[str]) -> launch_archive.Manifest:
@@ -109,7 +116,7 @@ def rerun(log_dir: str | os.PathLike[str], target: str | os.PathLike[str]) -> Co
     command, where = launch.command(root=base / "code")
     os.makedirs(where, exist_ok=True)
     environment = _environment(folder, launch.import_path(root=base / "code"))
-    status = _start(command, where, environment, _relaunch(launch, repeated, repeated, parameters, None))
+    status = _start(command, where, environment, relaunch_of(launch, repeated, repeated, parameters, None))
     if status != 0:
         message = f"the repeated run in {repeated} ended with status {status}"
         raise LaunchError(message)
@@ -170,21 +177,6 @@ def _top_launch(folder: Path) -> tuple[Launch, dict[str, object]]:
         )
         raise LaunchError(message)
     return launch, parameters
-
-
-def _relaunch(
-    launch: Launch, log_dir: Path, snapshots: Path, parameters: dict[str, object], source: ResumeFrom
-) -> Relaunch:
-    return Relaunch(
-        launch.function,
-        launch.call,
-        str(log_dir),
-        str(snapshots),
-        launch.config,
-        parameters,
-        source,
-        launch.log_used,
-    )
 
 
 def _environment(log_dir: Path, import_path: list[str]) -> dict[str, str]:

@@ -27,15 +27,16 @@ from rla_client.code.root import is_broad
 from rla_client.code.select import VENV_MARKS
 from rla_client.config.find import CONFIG_NAME, DATA_FOLDER, DATA_ROOT_VARIABLE
 from rla_client.config.schema import load_config
-from rla_client.contract.layout import FOLDER_KINDS, LOG, RunIndex, item_path
-from rla_client.contract.opening import Earlier
+from rla_client.contract.layout import LOG, RunIndex
 from rla_client.launcher.context import Options
 from rla_client.launcher.directories import Folders
-from rla_client.launcher.outputs import Opener, Outputs
+from rla_client.launcher.launch import Relaunch
+from rla_client.launcher.outputs import Outputs
+from rla_client.launcher.run_id import RunName
 from rla_client.manager import ExpManager, exp_manager
-from rla_client.resume.resume import earlier_times
+from rla_client.run.item import Item
 from rla_client.run.recording import Row
-from rla_client.run.run import Run, make_opening, open_run
+from rla_client.run.run import Run
 from rla_client.run.setup import names_code
 
 ITEM_TEXT_NAME = "log.txt"  # an item's files keep RLA's names
@@ -98,19 +99,20 @@ def _top(folder: Path) -> Path:
 
 
 def open_item(
-    plan: DatabasePlan, x_axis: str, parameters: Mapping[str, Any], tracked: Iterable[str]
+    plan: DatabasePlan, x_axis: str, parameters: Mapping[str, Any], tracked: Iterable[str], name: RunName
 ) -> tuple[Outputs, Folders]:
     """Open a new item with these parameters; the `tracked` ones are part of its index.
 
     The process's `exp_manager` opens it, so that the experiment's figures and checkpoints go there
-    too; an experiment inside another's item gets a manager of its own.
+    too; an experiment inside another's item gets a manager of its own. With a `name` that says so it
+    goes on as `exp_manager` does, by its checkpoints; by its snapshots: `run_id`.
 
     Raises:
         ArgumentError, ConfigError: the table, the database or its configuration cannot be used.
     """
-    manager = exp_manager if exp_manager.run is None else ExpManager()
     rows = _RowCallback()
-    manager.configure(plan.table, plan.config, plan.data_root, code_root=plan.code_root, log_callback_fn=rows)
+    manager = _manager(plan.table, plan.config, plan.data_root, plan.code_root, rows)
+    manager.run_id, manager.resume_mode = name
     manager.set_hyper_param(**parameters)
     manager.clear_record_param()
     manager.add_record_param(list(tracked))
@@ -121,16 +123,30 @@ def open_item(
     log, code, snapshots = (
         Path(str(path)) for path in (manager.log_dir, manager.code_dir, manager.checkpoint_dir)
     )
-    reopen = item_opener(ItemPlace(str(plan.data_root), plan.table, _index(log)), plan.config)
     assert manager.run is not None
     first = [manager.run]
+    place = ItemPlace(str(plan.data_root), plan.table, _index(log))
 
     def opener(on_row: Callable[[Row], None]) -> Run:
         rows.target = on_row
-        return first.pop() if first else reopen(on_row)
+        return first.pop() if first else _reopen(manager, place)
 
     outputs = Outputs(log, x_axis, None, opener, ITEM_TEXT_NAME, fresh=True, on_close=manager.close)
     return outputs, Folders(log, code, snapshots, plan.data_root)
+
+
+def _manager(
+    table: str, config: Path | dict[str, Any], root: str | Path, code_root: Path | None, rows: _RowCallback
+) -> ExpManager:
+    manager = exp_manager if exp_manager.run is None else ExpManager()
+    manager.configure(table, config, root, code_root=code_root, log_callback_fn=rows)
+    return manager
+
+
+def _reopen(manager: ExpManager, place: ItemPlace) -> Run:
+    index = RunIndex.parse(place.index)
+    assert index is not None
+    return manager._reopen(Item(place.data_root, place.table, index, index.opened))  # noqa: SLF001
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,51 +168,37 @@ class ItemPlace:
         return cls(str(Path(*parts[:at])), "/".join(parts[at + 1 : -4]), index)
 
 
-def item_opener(place: ItemPlace, config: Path | dict[str, Any]) -> Opener:
-    """Opens a further run into an existing item."""
-
-    def opener(on_row: Callable[[Row], None]) -> Run:
-        settings = load_config(config)
-        opening = make_opening(
-            root=place.data_root,
-            folders={kind: item_path(kind, place.table, place.index) for kind in FOLDER_KINDS},
-            sinks=settings.log_used,
-            names={},
-            item={"table": place.table, "index": place.index, "earlier": _earlier(place)},
-            config_path=settings.path,
-        )
-        return open_run(opening, settings.log_used, settings.agent, callback=on_row)
-
-    return opener
-
-
-def _earlier(place: ItemPlace) -> Earlier:
-    """When the run that the item holds began and how long it ran; empty where its run.json does not say."""
-    from rla_client.contract.run_file import run_file  # noqa: PLC0415 - not at import of the package
-
-    return earlier_times(run_file(place.data_root, place.table, place.index))
-
-
 def reopen_item(
     place: ItemPlace,
     log_dir: Path,
     x_axis: str,
     keep_rows: int,
-    config: Path | None,
-    log_used: list[str] | None,
+    relaunch: Relaunch,
+    parameters: Mapping[str, Any],
 ) -> Outputs:
     """Open an existing item again, with the first `keep_rows` rows of its earlier part.
+
+    The process's `exp_manager` has it, as in `open_item`.
 
     Args:
         place: which item.
         log_dir: its log folder.
         x_axis: key of the row that is the time-step.
         keep_rows: rows of the earlier part that stay.
-        config: its rla_config.yaml.
-        log_used: its outputs where there is no such file; None: the usual ones.
+        relaunch: what is recorded of its configuration.
+        parameters: the experiment's.
     """
-    settings = config or ({} if log_used is None else {"LOG_USED": log_used})
-    return Outputs(log_dir, x_axis, keep_rows, item_opener(place, settings), ITEM_TEXT_NAME)
+    settings: Path | dict[str, Any] = {} if relaunch.log_used is None else {"LOG_USED": relaunch.log_used}
+    settings, code_root = (settings, Path.cwd()) if relaunch.config is None else (Path(relaunch.config), None)
+    rows = _RowCallback()
+    manager = _manager(place.table, settings, place.data_root, code_root, rows)
+    manager.set_hyper_param(**parameters)
+
+    def opener(on_row: Callable[[Row], None]) -> Run:
+        rows.target = on_row
+        return _reopen(manager, place)
+
+    return Outputs(log_dir, x_axis, keep_rows, opener, ITEM_TEXT_NAME, on_close=manager.close)
 
 
 class _RowCallback:

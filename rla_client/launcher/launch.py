@@ -391,3 +391,24 @@ def count_call(function: str, *, nested: bool) -> int:
     number = _calls[key]
     _calls[key] += 1
     return number
+
+
+def top_level_calls() -> int:
+    """How many calls of experiments that are not inside of another began in this process."""
+    return sum(number for (_function, nested), number in _calls.items() if not nested)
+
+
+def relaunch_of(
+    launch: Launch, log_dir: Path, snapshots: Path, parameters: dict[str, Any], source: ResumeFrom
+) -> Relaunch:
+    """The call that was recorded, once more: in `log_dir`, from the snapshot `source`."""
+    return Relaunch(
+        launch.function,
+        launch.call,
+        str(log_dir),
+        str(snapshots),
+        launch.config,
+        parameters,
+        source,
+        launch.log_used,
+    )

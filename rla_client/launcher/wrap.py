@@ -66,12 +66,15 @@ from rla_client.launcher.launch import (
     describe_launch,
     launcher_path,
     taken,
+    top_level_calls,
     wanted,
     write_record,
 )
 from rla_client.launcher.outputs import Outputs, current_outputs
 from rla_client.launcher.recorded_parameters import described, differs, recorded_value
+from rla_client.launcher.run_id import RunName, find_unfinished_call, run_name
 from rla_client.launcher.snapshotter import find_snapshot
+from rla_client.manager import exp_manager
 from rla_client.run.disabled import DisabledRun
 from rla_client.run.run import disabled, ending, rank
 from rla_client.stream import forks
@@ -208,7 +211,13 @@ class _Call:
         if self._relaunch is None:
             plan = find_database(self._options, self._function.__name__, launcher_path())
         if plan is not None:
-            return self._run_item(plan, outer_dir)
+            name = RunName() if outer or exp_manager.run is not None else run_name(top_level_calls())
+            unfinished = (
+                find_unfinished_call(name, self._function.__qualname__, plan) if self._stored else None
+            )
+            if unfinished is None:
+                return self._run_item(plan, name, outer_dir)
+            self._follow(unfinished)
         log_dir = self._claim()
         snapshots = log_dir if self._snapshot_dir is None else self._snapshot_dir
         outputs = self._open_outputs(log_dir, snapshots)
@@ -219,9 +228,8 @@ class _Call:
         relaunch = self._relaunch
         place = None if relaunch is None else ItemPlace.of(log_dir)
         if relaunch is not None and place is not None:
-            config = None if relaunch.config is None else Path(relaunch.config)
             kept = self._rows_to_keep(snapshots) or 0
-            return reopen_item(place, log_dir, x_axis, kept, config, relaunch.log_used)
+            return reopen_item(place, log_dir, x_axis, kept, relaunch, self._parameters)
         fresh = not self._options.use_existing_dir or not self._stored
         return Outputs(log_dir, x_axis, self._rows_to_keep(snapshots), fresh=fresh)
 
@@ -359,14 +367,14 @@ class _Call:
             compression.wait(ARCHIVE_WAIT_S)
         return result
 
-    def _run_item(self, plan: DatabasePlan, outer: str | None) -> Any:  # noqa: ANN401
+    def _run_item(self, plan: DatabasePlan, name: RunName, outer: str | None) -> Any:  # noqa: ANN401
         if self._options.use_existing_dir:
             _log.warning(
                 "use_existing_dir has no meaning in a database, where each call is an item of its own; "
                 "give log_dir for an existing folder, or go on by `rla resume`"
             )
         shown = self._options.named_parameters(self._passed, self._parameters)
-        outputs, folders = open_item(plan, self._options.x_axis, self._parameters, tuple(shown))
+        outputs, folders = open_item(plan, self._options.x_axis, self._parameters, tuple(shown), name)
         return self._run_function(outputs, folders, outer, plan)
 
 

@@ -33,6 +33,7 @@ from rla_client.stream.values import plain_hyper_param
 if TYPE_CHECKING:
     from rla_client.resume.remote import Chained
     from rla_client.resume.resume import ResumePoint
+    from rla_client.run.run import Run
     from rla_client.run.setup import RunSetup
 
 
@@ -105,6 +106,20 @@ def continue_at(data: RunData, point: ResumePoint) -> None:
     at = "the beginning" if step is None else f"{point.name}_{step}.pt"
     _tell_resumed(f"from {at}", f"from {at}")
     data.restore_random_state()
+
+
+def reopen(data: RunData, item: Item) -> Run:
+    """Open an item in files of its own again: who calls this sends the rows that stay once more."""
+    from rla_client.resume.find import read_run_file  # noqa: PLC0415 - rarely needed
+    from rla_client.resume.resume import earlier_times  # noqa: PLC0415
+
+    content = read_run_file(item)
+    kept = {"run_key": str(content.get("run_key") or ""), "earlier": earlier_times(content)}
+    parent = content.get("parent")
+    run = open_item(data, item, **kept, **({"parent": parent} if isinstance(parent, dict) else {}))
+    bind_recorders(run, item)
+    publish(item.root, item.table, run.opening, data.setup.configured()[1].log_used)
+    return run
 
 
 def _take_up(data: RunData, chained: Chained) -> None:

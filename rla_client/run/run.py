@@ -60,6 +60,7 @@ TRACEBACK_LINES = 100  # the end tells where it happened; a deep recursion has t
 TRACEBACK_BYTES = 64 << 10  # a message may hold a whole array
 RUN_VARIABLE = "RLA_RUN"
 MODE_VARIABLE = "RLA_MODE"
+RUN_FILE_VARIABLE = "RLA_RUN_FILE"
 MODES = ("", "online", "offline", "disabled")
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
 
@@ -312,6 +313,10 @@ def open_run(
         os.path.join(opening.root, opening.folders[LOG]), sinks, outbox, callback=callback, comm=comm
     )
     os.environ[RUN_VARIABLE] = json.dumps({"sinks": list(sinks), "opening": opening.to_fields()})
+    if RUN_FILE_VARIABLE in os.environ:
+        from rla_client.run.run_list import tell  # noqa: PLC0415 - rarely needed
+
+        tell(os.environ[RUN_FILE_VARIABLE], opening)
     return Run(logger, opening, settings)
 
 

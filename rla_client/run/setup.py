@@ -142,7 +142,7 @@ class RunSetup:
         self.ignore_file_path = None if ignore_file_path is None else _from_here(ignore_file_path)
         self.run_file = _run_files(run_file)
         self.log_callback_fn = log_callback_fn
-        self._set_resume(run_id, resume)
+        self.run_id, self.resume_mode = named_run(run_id, resume)
         self.found_code = None
         if code_root is None and isinstance(source, Mapping):
             from rla_client.code.root import find_code  # noqa: PLC0415 - not at import of the package
@@ -155,17 +155,6 @@ class RunSetup:
             get_current().reminder = (
                 "exp_manager.configure() was called, but not log_files_gen(): rows are printed and not kept"
             )
-
-    def _set_resume(self, run_id: str | None, resume: str | None) -> None:
-        run_id = run_id or os.environ.get(RUN_ID_VARIABLE) or None
-        mode = resume or os.environ.get(RESUME_VARIABLE) or "never"
-        if mode not in RESUME_MODES:
-            message = f"resume is one of {', '.join(RESUME_MODES)}; got {mode!r}"
-            raise ArgumentError(message)
-        if mode == "must" and run_id is None:
-            message = f"resume='must' needs a run_id (or {RUN_ID_VARIABLE})"
-            raise ArgumentError(message)
-        self.run_id, self.resume_mode = run_id, mode
 
     def get_task_table_name(self) -> str:
         """The table of the next run."""
@@ -306,6 +295,23 @@ class RunSetup:
 
         hides = self.config is None or self.config.agent.hide_secrets
         return Secrets.of(self.hyper_param, hides=hides)
+
+
+def named_run(run_id: str | None = None, resume: str | None = None) -> tuple[str | None, str]:
+    """The run's name and whether to go on with it, where not given by RLA_RUN_ID and RLA_RESUME.
+
+    Raises:
+        ArgumentError: `resume` is none of RESUME_MODES, or `must` without a name.
+    """
+    run_id = run_id or os.environ.get(RUN_ID_VARIABLE) or None
+    mode = resume or os.environ.get(RESUME_VARIABLE) or "never"
+    if mode not in RESUME_MODES:
+        message = f"resume is one of {', '.join(RESUME_MODES)}; got {mode!r}"
+        raise ArgumentError(message)
+    if mode == "must" and run_id is None:
+        message = f"resume='must' needs a run_id (or {RUN_ID_VARIABLE})"
+        raise ArgumentError(message)
+    return run_id, mode
 
 
 def _check_tensorflow(config: Config) -> None:
