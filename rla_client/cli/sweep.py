@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
 from rla_client.cli.options import AsJson, DataRoot, say, say_aside
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from rla_client.sweep.driver import Driver
     from rla_client.sweep.journal import Journal
     from rla_client.sweep.spec import Spec
@@ -37,7 +38,7 @@ Failed = Annotated[bool, typer.Option("--failed", help="Start again what failed,
 class _Group(TyperGroup):
     """`rla sweep FILE` is `rla sweep start FILE`."""
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:  # noqa: ANN401 - of click
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - of click
         if args and args[0] not in self.commands:
             args = ["start", *args]
         return super().resolve_command(ctx, args)
@@ -219,9 +220,8 @@ def _drive(file: Path, root: Path, on: str, interrupt: str, *, failed: bool) -> 
         say_aside(f"{what}`rla sweep resume {journal.name}` goes on with the sweep")
         raise typer.Exit(EXIT_LEFT)
     if any(run.state == "failed" for run in journal.runs.values()):
-        say_aside(
-            f"`rla sweep status {journal.name}` tells why; `rla sweep resume {journal.name} --failed` tries again"
-        )
+        say_aside(f"`rla sweep status {journal.name}` tells why")
+        say_aside(f"`rla sweep resume --failed {journal.name}` starts them again")
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -263,7 +263,7 @@ class _Shown:
         self._states: dict[int, str] = {}
         self._draw: Callable[[], str] = str
 
-    def __enter__(self) -> _Shown:
+    def __enter__(self) -> Self:
         if sys.stdout.isatty():
             from rich.live import Live
             from rich.text import Text

@@ -1,11 +1,11 @@
 """`rla sweep`: many runs of one program, each with other hyper-parameters, on one machine or many.
 
-`spec` reads the file, `space` says which hyper-parameters there are to try, `samplers` which of them are tried
-next, `command` how the program is started with them. `journal` keeps what is planned and what became of it, and
-`state` is what that says of each run. `driver` starts, watches and repeats the runs on an engine (`engines/`):
-this machine's cores and GPUs, Slurm, or Ray.
+`spec` reads the file, `space` says which hyper-parameters there are to try, `samplers` which of them are
+tried next, `command` how the program is started with them. `journal` keeps what is planned and what became
+of it, and `state` is what that says of each run. `driver` starts, watches and repeats the runs on an engine
+(`engines/`): this machine's cores and GPUs, Slurm, or Ray.
 
-A sweep survives its driver: what runs goes on, and who starts the same sweep again looks after it from there.
-Truth about a run that was started is what it left itself: its exit status, written by the shell around it, and the
-lock that its processes hold while one of them lives.
+A sweep survives its driver: what runs goes on, and who starts the same sweep again looks after it from
+there. Truth about a run that was started is what it left itself: its exit status, written by the shell
+around it, and the lock that its processes hold while one of them lives.
 """

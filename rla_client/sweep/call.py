@@ -1,8 +1,8 @@
-"""`python -m rla_client.sweep.call`: the process of a run whose sweep names an experiment instead of a command.
+"""`python -m rla_client.sweep.call`: the process of a run whose sweep names an experiment, not a command.
 
-It imports `file.py:function` or `module:function` and calls it with the run's parameters by name. A function of
-`wrap_experiment` gets the sweep's database beside them, unless it has a folder of its own; by RLA_RUN_ID it goes on at
-its last snapshot when the run was killed.
+It imports `file.py:function` or `module:function` and calls it with the run's parameters by name. A
+function of `wrap_experiment` gets the sweep's database beside them, unless it has a folder of its own; by
+RLA_RUN_ID it goes on at its last snapshot when the run was killed.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """How a run's program is started: its command line, and what it finds in its environment.
 
-Parameters go where the command names them, `--lr {lr}`, or all together where it says `{args}`; a command that
-names none gets `{args}` at its end. What is filled in stays one word, whatever is in it: there is no shell. Beside
-the parameters a command may name {run_id}, {number}, {trial}, {name} and {data_root}; `{{` is a brace.
+Parameters go where the command names them, `--lr {lr}`, or all together where it says `{args}`; a command
+that names none gets `{args}` at its end. What is filled in stays one word, whatever is in it: there is no
+shell. Beside the parameters a command may name {run_id}, {number}, {trial}, {name} and {data_root}; `{{` is
+a brace.
 
-The environment tells the client which run it is, so that a run that was killed goes on at its last checkpoint:
-RLA_RUN_ID and RLA_RESUME=allow, RLA_DATA_ROOT, and RLA_RUN_FILE, by which the sweep learns of its item; for programs
-that look for themselves, RLA_SWEEP_PARAMETERS holds the parameters as JSON.
+The environment tells the client which run it is, so that a run that was killed goes on at its last
+checkpoint: RLA_RUN_ID and RLA_RESUME=allow, RLA_DATA_ROOT, and RLA_RUN_FILE, by which the sweep learns of
+its item; for programs that look for themselves, RLA_SWEEP_PARAMETERS holds the parameters as JSON.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ def check_command(spec: Spec, folder: Path) -> None:
         raise SweepError(f"the command names {{{name}}}, which is no parameter\nhint: {hint(name, known)}")
     for name in sorted((named & {*spec.names}) - spec.always):
         raise SweepError(
-            f"the command names {{{name}}}, which not every run has\nhint: use {{args}}: what a run has of it all"
+            f"the command names {{{name}}}, which not every run has\nhint: write {{args}}: all that a run has"
         )
     left = [name for name in spec.names if name not in named]
     if named & {*spec.names} and left and ALL not in named:
         raise SweepError(
-            f"the command does not use {', '.join(left)}\nhint: add {{{left[0]}}}, or {{args}} for all of them"
+            f"the command does not use {', '.join(left)}\nhint: add {{{left[0]}}}, or {{args}} for them all"
         )
     program = spec.command[0]
     at = folder / program if os.sep in program else program
@@ -116,15 +117,21 @@ def work_of(spec: Spec, journal: Journal, run: RunState) -> Work:
 def _named(words: tuple[str, ...]) -> Iterator[str]:
     for word in words:
         try:
-            for _, name, form, conversion in string.Formatter().parse(word):
-                if name is not None:
-                    if not name or form or conversion:
-                        raise ValueError("a name alone stands in braces")
-                    yield name
+            parts = list(string.Formatter().parse(word))
         except ValueError as error:
-            raise SweepError(
-                f"the command's {word!r}: {error}\nhint: parameters are {{name}}; for a brace itself write {{{{ or }}}}"
-            ) from None
+            raise _misplaced(word, str(error)) from None
+        for _, name, form, conversion in parts:
+            if name is None:
+                continue
+            if not name or form or conversion:
+                raise _misplaced(word, "a name alone stands in braces")
+            yield name
+
+
+def _misplaced(word: str, why: str) -> SweepError:
+    return SweepError(
+        f"the command's {word!r}: {why}\nhint: parameters are {{name}}; for a brace itself write {{{{ or }}}}"
+    )
 
 
 def _filled(words: tuple[str, ...], texts: Mapping[str, str], arguments: list[str]) -> Iterator[str]:

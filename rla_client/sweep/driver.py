@@ -1,7 +1,7 @@
 """Starts, watches and repeats the runs of a sweep until there is nothing left to do, or it is asked to stop.
 
-One thread decides; engines tell it of ends. What it decides is in the journal before it is done, so that another
-driver goes on from any line of this one.
+One thread decides; engines tell it of ends. What it decides is in the journal before it is done, so that
+another driver goes on from any line of this one.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class Driver:
             return ""
 
     def _tell(self, trial: int) -> None:
-        """Tell a learning sampler what came of a trial once all its runs are over: the mean over its seeds."""
+        """Tell a learning sampler what came of a trial once all its runs are over: their mean."""
         assert self._spec.metric is not None
         runs = results.trials_of(self._journal.runs)[trial]
         if any(run.state not in OVER for run in runs):

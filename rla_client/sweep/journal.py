@@ -1,7 +1,7 @@
 """A sweep on disk: `<data root>/local/sweeps/<name>/`, which one driver at a time writes.
 
     sweep.yaml       the file, as it was when the sweep was last started
-    journal.jsonl    one event a line, only ever appended (see `state`); the first says when and where it began
+    journal.jsonl    one event a line, only ever appended (see `state`); the first says where it began
     driver.lock      flocked by the driver for as long as it lives
     request          what `rla sweep stop` asks of the driver: `stop` or `leave`
     runs/0001.txt    what run 1 printed, all its attempts
@@ -9,8 +9,9 @@
     runs/0001.lock   flocked by the processes of its last attempt, with the number of their group
     runs/0001.items  the database items that it opened, a line each (RLA_RUN_FILE)
 
-What is planned is on the disk before any of it starts: a run that is started again must have the parameters it
-had. A journal line that was torn by a power cut is passed over; what it said is seen again from the run's files.
+What is planned is on the disk before any of it starts: a run that is started again must have the parameters
+it had. A journal line that was torn by a power cut is passed over; what it said is seen again from the
+run's files.
 """
 
 from __future__ import annotations
@@ -259,7 +260,7 @@ class Journal:
             lines = read_small(self.path(run, "items"), MAX_ITEMS_BYTES).split(b"\n")
         except (OSError, RlaError):
             return []
-        found = []
+        found: list[Mapping[str, Any]] = []
         for line in lines:
             try:
                 told = parse_json(line)

@@ -409,7 +409,8 @@ class _Reader(SectionReader):
         except WrongValueError:
             bounds = []
         kinds = int if whole else (int, float)
-        if len(bounds) != 2 or any(isinstance(one, bool) or not isinstance(one, kinds) for one in bounds):
+        fits = [isinstance(one, kinds) and not isinstance(one, bool) for one in bounds]
+        if fits != [True, True]:
             wanted = "two whole numbers" if whole else "two numbers"
             self.faults.append((node, f"{below}.{word}", f"must be {wanted}: [smallest, largest]"))
             return None
@@ -446,41 +447,31 @@ class _Reader(SectionReader):
     # -- what belongs together ------------------------------------------------------------------
 
     def _check(self, root: yaml.Node, nodes: Mapping[str, yaml.Node], spec: Spec) -> None:
-        def fault(key: str, text: str) -> None:
-            self.faults.append((nodes.get(key, root), f".{key}" if key else "", text))
-
-        if bool(spec.command) == bool(spec.experiment):
-            fault(
-                "command",
-                "is missing: what is to be run, or experiment: file.py:function"
-                if not spec.command
-                else "and experiment cannot both be given",
-            )
-        if spec.experiment and ":" not in spec.experiment:
-            fault("experiment", "must be file.py:function or module:function")
-        if "{name}" not in spec.arguments or "{value}" not in spec.arguments:
-            fault("arguments", "must hold {name} and {value}, as in --{name}={value}")
-        if spec.method == "list" and not spec.listed:
-            fault("list", "is missing: the trials of method list")
-        if spec.method != "list" and spec.listed:
-            fault("list", "has a meaning only with `method: list`")
-        if spec.method in {"random", "optuna"} and spec.trials is None:
-            fault("trials", f"is missing: how many choices method {spec.method} makes")
-        if spec.method in {"grid", "list"} and spec.trials is not None:
-            fault("trials", f"has no meaning with method {spec.method}, which tries each once")
-        if spec.method in {"grid", "list"} and spec.space.ranges:
-            fault(
-                "parameters",
-                f"{', '.join(spec.space.ranges)}: a range cannot be tried whole; give values, "
-                "or `method: random`",
-            )
-        if spec.method == "optuna" and spec.metric is None:
-            fault(
-                "metric",
-                "is missing: what optuna is to make better, as in {name: perf/return, goal: maximize}",
-            )
-        if spec.seeds is not None and SEED in (
-            *spec.space.names,
-            *(key for one in spec.listed for key in one),
-        ):
-            fault("seeds", "and a parameter called seed cannot both be given")
+        counts = spec.method in {"grid", "list"}
+        listed = {name for one in spec.listed for name in one}
+        ranges = ", ".join(spec.space.ranges)
+        rules = (
+            (not spec.command and not spec.experiment, "command",
+             "is missing: what is to be run, or experiment: file.py:function"),
+            (bool(spec.command and spec.experiment), "experiment", "and command cannot both be given"),
+            (bool(spec.experiment) and ":" not in spec.experiment, "experiment",
+             "must be file.py:function or module:function"),
+            ("{name}" not in spec.arguments or "{value}" not in spec.arguments, "arguments",
+             "must hold {name} and {value}, as in --{name}={value}"),
+            (spec.method == "list" and not spec.listed, "list", "is missing: the trials of method list"),
+            (spec.method != "list" and bool(spec.listed), "list", "has a meaning only with `method: list`"),
+            (not counts and spec.trials is None, "trials",
+             f"is missing: how many choices method {spec.method} makes"),
+            (counts and spec.trials is not None, "trials",
+             f"has no meaning with method {spec.method}, which tries each once"),
+            (counts and bool(ranges), "parameters",
+             f"{ranges}: a range cannot be tried whole; give values, or `method: random`"),
+            (spec.method == "optuna" and spec.metric is None, "metric",
+             "is missing: what optuna is to make better, as in {name: perf/return, goal: maximize}"),
+            (spec.seeds is not None and SEED in {*spec.space.names, *listed}, "seeds",
+             "and a parameter called seed cannot both be given"),
+            (bool(listed & {*spec.space.names}), "list", "and parameters cannot both name a parameter"),
+            (spec.resources.gpus > 1 and not spec.resources.gpus.is_integer(), "resources",
+             "gpus must be a whole number, or a part of one below 1"),
+        )  # fmt: skip
+        self.faults += [(nodes.get(key, root), f".{key}", text) for wrong, key, text in rules if wrong]

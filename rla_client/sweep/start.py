@@ -80,12 +80,13 @@ def begin(
     spec = read_spec(path)
     text = path.read_bytes()
     journal = Journal(root, spec.name)
-    check_command(spec, Path(journal.read().begun_in if journal.exists() else os.getcwd()))
+    folder = journal.read().begun_in if journal.exists() else os.getcwd()
+    if not os.path.isdir(folder):
+        raise SweepError(f"{folder}, where the sweep was begun, is no longer there")
+    check_command(spec, Path(folder))
     sampler = make_sampler(spec)
     journal.hold()
     try:
-        if not os.path.isdir(journal.begun_in):
-            raise SweepError(f"{journal.begun_in}, where the sweep was begun, is no longer there")
         made = make_engine(engine, spec, journal)
         journal.keep_file(text)
         for run in journal.runs.values():

@@ -109,9 +109,6 @@ def _shown(row: Mapping[str, Any], name: str) -> object:
 def _took(seconds: float | None) -> str | None:
     if seconds is None:
         return None
-    whole = int(seconds)
-    return (
-        f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-        if whole >= 3600
-        else f"{whole // 60}:{whole % 60:02d}"
-    )
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

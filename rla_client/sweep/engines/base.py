@@ -1,7 +1,8 @@
 """What a driver and an engine say to each other, and the one way in which a run's program is started.
 
-The program runs below a shell that writes its exit status to a file, in a session of its own, and holds an open,
-locked file. So a driver that was gone still learns how it ended; while the lock is held, one of its processes lives.
+The program runs below a shell that writes its exit status to a file, in a session of its own, and holds an
+open, locked file. So a driver that was gone still learns how it ended; while the lock is held, one of its
+processes lives.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Runs on this machine: as many at a time as its cores, memory and GPUs hold.
 
-A GPU is a lock file, below the folder of this user's state, that the processes of its run hold: two sweeps, or a
-sweep and the runs that a killed driver left, never put two runs on one GPU. Runs that asked for a half take a shared
-lock of the GPU and an exclusive one of one of its halves.
+A GPU is a lock file, below the folder of this user's state, that the processes of its run hold: two sweeps,
+or a sweep and the runs that a killed driver left, never put two runs on one GPU. Runs that asked for a half
+take a shared lock of the GPU and an exclusive one of one of its halves.
 """
 
 from __future__ import annotations
