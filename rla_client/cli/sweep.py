@@ -86,13 +86,8 @@ def resume(
 
     journal = _find(name, data_root)
     engines = [run.engine for run in journal.runs.values() if run.engine]
-    _drive(
-        journal.folder / FILE,
-        journal.data_root,
-        on or (engines[-1] if engines else "local"),
-        interrupt,
-        failed=failed,
-    )
+    by = on or (engines[-1] if engines else "local")
+    _drive(journal.folder / FILE, journal.data_root, by, interrupt, name=journal.name, failed=failed)
 
 
 def status(
@@ -196,7 +191,7 @@ def _find(name: str | None, data_root: Path | None) -> Journal:
 # -- driving -------------------------------------------------------------------------------------
 
 
-def _drive(file: Path, root: Path, on: str, interrupt: str, *, failed: bool) -> None:
+def _drive(file: Path, root: Path, on: str, interrupt: str, *, name: str | None = None, failed: bool) -> None:
     from rla_client.contract.spelling import unknown
     from rla_client.sweep.driver import LEAVE
     from rla_client.sweep.start import ENGINES, begin
@@ -207,7 +202,7 @@ def _drive(file: Path, root: Path, on: str, interrupt: str, *, failed: bool) -> 
     if interrupt not in {"ask", "leave", "stop"}:
         raise unknown(interrupt, ("ask", "leave", "stop"), f"--on-interrupt knows no {interrupt!r}")
     shown = _Shown()
-    journal, _, driver = begin(file, root, on, failed=failed, on_look=shown.look)
+    journal, _, driver = begin(file, root, on, name=name, failed=failed, on_look=shown.look)
     try:
         with shown, _signals(driver, interrupt, shown):
             driver.run()

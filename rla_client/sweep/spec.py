@@ -147,13 +147,17 @@ class Spec:
         return frozenset((*self.space.always, *of_list, *(() if self.seeds is None else (SEED,))))
 
 
-def read_spec(path: Path) -> Spec:
+def read_spec(path: Path, name: str | None = None) -> Spec:
     """Read a sweep file.
+
+    Args:
+        path: the file.
+        name: of the sweep where the file gives none; None: that of the file.
 
     Raises:
         ConfigError: with all its faults.
     """
-    return _spec(node_of_file(path), str(path), path.stem)
+    return _spec(node_of_file(path), str(path), name or path.stem)
 
 
 def make_spec(source: Mapping[str, Any], name: str) -> Spec:

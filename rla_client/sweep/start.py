@@ -59,7 +59,13 @@ def make_engine(name: str, spec: Spec, journal: Journal) -> Engine:
 
 
 def begin(
-    path: Path, root: Path, engine: str, *, failed: bool = False, on_look: Callable[[Journal, Spec], None]
+    path: Path,
+    root: Path,
+    engine: str,
+    *,
+    name: str | None = None,
+    failed: bool = False,
+    on_look: Callable[[Journal, Spec], None],
 ) -> tuple[Journal, Spec, Driver]:
     """Be the driver of the sweep of a file, which may have been begun before.
 
@@ -67,6 +73,7 @@ def begin(
         path: the file.
         root: the database.
         engine: one of ENGINES.
+        name: of the sweep where the file gives none; None: that of the file.
         failed: start again what failed.
         on_look: called about twice a second.
 
@@ -77,7 +84,7 @@ def begin(
         ConfigError: the file has faults.
         SweepError: it cannot be started; nothing was.
     """
-    spec = read_spec(path)
+    spec = read_spec(path, name)
     text = path.read_bytes()
     journal = Journal(root, spec.name)
     folder = journal.read().begun_in if journal.exists() else os.getcwd()
@@ -104,4 +111,4 @@ def kept_spec(journal: Journal) -> Spec:
     Raises:
         ConfigError: it is damaged.
     """
-    return read_spec(journal.folder / FILE)
+    return read_spec(journal.folder / FILE, journal.name)
