@@ -35,6 +35,7 @@ from rla_client.launcher.outputs import Outputs
 from rla_client.launcher.run_id import RunName
 from rla_client.manager import ExpManager, exp_manager
 from rla_client.run.item import Item
+from rla_client.run.ranks import publish
 from rla_client.run.recording import Row
 from rla_client.run.run import Run
 from rla_client.run.setup import names_code
@@ -192,13 +193,17 @@ def reopen_item(
     settings, code_root = (settings, Path.cwd()) if relaunch.config is None else (Path(relaunch.config), None)
     rows = _RowCallback()
     manager = _manager(place.table, settings, place.data_root, code_root, rows)
+    manager.run_id, manager.resume_mode = RunName()  # the item has its own
     manager.set_hyper_param(**parameters)
 
     def opener(on_row: Callable[[Row], None]) -> Run:
         rows.target = on_row
         return _reopen(manager, place)
 
-    return Outputs(log_dir, x_axis, keep_rows, opener, ITEM_TEXT_NAME, on_close=manager.close)
+    outputs = Outputs(log_dir, x_axis, keep_rows, opener, ITEM_TEXT_NAME, on_close=manager.close)
+    if manager.run is not None and manager.config is not None:  # ranks above 0 wait for it
+        publish(place.data_root, place.table, manager.run.opening, manager.config.log_used)
+    return outputs
 
 
 class _RowCallback:

@@ -114,11 +114,11 @@ def reopen(data: RunData, item: Item) -> Run:
     from rla_client.resume.resume import earlier_times  # noqa: PLC0415
 
     content = read_run_file(item)
-    kept = {"run_key": str(content.get("run_key") or ""), "earlier": earlier_times(content)}
+    data.setup.run_id = str(content.get("run_key") or data.setup.run_id or "") or None
     parent = content.get("parent")
-    run = open_item(data, item, **kept, **({"parent": parent} if isinstance(parent, dict) else {}))
+    chain = {"parent": parent} if isinstance(parent, dict) else {}
+    run = open_item(data, item, earlier=earlier_times(content), **chain)
     bind_recorders(run, item)
-    publish(item.root, item.table, run.opening, data.setup.configured()[1].log_used)
     return run
 
 

@@ -254,6 +254,30 @@ def test_exp_manager_has_the_item_that_goes_on(tmp_path: Path) -> None:
     assert saved.parts[-5:-1] == log.parts[-4:]
 
 
+def test_one_without_snapshots_begins_again_in_its_item(tmp_path: Path) -> None:
+    path = project(tmp_path / "p", "snapshot_mode='none'")
+    kill_at(path, "epoch #3 | EpochTime")
+    assert "epoch #0 |" in launchers.run(path)
+    (log,) = items(path.parent)
+    assert launchers.rows(log) == uninterrupted(tmp_path)
+    assert record(log)["run_key"] == "sweep-3"
+
+
+def test_ranks_above_0_do_not_wait_for_a_run_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    path = project(tmp_path / "p", "snapshot_mode='last'", "search(epochs=4, epoch_s=0.03)")
+    kill_at(path, "epoch #1 | EpochTime")
+    first = launchers.start(path)
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    assert "did not tell where the run goes on" not in launchers.run(path)
+    out, _ = first.communicate(timeout=60)
+    assert first.returncode == 0, out
+    assert len(items(path.parent)) == 1
+
+
 def test_plain_folders_begin_anew(tmp_path: Path) -> None:
     path = launchers.write(tmp_path / "p", "snapshot_mode='last'", "search(epochs=4, epoch_s=0.03)")
     kill_at(path, "epoch #1 | EpochTime")
