@@ -102,7 +102,7 @@ def status(
     from rla_client.sweep.start import kept_spec
     from rla_client.sweep.state import counts
 
-    journal = _find(name, data_root)
+    journal = _find(name, data_root, own=False)
     metric = kept_spec(journal).metric
     values = view.Values(journal, metric)
     rows, best = view.rows(journal, values, metric, time.time()), view.best(journal, values, metric)
@@ -175,7 +175,7 @@ def _stop_left(journal: Journal) -> int:
     return count
 
 
-def _find(name: str | None, data_root: Path | None) -> Journal:
+def _find(name: str | None, data_root: Path | None, *, own: bool = True) -> Journal:
     from rla_client.sweep.journal import Journal, SweepError, names
     from rla_client.sweep.start import find_root
 
@@ -185,7 +185,10 @@ def _find(name: str | None, data_root: Path | None) -> Journal:
         if not known:
             raise SweepError(f"{root} has no sweep yet\nhint: `rla sweep FILE` starts one")
         name = known[0]
-    return Journal(root, name).read()
+    journal = Journal(root, name).read()
+    if own:
+        journal.check_own()
+    return journal
 
 
 # -- driving -------------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ def group_of(lock: str) -> int | None:
     except OSError:
         return None
     try:
-        if try_lock(descriptor):
+        if os.fstat(descriptor).st_uid != os.geteuid() or try_lock(descriptor):
             return None
         text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
         return int(text) if text.isdecimal() and int(text) > 1 else None
