@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 STOP_TIMEOUT_S = 60.0
 DRAW_S = 1.0
 POLL_S = 0.1
+MOST_ROWS = 20
 EXIT_FAILED, EXIT_LEFT = 1, 3
 
 Name = Annotated[str | None, typer.Argument(help="Of the sweep; by default the newest.", show_default=False)]
@@ -112,7 +113,7 @@ def status(
             "name": journal.name,
             "driver": driver,
             "counts": counts(journal.runs),
-            "runs": rows,
+            "runs": [{**row, "reasons": journal.runs[row["run"]].reasons} for row in rows],
             "best": best,
         }
         say(json_text(told))
@@ -122,7 +123,9 @@ def status(
         say(f"\nbest trials by {metric.name if metric else ''}")
         say(view.table(best, view.MOST_BEST))
     say("")
-    say(view.table(rows, None if everything else 20))
+    say(view.table(rows, None if everything else MOST_ROWS))
+    for reason in view.reasons(journal):
+        say(reason)
 
 
 def stop(
