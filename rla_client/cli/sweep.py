@@ -68,8 +68,12 @@ def start(
     data_root: DataRoot = None,
 ) -> None:
     """Start the sweep of a file, or go on with it."""
+    from rla_client.contract.spelling import unknown
     from rla_client.sweep.start import find_root
 
+    if not file.exists():
+        verbs = ("start", "status", "stop", "resume")
+        raise unknown(str(file), verbs, f"there is no file {str(file)!r}")
     _drive(file, find_root(data_root), on, interrupt, failed=failed)
 
 

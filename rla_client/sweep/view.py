@@ -77,7 +77,7 @@ def rows(journal: Journal, values: Values, metric: Metric | None, now: float) ->
         row: dict[str, Any] = {
             "run": run.number,
             "state": run.state,
-            "took": _took(run.took(now)),
+            "took": run.took(now),
             "tries": run.attempts,
         }
         if metric is not None:
@@ -112,6 +112,8 @@ def reasons(journal: Journal) -> list[str]:
 
 
 def _shown(row: Mapping[str, Any], name: str) -> object:
+    if name == "took":
+        return _took(row.get(name))
     value = plain(row.get(name))
     return float(f"{value:.{_SIGNIFICANT}g}") if isinstance(value, float) else value
 
