@@ -10,9 +10,19 @@ from rla_client.database.text import clean, plain, table_text
 from rla_client.sweep import results
 from rla_client.sweep.journal import Journal
 from rla_client.sweep.spec import SEED, Metric
-from rla_client.sweep.state import FAILED, FINISHED, OVER, RUNNING, STOPPED, WAITING, RunState, counts
+from rla_client.sweep.state import (
+    DROPPED,
+    FAILED,
+    FINISHED,
+    OVER,
+    RUNNING,
+    STOPPED,
+    WAITING,
+    RunState,
+    counts,
+)
 
-SHOWN_FIRST = (RUNNING, FAILED, STOPPED, WAITING, FINISHED)
+SHOWN_FIRST = (RUNNING, FAILED, STOPPED, WAITING, FINISHED, DROPPED)
 MOST_BEST = 5
 _SIGNIFICANT = 6
 

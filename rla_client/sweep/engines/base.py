@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,12 +18,14 @@ from typing import Protocol
 
 from rla_client.contract.locks import try_lock
 
-# the group's number, then the program; a signal to the group ends the program, not the shell before it wrote
-SCRIPT = (
-    'echo $$ >"$1"; told="$2"; shift 2; trap : TERM INT HUP; "$@"; code=$?; echo $code >"$told"; exit $code'
-)
+# the group's number, then the program, never a word of the shell's own; a signal to the group ends the
+# program, not the shell before it wrote
+SCRIPT = """echo $$ >"$1"; told="$2"; shift 2; trap : TERM INT HUP
+(exec "$@"); code=$?; echo $code >"$told"; exit $code"""
 BY_SIGNAL = 128  # a shell's status of a program that was ended by signal n is 128 + n
 NOT_STARTED = 126
+STARTING_S = 5.0  # from the lock to the shell's first line
+POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +139,24 @@ def start_program(
 
 
 def group_of(lock: str) -> int | None:
-    """The process group of a run whose lock is held; None where none lives, or cannot be told."""
+    """The process group of a run whose lock is held; None where none lives, or cannot be told.
+
+    The lock is held before the group's number is in it: a run that is just being started is waited for.
+    """
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return None
     try:
-        if os.fstat(descriptor).st_uid != os.geteuid() or try_lock(descriptor):
+        if os.fstat(descriptor).st_uid != os.geteuid():
             return None
-        text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-        return int(text) if text.isdecimal() and int(text) > 1 else None
+        deadline = time.monotonic() + STARTING_S
+        while not try_lock(descriptor, shared=True):  # two may ask at a time
+            text = os.pread(descriptor, 32, 0).decode(errors="replace")
+            if text.endswith("\n") or time.monotonic() > deadline:
+                return int(text) if text.strip().isdecimal() and int(text) > 1 else None
+            time.sleep(POLL_S)
+        return None  # noqa: TRY300 - beside the other ends
     except OSError:
         return None
     finally:
