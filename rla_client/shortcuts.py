@@ -72,7 +72,7 @@ def init(
     return exp_manager
 
 
-def describe(
+def describe(  # noqa: PLR0913 - `init`'s
     manager: ExpManager,
     task_table_name: str,
     *,

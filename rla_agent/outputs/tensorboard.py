@@ -231,14 +231,14 @@ def whole_records(data: bytes) -> int:
 
 
 def records_until(data: bytes, time_step: float) -> int:
-    """Bytes of `data` before its first event of a later time-step, or before its first damaged record."""
+    """Bytes of `data` before its first event of a later time-step; all, where a damaged one comes first."""
     at, whole = 0, whole_records(data)
     while at < whole:
         end = at + _FRAME_HEAD_BYTES + _U64.unpack_from(data, at)[0] + 4
         if _step_of(data, at + _FRAME_HEAD_BYTES, end - 4) > time_step:
-            break
+            return at
         at = end
-    return at
+    return len(data)
 
 
 def _step_of(data: bytes, at: int, end: int) -> int:

@@ -7,7 +7,8 @@ its completion. A kill in between leaves files that the next start brings to the
 * progress.csv and progress.json are cut to a number of rows, or before the first row of a later time-step;
   the rows after it go to the abandoned folder first.
 * The event file that was being written is cut to its size then; event files that were begun later
-  go to the abandoned folder. Where only a time-step is known, each is cut before its first later event. The continuing stream writes an event file of its own.
+  go to the abandoned folder. Where only a time-step is known, each is cut before its first later event.
+  The continuing stream writes an event file of its own.
 * The new stream's event file bears a later second than all others, whatever the clock says:
   TensorBoard reads event files in the order of their names.
 * Text files keep all their lines and go on at their end.

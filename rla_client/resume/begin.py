@@ -65,7 +65,7 @@ def begin(data: RunData, *, all_ranks: bool = False) -> None:
     _open_new(data, item, _with_checkpoint(setup, chained, item))
 
 
-def _new_run(data: RunData, item: Item, **continuing: Any) -> Run:
+def _new_run(data: RunData, item: Item, **continuing: Any) -> Run:  # noqa: ANN401
     """Open the stream of a new item, with its parameters and its archive."""
     setup = data.setup
     shown = setup.secrets().parameters(setup.hyper_param)
@@ -123,7 +123,7 @@ def begin_beside(data: RunData, earlier: Item | None = None) -> int | float | No
     """Open the run that the setup describes beside that of the process.
 
     Clock, current logger, recorders and what worker processes join stay as they are: who opened it writes by
-    `Logger.write_row`, and closes what `RunData.let_go` gives. It does nothing in a process that stores nothing.
+    `Logger.write_row`, and closes what `RunData.let_go` gives. Nothing happens in a process that stores nothing.
 
     Args:
         data: its setup is configured.
@@ -192,7 +192,9 @@ def take_back(data: RunData, step: float) -> bool:
     try:
         os.mkdir(os.path.join(item.folder(LOG), kept))  # or the next one would be given its name
     except OSError as error:
-        run.logger.log(f"{kept} was not made, the agent will: {error.strerror or error}", level=WARN, quiet=True)
+        run.logger.log(
+            f"{kept} was not made, the agent will: {error.strerror or error}", level=WARN, quiet=True
+        )
     return run.go_on(time_step=math.nextafter(step, -math.inf), abandoned=kept)
 
 

@@ -64,7 +64,7 @@ def bind_recorders(run: Run, item: Item) -> None:
     bind(RecordingTarget(Path(item.folder(OTHER_RESULTS)), run.outbox, warn))
 
 
-def capture_code(data: RunData, run: Run, item: Item, tell: Callable[[str], object] = warn) -> None:
+def capture_code(data: RunData, run: Run, item: Item, tell: Callable[[str], None] = warn) -> None:
     """Capture code and environment; whatever goes wrong is told."""
     from rla_client.code.backup import back_up_code  # noqa: PLC0415 - not at import of the package
     from rla_client.code.environment import EnvironmentCapture  # noqa: PLC0415
