@@ -123,7 +123,7 @@ def begin_beside(data: RunData, earlier: Item | None = None) -> int | float | No
     """Open the run that the setup describes beside that of the process.
 
     Clock, current logger, recorders and what worker processes join stay as they are: who opened it writes by
-    `Logger.write_row`, and closes what `RunData.let_go` gives. Nothing happens in a process that stores nothing.
+    `Logger.write_row`, and closes what `RunData.let_go` gives. Does nothing where nothing is stored.
 
     Args:
         data: its setup is configured.
