@@ -221,7 +221,8 @@ if sys.argv[1] == "all":
 else:
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = "0.2"
     ray.init(address=sys.argv[2], log_to_driver=False)
-    callback = RLACallback("table", time_step="frames", track=[])
+    outputs = {"LOG_USED": ["csv", "json", "log", "tensorboard"]}
+    callback = RLACallback("table", time_step="frames", track=[], rla_config=outputs)
     if sys.argv[1] == "first":
         space = {"note": os.path.abspath("note"), "killed": os.path.abspath("killed")}
         tuner = tune.Tuner(train, param_space=space, run_config=config_of_run("exp", callbacks=[callback]))
@@ -240,6 +241,8 @@ def test_a_restored_experiment_goes_on_in_its_runs(scripts: Scripts) -> None:
     assert steps(run) == [100 * i for i in range(1, 9)]
     assert [int(row["tune/training_iteration"]) for row in run.rows()] == list(range(1, 9))
     assert [step for step, _ in run.scalars()["loss"]] == steps(run)
+    lines = (run.log / "progress.json").read_text().splitlines()
+    assert [json.loads(line)["time-step"] for line in lines] == steps(run)
     assert run.state["state"] == "finished"
     assert len((run.log / "abandoned-1" / "progress.csv").read_text().splitlines()) == 4, "4 to 6"
 
