@@ -478,5 +478,5 @@ def test_what_is_sent_to_another_process_is_its_own_there() -> None:
     from rla_client import exp_manager, time_step_holder
 
     for one in (exp_manager, time_step_holder):
-        assert pickle.loads(pickle.dumps(one)) is one  # noqa: S301
-    assert type(pickle.loads(pickle.dumps(type(time_step_holder)()))) is type(time_step_holder)  # noqa: S301
+        assert pickle.loads(pickle.dumps(one)) is one
+    assert type(pickle.loads(pickle.dumps(type(time_step_holder)()))) is type(time_step_holder)
