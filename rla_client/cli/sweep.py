@@ -27,6 +27,7 @@ STOP_TIMEOUT_S = 60.0
 DRAW_S = 1.0
 DRAW_SHARE = 20  # times as long as drawing takes, nothing is drawn: it must not hold up the runs
 POLL_S = 0.1
+MOST_ROWS = 20
 EXIT_FAILED, EXIT_LEFT = 1, 3
 
 Name = Annotated[str | None, typer.Argument(help="Of the sweep; by default the newest.", show_default=False)]
@@ -82,8 +83,12 @@ def start(
     data_root: DataRoot = None,
 ) -> None:
     """Start the sweep of a file, or go on with it."""
+    from rla_client.contract.spelling import unknown
     from rla_client.sweep.start import find_root
 
+    if not file.exists():
+        verbs = ("start", "status", "stop", "resume")
+        raise unknown(str(file), verbs, f"there is no file {str(file)!r}")
     _drive(file, find_root(data_root), on, interrupt, failed=failed)
 
 
@@ -117,7 +122,7 @@ def status(
     from rla_client.sweep.start import kept_spec
     from rla_client.sweep.state import counts
 
-    journal = _find(name, data_root)
+    journal = _find(name, data_root, own=False)
     metric = kept_spec(journal).metric
     values = view.Values(journal, metric)
     rows, best = view.rows(journal, values, metric, time.time()), view.best(journal, values, metric)
@@ -127,7 +132,7 @@ def status(
             "name": journal.name,
             "driver": driver,
             "counts": counts(journal.runs),
-            "runs": rows,
+            "runs": [{**row, "reasons": journal.runs[row["run"]].reasons} for row in rows],
             "best": best,
         }
         say(json_text(told))
@@ -137,7 +142,9 @@ def status(
         say(f"\nbest trials by {metric.name if metric else ''}")
         say(view.table(best, view.MOST_BEST))
     say("")
-    say(view.table(rows, None if everything else 20))
+    say(view.table(rows, None if everything else MOST_ROWS))
+    for reason in view.reasons(journal):
+        say(reason)
 
 
 def stop(
@@ -190,7 +197,7 @@ def _stop_left(journal: Journal) -> int:
     return count
 
 
-def _find(name: str | None, data_root: Path | None) -> Journal:
+def _find(name: str | None, data_root: Path | None, *, own: bool = True) -> Journal:
     from rla_client.sweep.journal import Journal, SweepError, names
     from rla_client.sweep.start import find_root
 
@@ -200,7 +207,10 @@ def _find(name: str | None, data_root: Path | None) -> Journal:
         if not known:
             raise SweepError(f"{root} has no sweep yet\nhint: `rla sweep FILE` starts one")
         name = known[0]
-    return Journal(root, name).read()
+    journal = Journal(root, name).read()
+    if own:
+        journal.check_own()
+    return journal
 
 
 # -- driving -------------------------------------------------------------------------------------

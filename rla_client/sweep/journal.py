@@ -22,6 +22,7 @@ import secrets
 import socket
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ from rla_client.sweep.state import RunState
 
 FOLDER = ("local", "sweeps")  # below the data root, where no item lies and nothing is sent to a master
 JOURNAL, FILE, LOCK, REQUEST = "journal.jsonl", "sweep.yaml", "driver.lock", "request"
+PUBLIC_FOLDER = 0o755  # others may look, as far as the umask lets them
+WRITABLE_BY_OTHERS = 0o022
 MAX_JOURNAL_BYTES = 1 << 30
 MAX_STATUS_BYTES = 64
 MAX_ITEMS_BYTES = 1 << 20
@@ -130,7 +133,11 @@ class Journal:
         Raises:
             SweepError: another process is.
         """
-        (self.folder / "runs").mkdir(parents=True, exist_ok=True)
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder, self.folder / "runs"):
+            with suppress(FileExistsError):
+                folder.mkdir(mode=PUBLIC_FOLDER)
+        self.check_own()
         self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         if not try_lock(self._lock, timeout_s=LOCK_S):
             told = read_small(self.folder / LOCK, MAX_STATUS_BYTES * 8).decode(errors="replace")
@@ -148,6 +155,24 @@ class Journal:
             self.release()
             raise
         return self
+
+    def check_own(self) -> None:
+        """Be sure that nobody else says what is run: commands stand in these files.
+
+        Raises:
+            SweepError: somebody else owns them, or may write them.
+        """
+        for path in (self.folder, self.folder / "runs", self.folder / JOURNAL, self.folder / FILE):
+            try:
+                found = path.lstat()
+            except FileNotFoundError:
+                continue
+            if found.st_uid != os.geteuid():
+                raise SweepError(f"{path} is of another user (uid {found.st_uid}), and says what is run")
+            if found.st_mode & WRITABLE_BY_OTHERS:
+                raise SweepError(
+                    f"{path} can be written by others, and says what is run\nhint: chmod go-w {path}"
+                )
 
     def _open(self) -> None:
         path = self.folder / JOURNAL

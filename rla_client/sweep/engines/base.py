@@ -158,6 +158,8 @@ def group_of(lock: str) -> int | None:
     except OSError:
         return None
     try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            return None
         deadline = time.monotonic() + STARTING_S
         while not try_lock(descriptor, shared=True):  # two may ask at a time
             text = os.pread(descriptor, 32, 0).decode(errors="replace")
