@@ -121,9 +121,7 @@ def start_program(
     with suppress(FileNotFoundError):
         os.unlink(work.exit)
     with suppress(FileNotFoundError):
-        os.unlink(work.lock).unlink(
-            missing_ok=True
-        )  # what an earlier attempt left running holds the former one
+        os.unlink(work.lock)  # what an earlier attempt left running holds the former one
     output = os.open(
         work.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644
     )
