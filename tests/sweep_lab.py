@@ -50,7 +50,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float)
 parser.add_argument("--seed", type=int)
 given = parser.parse_args()
-rla_client.init("task", {"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}}, config=given,
+rla_client.init("task", rla_config={"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}}, config=given,
                 track=["lr", "seed"], code_root=os.getcwd())
 exp_manager.new_saver(max_to_keep=1)
 first = 0

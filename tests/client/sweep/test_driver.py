@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +56,8 @@ def test_a_failed_run_is_started_again_and_tells_why(lab: Lab) -> None:
     assert [len((lab.folder / f"tries{n}").read_text().split()) for n in (1, 2, 3)] == [1, 3, 3]
     run = lab.journal().runs[2]
     assert (run.failures, run.attempts, run.reasons) == (3, 3, ["exit status 7: lr 2 is too high"] * 3)
-    assert lab.run(code=1).count("run ") == 0, "it is over"
+    lab.run(code=1)
+    assert lab.journal().runs[2].attempts == 3, "it is over"
     lab.run("resume", "--failed", code=1)
     assert [len((lab.folder / f"tries{n}").read_text().split()) for n in (1, 2, 3)] == [1, 6, 6]
 
@@ -65,7 +68,7 @@ def test_a_run_that_is_killed_each_time_ends_as_failed(lab: Lab) -> None:
     assert "1 failed\n" in told
     assert len((lab.folder / "tries").read_text().split()) == MAX_KILLS + 1
     run = lab.journal().runs[1]
-    assert (run.kills, run.failures, run.reason) == (MAX_KILLS + 1, 0, "killed by signal 9")
+    assert (run.kills, run.failures, run.reason) == (MAX_KILLS + 1, 0, "killed by signal 9: Killed")
 
 
 def test_a_program_of_its_own_fault_is_not_killed(lab: Lab) -> None:
@@ -88,11 +91,12 @@ def test_a_program_that_cannot_be_run(lab: Lab) -> None:
 
 
 def test_what_a_run_leaves_behind_holds_nothing_up(lab: Lab) -> None:
-    lab.shell("sleep 1000 & echo through", resources={"parallel": 1})
+    lab.shell("sleep 1000 & echo $! >left$1", resources={"parallel": 1})
     assert lab.run().endswith("3 finished\n")
-    assert not [
-        one for one in psutil.process_iter() if one.info and one.name() == "sleep" and "1000" in one.cmdline()
-    ]
+    left = [int((lab.folder / f"left{n}").read_text()) for n in (1, 2, 3)]
+    wait_until(
+        lambda: not any(psutil.pid_exists(one) and psutil.Process(one).status() != "zombie" for one in left)
+    )
 
 
 # -- drivers that end before their runs ---------------------------------------------------------
@@ -101,7 +105,6 @@ def test_what_a_run_leaves_behind_holds_nothing_up(lab: Lab) -> None:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP])
 def test_runs_of_a_dead_driver_are_watched_by_the_next(lab: Lab, how: signal.Signals, tmp_path: Path) -> None:
     lab.write()
-    lab.end(lab.start(), 0) if False else None
     driver = lab.start()
     lab.wait_for("begin", 2)
     lab.end(driver, how)
@@ -128,10 +131,11 @@ def test_runs_that_ended_while_nobody_looked(lab: Lab) -> None:
     assert lab.run().endswith("4 finished\n")
     killed = int(begun[0]["arguments"][1])
     run = lab.journal().runs[killed]
-    assert (run.attempts, run.kills, run.reasons) == (2, 1, ["killed by signal 9"])
+    assert (run.attempts, run.kills, run.reasons) == (2, 1, ["killed by signal 9: Killed"])
     assert len(lab.log("begin")) == 5
 
 
+@pytest.mark.slow
 def test_a_second_driver_is_refused(lab: Lab) -> None:
     lab.write()
     driver = lab.start()
@@ -187,6 +191,7 @@ def test_stop_from_elsewhere(lab: Lab, leave: bool) -> None:
     assert lab.run("resume").endswith("3 finished\n")
 
 
+@pytest.mark.slow
 def test_stop_without_a_driver_ends_what_was_left(lab: Lab) -> None:
     lab.write()
     assert "has no sweep yet" in lab.run("stop", code=1)
@@ -207,8 +212,6 @@ def test_a_run_that_does_not_end_when_asked_is_killed(lab: Lab) -> None:
         "from rla_client.sweep import driver; driver.GRACE_S = 0.2\n"
         "import sys; sys.argv[0] = 'rla'; from rla_client.cli.app import main; main()"
     )
-    import subprocess
-
     command = [sys.executable, "-c", script, "sweep", f"{NAME}.yaml", "-d", str(lab.root)]
     driver = subprocess.Popen(
         command, cwd=lab.folder, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -223,6 +226,7 @@ def test_a_run_that_does_not_end_when_asked_is_killed(lab: Lab) -> None:
 # -- files that change --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_file_that_grew(lab: Lab) -> None:
     lab.open_gate()
     lab.write(parameters={"lr": [1, 2]}, seeds=2)
@@ -234,6 +238,7 @@ def test_a_file_that_grew(lab: Lab) -> None:
     assert len({one["id"] for one in lab.log("end")}) == 9
 
 
+@pytest.mark.slow
 def test_more_random_trials(lab: Lab) -> None:
     lab.open_gate()
     space = {"parameters": {"lr": {"uniform": [0, 1]}}, "method": "random"}
@@ -244,6 +249,7 @@ def test_more_random_trials(lab: Lab) -> None:
     assert len(lab.log("end")) == 5
 
 
+@pytest.mark.slow
 def test_what_a_file_no_longer_asks_for_is_dropped(lab: Lab) -> None:
     lab.write(parameters={"lr": [1, 2, 3, 4]}, resources={"parallel": 1})
     driver = lab.start()
@@ -267,7 +273,7 @@ def test_a_dropped_run_that_is_killed_is_not_started_again(lab: Lab) -> None:
     lab.end(driver, signal.SIGKILL)
     lab.write(parameters={"new": [1], "lr": [2]})
     after = lab.start()
-    lab.wait_for("begin", 3)
+    wait_until(lambda: len(lab.states()) == 3, 60)
     first = next(one for one in begun if one["arguments"] == ["--lr", "1"])
     os.kill(first["pid"], signal.SIGKILL)
     wait_until(lambda: lab.states()[0] == "dropped", 60)
@@ -297,7 +303,6 @@ def test_the_data_root_of_the_environment_and_the_default(lab: Lab, tmp_path: Pa
     lab.run(path.name, told=False)
     assert lab.log()[-1]["root"] == str(lab.folder / "data")
     assert "3 finished" in lab.run("status", told=False)
-    assert "3 finished" in lab.run("status", told=False, cwd=lab.folder / "data") or True
 
 
 def test_from_another_folder(lab: Lab, tmp_path: Path) -> None:
@@ -405,7 +410,7 @@ def test_twelve_trainings_whatever_is_killed(lab: Lab, agent: Any, kill: Callabl
     lab.train(LRS)
     for done in (2, 6):
         lab.start()
-        wait_until(lambda done=done: lab.states().count("finished") >= done, 120)  # type: ignore[misc]
+        wait_until(lambda done=done: lab.states().count("finished") >= done or "failed" in lab.states(), 120)  # type: ignore[misc]
         kill(lab, agent)
     told = lab.run()
     assert told.endswith("12 finished\n")
@@ -424,10 +429,6 @@ def test_single_runs_that_are_killed_go_on_from_their_checkpoints(lab: Lab, agen
     assert lab.end(driver).endswith("4 finished\n")
     assert sum(run.kills for run in lab.journal().runs.values()) >= 1
     check_database(lab, LRS[:2])
-    assert (
-        '"best": [{"trial": 1' in lab.run("status", "--json").replace("\n", "").replace("  ", "")[:10_000]
-        or True
-    )
 
 
 # -- optuna -------------------------------------------------------------------------------------
@@ -457,7 +458,7 @@ given = parser.parse_args()
 open("given", "a").write(f"{given.lr} {given.seed}\\n")
 if os.path.exists("fail") and given.lr > 0.5:
     sys.exit("too high")
-rla_client.init("task", {"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}}, config=given,
+rla_client.init("task", rla_config={"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}}, config=given,
                 track=["lr", "seed"], code_root=os.getcwd())
 logger.logkv("score", given.lr + given.seed)
 logger.dumpkvs()
@@ -469,7 +470,7 @@ def test_optuna_is_told_means_and_goes_on_without_repeating(lab: Lab, agent: Any
     pytest.importorskip("optuna", reason="needs optuna")
     search(lab)
     driver = lab.start()
-    wait_until(lambda: lab.states().count("finished") >= 8, 120)
+    wait_until(lambda: lab.states().count("finished") >= 8 or "failed" in lab.states(), 120)
     lab.end(driver, signal.SIGKILL)
     assert lab.run("resume").endswith("24 finished\n")
     runs = list(lab.journal().runs.values())
@@ -477,8 +478,6 @@ def test_optuna_is_told_means_and_goes_on_without_repeating(lab: Lab, agent: Any
     assert [run.trial for run in runs] == [trial for trial in range(1, 13) for _ in range(2)]
     given = (lab.folder / "given").read_text().split("\n")[:-1]
     assert len(set(given)) == 24
-    import json
-
     best = json.loads(lab.run("status", "--json"))["best"]
     assert best[0]["score"] == pytest.approx(max(run.parameters["lr"] for run in runs) + 0.5)
     assert best[0]["runs"] == 2
