@@ -53,10 +53,10 @@ given = parser.parse_args()
 rla_client.init("task", rla_config={"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}}, config=given,
                 track=["lr", "seed"], code_root=os.getcwd())
 exp_manager.new_saver(max_to_keep=1)
-first = 0
-if exp_manager.resumed_from is not None:
+first = 1
+if exp_manager.resumed_from:
     first = exp_manager.load_checkpoint()[1]["i"] + 1
-for i in range(first, 20):
+for i in range(first, 21):
     time_step_holder.set_time(i)
     logger.logkv("score", given.lr * i + given.seed)
     logger.dumpkvs()

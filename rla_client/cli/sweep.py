@@ -43,20 +43,19 @@ class _Group(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - of click
         if args and args[0] not in self.commands:
-            if not args[0].startswith("-") and not Path(args[0]).exists():
-                raise _no_file(args[0], [*self.commands])
             args = ["start", *args]
         return super().resolve_command(ctx, args)
 
 
-def _no_file(name: str, commands: list[str]) -> RlaError:
+def _no_file(name: str) -> RlaError:
     from rla_client.contract.spelling import unknown
 
     try:
         files = [str(path) for path in Path(name).parent.iterdir() if path.suffix in {".yaml", ".yml"}]
     except OSError:
         files = []
-    return unknown(name, [*files, *commands], f"there is no file {name!r}, nor a command of that name")
+    verbs = ("start", "status", "stop", "resume")
+    return unknown(name, [*files, *verbs], f"there is no file {name!r}, nor a command of that name")
 
 
 def register(app: typer.Typer) -> None:
@@ -83,12 +82,10 @@ def start(
     data_root: DataRoot = None,
 ) -> None:
     """Start the sweep of a file, or go on with it."""
-    from rla_client.contract.spelling import unknown
     from rla_client.sweep.start import find_root
 
     if not file.exists():
-        verbs = ("start", "status", "stop", "resume")
-        raise unknown(str(file), verbs, f"there is no file {str(file)!r}")
+        raise _no_file(str(file))
     _drive(file, find_root(data_root), on, interrupt, failed=failed)
 
 

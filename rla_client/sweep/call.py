@@ -47,7 +47,8 @@ def _find(where: str, name: str) -> Callable[..., Any]:
     found = _loaded(os.path.abspath(where)) if where.endswith(".py") else importlib.import_module(where)
     function = getattr(found, name, None)
     if not callable(function):
-        raise SweepError(f"{where} has no function {name!r}\nhint: {hint(name, vars(found))}")
+        known = [word for word, one in vars(found).items() if inspect.isroutine(one) and word[0] != "_"]
+        raise SweepError(f"{where} has no function {name!r}\nhint: {hint(name, known)}")
     return function  # type: ignore[no-any-return]
 
 

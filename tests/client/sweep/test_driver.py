@@ -367,7 +367,9 @@ def test_a_sweep_waits_for_a_gpu_without_spinning(lab: Lab) -> None:
 def whole(lrs: list[float], seeds: int = 2) -> dict[tuple[float, int], list[list[str]]]:
     """The rows of trainings that nobody disturbed."""
     return {
-        (lr, seed): [[str(i), str(lr * i + seed)] for i in range(20)] for lr in lrs for seed in range(seeds)
+        (lr, seed): [[str(i), str(lr * i + seed)] for i in range(1, 21)]
+        for lr in lrs
+        for seed in range(seeds)
     }
 
 
