@@ -50,7 +50,10 @@ def words(command: Any, given: dict[str, Any], root: str = "/data", **content: A
         ("python t.py {args} --last", ["python", "t.py", "--lr", "0.001", "--n", "8", "--last"]),
         ("sh -c 'run {args}'", ["sh", "-c", "run --lr 0.001 --n 8"]),
         ("p {{lr}} {lr}{n}", ["p", "{lr}", "0.0018"]),
-        ("p {run_id} {number} {trial} {name} {data_root}", ["p", "lr-abc-7", "7", "3", "lr", "/data", "--lr", "0.001", "--n", "8"]),
+        (
+            "p {run_id} {number} {trial} {name} {data_root} {lr} {n}",
+            ["p", "lr-abc-7", "7", "3", "lr", "/data", "0.001", "8"],
+        ),
         (["my program", "a  b", "{lr}", "{n}"], ["my program", "a  b", "0.001", "8"]),
         ("'{lr}' \"$HOME\" `id` *{n}", ["0.001", "$HOME", "`id`", "*8"]),
     ],
@@ -84,7 +87,10 @@ def test_a_value_that_looks_like_the_placeholder_of_a_name() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(1e-3, "0.001"), (1e-7, "1e-07"), (0.1 + 0.2, "0.30000000000000004"), (True, "True"), (None, "None"), (2**62, str(2**62))],
+    [
+        (1e-3, "0.001"), (1e-7, "1e-07"), (0.1 + 0.2, "0.30000000000000004"), (True, "True"), (None, "None"),
+        (2**62, "4611686018427387904"),
+    ],
 )  # fmt: skip
 def test_how_values_are_written(value: Any, text: str) -> None:
     assert words("p {x}", {"x": value}) == ["p", text]

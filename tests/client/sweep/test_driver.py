@@ -460,8 +460,8 @@ given = parser.parse_args()
 open("given", "a").write(f"{given.lr} {given.seed}\\n")
 if os.path.exists("fail") and given.lr > 0.5:
     sys.exit("too high")
-rla_client.init("task", rla_config={"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}}, config=given,
-                track=["lr", "seed"], code_root=os.getcwd())
+config = {"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}}
+rla_client.init("task", rla_config=config, config=given, track=["lr", "seed"], code_root=os.getcwd())
 logger.logkv("score", given.lr + given.seed)
 logger.dumpkvs()
 """

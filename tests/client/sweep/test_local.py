@@ -21,7 +21,9 @@ from rla_client.sweep.journal import SweepError
 from rla_client.sweep.spec import Resources
 
 ENDED_S = 60 * TIME_FACTOR
-GPU_SCRIPT = "echo begin $CUDA_VISIBLE_DEVICES >>log; until [ -e gate$0 ]; do sleep 0.01; done; echo end $CUDA_VISIBLE_DEVICES >>log"
+GPU_SCRIPT = """echo begin $CUDA_VISIBLE_DEVICES >>log
+until [ -e gate$0 ]; do sleep 0.01; done
+echo end $CUDA_VISIBLE_DEVICES >>log"""
 
 
 class Engine(LocalEngine):
@@ -156,7 +158,7 @@ def test_room(make: Make) -> None:
     assert make(memory=memory // 4, parallel=50).room() in range(5)
     with pytest.raises(SweepError, match=f"a run takes {cores + 1} cores, and this machine has {cores}"):
         make(cpus=cores + 1)
-    with pytest.raises(SweepError, match="a run takes .* MiB, and this machine has"):
+    with pytest.raises(SweepError, match=r"a run takes .* MiB, and this machine has"):
         make(memory=memory * 2)
 
 

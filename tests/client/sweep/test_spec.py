@@ -1,5 +1,7 @@
 """The file of a sweep: what it may say, and what is said of its faults."""
 
+# ruff: noqa: E501 - a message reads best in one line
+
 from __future__ import annotations
 
 import os
@@ -205,8 +207,7 @@ def test_no_size(tmp_path: Path, text: str) -> None:
         (
             f"{RUN}parameters:\n  x: {{uniform: [0, 1], int: [1, 2]}}",
             [
-                "line 3: parameters.x must hold one of values, uniform, log_uniform, int, log_int; "
-                "beside it only `when`"
+                "line 3: parameters.x must hold one of values, uniform, log_uniform, int, log_int; beside it only `when`"
             ],
         ),
         (
