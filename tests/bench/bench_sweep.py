@@ -68,12 +68,10 @@ def main() -> None:
         ("  of one run", min(start)),
         ("  the others", min(whole) - min(start)),
     ):
-        print(
-            f"  {name:<13} {seconds:6.2f} s   {seconds / floor:5.2f} x least, {seconds / min(shell):5.2f} x with a shell"
-        )
-    print(
-        f"  a run of the sweep adds {(min(whole) - min(start) - floor) / given.runs * 1e3:.2f} ms (goal: whole <= 1.2 x least)"
-    )
+        ratios = f"{seconds / floor:5.2f} x least, {seconds / min(shell):5.2f} x with a shell"
+        print(f"  {name:<13} {seconds:6.2f} s   {ratios}")
+    added = (min(whole) - min(start) - floor) / given.runs * 1e3
+    print(f"  a run of the sweep adds {added:.2f} ms (goal: the whole <= 1.2 x least)")
 
 
 if __name__ == "__main__":

@@ -149,7 +149,8 @@ def test_what_is_no_journal_is_told_and_left_alone(journal: Journal, content: by
 @pytest.mark.parametrize(
     "line",
     [
-        {"event": "started", "run": [1]}, {"event": "started", "run": None}, {"event": "started", "run": 10**30},
+        {"event": "started", "run": [1]}, {"event": "started", "run": None},
+        {"event": "started", "run": 10**30},
         {"event": "started", "run": 1, "time": "x"}, {"event": "started", "run": 1, "time": 1e999},
         {"event": "planned", "run": 9}, {"event": "planned", "run": "x", "trial": 1, "parameters": {}},
         {"event": "planned", "run": -1, "trial": 1, "parameters": {}}, {"event": {}, "run": 1}, {"run": 1},
