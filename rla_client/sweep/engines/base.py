@@ -100,7 +100,7 @@ class Engine(Protocol):
 
 
 def start_program(
-    work: Work, environment: Mapping[str, str], held: Sequence[int] = ()
+    work: Work, environment: Mapping[str, str], held: Sequence[int] = (), *, shell: bool = True
 ) -> subprocess.Popen[bytes]:
     """Start a run's program.
 
@@ -108,6 +108,7 @@ def start_program(
         work: what to start.
         environment: all its variables.
         held: descriptors of further locks that its processes shall hold.
+        shell: below a shell that writes its exit status; False: who calls this outlives it and does that.
 
     Raises:
         OSError: it cannot be started; nothing was.
@@ -122,8 +123,9 @@ def start_program(
         try:
             with suppress(OSError):  # a file system without locks: then only the exit status tells
                 try_lock(lock)
-            return subprocess.Popen(
-                ["/bin/sh", "-c", SCRIPT, "rla-run", work.lock, work.exit, *work.command],
+            around = ("/bin/sh", "-c", SCRIPT, "rla-run", work.lock, work.exit) if shell else ()
+            process = subprocess.Popen(
+                [*around, *work.command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -132,6 +134,9 @@ def start_program(
                 pass_fds=(lock, *held),
                 start_new_session=True,
             )
+            if not shell:
+                os.write(lock, b"%d\n" % process.pid)
+            return process
         finally:
             os.close(lock)
     finally:
