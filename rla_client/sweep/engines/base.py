@@ -7,21 +7,21 @@ processes lives.
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from rla_client.contract.locks import try_lock
 
-# the group's number, then the program, never a word of the shell's own; a signal to the group ends the
-# program, not the shell before it wrote
+# the group's number, then the program; a signal to the group ends the program, not the shell before it wrote
 SCRIPT = """echo $$ >"$1"; told="$2"; shift 2; trap : TERM INT HUP
-(exec "$@"); code=$?; echo $code >"$told"; exit $code"""
+"$@"; code=$?; echo $code >"$told"; exit $code"""
 BY_SIGNAL = 128  # a shell's status of a program that was ended by signal n is 128 + n
 NOT_STARTED = 126
 STARTING_S = 5.0  # from the lock to the shell's first line
@@ -113,8 +113,16 @@ def start_program(
     Raises:
         OSError: it cannot be started; nothing was.
     """
-    Path(work.exit).unlink(missing_ok=True)
-    Path(work.lock).unlink(missing_ok=True)  # what an earlier attempt left running holds the former one
+    program, *arguments = work.command
+    found = program if os.sep in program else shutil.which(program, path=environment.get("PATH"))
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, "there is no such program", program)
+    if os.sep not in found:  # below a relative folder of PATH
+        found = os.path.join(os.curdir, found)
+    with suppress(FileNotFoundError):
+        os.unlink(work.exit)
+    with suppress(FileNotFoundError):
+        os.unlink(work.lock)  # what an earlier attempt left running holds the former one
     output = os.open(
         work.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644
     )
@@ -125,7 +133,7 @@ def start_program(
                 try_lock(lock)
             around = ("/bin/sh", "-c", SCRIPT, "rla-run", work.lock, work.exit) if shell else ()
             process = subprocess.Popen(
-                [*around, *work.command],
+                [*around, found, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
