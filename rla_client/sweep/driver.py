@@ -7,6 +7,7 @@ another driver goes on from any line of this one.
 from __future__ import annotations
 
 import itertools
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -46,6 +47,7 @@ class Driver:
         self._journal, self._spec, self._engine, self._sampler = journal, spec, engine, sampler
         self._on_look = on_look
         self._trials = itertools.count(1)
+        self._looked = 0.0
         self._dry = False  # the sampler has no more trials
         self._running: dict[int, RunState] = {}
         self._waiting: deque[RunState] = deque()
@@ -63,13 +65,20 @@ class Driver:
                 self._start()
                 for ended in self._engine.ended(LOOK_S if self._running else 0.0):
                     self._take(ended)
-                self._on_look()
-                self.asked = self.asked or self._journal.requested()
+                self._look()
             if self.asked == STOP:
                 self._stop()
         finally:
             self._engine.close()
         self._on_look()
+
+    def _look(self) -> None:
+        """Show what is new and see what was asked; not after each of a thousand short runs."""
+        now = time.monotonic()
+        if now - self._looked >= LOOK_S:
+            self._looked = now
+            self._on_look()
+            self.asked = self.asked or self._journal.requested()
 
     def _is_done(self) -> bool:
         return self._dry and not self._running and not self._waiting
@@ -138,7 +147,8 @@ class Driver:
         if not batch:
             return
         for run in batch:
-            self._journal.path(run, "exit").unlink(missing_ok=True)
+            if run.attempts:
+                self._journal.path(run, "exit").unlink(missing_ok=True)
             self._journal.tell(run, "started", engine=self._engine.name)
             self._running[run.number] = run
         for run, handle in zip(
