@@ -49,6 +49,7 @@ class Driver:
         self._journal, self._spec, self._engine, self._sampler = journal, spec, engine, sampler
         self._on_look = on_look
         self._trials = itertools.count(1)
+        self._looked = 0.0
         self._dry = False  # the sampler has no more trials
         self._running: dict[int, RunState] = {}
         self._waiting: deque[RunState] = deque()
@@ -67,14 +68,21 @@ class Driver:
                 self._start()
                 for ended in self._engine.ended(0.0 if self._is_done() else LOOK_S):
                     self._take(ended)
-                self._on_look()
-                requested = self._journal.requested()
-                self.asked = self.asked or (requested if requested in {STOP, LEAVE} else "")
+                self._look()
             if self.asked == STOP:
                 self._stop()
         finally:
             self._engine.close()
         self._on_look()
+
+    def _look(self) -> None:
+        """Show what is new and see what was asked; not after each of a thousand short runs."""
+        now = time.monotonic()
+        if now - self._looked >= LOOK_S:
+            self._looked = now
+            self._on_look()
+            requested = self._journal.requested()
+            self.asked = self.asked or (requested if requested in {STOP, LEAVE} else "")
 
     def _is_done(self) -> bool:
         return self._dry and not self._running and not self._waiting
@@ -175,7 +183,8 @@ class Driver:
         if not batch:
             return
         for run in batch:
-            self._journal.path(run, "exit").unlink(missing_ok=True)
+            if run.attempts:
+                self._journal.path(run, "exit").unlink(missing_ok=True)
             self._journal.tell(run, "started", engine=self._engine.name)
             self._running[run.number] = run
         for run, handle in zip(

@@ -71,6 +71,7 @@ class Journal:
         self.data_root = data_root
         self.name = name
         self.folder = data_root.joinpath(*FOLDER, name)
+        self._runs = f"{self.folder}/runs"
         self.runs: dict[int, RunState] = {}
         self.ident = ""
         self.begun_in = ""
@@ -288,7 +289,7 @@ class Journal:
 
     def path(self, run: RunState, kind: str) -> Path:
         """One of its files: txt, exit, lock or items."""
-        return self.folder / "runs" / f"{run.number:04d}.{kind}"
+        return Path(f"{self._runs}/{run.number:04d}.{kind}")
 
     def exit_status(self, run: RunState) -> int | None:
         """Of its last attempt; None where it left none."""

@@ -23,22 +23,19 @@ share the folder of the sweep or not; where they do not, a run works in the fold
 
 from __future__ import annotations
 
-import queue
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rla_client.contract.files import append_line
 from rla_client.contract.spelling import hint
 from rla_client.sweep.engines.base import NOT_STARTED, Ended, Work
-from rla_client.sweep.engines.ray_node import MAX_ITEMS_BYTES, Outcome, Sweep, is_released, run_work
+from rla_client.sweep.engines.ray_node import Outcome, Sweep, is_released, run_work
 from rla_client.sweep.journal import JOURNAL, Journal, SweepError
 from rla_client.sweep.spec import Resources, Spec
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 INIT = {
     "address": str,
@@ -51,7 +48,9 @@ INIT = {
 TASK = {"accelerator_type": str, "scheduling_strategy": str}
 AUTOSCALING = "autoscaling"
 STRATEGIES = ("DEFAULT", "SPREAD")
-QUEUED = 16  # tasks beyond what the cluster holds, so that no core waits for the driver
+QUEUED, QUEUED_S = 2, 0.25  # runs, or what ends in so long, beyond what the nodes hold: no core waits for us
+PACE_S = 1.0  # over which it is counted what ends
+GATHER_S = 0.02  # ends that are so close are taken together: short runs come by the hundred
 NODES_S = 5.0  # between two looks at what the cluster holds
 LEFT_S = 30.0  # for Ray to have ended what a driver left
 UNSEEN_S = 3.0  # the same, where no lock tells: it takes Ray well below a second
@@ -72,14 +71,15 @@ class RayEngine:
         self._began = time.monotonic()
         self._journal = journal
         self._parallel = spec.resources.parallel
-        self._queued = 0 if spec.method == "optuna" else QUEUED  # it learns from those that ran
+        self._learns = spec.method == "optuna"  # then none is chosen before there is room
         self._needs = _needs(spec.resources)
         self._ray, self._is_own = _connect(init)
         self._task = self._ray.remote(max_retries=0, **_task_options(spec.resources), **task)(run_work)
         self._sweep = Sweep(str(journal.folder / JOURNAL), journal.ident, sys.executable)
         self._refs: dict[int, Any] = {}
         self._left: dict[int, str] = {}  # locks of runs that an earlier driver left and that live
-        self._ended: queue.SimpleQueue[tuple[int, Future[Outcome] | Ended]] = queue.SimpleQueue()
+        self._lost: list[Ended] = []
+        self._paces: deque[tuple[float, int]] = deque()  # when how many ended
         self._fits, self._looked = 0, 0.0
         self._left_until = self._began + LEFT_S
         if self._parallel is None or not self._grows:
@@ -99,14 +99,13 @@ class RayEngine:
             return max(self._parallel - busy, 0)
         if time.monotonic() - self._looked > NODES_S:
             self._look()
-        return max(max(self._fits, 1) + self._queued - busy, 0)
+        return max(max(self._fits, 1) + self._queue() - busy, 0)
 
     def start(self, works: Sequence[Work]) -> list[str]:
         """As `Engine.start`."""
         for work in works:
             again = self._journal.runs[work.number].attempts > 1
-            ref = self._refs[work.number] = self._task.remote(work, self._sweep, again)
-            ref.future().add_done_callback(self._teller(work.number))
+            self._refs[work.number] = self._task.remote(work, self._sweep, again)
         return [""] * len(works)
 
     def adopt(self, work: Work, handle: str) -> bool:  # noqa: ARG002 - the lock tells
@@ -123,14 +122,21 @@ class RayEngine:
 
     def ended(self, timeout_s: float) -> list[Ended]:
         """As `Engine.ended`."""
-        gone = [number for number, lock in self._left.items() if is_released(lock, 0.0)]
-        found = [Ended(number, None) for number in gone]
-        for number in gone:
+        found, self._lost = self._lost, []
+        for number in [number for number, lock in self._left.items() if is_released(lock, 0.0)]:
             del self._left[number]
-        with suppress(queue.Empty):
-            found.append(self._taken(*self._ended.get(timeout=0.0 if found else timeout_s)))
-            while True:
-                found.append(self._taken(*self._ended.get_nowait()))
+            found.append(Ended(number, None))
+        timeout_s = 0.0 if found else timeout_s
+        if not self._refs:
+            time.sleep(timeout_s)
+            return found
+        refs = {ref: number for number, ref in self._refs.items()}
+        waiting = list(refs)
+        if self._ray.wait(waiting, num_returns=1, timeout=timeout_s, fetch_local=False)[0]:
+            time.sleep(GATHER_S)
+            ready = self._ray.wait(waiting, num_returns=len(waiting), timeout=0.0, fetch_local=False)[0]
+            self._paces.append((time.monotonic(), len(ready)))
+            found += self._taken([refs[ref] for ref in ready])
         return found
 
     def stop(self, numbers: Sequence[int], *, kill: bool) -> None:
@@ -140,7 +146,7 @@ class RayEngine:
                 self._ray.cancel(self._refs[number], force=kill)
             elif kill and number in self._left:
                 del self._left[number]
-                self._ended.put((number, Ended(number, None, "its former process does not end")))
+                self._lost.append(Ended(number, None, "its former process does not end"))
 
     def close(self) -> None:
         """As `Engine.close`: nothing can be left going; what runs is asked to end."""
@@ -161,17 +167,29 @@ class RayEngine:
             if node["Alive"]
         )
 
-    def _teller(self, number: int) -> Callable[[Future[Outcome]], None]:
-        return lambda future: self._ended.put((number, future))  # called by a thread of Ray
+    def _queue(self) -> int:
+        """How many more to hand to Ray than run."""
+        if self._learns:
+            return 0
+        now = time.monotonic()
+        while self._paces and now - self._paces[0][0] > PACE_S:
+            self._paces.popleft()
+        return max(QUEUED, int(sum(count for _, count in self._paces) * QUEUED_S / PACE_S))
 
-    def _taken(self, number: int, told: Future[Outcome] | Ended) -> Ended:
-        if isinstance(told, Ended):
-            return told
-        self._refs.pop(number, None)
-        error = told.exception()
-        if error is not None:
+    def _taken(self, numbers: Sequence[int]) -> list[Ended]:
+        refs = [self._refs.pop(number) for number in numbers]
+        try:
+            return list(map(self._told, numbers, self._ray.get(refs)))
+        except self._ray.exceptions.RayError:
+            return [self._one(number, ref) for number, ref in zip(numbers, refs, strict=True)]
+
+    def _one(self, number: int, ref: object) -> Ended:
+        try:
+            return self._told(number, self._ray.get(ref))
+        except self._ray.exceptions.RayError as error:
             return _end_by(number, error)
-        outcome = told.result()
+
+    def _told(self, number: int, outcome: Outcome) -> Ended:
         self._keep(number, outcome)
         return Ended(number, outcome.status, outcome.reason)
 
@@ -181,9 +199,9 @@ class RayEngine:
         if outcome.output:
             with suppress(OSError):  # the exit status counts
                 append_line(self._journal.path(run, "txt"), outcome.output)
-        if outcome.items:
-            path = self._journal.path(run, "items")
-            known = path.read_bytes()[-MAX_ITEMS_BYTES:].splitlines() if path.exists() else []
+        path = self._journal.path(run, "items")
+        with suppress(OSError):
+            known = path.read_bytes().splitlines() if outcome.items and path.exists() else []
             for line in outcome.items.splitlines():
                 if line not in known:
                     append_line(path, line + b"\n")

@@ -39,8 +39,14 @@ RELEASE_S = 60.0  # for an earlier attempt to be gone; its watcher kills it at o
 INTERRUPT_S = 0.5  # Ray's cancelling is seen between two waits
 WATCHER = """
 exec 3<&0
+cd /
 {
-    while read -r line; do lock=$line; done
+    while read -r line; do
+        case $line in
+            /*) cd "$line" ;;
+            *) lock=$line ;;
+        esac
+    done
     [ -n "$lock" ] || exit 0
     read -r group <"$lock" && [ "$group" -gt 1 ] && kill -KILL -- "-$group"
     for held in /proc/[0-9]*/fd/*; do
@@ -121,17 +127,18 @@ def _attempt(work: Work, *, again: bool, is_shared: bool) -> Outcome:
     if (had_to_wait or (again and not is_shared)) and _is_finished(work.environment):
         return Outcome(0)
     with _interruptible() as asked:
-        Path(work.lock).unlink(missing_ok=True)  # its number is that of an earlier group
-        _tell_watcher(work.lock)
+        if again:
+            Path(work.lock).unlink(missing_ok=True)  # its number is that of an earlier group
+        _watcher.tell(work.lock)
         try:
             process = start_program(work, {**os.environ, **work.environment}, shell=False)
         except OSError:
-            _tell_watcher("")
+            _watcher.tell("")
             raise
         status = _end_of(process, asked)
         with suppress(OSError), open(work.exit, "w", encoding="ascii") as file:  # the driver may be gone
             file.write(f"{status}\n")
-        _tell_watcher("")
+        _watcher.tell("")
     return Outcome(status)
 
 
@@ -180,9 +187,40 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 # -- the watcher ---------------------------------------------------------------------------------
 
 
-@functools.cache
-def _watcher() -> int:
-    """The pipe to this worker's watcher; never closed but by the worker's end."""
+class _Watcher:
+    """This worker's; its pipe is never closed but by the worker's end."""
+
+    def __init__(self) -> None:
+        self._pipe = -1
+        self._folder = ""
+
+    def tell(self, lock: str) -> None:
+        """Name the lock of what is started now, or none.
+
+        Raises:
+            OSError: there is no watcher, or the name cannot be told.
+        """
+        if "\n" in lock:
+            raise OSError(f"a path with a line break: {lock!r}")
+        try:
+            self._write(lock)
+        except BrokenPipeError:  # somebody killed it
+            os.close(self._pipe)
+            self._pipe = -1
+            self._write(lock)
+
+    def _write(self, lock: str) -> None:
+        folder, name = os.path.split(lock)
+        lines = f"{name}\n"
+        if self._pipe < 0:
+            self._pipe, self._folder = _start_watcher(), ""
+        if folder and folder != self._folder:  # told once, as a shell reads byte by byte
+            lines, self._folder = f"{folder}/\n{name}\n", folder
+        os.write(self._pipe, lines.encode())
+
+
+def _start_watcher() -> int:
+    """The pipe to a new one."""
     reading, writing = os.pipe()
     try:
         subprocess.run(
@@ -190,7 +228,6 @@ def _watcher() -> int:
             stdin=reading,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            cwd="/",
             start_new_session=True,
             check=True,
         )
@@ -202,21 +239,7 @@ def _watcher() -> int:
     return writing
 
 
-def _tell_watcher(lock: str) -> None:
-    """Name the lock of what is started now, or none.
-
-    Raises:
-        OSError: there is no watcher, or the name cannot be told.
-    """
-    if "\n" in lock:
-        raise OSError(f"a path with a line break: {lock!r}")
-    line = f"{lock}\n".encode()
-    try:
-        os.write(_watcher(), line)
-    except BrokenPipeError:  # somebody killed it
-        os.close(_watcher())
-        _watcher.cache_clear()
-        os.write(_watcher(), line)
+_watcher = _Watcher()
 
 
 # -- an earlier attempt --------------------------------------------------------------------------
