@@ -9,6 +9,7 @@ whatever a job started, detached or not, is found below that process, and `kill_
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -33,6 +34,8 @@ GPUS: Final = 2
 NODE_LOST_S: Final = 10
 """How long slurmctld waits for an answer of the node before it takes it for dead; a busy machine must answer
 in that time. `lose_node` does not wait for it."""
+PATIENCE_S: Final = 5
+"""How long a daemon tries to reach another; `lose_node` takes this long, and a little more."""
 KILL_WAIT_S: Final = 3
 """From SIGTERM to SIGKILL, for a job that was cancelled or ran out of time."""
 PROGRAMS: Final = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
@@ -77,6 +80,7 @@ DefMemPerCPU=100
 JobRequeue=1
 ReturnToService=2
 SlurmdTimeout={node_lost_s}
+MessageTimeout={patience_s}
 KillWait={kill_wait_s}
 MinJobAge={remembered_s}
 GresTypes=gpu
@@ -123,6 +127,7 @@ class SlurmLab:
                 memory_mb=MEMORY_MB,
                 gpus=GPUS,
                 node_lost_s=NODE_LOST_S,
+                patience_s=PATIENCE_S,
                 kill_wait_s=KILL_WAIT_S,
                 remembered_s=remembered_s,
             )
@@ -167,9 +172,17 @@ class SlurmLab:
         node.wait()
 
     def lose_node(self) -> None:
-        """`kill_node`, and slurmctld knows at once: jobs are requeued, or `NODE_FAIL` if they may not be."""
+        """`kill_node`, and slurmctld knows at once: jobs are requeued, or `NODE_FAIL` if they may not be.
+
+        It returns once slurmctld has given up telling the node to end them: if that came through after
+        `start_node`, it would end the job of the same id that runs by then, as `FAILED`.
+        """
         self.kill_node()
         self.ask("scontrol", "update", f"nodename={self.host}", "state=down", "reason=lost")
+        idle = re.compile(r"Agent queue size:\s+0\n(?s:.*)Agent count:\s+0\n")
+        wait_until(
+            lambda: idle.search(self.ask("sdiag")), what=self._told("slurmctld without messages to send")
+        )
 
     def stop(self) -> None:
         """End the daemons and all jobs; their folder goes, too."""
