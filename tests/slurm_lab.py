@@ -8,11 +8,11 @@ whatever a job started, detached or not, is found below that process, and `kill_
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -263,9 +263,10 @@ def _find(program: str) -> str | None:
 
 def _kill_all(above: psutil.Process) -> bool:
     """Whether nothing lives below this process any more; what does gets SIGKILL."""
-    below = [
-        process for process in above.children(recursive=True) if process.status() != psutil.STATUS_ZOMBIE
-    ]
-    for process in below:
-        process.send_signal(signal.SIGKILL)
-    return not below
+    found = False
+    for process in above.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found = True
+                process.kill()
+    return not found
