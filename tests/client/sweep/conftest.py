@@ -1,0 +1,5 @@
+"""The schedulers that sweeps are submitted to."""
+
+from __future__ import annotations
+
+from slurm_lab import slurm_lab  # noqa: F401 - a fixture
