@@ -89,6 +89,10 @@ class ExpManager:
         self._setup = RunSetup()
         self._data = RunData(self._setup)
 
+    def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:  # noqa: ANN401 - object's
+        # a function that is sent to another process finds that one's own there
+        return "exp_manager" if self is exp_manager else super().__reduce_ex__(protocol)
+
     # -- what the next run is to be -------------------------------------------------------------
 
     task_table_name: _Held[str | None] = _Held("_setup")

@@ -59,24 +59,66 @@ def init(
         ConfigError: the configuration has faults.
         KeyError: a tracked name without dot is not among the hyper-parameters.
     """
+    describe(
+        exp_manager,
+        task_table_name,
+        config=config,
+        track=track,
+        data_root=data_root,
+        rla_config=rla_config,
+        **further,
+    )
+    exp_manager.log_files_gen(all_ranks=all_ranks)
+    return exp_manager
+
+
+def describe(  # noqa: PLR0913 - `init`'s
+    manager: ExpManager,
+    task_table_name: str,
+    *,
+    config: object = None,
+    track: Iterable[str] = (),
+    data_root: str | os.PathLike[str] | None = None,
+    rla_config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    start: Path | None = None,
+    **further: Any,  # noqa: ANN401 - arguments of configure
+) -> None:
+    """`init` without opening the run: `configure`, `set_hyper_param`, `add_record_param`.
+
+    Args:
+        manager: what is to open it.
+        task_table_name: see `init`, as all others but `start`.
+        config: hyper-parameters.
+        track: names of those in the index.
+        data_root: folder of the database.
+        rla_config: path or dict.
+        start: where a configuration is looked for and paths start from; default the working folder.
+        **further: other arguments of `configure`.
+
+    Raises:
+        ArgumentError: an argument is wrong.
+        ConfigError: the configuration has faults.
+        KeyError: a tracked name without dot is not among the hyper-parameters.
+    """
     if isinstance(track, str):
         message = f"track takes a list of names, e.g. track=[{track!r}]"
         raise ArgumentError(message)
     parameters = to_parameters(config)
-    source, folder = _source(rla_config, further.get("code_root"))
+    if start is not None:
+        data_root = None if data_root is None else start / data_root
+        rla_config = start / rla_config if isinstance(rla_config, str | os.PathLike) else rla_config
+    source, folder = _source(rla_config, further.get("code_root"), start)
     if isinstance(source, Mapping) and names_code(source):
         further.setdefault("code_root", folder)
-    exp_manager.configure(
+    manager.configure(
         task_table_name=task_table_name,
         rla_config=source,
         data_root=data_root or os.environ.get(DATA_ROOT_VARIABLE) or folder / DATA_FOLDER,
         **further,
     )
-    exp_manager.set_hyper_param(**parameters)
-    exp_manager.clear_record_param()
-    exp_manager.add_record_param(track)
-    exp_manager.log_files_gen(all_ranks=all_ranks)
-    return exp_manager
+    manager.set_hyper_param(**parameters)
+    manager.clear_record_param()
+    manager.add_record_param(track)
 
 
 def ensure_run(
@@ -217,16 +259,19 @@ def to_parameters(config: object) -> dict[str, Any]:
 
 
 def _source(
-    rla_config: str | os.PathLike[str] | Mapping[str, Any] | None, code_root: object
+    rla_config: str | os.PathLike[str] | Mapping[str, Any] | None,
+    code_root: object,
+    start: Path | None = None,
 ) -> tuple[str | os.PathLike[str] | Mapping[str, Any], Path]:
     """The configuration, and the folder beside which the database lies by default."""
     try:
-        here = Path.cwd() if code_root is None else Path(str(code_root)).absolute()
+        begin = start or Path.cwd()
+        here = begin if code_root is None else Path(str(code_root)).absolute()
         if isinstance(rla_config, Mapping):
             return rla_config, here
         if rla_config is not None:
             return rla_config, Path(rla_config).absolute().parent
-        found = find_config(Path.cwd())
+        found = find_config(begin)
     except FileNotFoundError as error:
         message = "a path starts from the working folder, which is gone: change to another folder"
         raise ArgumentError(message) from error

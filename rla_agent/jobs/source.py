@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -222,26 +222,28 @@ def free_slot(source: SlotRef, blobs: Path) -> None:
         os.close(descriptor)
 
 
-def sweep_arenas(spool: Path, live_streams: Collection[str]) -> list[str]:
+def sweep_arenas(spool: Path, live_streams: Callable[[Path], Iterable[str]]) -> list[str]:
     """Remove shared memory that nobody will read again.
 
     An arena goes when no living process holds its lock and either its stream belongs to `spool`
-    and is not in `live_streams`, or its stream's folder is gone (an agent that is no more).
+    and is not live, or its stream's folder is gone (an agent that is no more).
 
     Args:
         spool: this agent's spool folder.
-        live_streams: names of streams that have, or may still get, checkpoint jobs to do.
+        live_streams: gives the names of streams that have, or may still get, checkpoint jobs to do. It is
+            asked after the arenas were listed: a stream is there before its first arena, so that one which
+            began, and was killed, while this process was suspended keeps what it saved.
 
     Returns:
         Names of the files that were removed.
     """
     own = spool_key(spool)
-    live = {stream_key(stream) for stream in live_streams}
     removed = []
     try:
         entries = os.listdir(ARENA_FOLDER)
     except OSError:
         return []
+    live = {stream_key(stream) for stream in live_streams(spool)}
     for entry in entries:
         name = ArenaName.parse(entry) if entry.startswith(ARENA_PREFIX) else None
         if name is None or name.uid != os.geteuid() or (name.spool_key == own and name.stream_key in live):

@@ -228,3 +228,29 @@ def whole_records(data: bytes) -> int:
             break
         at = end
     return at
+
+
+def records_until(data: bytes, time_step: float) -> int:
+    """Bytes of `data` before its first event of a later time-step; all, where a damaged one comes first."""
+    at, whole = 0, whole_records(data)
+    while at < whole:
+        end = at + _FRAME_HEAD_BYTES + _U64.unpack_from(data, at)[0] + 4
+        if _step_of(data, at + _FRAME_HEAD_BYTES, end - 4) > time_step:
+            return at
+        at = end
+    return len(data)
+
+
+def _step_of(data: bytes, at: int, end: int) -> int:
+    """The step of an Event, field 2; it stands behind the wall time, or is 0 where it does not."""
+    if data[at : at + 1] == b"\x09":
+        at += 1 + _DOUBLE.size
+    if data[at : at + 1] != b"\x10":
+        return 0
+    value = shift = 0
+    for byte in data[at + 1 : end]:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:  # noqa: PLR2004
+            break
+    return value - (1 << 64) if value >= 1 << 63 else value

@@ -44,7 +44,7 @@ def sweep_half_made(spool: Path, older_than_s: float = 60.0) -> None:
 def sweep_memory(places: Places) -> None:
     """Free shared memory of ended streams, and of streams that nobody knows any more."""
     with suppress(OSError):
-        sweep_arenas(places.spool, stream_names(places.spool))
+        sweep_arenas(places.spool, stream_names)
 
 
 def sweep_store(root: str) -> None:

@@ -4,10 +4,11 @@ The opening frame says how much of the earlier files counts (`continues`). Every
 repeated: the opening frame in the spool is the intent, the base of segment 1, written afterwards,
 its completion. A kill in between leaves files that the next start brings to the same state.
 
-* progress.csv and progress.json are cut to a number of rows; the rows after it go to the
-  abandoned folder first.
+* progress.csv and progress.json are cut to a number of rows, or before the first row of a later time-step;
+  the rows after it go to the abandoned folder first.
 * The event file that was being written is cut to its size then; event files that were begun later
-  go to the abandoned folder. The continuing stream writes an event file of its own.
+  go to the abandoned folder. Where only a time-step is known, each is cut before its first later event.
+  The continuing stream writes an event file of its own.
 * The new stream's event file bears a later second than all others, whatever the clock says:
   TensorBoard reads event files in the order of their names.
 * Text files keep all their lines and go on at their end.
@@ -18,17 +19,19 @@ its completion. A kill in between leaves files that the next start brings to the
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from rla_agent.outputs.csv_table import CsvEncoder, record_ends
 from rla_agent.outputs.encoders import JsonEncoder
 from rla_agent.outputs.output import Output
 from rla_agent.outputs.repair import read_chunks, read_header, text_of
-from rla_agent.outputs.tensorboard import EventEncoder, whole_records
+from rla_agent.outputs.tensorboard import EventEncoder, records_until, whole_records
 from rla_client.contract.bounded import MAX_TIME_S
 from rla_client.contract.files import file_mode, open_folder, write_atomic
 from rla_client.contract.opening import Continuation, Opening
@@ -111,8 +114,21 @@ def _kept_lines(content: bytes, plan: Continuation) -> tuple[int, int]:
     lines = content.splitlines(keepends=True)
     if lines and not lines[-1].endswith(b"\n"):
         lines.pop()
-    rows = len(lines) if plan.rows is None else min(plan.rows, len(lines))
+    if plan.rows is not None:
+        rows = min(plan.rows, len(lines))
+    elif plan.time_step is not None:
+        rows = sum(1 for _ in takewhile(lambda line: not _is_later(line, plan.time_step), lines))
+    else:
+        rows = len(lines)
     return sum(map(len, lines[:rows])), rows
+
+
+def _is_later(line: bytes, time_step: float | None) -> bool:
+    """Whether a row of progress.json is of a later time-step."""
+    try:
+        return float(json.loads(line)["time-step"]) > (math.inf if time_step is None else time_step)
+    except (ValueError, TypeError, LookupError):
+        return False
 
 
 def _keep_tail(opening: Opening, output: Output, head: bytes, tail: bytes, plan: Continuation) -> None:
@@ -198,6 +214,10 @@ def _cut_events(output: Output, plan: Continuation) -> None:
                     _truncate(folder, name, plan.event_size)
                 elif _begun(name) >= limit and not _same_stream(name, output.file_name):
                     _put_away(output, folder, name, plan)
+        elif plan.time_step is not None:
+            for name in os.listdir(folder):
+                if _begun(name) >= 0 and not _same_stream(name, output.file_name):
+                    _cut_steps(folder, name, plan.time_step)
         _name_last(output, folder)
         os.fsync(folder)
     finally:
@@ -230,6 +250,20 @@ def _truncate(folder: int, name: str, size: int) -> None:
         if os.fstat(descriptor).st_size > size:
             content = b"".join(read_chunks(descriptor, size))
             os.ftruncate(descriptor, whole_records(content))
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cut_steps(folder: int, name: str, time_step: float) -> None:
+    """Cut an event file before its first event of a later time-step."""
+    descriptor = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        size = os.fstat(descriptor).st_size
+        content = b"".join(read_chunks(descriptor, size))
+        keep = records_until(content, time_step)
+        if keep < size:
+            os.ftruncate(descriptor, keep)
             os.fsync(descriptor)
     finally:
         os.close(descriptor)

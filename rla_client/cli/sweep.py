@@ -18,13 +18,16 @@ from rla_client.cli.options import AsJson, DataRoot, say, say_aside
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from rla_client.contract.errors import RlaError
     from rla_client.sweep.driver import Driver
     from rla_client.sweep.journal import Journal
     from rla_client.sweep.spec import Spec
 
 STOP_TIMEOUT_S = 60.0
 DRAW_S = 1.0
+DRAW_SHARE = 20  # times as long as drawing takes, nothing is drawn: it must not hold up the runs
 POLL_S = 0.1
+MOST_ROWS = 20
 EXIT_FAILED, EXIT_LEFT = 1, 3
 
 Name = Annotated[str | None, typer.Argument(help="Of the sweep; by default the newest.", show_default=False)]
@@ -40,8 +43,20 @@ class _Group(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - of click
         if args and args[0] not in self.commands:
+            if not args[0].startswith("-") and not Path(args[0]).exists():
+                raise _no_file(args[0], [*self.commands])
             args = ["start", *args]
         return super().resolve_command(ctx, args)
+
+
+def _no_file(name: str, commands: list[str]) -> RlaError:
+    from rla_client.contract.spelling import unknown
+
+    try:
+        files = [str(path) for path in Path(name).parent.iterdir() if path.suffix in {".yaml", ".yml"}]
+    except OSError:
+        files = []
+    return unknown(name, [*files, *commands], f"there is no file {name!r}, nor a command of that name")
 
 
 def register(app: typer.Typer) -> None:
@@ -49,6 +64,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         cls=_Group,
         no_args_is_help=True,
+        context_settings={"ignore_unknown_options": True},  # `rla sweep --failed FILE`
         help="Run a program many times, each with other hyper-parameters.\n\n"
         "`rla sweep FILE` starts the sweep of a YAML file, or goes on with it: what is done is skipped, what "
         "was killed goes on from its checkpoint.",
@@ -67,8 +83,12 @@ def start(
     data_root: DataRoot = None,
 ) -> None:
     """Start the sweep of a file, or go on with it."""
+    from rla_client.contract.spelling import unknown
     from rla_client.sweep.start import find_root
 
+    if not file.exists():
+        verbs = ("start", "status", "stop", "resume")
+        raise unknown(str(file), verbs, f"there is no file {str(file)!r}")
     _drive(file, find_root(data_root), on, interrupt, failed=failed)
 
 
@@ -102,7 +122,7 @@ def status(
     from rla_client.sweep.start import kept_spec
     from rla_client.sweep.state import counts
 
-    journal = _find(name, data_root)
+    journal = _find(name, data_root, own=False)
     metric = kept_spec(journal).metric
     values = view.Values(journal, metric)
     rows, best = view.rows(journal, values, metric, time.time()), view.best(journal, values, metric)
@@ -112,7 +132,7 @@ def status(
             "name": journal.name,
             "driver": driver,
             "counts": counts(journal.runs),
-            "runs": rows,
+            "runs": [{**row, "reasons": journal.runs[row["run"]].reasons} for row in rows],
             "best": best,
         }
         say(json_text(told))
@@ -122,7 +142,9 @@ def status(
         say(f"\nbest trials by {metric.name if metric else ''}")
         say(view.table(best, view.MOST_BEST))
     say("")
-    say(view.table(rows, None if everything else 20))
+    say(view.table(rows, None if everything else MOST_ROWS))
+    for reason in view.reasons(journal):
+        say(reason)
 
 
 def stop(
@@ -154,7 +176,7 @@ def stop(
 
 def _stop_left(journal: Journal) -> int:
     """Tell runs that have no driver to end; how many there were."""
-    from rla_client.sweep.command import work_of
+    from rla_client.sweep.command import files_of
     from rla_client.sweep.start import kept_spec, make_engine
     from rla_client.sweep.state import RUNNING
 
@@ -167,7 +189,7 @@ def _stop_left(journal: Journal) -> int:
             for run in journal.runs.values()
             if run.state == RUNNING
             and run.engine == name
-            and engine.adopt(work_of(spec, journal, run), run.handle)
+            and engine.adopt(files_of(journal, run), run.handle)
         ]
         engine.stop(found, kill=False)
         engine.close()
@@ -175,7 +197,7 @@ def _stop_left(journal: Journal) -> int:
     return count
 
 
-def _find(name: str | None, data_root: Path | None) -> Journal:
+def _find(name: str | None, data_root: Path | None, *, own: bool = True) -> Journal:
     from rla_client.sweep.journal import Journal, SweepError, names
     from rla_client.sweep.start import find_root
 
@@ -185,7 +207,10 @@ def _find(name: str | None, data_root: Path | None) -> Journal:
         if not known:
             raise SweepError(f"{root} has no sweep yet\nhint: `rla sweep FILE` starts one")
         name = known[0]
-    return Journal(root, name).read()
+    journal = Journal(root, name).read()
+    if own:
+        journal.check_own()
+    return journal
 
 
 # -- driving -------------------------------------------------------------------------------------
@@ -227,14 +252,19 @@ def _signals(driver: Driver, interrupt: str, shown: _Shown) -> Iterator[None]:
 
     asks = interrupt == "ask" and sys.stdin.isatty() and sys.stdout.isatty()
 
+    asking = False
+
     def handle(number: int, _frame: object) -> None:
-        if driver.asked:  # once more: at once
+        nonlocal asking
+        if driver.asked or asking:  # once more: at once
             raise KeyboardInterrupt
         if number == signal.SIGINT and asks:
             shown.pause()
+            asking = True
             answer = typer.prompt(
                 "\n[l]eave the runs going, [s]top them, or [g]o on", default="g", show_default=False, err=True
             )
+            asking = False
             driver.asked = {"l": LEAVE, "s": STOP}.get(answer.strip().lower()[:1], "")
             shown.go_on()
         else:
@@ -254,7 +284,8 @@ class _Shown:
     def __init__(self) -> None:
         self._live: Any = None
         self._values: Any = None
-        self._drawn = 0.0
+        self._journal: Journal | None = None
+        self._next = 0.0
         self._states: dict[int, str] = {}
         self._draw: Callable[[], str] = str
 
@@ -271,6 +302,8 @@ class _Shown:
 
     def __exit__(self, *_: object) -> None:
         self.pause()
+        if self._live is None and self._journal is not None:
+            self._say_changes(self._journal)
 
     def pause(self) -> None:
         """Leave the terminal to something else."""
@@ -283,15 +316,18 @@ class _Shown:
             self._live.start()
 
     def look(self, journal: Journal, spec: Spec) -> None:
-        """Show what is new."""
+        """Show what is new; not at each end of a short run."""
+        self._journal = journal
+        began = time.monotonic()
+        if began < self._next:
+            return
         if self._live is None:
             self._say_changes(journal)
-            return
-        now = time.monotonic()
-        if now - self._drawn >= DRAW_S:
-            self._drawn = now
+        else:
             self._draw = lambda: self._table(journal, spec)
             self._live.refresh()
+        now = time.monotonic()
+        self._next = now + max(DRAW_S, DRAW_SHARE * (now - began))
 
     def _say_changes(self, journal: Journal) -> None:
         for number, run in journal.runs.items():

@@ -50,10 +50,10 @@ class FoundCode:
         return f"no rla_config.yaml was found: the code kept with this run is {what} (`rla init` sets it up)"
 
 
-def find_code() -> FoundCode:
-    """The code of this program."""
+def find_code(start: Path | None = None) -> FoundCode:
+    """The code of this program; `start` takes the part of the working folder."""
     script = find_script()
-    folder = Path.cwd() if script is None else script.parent
+    folder = (start or Path.cwd()) if script is None else script.parent
     for place in (folder, *folder.parents):
         if (place / ".git").exists() and not is_broad(place):
             return FoundCode(place, script, whole=True)

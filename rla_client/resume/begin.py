@@ -7,25 +7,29 @@ What is opened, by `resume`:
   take its place; that one's checkpoint is put into a new item, chained to it. What disk, agent or master
   refuse is a warning and a new item with `allow`, an error with `must`.
 
-A process that stores nothing takes another way: `resume.disabled`.
+A process that stores nothing takes another way: `resume.disabled`. `begin_beside` opens a run that is not
+the process's own: one of several that it writes at a time.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rla_client import logger
 from rla_client.contract.errors import ArgumentError, RlaError
-from rla_client.contract.layout import make_info
+from rla_client.contract.layout import LOG, make_info
+from rla_client.contract.opening import Continuation
 from rla_client.resume import disabled
 from rla_client.resume.history import changes_since, restore, take_parameters, tell_changes
 from rla_client.run import run as runs
 from rla_client.run.data import CHECKPOINT_NAME, RunData
 from rla_client.run.item import PARAMETER_KINDS, Item, create_item, parameter_file, write_parameters
 from rla_client.run.ranks import publish
-from rla_client.run.start import bind_recorders, capture_code, open_item, say_where
+from rla_client.run.recording import WARN
+from rla_client.run.start import bind_recorders, capture_code, open_item, say_where, tell_folders
 from rla_client.run.trackers import clear_time
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import plain_hyper_param
@@ -61,17 +65,24 @@ def begin(data: RunData, *, all_ranks: bool = False) -> None:
     _open_new(data, item, _with_checkpoint(setup, chained, item))
 
 
-def _open_new(data: RunData, item: Item, chained: Chained | None) -> None:
+def _new_run(data: RunData, item: Item, **continuing: Any) -> Run:  # noqa: ANN401
+    """Open the stream of a new item, with its parameters and its archive."""
     setup = data.setup
     shown = setup.secrets().parameters(setup.hyper_param)
     name, content = parameter_file(shown)
     write_parameters(item, name, content)
-    run = open_item(data, item, **({} if chained is None else {"parent": chained.link}))
-    logger.set_current(run.logger)
+    run = open_item(data, item, **continuing)
     for kind in PARAMETER_KINDS:
         run.file(kind, name, content)
     run.mark("hyper_param", plain_hyper_param(shown))
     data.save_archive()
+    return run
+
+
+def _open_new(data: RunData, item: Item, chained: Chained | None) -> None:
+    setup = data.setup
+    run = _new_run(data, item, **({} if chained is None else {"parent": chained.link}))
+    logger.set_current(run.logger)
     bind_recorders(run, item)
     capture_code(data, run, item)
     resumed = None if chained is None else (CHECKPOINT_NAME, chained.time_step)
@@ -120,6 +131,85 @@ def reopen(data: RunData, item: Item) -> Run:
     run = open_item(data, item, earlier=earlier_times(content), **chain)
     bind_recorders(run, item)
     return run
+
+
+def begin_beside(data: RunData, earlier: Item | None = None) -> int | float | None:
+    """Open the run that the setup describes beside that of the process.
+
+    Clock, current logger, recorders and what worker processes join stay as they are: who opened it writes by
+    `Logger.write_row`, and closes what `RunData.let_go` gives. Does nothing where nothing is stored.
+
+    Args:
+        data: its setup is configured.
+        earlier: go on in this run, behind all that it has.
+
+    Returns:
+        The time-step of the last row of `earlier`; None for a new run.
+
+    Raises:
+        ArgumentError: the data root cannot be written.
+        StillWritingError: a living process writes `earlier`.
+        RlaError: no agent has taken in what `earlier` recorded.
+    """
+    setup = data.setup
+    table, config, root = setup.configured()
+    if runs.disabled() or runs.rank() > 0:
+        return None
+    secrets, joined = setup.secrets(), os.environ.get(runs.RUN_VARIABLE)
+    setup.info = make_info((name, secrets.value(name, value)) for name, value in setup.tracked)
+    try:
+        if earlier is not None:
+            return _behind(data, earlier, autostart=config.agent.autostart)
+        item = create_item(root, table, setup.info, setup.ipaddr)
+        run = _new_run(data, item)
+    finally:
+        os.environ.pop(runs.RUN_VARIABLE, None)
+        if joined is not None:
+            os.environ[runs.RUN_VARIABLE] = joined
+    own = run.logger
+    capture_code(data, run, item, lambda text: own.log(text, level=WARN, quiet=True))
+    tell_folders(data, own)
+    return None
+
+
+def _behind(data: RunData, item: Item, *, autostart: bool) -> int | float | None:
+    """Open the stream of a run that goes on with all of its rows, events and files."""
+    from rla_client.resume.find import read_run_file  # noqa: PLC0415
+    from rla_client.resume.resume import prepare  # noqa: PLC0415
+
+    setup = data.setup
+    point = prepare(item.root, item.table, item, None, CHECKPOINT_NAME, autostart=autostart)
+    whole = Continuation(
+        abandoned=point.continues.abandoned, after=point.continues.after, earlier=point.continues.earlier
+    )
+    run = open_item(data, item, run=point.run, epoch=point.epoch, continues=whole)
+    run.mark("hyper_param", plain_hyper_param(setup.secrets().parameters(setup.hyper_param)))
+    step = read_run_file(item).get("time_step")
+    run.logger.log(f"[RESUME] {step} : behind its last row", echo=False)
+    return step if isinstance(step, int | float) else None
+
+
+def take_back(data: RunData, step: float) -> bool:
+    """Take the open run's rows from `step` on back: those that come now are in their place.
+
+    They are kept in `abandoned-N/`. Nothing waits for the agent.
+
+    Returns:
+        False where the spool takes no new stream, and the rows stay.
+    """
+    from rla_client.resume.resume import next_abandoned  # noqa: PLC0415
+
+    run, item = data.run, data.item
+    if run is None or item is None:
+        return True
+    kept = next_abandoned(item)
+    try:
+        os.mkdir(os.path.join(item.folder(LOG), kept))  # or the next one would be given its name
+    except OSError as error:
+        run.logger.log(
+            f"{kept} was not made, the agent will: {error.strerror or error}", level=WARN, quiet=True
+        )
+    return run.go_on(time_step=math.nextafter(step, -math.inf), abandoned=kept)
 
 
 def _take_up(data: RunData, chained: Chained) -> None:

@@ -58,8 +58,8 @@ class ResumePoint:
     continues: Continuation
 
 
-def find_unfinished(root: str, table: str, run_id: str) -> Item | None:
-    """The newest run of a table with this `run_id` that did not finish.
+def find_unfinished(root: str, table: str, run_id: str, *, any_state: bool = False) -> Item | None:
+    """The newest run of a table with this `run_id` that did not finish; with `any_state` one that did, too.
 
     Left out are copies of runs that another machine began, and runs that a later one has gone on with in an
     item of its own.
@@ -71,14 +71,16 @@ def find_unfinished(root: str, table: str, run_id: str) -> Item | None:
         parent = content.get("parent")
         if isinstance(parent, dict) and parent.get("chain") is True:
             gone_on.add(str(parent.get("run")))
-        if content.get("run_key") != run_id or content.get("state") == "finished":
+        if content.get("run_key") != run_id or (content.get("state") == "finished" and not any_state):
             continue
         if index.path not in gone_on and not os.path.exists(os.path.join(item.folder(LOG), FETCHED_MARK)):
             return item
     return None
 
 
-def find_here(root: str, table: str, run_id: str, *, autostart: bool) -> tuple[Item | None, str]:
+def find_here(
+    root: str, table: str, run_id: str, *, autostart: bool, any_state: bool = False
+) -> tuple[Item | None, str]:
     """`find_unfinished`, once an agent has taken in a run of that name of which only the spool knows.
 
     Returns:
@@ -87,7 +89,7 @@ def find_here(root: str, table: str, run_id: str, *, autostart: bool) -> tuple[I
     Raises:
         StillWritingError: a living process writes it.
     """
-    found = find_unfinished(root, table, run_id)
+    found = find_unfinished(root, table, run_id, any_state=any_state)
     if found is not None:
         return found, ""
     places, where = find_places(), (os.path.realpath(root), table, run_id)
@@ -97,7 +99,9 @@ def find_here(root: str, table: str, run_id: str, *, autostart: bool) -> tuple[I
         if (told := stream.opening) and (root_of(told), told.table, told.run_key) == where
     ]
     late = await_taken_in(places, waiting, autostart=autostart)
-    return (None, late) if late or not waiting else (find_unfinished(root, table, run_id), "")
+    if late or not waiting:
+        return None, late
+    return find_unfinished(root, table, run_id, any_state=any_state), ""
 
 
 def prepare(

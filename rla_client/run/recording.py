@@ -243,7 +243,7 @@ class Logger:
         """Write a row beside those of `dump`: neither the clock nor what is pending takes part.
 
         Args:
-            values: name to number.
+            values: name to plain data.
             step: its time-step.
             wall_time: its timestamp, Unix seconds.
             exclude: outputs that do not get it.
@@ -251,7 +251,8 @@ class Logger:
         with self.lock:
             outbox = self.outbox or self._joined()
             if outbox is not None:
-                payload = self._pack_row(step, wall_time, values, dict.fromkeys(values, exclude))
+                excluded = dict.fromkeys(values, exclude) if exclude else {}
+                payload = self._pack_row(step, wall_time, values, excluded)
                 outbox.put(_ROW, payload, time.time(), 1)
 
     def _remind(self, *, stored: bool) -> None:

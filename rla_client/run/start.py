@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,8 +64,8 @@ def bind_recorders(run: Run, item: Item) -> None:
     bind(RecordingTarget(Path(item.folder(OTHER_RESULTS)), run.outbox, warn))
 
 
-def capture_code(data: RunData, run: Run, item: Item) -> None:
-    """Capture code and environment; whatever goes wrong is a warning."""
+def capture_code(data: RunData, run: Run, item: Item, tell: Callable[[str], None] = warn) -> None:
+    """Capture code and environment; whatever goes wrong is told."""
     from rla_client.code.backup import back_up_code  # noqa: PLC0415 - not at import of the package
     from rla_client.code.environment import EnvironmentCapture  # noqa: PLC0415
     from rla_client.code.select import BackupPlan  # noqa: PLC0415
@@ -76,7 +77,7 @@ def capture_code(data: RunData, run: Run, item: Item) -> None:
     capture = EnvironmentCapture(root, secrets=setup.secrets())
     backup, found = config.backup_config, setup.found_code
     if found is not None:
-        warn(found.told())
+        tell(found.told())
     plan = BackupPlan(
         code_root=root,
         lib_mode=config.project_type.backup_code_by == "lib",
@@ -89,7 +90,7 @@ def capture_code(data: RunData, run: Run, item: Item) -> None:
         secrets=config.secret_files,
         sources_only=found is not None,
     )
-    report = back_up_code(plan, run.outbox, Path(item.folder(CODE)), warn)
+    report = back_up_code(plan, run.outbox, Path(item.folder(CODE)), tell)
     capture.write(lambda content: run.file(LOG, "environment.json", content), report)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rla_client.contract.errors import ArgumentError
 
 
@@ -15,6 +17,10 @@ class TimeStepHolder:
     def __init__(self) -> None:
         self._time: int | float = 0
         self.was_set = False  # by anybody since the run was opened
+
+    def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:  # noqa: ANN401 - object's
+        # a function that is sent to another process finds that one's own there
+        return "time_step_holder" if self is time_step_holder else super().__reduce_ex__(protocol)
 
     def clear(self) -> None:
         """Back to 0, as before the first `set_time`."""

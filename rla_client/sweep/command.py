@@ -18,6 +18,7 @@ import shutil
 import string
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,16 +103,20 @@ def environment_of(spec: Spec, journal: Journal, run: RunState) -> dict[str, str
 
 
 def work_of(spec: Spec, journal: Journal, run: RunState) -> Work:
-    """What an engine is told of a run."""
-    return Work(
-        run.number,
-        command_of(spec, journal, run),
-        environment_of(spec, journal, run),
-        journal.begun_in,
-        str(journal.path(run, "txt")),
-        str(journal.path(run, "exit")),
-        str(journal.path(run, "lock")),
-    )
+    """What an engine is told of a run that it is to start."""
+    command, environment = command_of(spec, journal, run), environment_of(spec, journal, run)
+    return replace(files_of(journal, run), command=command, environment=environment)
+
+
+def files_of(journal: Journal, run: RunState) -> Work:
+    """What an engine is told of a run that an earlier driver started: its files, by which it is found."""
+    files = {kind: str(journal.path(run, kind)) for kind in ("txt", "exit", "lock")}
+    return Work(run.number, (), {}, journal.begun_in, files["txt"], files["exit"], files["lock"])
+
+
+def can_start(spec: Spec, run: RunState) -> bool:
+    """Whether a run, which another file may have planned, has all that the command names."""
+    return {*_named(spec.command)} & {*spec.names} <= run.parameters.keys()
 
 
 def _named(words: tuple[str, ...]) -> Iterator[str]:

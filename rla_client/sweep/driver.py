@@ -7,23 +7,26 @@ another driver goes on from any line of this one.
 from __future__ import annotations
 
 import itertools
+import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
 from rla_client.sweep import results
-from rla_client.sweep.command import work_of
+from rla_client.sweep.command import can_start, files_of, work_of
 from rla_client.sweep.engines.base import BY_SIGNAL, KILLS, Ended, Engine
 from rla_client.sweep.journal import Journal, SweepError
 from rla_client.sweep.samplers import Sampler
 from rla_client.sweep.space import Parameters
 from rla_client.sweep.spec import SEED, Spec
-from rla_client.sweep.state import FINISHED, OVER, RUNNING, STOPPED, WAITING, RunState
+from rla_client.sweep.state import DROPPED, FINISHED, OVER, RUNNING, STOPPED, WAITING, RunState
 
 LOOK_S = 0.5  # between two looks at what was asked meanwhile
 GRACE_S = 30.0  # for runs that are to stop; then they are killed
 MAX_KILLS = 10  # of one run: something kills it each time, and a sweep must end
 TAIL_BYTES = 4096
 STOP, LEAVE = "stop", "leave"
+_log = logging.getLogger(__name__)
 
 
 class Driver:
@@ -48,6 +51,7 @@ class Driver:
         self._dry = False  # the sampler has no more trials
         self._running: dict[int, RunState] = {}
         self._waiting: deque[RunState] = deque()
+        self._left_out: set[int] = set()
 
     def run(self) -> None:
         """Do all of it.
@@ -60,10 +64,11 @@ class Driver:
             while not (self.asked or self._is_done()):
                 self._plan()
                 self._start()
-                for ended in self._engine.ended(LOOK_S if self._running else 0.0):
+                for ended in self._engine.ended(0.0 if self._is_done() else LOOK_S):
                     self._take(ended)
                 self._on_look()
-                self.asked = self.asked or self._journal.requested()
+                requested = self._journal.requested()
+                self.asked = self.asked or (requested if requested in {STOP, LEAVE} else "")
             if self.asked == STOP:
                 self._stop()
         finally:
@@ -89,22 +94,35 @@ class Driver:
                     f"run {run.number} was started on {run.engine}, and may still be going there\n"
                     f"hint: go on with `--on {run.engine}`"
                 )
-            if status is None and self._engine.adopt(work_of(self._spec, self._journal, run), run.handle):
+            if status is None and self._engine.adopt(files_of(self._journal, run), run.handle):
                 self._running[run.number] = run
             else:
                 self._note(run, Ended(run.number, status), gone="lost")
         if self._sampler.learns:
-            for trial, runs in sorted(results.trials_of(self._journal.runs).items()):
-                self._sampler.known(trial, {k: v for k, v in runs[0].parameters.items() if k != SEED})
-                next(self._trials)
-                self._expect(runs)
+            self._remember()
+
+    def _remember(self) -> None:
+        """Tell a learning sampler what was tried; a trial whose seeds are not all planned gets the others."""
+        trials = results.trials_of(self._journal.runs)
+        wanted: list[tuple[int, Parameters]] = []
+        for trial, runs in sorted(trials.items()):
+            parameters = {name: value for name, value in runs[0].parameters.items() if name != SEED}
+            self._sampler.known(trial, parameters)
+            wanted += self._with_seeds(trial, parameters)
+        self._trials = itertools.count(max(trials, default=0) + 1)
+        planned = self._journal.plan(wanted)
+        self._leave_out_all_but(planned)
+        for trial in trials:
+            self._expect([run for run in planned if run.trial == trial])
 
     def _plan(self) -> None:
         """Have trials planned: all of them, or of a learning sampler what there is room for."""
         if self._dry:
             return
         if not self._sampler.learns:
-            self._expect(self._journal.plan(self._all()))
+            planned = self._journal.plan(self._all())
+            self._leave_out_all_but(planned)
+            self._expect(planned)
             self._dry = True
             return
         while len(self._waiting) < self._engine.room():
@@ -125,9 +143,28 @@ class Driver:
 
     def _expect(self, runs: list[RunState]) -> None:
         """Queue what is to be started of planned runs; a learning sampler hears of a trial that is over."""
-        self._waiting.extend(run for run in runs if run.state in {WAITING, STOPPED})
+        for run in runs:
+            if run.state == DROPPED:
+                self._journal.tell(run, "revived")
+            if run.state in {WAITING, STOPPED}:
+                self._queue(run)
         if self._sampler.learns and runs:
             self._tell(runs[0].trial)
+
+    def _leave_out_all_but(self, planned: list[RunState]) -> None:
+        """Runs that the file no longer asks for are not started; what runs or is over stays as it is."""
+        asked_for = {run.number for run in planned}
+        self._left_out = self._journal.runs.keys() - asked_for
+        for number in sorted(self._left_out):
+            run = self._journal.runs[number]
+            if run.state in {WAITING, STOPPED}:
+                self._queue(run)
+
+    def _queue(self, run: RunState) -> None:
+        if run.number in self._left_out or not can_start(self._spec, run):
+            self._journal.tell(run, "dropped")
+        else:
+            self._waiting.append(run)
 
     # -- starting and ending --------------------------------------------------------------------
 
@@ -156,8 +193,8 @@ class Driver:
             return  # told twice
         self._note(run, ended, gone="killed")
         if run.state == WAITING:
-            self._waiting.append(run)
-        elif run.state in OVER and self._sampler.learns:
+            self._queue(run)
+        if run.state in OVER and self._sampler.learns:
             self._tell(run.trial)
 
     def _note(self, run: RunState, ended: Ended, *, gone: str) -> None:
@@ -216,17 +253,21 @@ class Driver:
             if items:
                 results.settled(items[-1])
                 values.append(results.value(items[-1], self._spec.metric))
-        self._sampler.tell(trial, results.trial_value(values)[0])
+        value = results.trial_value(values)[0]
+        if value is None and any(run.state == FINISHED for run in runs):
+            _log.warning(
+                "trial %d has no value of %s: the sampler learns nothing of it", trial, self._spec.metric.name
+            )
+        self._sampler.tell(trial, value)
 
     def _stop(self) -> None:
         """Ask all runs to end; those that do not in time are killed."""
         self._engine.stop(list(self._running), kill=False)
-        waited = 0.0
+        deadline = time.monotonic() + GRACE_S
         while self._running:
             for ended in self._engine.ended(LOOK_S):
                 self._take(ended)
-            waited += LOOK_S
             self._on_look()
-            if waited >= GRACE_S:
+            if time.monotonic() >= deadline:
                 self._engine.stop(list(self._running), kill=True)
-                waited = 0.0
+                deadline += GRACE_S

@@ -22,12 +22,20 @@ import secrets
 import socket
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rla_client.contract.bounded import parse_json
+from rla_client.contract.bounded import parse_json, whole
 from rla_client.contract.errors import RlaError
-from rla_client.contract.files import READ_FLAGS, fsync_folder, open_plain, read_small, write_atomic
+from rla_client.contract.files import (
+    PRIVATE_FILE,
+    READ_FLAGS,
+    fsync_folder,
+    open_plain,
+    read_small,
+    write_atomic,
+)
 from rla_client.contract.locks import holder_pid, try_lock
 from rla_client.contract.spelling import hint
 from rla_client.sweep.engines.base import MAX_STATUS_BYTES, exit_status
@@ -36,8 +44,11 @@ from rla_client.sweep.state import RunState
 
 FOLDER = ("local", "sweeps")  # below the data root, where no item lies and nothing is sent to a master
 JOURNAL, FILE, LOCK, REQUEST = "journal.jsonl", "sweep.yaml", "driver.lock", "request"
+PUBLIC_FOLDER = 0o755  # others may look, as far as the umask lets them
+WRITABLE_BY_OTHERS = 0o022
 MAX_JOURNAL_BYTES = 1 << 30
 MAX_ITEMS_BYTES = 1 << 20
+LOCK_S = 0.5  # who asks whether a sweep has a driver holds its lock for a moment
 FORMAT = 1
 
 
@@ -63,7 +74,6 @@ class Journal:
         self.runs: dict[int, RunState] = {}
         self.ident = ""
         self.begun_in = ""
-        self.created = 0.0
         self._file: int | None = None
         self._lock: int | None = None
 
@@ -79,6 +89,7 @@ class Journal:
         Raises:
             SweepError: there is no such sweep, or it is of a later release.
         """
+        self.runs, self.ident = {}, ""
         try:
             with open_plain(self.folder / JOURNAL) as file:
                 data = file.read(MAX_JOURNAL_BYTES)
@@ -104,16 +115,15 @@ class Journal:
             if event.get("format") != FORMAT:
                 raise SweepError(f"the sweep {self.name!r} was made by another release of rla")
             self.ident, self.begun_in = str(event.get("ident", "")), str(event.get("folder", ""))
-            self.created = float(event.get("time") or 0.0)
             return
         try:
             if event.get("event") == "planned":
                 run = RunState.planned(event)
                 self.runs[run.number] = run
-            elif (found := self.runs.get(event.get("run", 0))) is not None:
+            elif (found := self.runs.get(whole(event.get("run")))) is not None:
                 found.handle_event(event)
-        except ValueError:
-            return  # follows on a torn line
+        except (TypeError, ValueError, OverflowError):
+            return  # follows on a torn line, or is damaged
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -123,34 +133,58 @@ class Journal:
         Raises:
             SweepError: another process is.
         """
-        (self.folder / "runs").mkdir(parents=True, exist_ok=True)
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder, self.folder / "runs"):
+            with suppress(FileExistsError):
+                folder.mkdir(mode=PUBLIC_FOLDER)
+        self.check_own()
         self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        if not try_lock(self._lock):
+        if not try_lock(self._lock, timeout_s=LOCK_S):
             told = read_small(self.folder / LOCK, MAX_STATUS_BYTES * 8).decode(errors="replace")
             self.release()
             raise SweepError(
                 f"the sweep {self.name!r} is being run already by {told or 'another process'}\n"
                 f"hint: `rla sweep status {self.name}` shows it, `rla sweep stop {self.name}` ends it"
             )
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-        is_new = not self.exists()
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._file = os.open(self.folder / JOURNAL, flags, 0o600)
-        if is_new or os.fstat(self._file).st_size == 0:
-            self.ident, self.begun_in = secrets.token_hex(3), os.getcwd()
-            self._append(
-                [{"event": "sweep", "format": FORMAT, "ident": self.ident, "folder": self.begun_in}],
-                durable=True,
-            )
-            fsync_folder(self.folder)
-        else:
-            size = os.fstat(self._file).st_size
-            if os.pread(self._file, 1, size - 1) != b"\n":
-                os.write(self._file, b"\n")  # behind a torn line, so that the next is whole
-            self.read()
-        (self.folder / REQUEST).unlink(missing_ok=True)
+        try:
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+            self._open()
+            (self.folder / REQUEST).unlink(missing_ok=True)
+        except BaseException:
+            self.release()
+            raise
         return self
+
+    def check_own(self) -> None:
+        """Be sure that nobody else says what is run: commands stand in these files.
+
+        Raises:
+            SweepError: somebody else owns them, or may write them.
+        """
+        for path in (self.folder, self.folder / "runs", self.folder / JOURNAL, self.folder / FILE):
+            try:
+                found = path.lstat()
+            except FileNotFoundError:
+                continue
+            if found.st_uid != os.geteuid():
+                raise SweepError(f"{path} is of another user (uid {found.st_uid}), and says what is run")
+            if found.st_mode & WRITABLE_BY_OTHERS:
+                raise SweepError(
+                    f"{path} can be written by others, and says what is run\nhint: chmod go-w {path}"
+                )
+
+    def _open(self) -> None:
+        path = self.folder / JOURNAL
+        if not self.exists():
+            first = {"event": "sweep", "format": FORMAT, "ident": secrets.token_hex(3), "folder": os.getcwd()}
+            write_atomic(path, _lines([first]), mode=PRIVATE_FILE)  # so that no journal begins torn
+            fsync_folder(self.folder.parent)
+        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self.read()
+        size = os.fstat(self._file).st_size
+        if os.pread(self._file, 1, size - 1) != b"\n":
+            self._write(b"\n")  # behind a torn line, so that the next is whole
 
     def release(self) -> None:
         """Be its driver no longer."""
@@ -179,12 +213,14 @@ class Journal:
         for run in () if anew else reversed(self.runs.values()):
             known.setdefault(_key(run.parameters), []).append(run)
         found, events = [], []
+        number = max(self.runs, default=0)
         for trial, parameters in wanted:
             same = known.get(_key(parameters))
             if same:
                 found.append(same.pop())
                 continue
-            run = RunState(len(self.runs) + 1, trial, parameters)
+            number += 1
+            run = RunState(number, trial, parameters)
             self.runs[run.number] = run
             events.append({"event": "planned", "run": run.number, "trial": trial, "parameters": parameters})
             found.append(run)
@@ -203,14 +239,22 @@ class Journal:
         self._append([told])
 
     def _append(self, events: list[dict[str, Any]], *, durable: bool = False) -> None:
-        assert self._file is not None, "not its driver"
-        now = time.time()
-        lines = (json.dumps({"time": now, **event}, separators=(",", ":"), default=str) for event in events)
-        data = memoryview("".join(f"{line}\n" for line in lines).encode())
-        while data:
-            data = data[os.write(self._file, data) :]
+        self._write(_lines(events))
         if durable:
+            assert self._file is not None
             os.fsync(self._file)
+
+    def _write(self, data: bytes) -> None:
+        assert self._file is not None, "not its driver"
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError as error:
+            raise SweepError(
+                f"{self.folder / JOURNAL} cannot be written: {error.strerror}\n"
+                f"hint: what runs goes on; `rla sweep resume {self.name}` looks after it again"
+            ) from error
 
     # -- requests -------------------------------------------------------------------------------
 
@@ -286,6 +330,12 @@ def names(data_root: Path) -> list[str]:
     except FileNotFoundError:
         return []
     return [name for _, name in sorted(found, reverse=True)]
+
+
+def _lines(events: Iterable[Mapping[str, Any]]) -> bytes:
+    now = time.time()
+    told = (json.dumps({"time": now, **event}, separators=(",", ":"), default=str) for event in events)
+    return "".join(f"{line}\n" for line in told).encode()
 
 
 def _key(parameters: Mapping[str, Any]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rla_client.sweep.journal import SweepError
-from rla_client.sweep.space import MAX_GRID, Parameters, Range
+from rla_client.sweep.space import MAX_GRID, MAX_RUNS, Parameters, Range
 from rla_client.sweep.spec import Spec
 
 if TYPE_CHECKING:
@@ -32,8 +33,9 @@ def make_sampler(spec: Spec) -> Sampler:
     """The sampler of the sweep's method.
 
     Raises:
-        SweepError: optuna is not installed, or the grid is beyond any sense.
+        SweepError: optuna is not installed, or there are more runs than make any sense.
     """
+    _check_runs(spec, spec.trials or 0)
     return OptunaSampler(spec) if spec.method == "optuna" else Listed(spec)
 
 
@@ -43,7 +45,9 @@ class Listed:
     learns = False
 
     def __init__(self, spec: Spec) -> None:
-        self._trials = iter(list(_trials(spec)))
+        trials = list(_trials(spec))
+        _check_runs(spec, len(trials))
+        self._trials = iter(trials)
 
     def next(self) -> Parameters | None:
         """As `Sampler.next`."""
@@ -54,6 +58,14 @@ class Listed:
 
     def known(self, trial: int, parameters: Mapping[str, Any]) -> None:
         """They are given again: the journal knows them by what they are."""
+
+
+def _check_runs(spec: Spec, trials: int) -> None:
+    count = trials * len(spec.seeds or (0,))
+    if count > MAX_RUNS:
+        raise SweepError(
+            f"{count} runs are more than a sweep can have\nhint: at most {MAX_RUNS}; try fewer seeds"
+        )
 
 
 def _trials(spec: Spec) -> Iterator[Parameters]:
@@ -90,17 +102,16 @@ class OptunaSampler:
         self._spec = spec
         self._study = optuna.create_study(
             direction=spec.metric.goal,
-            # constant_liar: what runs beside counts as bad, so that parallel trials differ
-            sampler=optuna.samplers.TPESampler(seed=spec.random_seed, constant_liar=True),
         )
         self._asked: dict[int, optuna.trial.Trial] = {}
         self._earlier: dict[int, Mapping[str, Any]] = {}
 
     def next(self) -> Parameters | None:
         """As `Sampler.next`."""
-        number = len(self._asked) + len(self._earlier) + 1
+        number = max(max(self._asked, default=0), max(self._earlier, default=0)) + 1
         if number > (self._spec.trials or 0):
             return None
+        self._study.sampler = self._sampler(number)
         trial = self._asked[number] = self._study.ask()
         chosen: Parameters = {}
         for one in self._spec.space.dimensions:
@@ -114,6 +125,14 @@ class OptunaSampler:
             else:
                 chosen[one.name] = trial.suggest_float(one.name, kind.low, kind.high, log=kind.log)
         return chosen
+
+    def _sampler(self, trial: int) -> optuna.samplers.BaseSampler:
+        """A sampler for one trial: begun anew, a single one would give its first draws again."""
+        import optuna  # noqa: PLC0415 - an extra
+
+        # constant_liar: what runs beside counts as bad, so that parallel trials differ
+        seed = zlib.crc32(f"{self._spec.random_seed}/{trial}".encode())
+        return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
 
     def tell(self, trial: int, value: float | None) -> None:
         """As `Sampler.tell`."""

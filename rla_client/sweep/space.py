@@ -18,6 +18,8 @@ Value: TypeAlias = "str | int | float | bool | None"
 Parameters: TypeAlias = dict[str, Any]
 
 MAX_GRID = 100_000  # trials; more is a slip in the file, and none of them could be looked at
+MAX_RUNS = 200_000  # trials with their seeds; each is a line of the journal and three files
+MAX_DIMENSIONS = 200  # each is a level of recursion of the grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,10 @@ class Values:
     def draw(self, generator: random.Random) -> Value:
         """Any of them, each as likely."""
         return generator.choice(self.values)
+
+    def holds(self, value: Value) -> bool:
+        """Whether it is one of them."""
+        return value in self.values
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +58,17 @@ class Range:
         if self.whole and not self.log:
             return generator.randint(int(self.low), int(self.high))
         if not self.log:
-            return generator.uniform(self.low, self.high)
+            share = generator.random()  # not `low + share * (high - low)`: the difference may be infinite
+            return min(max(self.low * (1 - share) + self.high * share, self.low), self.high)
         # a whole number gets the share of the logarithm that lies around it, also the first and last
         edge = 0.5 if self.whole else 0.0
         found = math.exp(generator.uniform(math.log(self.low - edge), math.log(self.high + edge)))
         found = min(max(found, self.low), self.high)
         return min(max(round(found), int(self.low)), int(self.high)) if self.whole else found
+
+    def holds(self, value: Value) -> bool:
+        """Whether it lies in the range."""
+        return isinstance(value, int | float) and self.low <= value <= self.high
 
 
 Kind: TypeAlias = "Values | Range"
@@ -93,23 +104,29 @@ class Space:
         """The space of dimensions in any order.
 
         Raises:
-            ValueError: a condition names something that is no dimension, or conditions go in a circle.
+            ValueError: a condition can never hold, conditions go in a circle, or there are too many.
         """
-        names = {one.name for one in dimensions}
+        if len(dimensions) > MAX_DIMENSIONS:
+            raise ValueError(f"has {len(dimensions)} of them; at most {MAX_DIMENSIONS}")
+        kinds = {one.name: one.kind for one in dimensions}
         for one in dimensions:
-            for other in one.when:
-                if other not in names or other == one.name:
+            for other, values in one.when.items():
+                if other not in kinds or other == one.name:
                     raise ValueError(f"{one.name}: its `when` names {other!r}, which is no other parameter")
-        placed: list[Dimension] = []
+                for value in values:
+                    if not kinds[other].holds(value):
+                        raise ValueError(
+                            f"{one.name}: its `when` wants {other} {value!r}, which is none of its values"
+                        )
+        placed: dict[str, Dimension] = {}
         left = list(dimensions)
         while left:
-            there = {one.name for one in placed}
-            ready = next((one for one in left if set(one.when) <= there), None)
+            ready = next((one for one in left if one.when.keys() <= placed.keys()), None)
             if ready is None:
                 raise ValueError(f"the conditions of {', '.join(one.name for one in left)} need each other")
-            placed.append(ready)
+            placed[ready.name] = ready
             left.remove(ready)
-        return cls(tuple(placed))
+        return cls(tuple(placed.values()))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -52,8 +52,11 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 SEED = "seed"
 MAX_SEEDS = 10_000
 MAX_RETRIES = 1000
+MAX_WHOLE = (1 << 63) - 1  # of a whole number: what programs and numpy take
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # what YAML 1.1 takes for text
-_SPAN = re.compile(r"(-?\d+)\s*\.\.\s*(-?\d+)")
+_SPAN = re.compile(r"(-?\d{1,18})\s*\.\.\s*(-?\d{1,18})")
+_VARIABLE = re.compile(r"[^=\0]+")
+_PARAMETER = re.compile(r"[^\s{}\0]+")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 _RANGES = {
     "uniform": (False, False),
@@ -157,6 +160,8 @@ def read_spec(path: Path, name: str | None = None) -> Spec:
     Raises:
         ConfigError: with all its faults.
     """
+    if not path.exists():
+        raise ConfigError(str(path), ["there is no such file; `rla sweep --help` shows what stands in one"])
     return _spec(node_of_file(path), str(path), name or path.stem)
 
 
@@ -198,18 +203,21 @@ class _Plain:
 
         if shape(node) != "scalar":
             raise WrongValueError(f"must be one value, not {quote(node)}")
-        if (
-            node.tag.endswith(":str")
-            and _NUMBER.fullmatch(node.value)
-            and cast("yaml.ScalarNode", node).style is None
-        ):
-            return float(node.value)
-        try:
-            value = yaml.constructor.SafeConstructor().construct_object(node)
-        except (yaml.YAMLError, ValueError) as error:
-            raise WrongValueError(f"cannot be read: {error}") from None
+        is_bare = cast("yaml.ScalarNode", node).style is None
+        if node.tag.endswith(":str") and is_bare and _NUMBER.fullmatch(node.value):
+            value: Any = float(node.value)
+        else:
+            try:
+                value = yaml.constructor.SafeConstructor().construct_object(node)
+            except (yaml.YAMLError, ValueError) as error:
+                problem = getattr(error, "problem", None) or str(error)
+                raise WrongValueError(f"cannot be read: {problem}") from None
         if isinstance(value, float) and not math.isfinite(value):
             raise WrongValueError(f"must be a finite number, not {quote(node)}")
+        if isinstance(value, int) and abs(value) > MAX_WHOLE:
+            raise WrongValueError(f"must be a whole number of 64 bits, not {quote(node)}")
+        if isinstance(value, str):
+            _check_text(value)
         return value if isinstance(value, str | int | float | bool) or value is None else str(node.value)
 
 
@@ -221,14 +229,29 @@ class _Command:
         if shape(node) == "sequence":
             if not node.value or any(shape(one) != "scalar" for one in node.value):
                 raise WrongValueError("must be the program and its arguments")
-            return tuple(str(one.value) for one in node.value)
+            words = tuple(str(one.value) for one in node.value)
+            _check_text("".join(words))
+            return words
         try:
             words = tuple(shlex.split(Text()(node)))
         except ValueError as error:
             raise WrongValueError(f"has a quote that does not end: {error}") from None
-        if not words:
+        if not words or not words[0]:
             raise WrongValueError("names no program")
+        _check_text("".join(words))
         return words
+
+
+def _check_text(text: str) -> None:
+    """Be sure that a program can be given it.
+
+    Raises:
+        WrongValueError: it cannot.
+    """
+    if "\0" in text:
+        raise WrongValueError("holds a NUL character, which no program can be given")
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise WrongValueError("holds half a character, which no program can be given")
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +264,10 @@ class _Size:
             raise WrongValueError(f"must be a size such as 2GiB or 500MB, not {quote(node)}")
         number, unit, binary = found.groups()
         step = 1024 if binary else 1000
-        return int(float(number) * step ** " KMGT".index(unit.upper() or " "))
+        found_bytes = float(number) * step ** " KMGT".index(unit.upper() or " ")
+        if found_bytes > MAX_WHOLE:
+            raise WrongValueError(f"is more than there is anywhere: {quote(node)}")
+        return int(found_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,11 +285,11 @@ class _Seeds:
             return cast("tuple[int, ...]", tuple(found))
         value = _Plain()(node)
         span = _SPAN.fullmatch(str(value))
-        first, last = (int(span[1]), int(span[2])) if span else (0, value if isinstance(value, int) else 0)
-        numbers = range(first, last + 1) if span else range(last)
-        if isinstance(value, bool) or not 0 < len(numbers) <= MAX_SEEDS:
+        count = value if isinstance(value, int) and not isinstance(value, bool) else 0
+        first, end = (int(span[1]), int(span[2]) + 1) if span else (0, count)
+        if not 0 < end - first <= MAX_SEEDS:
             raise WrongValueError(f"{wanted}; at most {MAX_SEEDS}")
-        return tuple(numbers)
+        return tuple(range(first, end))
 
 
 _RESOURCES: dict[str, Rule] = {
@@ -323,6 +349,10 @@ class _Reader(SectionReader):
         if not NAME.fullmatch(name):
             self.faults.append((node, ".name", f"{name!r} must be letters, digits, '_', '-' and '.'"))
 
+    def _check_parameter(self, node: yaml.Node, below: str, name: str) -> None:
+        if not _PARAMETER.fullmatch(name):
+            self.faults.append((node, below, f"{name!r} cannot be a parameter's name: no spaces and braces"))
+
     def _values(
         self, nodes: Mapping[str, yaml.Node], below: str, rules: Mapping[str, Rule]
     ) -> dict[str, Any]:
@@ -349,7 +379,16 @@ class _Reader(SectionReader):
         if node is None or is_empty(node):
             return {}
         nodes = self.mapping(node, ".environment", None)
-        return {key: str(self.value(Text(), one, f".environment.{key}") or "") for key, one in nodes.items()}
+        found = {}
+        for key, one in nodes.items():
+            found[key] = str(self.value(Text(), one, f".environment.{key}") or "")
+            try:
+                _check_text(found[key])
+            except WrongValueError as error:
+                self.faults.append((one, f".environment.{key}", str(error)))
+            if not _VARIABLE.fullmatch(key):
+                self.faults.append((one, ".environment", f"{key!r} cannot be a variable's name"))
+        return found
 
     def _options(self, node: yaml.Node, engine: str) -> dict[str, Any]:
         if is_empty(node):
@@ -364,6 +403,7 @@ class _Reader(SectionReader):
             return Space()
         found = []
         for name, one in self.mapping(node, ".parameters", None).items():
+            self._check_parameter(one, ".parameters", name)
             dimension = self._dimension(name, one, f".parameters.{name}")
             if dimension is not None:
                 found.append(dimension)
@@ -445,6 +485,8 @@ class _Reader(SectionReader):
         for number, one in enumerate(node.value, 1):
             below = f".list[{number}]"
             nodes = self.mapping(one, below, None)
+            for key, value in nodes.items():
+                self._check_parameter(value, below, key)
             found.append({key: self.value(_Plain(), value, f"{below}.{key}") for key, value in nodes.items()})
         return tuple(found)
 

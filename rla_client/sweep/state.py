@@ -8,6 +8,8 @@
                                  --stopped---> stopped     as asked
     stopped --started--> running
     failed  --revived--> waiting     as asked
+    waiting, stopped --dropped--> dropped     the file no longer asks for it
+    dropped --revived--> waiting     it does again
 
 Of a run that fails or is killed the one who saw it says whether it is started `again`.
 """
@@ -21,8 +23,9 @@ from typing import Any
 from rla_client.contract.bounded import moment, whole
 
 WAITING, RUNNING, FINISHED, FAILED, STOPPED = "waiting", "running", "finished", "failed", "stopped"
-STATES = (RUNNING, WAITING, FINISHED, FAILED, STOPPED)
-OVER = frozenset({FINISHED, FAILED})
+DROPPED = "dropped"
+STATES = (RUNNING, WAITING, FINISHED, FAILED, STOPPED, DROPPED)
+OVER = frozenset({FINISHED, FAILED, DROPPED})
 OUTCOMES = ("finished", "failed", "killed", "lost", "stopped")
 
 TRANSITIONS: Mapping[tuple[str, str], str] = {
@@ -35,6 +38,9 @@ TRANSITIONS: Mapping[tuple[str, str], str] = {
     (RUNNING, "lost"): WAITING,
     (RUNNING, "stopped"): STOPPED,
     (FAILED, "revived"): WAITING,
+    (WAITING, "dropped"): DROPPED,
+    (STOPPED, "dropped"): DROPPED,
+    (DROPPED, "revived"): WAITING,
 }
 MAX_REASON_CHARS = 500
 
@@ -90,7 +96,7 @@ class RunState:
             self.handle = str(event.get("handle", ""))
         elif kind == "revived":
             self.failures = self.kills = 0
-        else:
+        elif kind in OUTCOMES:
             self.ended = when
             self.failures += kind == "failed"
             self.kills += kind == "killed"

@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rla_client.database.text import plain, table_text
+from rla_client.contract.spelling import listed
+from rla_client.database.text import clean, plain, table_text
 from rla_client.sweep import results
 from rla_client.sweep.journal import Journal
 from rla_client.sweep.spec import SEED, Metric
-from rla_client.sweep.state import FAILED, FINISHED, OVER, RUNNING, STOPPED, WAITING, RunState, counts
+from rla_client.sweep.state import (
+    DROPPED,
+    FAILED,
+    FINISHED,
+    OVER,
+    RUNNING,
+    STOPPED,
+    WAITING,
+    RunState,
+    counts,
+)
 
-SHOWN_FIRST = (RUNNING, FAILED, STOPPED, WAITING, FINISHED)
+SHOWN_FIRST = (RUNNING, FAILED, STOPPED, WAITING, FINISHED, DROPPED)
 MOST_BEST = 5
 _SIGNIFICANT = 6
 
@@ -76,12 +87,12 @@ def rows(journal: Journal, values: Values, metric: Metric | None, now: float) ->
         row: dict[str, Any] = {
             "run": run.number,
             "state": run.state,
-            "took": _took(run.took(now)),
+            "took": run.took(now),
             "tries": run.attempts,
         }
         if metric is not None:
             row[metric.name] = values.of(run)
-        found.append({**row, **run.parameters, "why": "" if run.state == FINISHED else run.reason})
+        found.append({**row, **run.parameters})
     return found
 
 
@@ -92,16 +103,27 @@ def _place(run: RunState) -> float:
 def table(found: list[dict[str, Any]], most: int | None = None, room: int | None = None) -> str:
     """Rows as a table, with what they have; the first `most` of them."""
     names = list(dict.fromkeys(name for row in found for name in row))
-    if "why" in names:
-        names.remove("why")
-        names += ["why"] if any(row.get("why") for row in found) else []
     shown = found if most is None else found[:most]
     text = table_text(names, [[_shown(row, name) for name in names] for row in shown], room)
     more = len(found) - len(shown)
     return f"{text}\n… and {more} more" if more > 0 else text
 
 
+def reasons(journal: Journal) -> list[str]:
+    """Why runs did not finish so far, each reason once with its runs."""
+    found: dict[str, list[int]] = {}
+    for run in journal.runs.values():
+        if run.reason and run.state != FINISHED:
+            found.setdefault(run.reason, []).append(run.number)
+    return [
+        f"run{'s' * (len(numbers) > 1)} {listed(map(str, numbers))}: {clean(reason)}"
+        for reason, numbers in found.items()
+    ]
+
+
 def _shown(row: Mapping[str, Any], name: str) -> object:
+    if name == "took":
+        return _took(row.get(name))
     value = plain(row.get(name))
     return float(f"{value:.{_SIGNIFICANT}g}") if isinstance(value, float) else value
 

@@ -89,7 +89,7 @@ def run_fixture(places: Places, tmp_path: Path) -> Iterator[RecordingRun]:
     bind(None)
     time_step_holder.set_time(0)
     opened.outbox.release()
-    sweep_arenas(places.spool, ())
+    sweep_arenas(places.spool, lambda _: ())
 
 
 @pytest.fixture(scope="session")

@@ -470,3 +470,13 @@ def test_what_the_ignore_file_leaves_out(tmp_path: Path, places: Places) -> None
     assert exp_manager.get_ignore_files(code, names) == []
     exp_manager.set_timestep(4)
     assert (exp_manager.get_timstep(), exp_manager.task_gen(["a", "b"])) == (4, "a-b")
+
+
+def test_what_is_sent_to_another_process_is_its_own_there() -> None:
+    import pickle
+
+    from rla_client import exp_manager, time_step_holder
+
+    for one in (exp_manager, time_step_holder):
+        assert pickle.loads(pickle.dumps(one)) is one
+    assert type(pickle.loads(pickle.dumps(type(time_step_holder)()))) is type(time_step_holder)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,13 +20,15 @@ from rla_client.contract.errors import RlaError
 from rla_client.contract.files import read_small
 from rla_client.contract.locks import try_lock
 
-# the group's number, then the program; a signal to the group ends the program, not the shell before it wrote
-SCRIPT = (
-    'echo $$ >"$1"; told="$2"; shift 2; trap : TERM INT HUP; "$@"; code=$?; echo $code >"$told"; exit $code'
-)
+# the group's number, then the program, never a word of the shell's own; a signal to the group ends the
+# program, not the shell before it wrote
+SCRIPT = """echo $$ >"$1"; told="$2"; shift 2; trap : TERM INT HUP
+(exec "$@"); code=$?; echo $code >"$told"; exit $code"""
 IGNORING = 'trap "" "$1"; shift; '
 BY_SIGNAL = 128  # a shell's status of a program that was ended by signal n is 128 + n
 NOT_STARTED = 126
+STARTING_S = 5.0  # from the lock to the shell's first line
+POLL_S = 0.05
 KILLS = frozenset({1, 2, 3, 9, 15})  # signals from outside; others are the program's own faults
 MAX_STATUS_BYTES = 64
 
@@ -102,7 +105,12 @@ class Engine(Protocol):
 
 
 def start_program(
-    work: Work, environment: Mapping[str, str], held: Sequence[int] = (), ignores: str = ""
+    work: Work,
+    environment: Mapping[str, str],
+    held: Sequence[int] = (),
+    *,
+    shell: bool = True,
+    ignores: str = "",
 ) -> subprocess.Popen[bytes]:
     """Start a run's program.
 
@@ -110,6 +118,7 @@ def start_program(
         work: what to start.
         environment: all its variables.
         held: descriptors of further locks that its processes shall hold.
+        shell: below a shell that writes its exit status; False: who calls this outlives it and does that.
         ignores: it is part of a batch job, whose processes are found by their group and session: it stays in
             those of this process, and ignores the signal of this name, as long as it does not handle it.
 
@@ -127,8 +136,9 @@ def start_program(
         try:
             with suppress(OSError):  # a file system without locks: then only the exit status tells
                 try_lock(lock)
-            return subprocess.Popen(
-                ["/bin/sh", "-c", *script, work.lock, work.exit, *work.command],
+            around = ("/bin/sh", "-c", *script, work.lock, work.exit) if shell else ()
+            process = subprocess.Popen(
+                [*around, *work.command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -137,6 +147,9 @@ def start_program(
                 pass_fds=(lock, *held),
                 start_new_session=not ignores,
             )
+            if not shell:
+                os.write(lock, b"%d\n" % process.pid)
+            return process
         finally:
             os.close(lock)
     finally:
@@ -153,16 +166,24 @@ def exit_status(path: str | os.PathLike[str]) -> int | None:
 
 
 def group_of(lock: str) -> int | None:
-    """The process group of a run whose lock is held; None where none lives, or cannot be told."""
+    """The process group of a run whose lock is held; None where none lives, or cannot be told.
+
+    The lock is held before the group's number is in it: a run that is just being started is waited for.
+    """
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return None
     try:
-        if try_lock(descriptor):
+        if os.fstat(descriptor).st_uid != os.geteuid():
             return None
-        text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-        return int(text) if text.isdecimal() and int(text) > 1 else None
+        deadline = time.monotonic() + STARTING_S
+        while not try_lock(descriptor, shared=True):  # two may ask at a time
+            text = os.pread(descriptor, 32, 0).decode(errors="replace")
+            if text.endswith("\n") or time.monotonic() > deadline:
+                return int(text) if text.strip().isdecimal() and int(text) > 1 else None
+            time.sleep(POLL_S)
+        return None  # noqa: TRY300 - beside the other ends
     except OSError:
         return None
     finally:

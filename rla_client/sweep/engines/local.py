@@ -7,12 +7,14 @@ take a shared lock of the GPU and an exclusive one of one of its halves.
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import shutil
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +28,7 @@ from rla_client.sweep.spec import Resources
 
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 LIST_TIMEOUT_S = 30
+POLL_S = 0.1  # of a run that an earlier driver started; it is not this process's child
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -65,7 +68,7 @@ class LocalEngine:
                 held, environment[GPU_VARIABLE] = self._taken.pop(0)
             try:
                 process = start_program(work, environment, held)
-            except OSError as error:
+            except (OSError, ValueError) as error:  # ValueError: a word that no program can be given
                 self._groups[work.number] = 0
                 self._ended.put(Ended(work.number, NOT_STARTED, f"cannot be started: {error}"))
             else:
@@ -73,6 +76,7 @@ class LocalEngine:
                 self._watch(_end_of, work, process)
             finally:
                 _release(held)
+        self.close()  # GPUs that no run was for are others' again
         return [""] * len(works)
 
     def adopt(self, work: Work, handle: str) -> bool:  # noqa: ARG002 - the lock tells
@@ -80,7 +84,7 @@ class LocalEngine:
         if group_of(work.lock) is None:
             return False
         self._groups[work.number] = work.lock
-        self._watch(_end_of_lock, work)
+        self._watch(_end_of_adopted, work)
         return True
 
     def ended(self, timeout_s: float) -> list[Ended]:
@@ -119,16 +123,28 @@ def _release(held: Sequence[int]) -> None:
 
 
 def _end_of(work: Work, process: subprocess.Popen[bytes]) -> Ended:
+    seen = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    if seen is not None and seen.si_code == os.CLD_EXITED:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGTERM)  # what it left in the background, maybe with its GPU
+        return Ended(work.number, process.wait())
     status = process.wait()
-    if status >= 0:
-        return Ended(work.number, status)
     _wait_for_all(work)  # only the shell may have been killed, not the program
     return Ended(work.number, BY_SIGNAL - status)
 
 
-def _end_of_lock(work: Work) -> Ended:
-    _wait_for_all(work)
+def _end_of_adopted(work: Work) -> Ended:
+    """Until there is an exit status, or nobody who could write one."""
+    while not _has_content(work.exit) and group_of(work.lock) is not None:
+        time.sleep(POLL_S)
     return Ended(work.number, None)
+
+
+def _has_content(path: str) -> bool:
+    try:
+        return os.stat(path).st_size > 0
+    except OSError:
+        return False
 
 
 def _wait_for_all(work: Work) -> None:
@@ -193,8 +209,8 @@ class _Gpus:
         """Locks for one run, and what CUDA_VISIBLE_DEVICES is to say; None where none is free."""
         held: list[int] = []
         names: list[str] = []
-        for name in self._names:
-            locks = self._lock(name)
+        for share, name in itertools.product(range(self._shares), self._names):  # an unused one first
+            locks = self._lock(name, share)
             if locks:
                 held += locks
                 names.append(name)
@@ -203,19 +219,17 @@ class _Gpus:
         _release(held)
         return None
 
-    def _lock(self, name: str) -> list[int]:
+    def _lock(self, name: str, share: int) -> list[int]:
         whole = self._open(f"{name}.lock")
         if not try_lock(whole, shared=self._shares > 1):
             os.close(whole)
             return []
         if self._shares == 1:
             return [whole]
-        for share in range(self._shares):
-            part = self._open(f"{name}.{share + 1}of{self._shares}.lock")
-            if try_lock(part):
-                return [whole, part]
-            os.close(part)
-        os.close(whole)
+        part = self._open(f"{name}.{share + 1}of{self._shares}.lock")
+        if try_lock(part):
+            return [whole, part]
+        _release([whole, part])
         return []
 
     def _open(self, name: str) -> int:
@@ -226,7 +240,8 @@ class _Gpus:
 def _gpu_names() -> list[str]:
     told = os.environ.get(GPU_VARIABLE)
     if told is not None:
-        return [name for name in map(str.strip, told.split(",")) if name and name != "-1"]
+        names = dict.fromkeys(map(str.strip, told.split(",")))
+        return [name for name in names if name and name != "-1"]
     program = shutil.which("nvidia-smi")
     if program is None:
         return []

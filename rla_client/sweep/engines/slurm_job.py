@@ -63,7 +63,7 @@ class Attempt:
             if lock is not None and not self._is_over():
                 ignores = signal.Signals(told.requeue).name.removeprefix("SIG")
                 with told.while_runs(
-                    start_program(self.work, os.environ | self.work.environment, (lock,), ignores)
+                    start_program(self.work, os.environ | self.work.environment, (lock,), ignores=ignores)
                 ) as program:
                     program.wait()
                 if told.number:

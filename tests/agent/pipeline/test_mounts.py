@@ -173,7 +173,7 @@ def test_an_item_that_is_half_deleted_is_not_made_again(
     put(outbox, 5)
     wait_until(
         lambda: "progress.csv" in str(agent.status()["problems"]),
-        what="a commit that notices",
+        what=lambda: f"a commit that notices: {os.listdir(root / LOG)}, {agent.status()}",
     )
     delete(root / "log" / "table")
     wait_until(lambda: states(agent) == ["removed"], what="a removed run")

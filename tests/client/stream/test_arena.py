@@ -323,7 +323,7 @@ def test_the_sweep_spares_the_living_and_the_needed(stream: Path, tmp_path: Path
     spool = stream.parent
 
     def taken(by: Path, live: list[str]) -> bool:
-        return arena.name in sweep_arenas(by, live)
+        return arena.name in sweep_arenas(by, lambda _: live)
 
     assert not taken(spool, [])  # its process lives
     arena.close(unlink=False)
@@ -333,21 +333,40 @@ def test_the_sweep_spares_the_living_and_the_needed(stream: Path, tmp_path: Path
     assert ours(stream) == []
 
 
+def test_a_stream_that_begins_and_dies_during_a_sweep_keeps_its_arena(stream: Path) -> None:
+    """As when the agent was suspended in the middle of one."""
+    made: list[str] = []
+
+    def streams(_spool: Path) -> list[str]:
+        arena = create_arena(stream, PAGE)
+        assert arena is not None
+        made.append(arena.name)
+        arena.close(unlink=False)
+        return []  # it was looked for before it began
+
+    try:
+        swept = sweep_arenas(stream.parent, streams)
+        assert made[0] not in swept
+        assert ours(stream) == made
+    finally:
+        wait_until(lambda: sweep_arenas(stream.parent, lambda _: []) is not None and ours(stream) == [])
+
+
 def test_the_sweep_takes_what_an_agent_that_is_no_more_left(stream: Path, tmp_path: Path) -> None:
     gone = stream.parent / "gone"
     arena = create_arena(gone, PAGE)
     assert arena is not None
-    sweep_arenas(tmp_path / "other", [])
+    sweep_arenas(tmp_path / "other", lambda _: [])
     assert ours(gone) == [arena.name]
     arena.close(unlink=False)
-    wait_until(lambda: sweep_arenas(tmp_path / "other", []) is not None and ours(gone) == [])
+    wait_until(lambda: sweep_arenas(tmp_path / "other", lambda _: []) is not None and ours(gone) == [])
 
 
 def test_the_sweep_leaves_other_files_alone(tmp_path: Path) -> None:
     path = Path(ARENA_FOLDER, f"rla-arena-{os.geteuid()}-{secrets.token_hex(4)}")
     path.write_bytes(b"")
     try:
-        sweep_arenas(tmp_path, [])
+        sweep_arenas(tmp_path, lambda _: [])
         assert path.exists()
     finally:
         path.unlink()
