@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from rla_client.sweep import results
 from rla_client.sweep.command import can_start, files_of, work_of
-from rla_client.sweep.engines.base import BY_SIGNAL, Ended, Engine
+from rla_client.sweep.engines.base import BY_SIGNAL, KILLS, Ended, Engine
 from rla_client.sweep.journal import Journal, SweepError
 from rla_client.sweep.samplers import Sampler
 from rla_client.sweep.space import Parameters
@@ -25,7 +25,6 @@ LOOK_S = 0.5  # between two looks at what was asked meanwhile
 GRACE_S = 30.0  # for runs that are to stop; then they are killed
 MAX_KILLS = 10  # of one run: something kills it each time, and a sweep must end
 TAIL_BYTES = 4096
-KILLS = frozenset({1, 2, 3, 9, 15})  # signals from outside; others are the program's own faults
 STOP, LEAVE = "stop", "leave"
 _log = logging.getLogger(__name__)
 
@@ -187,9 +186,13 @@ class Driver:
                 self._journal.path(run, "exit").unlink(missing_ok=True)
             self._journal.tell(run, "started", engine=self._engine.name)
             self._running[run.number] = run
-        for run, handle in zip(
-            batch, self._engine.start([work_of(self._spec, self._journal, run) for run in batch]), strict=True
-        ):
+        try:
+            handles = self._engine.start([work_of(self._spec, self._journal, run) for run in batch])
+        except SweepError:
+            for run in batch:
+                self._journal.tell(run, "lost")
+            raise
+        for run, handle in zip(batch, handles, strict=True):
             if handle:
                 self._journal.tell(run, "placed", handle=handle)
 
