@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -194,10 +195,10 @@ class Lab:
         """Time step and score of each row of each run in the database, by learning rate and seed."""
         found: dict[tuple[float, int], list[list[str]]] = {}
         for path in sorted(self.root.glob("log/task/*/*/*/*/progress.csv")):
-            index = path.parent.relative_to(self.root / "log" / "task")
-            given = json.loads((self.root / "hyperparameter" / "task" / index / "parameter.json").read_text())
+            given = re.fullmatch(r".*&lr=(.+)&seed=(\d+)", path.parent.name)
+            assert given is not None
             with path.open() as file:
-                found.setdefault((float(given["lr"]), int(given["seed"])), []).extend(
+                found.setdefault((float(given[1]), int(given[2])), []).extend(
                     [row["time-step"], row["score"]] for row in csv.DictReader(file)
                 )
         return found

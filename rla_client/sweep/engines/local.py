@@ -251,4 +251,5 @@ def _gpu_names() -> list[str]:
         )
     except (OSError, subprocess.SubprocessError):
         return []
-    return [str(number) for number, line in enumerate(found.stdout.splitlines()) if line.startswith("GPU ")]
+    count = sum(line.startswith("GPU ") for line in found.stdout.splitlines())  # others are parts of them
+    return [str(number) for number in range(count)]

@@ -1,4 +1,4 @@
-"""The schedulers that sweeps are submitted to."""
+"""Sweeps in folders of their own, and the schedulers that they are submitted to."""
 
 from __future__ import annotations
 

@@ -1,0 +1,498 @@
+"""Sweeps with real drivers, and what becomes of them when drivers, runs or the machine die."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from sweep_lab import NAME, Lab
+from waiting import wait_until
+
+from rla_client.sweep.driver import MAX_KILLS
+
+
+def test_each_run_once_and_what_it_finds(lab: Lab) -> None:
+    lab.write()
+    lab.open_gate()
+    told = lab.run()
+    assert told.endswith("3 finished\n")
+    assert sorted(one["arguments"] for one in lab.log("end")) == [["--lr", "1"], ["--lr", "2"], ["--lr", "3"]]
+    journal = lab.journal()
+    assert {one["folder"] for one in lab.log()} == {str(lab.folder)}
+    assert {one["root"] for one in lab.log()} == {str(lab.root)}
+    assert {one["id"] for one in lab.log()} == {f"lr-{journal.ident}-{number}" for number in (1, 2, 3)}
+    assert lab.output(2) == "said --lr 2\n"
+    assert lab.run().endswith("3 finished\n")
+    assert len(lab.log("begin")) == 3, "what is done is skipped"
+
+
+def test_no_more_than_parallel_at_a_time(lab: Lab) -> None:
+    lab.write(parameters={"lr": list(range(6))})
+    driver = lab.start()
+    lab.wait_for("begin", 2)
+    assert lab.states().count("running") == 2
+    lab.open_gate()
+    assert lab.end(driver).endswith("6 finished\n")
+    going = most = 0
+    for one in lab.log():
+        going += 1 if one["what"] == "begin" else -1
+        most = max(most, going)
+    assert most <= 2
+
+
+def test_a_failed_run_is_started_again_and_tells_why(lab: Lab) -> None:
+    lab.shell('echo try >>"tries$1"; echo "lr $1 is too high"; [ "$1" = 1 ] || exit 7', retries=2)
+    told = lab.run(code=1)
+    assert "1 finished 2 failed\n" in told
+    assert "`rla sweep status lr` tells why" in told
+    assert [len((lab.folder / f"tries{n}").read_text().split()) for n in (1, 2, 3)] == [1, 3, 3]
+    run = lab.journal().runs[2]
+    assert (run.failures, run.attempts, run.reasons) == (3, 3, ["exit status 7: lr 2 is too high"] * 3)
+    lab.run(code=1)
+    assert lab.journal().runs[2].attempts == 3, "it is over"
+    lab.run("resume", "--failed", code=1)
+    assert [len((lab.folder / f"tries{n}").read_text().split()) for n in (1, 2, 3)] == [1, 6, 6]
+
+
+def test_a_run_that_is_killed_each_time_ends_as_failed(lab: Lab) -> None:
+    lab.shell("echo try >>tries; kill -9 $$", parameters={"lr": [1]})
+    told = lab.run(code=1)
+    assert "1 failed\n" in told
+    assert len((lab.folder / "tries").read_text().split()) == MAX_KILLS + 1
+    run = lab.journal().runs[1]
+    assert (run.kills, run.failures, run.reason) == (MAX_KILLS + 1, 0, "killed by signal 9: Killed")
+
+
+def test_a_program_of_its_own_fault_is_not_killed(lab: Lab) -> None:
+    lab.shell("kill -SEGV $$", parameters={"lr": [1]})
+    lab.run(code=1)
+    run = lab.journal().runs[1]
+    assert (run.kills, run.failures, run.attempts) == (0, 1, 1)
+    assert run.reason.startswith("exit status 139")
+
+
+def test_a_program_that_cannot_be_run(lab: Lab) -> None:
+    plain = lab.folder / "plain"
+    plain.write_bytes(b"\x7fELF no program")
+    plain.chmod(0o755)
+    lab.write(command=["./plain", "{lr}"])
+    lab.run(code=1)
+    assert "plain" in lab.journal().runs[1].reason
+    lab.write(command=["./none", "{lr}"])
+    assert "error: the command's program './none' is not there" in lab.run(code=1)
+
+
+def test_what_a_run_leaves_behind_holds_nothing_up(lab: Lab) -> None:
+    lab.shell("sleep 1000 & echo $! >left$1", resources={"parallel": 1})
+    assert lab.run().endswith("3 finished\n")
+    left = [int((lab.folder / f"left{n}").read_text()) for n in (1, 2, 3)]
+    wait_until(
+        lambda: not any(psutil.pid_exists(one) and psutil.Process(one).status() != "zombie" for one in left)
+    )
+
+
+# -- drivers that end before their runs ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP])
+def test_runs_of_a_dead_driver_are_watched_by_the_next(lab: Lab, how: signal.Signals, tmp_path: Path) -> None:
+    lab.write()
+    driver = lab.start()
+    lab.wait_for("begin", 2)
+    lab.end(driver, how)
+    assert "nobody drives it" in lab.run("status")
+    after = lab.start("resume", cwd=tmp_path)
+    wait_until(lambda: lab.journal().driver() == after.pid, 60)
+    assert len(lab.log("begin")) == 2, "they go on"
+    lab.open_gate()
+    assert lab.end(after).endswith("3 finished\n")
+    assert len(lab.log("begin")) == 3
+    assert {one["folder"] for one in lab.log()} == {str(lab.folder)}, (
+        "in the folder where the sweep was begun"
+    )
+
+
+def test_runs_that_ended_while_nobody_looked(lab: Lab) -> None:
+    lab.write(command=[sys.executable, "program.py", "{args}"], parameters={"lr": [1, 2, 3, 4]})
+    driver = lab.start()
+    begun = lab.wait_for("begin", 2)
+    lab.end(driver, signal.SIGKILL)
+    os.kill(begun[0]["pid"], signal.SIGKILL)
+    lab.open_gate()
+    wait_until(lambda: not [pid for pid in lab.groups() if psutil.Process(pid).status() != "zombie"], 60)
+    assert lab.run().endswith("4 finished\n")
+    killed = int(begun[0]["arguments"][1])
+    run = lab.journal().runs[killed]
+    assert (run.attempts, run.kills, run.reasons) == (2, 1, ["killed by signal 9: Killed"])
+    assert len(lab.log("begin")) == 5
+
+
+@pytest.mark.slow
+def test_a_second_driver_is_refused(lab: Lab) -> None:
+    lab.write()
+    driver = lab.start()
+    lab.wait_for("begin", 2)
+    for words in ((f"{NAME}.yaml",), ("resume",)):
+        told = lab.run(*words, code=1)
+        assert f"is being run already by process {driver.pid} on" in told
+    lab.open_gate()
+    assert lab.end(driver).endswith("3 finished\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "number", "runs_go_on"),
+    [
+        (("--on-interrupt", "leave"), signal.SIGINT, True),
+        (("--on-interrupt", "stop"), signal.SIGINT, False),
+        ((), signal.SIGINT, False),
+        (("--on-interrupt", "leave"), signal.SIGTERM, True),
+        ((), signal.SIGTERM, False),
+    ],
+)
+def test_interrupts(lab: Lab, words: tuple[str, ...], number: int, runs_go_on: bool) -> None:
+    path = lab.write()
+    driver = lab.start(path.name, *words)
+    lab.wait_for("begin", 2)
+    told = lab.end(driver, number)
+    assert driver.returncode == 3
+    assert "`rla sweep resume lr` goes on with the sweep" in told
+    assert lab.journal().driver() is None
+    if runs_go_on:
+        assert "what runs goes on; " in told
+        assert lab.states() == ["running", "running", "waiting"]
+        assert not lab.log("terminated")
+    else:
+        assert lab.states() == ["stopped", "stopped", "waiting"]
+        assert len(lab.log("terminated")) == 2
+    lab.open_gate()
+    assert lab.run("resume").endswith("3 finished\n")
+    assert len(lab.log("begin")) == (3 if runs_go_on else 5)
+    assert [run.kills for run in lab.journal().runs.values()] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("leave", [False, True])
+def test_stop_from_elsewhere(lab: Lab, leave: bool) -> None:
+    lab.write()
+    driver = lab.start()
+    lab.wait_for("begin", 2)
+    assert "the sweep lr has ended" in lab.run("stop", *(["--leave"] if leave else []))
+    lab.end(driver)
+    assert driver.returncode == 3
+    assert lab.states() == (["running"] * 2 if leave else ["stopped"] * 2) + ["waiting"]
+    lab.open_gate()
+    assert lab.run("resume").endswith("3 finished\n")
+
+
+@pytest.mark.slow
+def test_stop_without_a_driver_ends_what_was_left(lab: Lab) -> None:
+    lab.write()
+    assert "has no sweep yet" in lab.run("stop", code=1)
+    driver = lab.start()
+    lab.wait_for("begin", 2)
+    lab.end(driver, signal.SIGKILL)
+    assert lab.run("stop", "--leave") == "nobody drives the sweep lr\n"
+    assert lab.run("stop") == "2 runs that an earlier driver left were told to end\n"
+    lab.wait_for("terminated", 2)
+    wait_until(lambda: not lab.run("stop").startswith("2"), 60)
+    lab.open_gate()
+    assert lab.run("resume").endswith("3 finished\n")
+
+
+def test_a_run_that_does_not_end_when_asked_is_killed(lab: Lab) -> None:
+    lab.shell("trap '' TERM; echo x >ready$1; while :; do sleep 0.01; done", parameters={"lr": [1, 2]})
+    script = (
+        "from rla_client.sweep import driver; driver.GRACE_S = 0.2\n"
+        "import sys; sys.argv[0] = 'rla'; from rla_client.cli.app import main; main()"
+    )
+    command = [sys.executable, "-c", script, "sweep", f"{NAME}.yaml", "-d", str(lab.root)]
+    driver = subprocess.Popen(
+        command, cwd=lab.folder, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    lab.started.append(driver)
+    wait_until(lambda: all((lab.folder / f"ready{n}").exists() for n in (1, 2)), 60)
+    lab.end(driver, signal.SIGTERM)
+    assert lab.states() == ["stopped", "stopped"]
+    wait_until(lambda: not lab.groups(), 30)
+
+
+# -- files that change --------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_file_that_grew(lab: Lab) -> None:
+    lab.open_gate()
+    lab.write(parameters={"lr": [1, 2]}, seeds=2)
+    lab.run()
+    lab.write(parameters={"lr": [1, 3, 2]}, seeds=3)
+    assert lab.run().endswith("9 finished\n")
+    assert len(lab.log("end")) == 9
+    assert len({tuple(one["arguments"]) for one in lab.log("end")}) == 9
+    assert len({one["id"] for one in lab.log("end")}) == 9
+
+
+@pytest.mark.slow
+def test_more_random_trials(lab: Lab) -> None:
+    lab.open_gate()
+    space = {"parameters": {"lr": {"uniform": [0, 1]}}, "method": "random"}
+    lab.write(**space, trials=3)
+    lab.run()
+    lab.write(**space, trials=5)
+    assert lab.run().endswith("5 finished\n")
+    assert len(lab.log("end")) == 5
+
+
+@pytest.mark.slow
+def test_what_a_file_no_longer_asks_for_is_dropped(lab: Lab) -> None:
+    lab.write(parameters={"lr": [1, 2, 3, 4]}, resources={"parallel": 1})
+    driver = lab.start()
+    lab.wait_for("begin", 1)
+    lab.run("stop", "--leave")
+    lab.end(driver)
+    lab.write(parameters={"lr": [3]})
+    lab.open_gate()
+    assert lab.run().endswith("2 finished 2 dropped\n"), "what ran has ended, too"
+    assert lab.states() == ["finished", "dropped", "finished", "dropped"]
+    assert "2 dropped" in lab.run("status")
+    assert lab.run("resume").endswith("2 finished 2 dropped\n")
+    lab.write(parameters={"lr": [1, 2, 3]})
+    assert lab.run().endswith("3 finished 1 dropped\n"), "it asks for it again"
+
+
+def test_a_dropped_run_that_is_killed_is_not_started_again(lab: Lab) -> None:
+    lab.write(parameters={"lr": [1, 2]})
+    driver = lab.start()
+    begun = lab.wait_for("begin", 2)
+    lab.end(driver, signal.SIGKILL)
+    lab.write(parameters={"new": [1], "lr": [2]})
+    after = lab.start()
+    wait_until(lambda: len(lab.states()) == 3, 60)
+    first = next(one for one in begun if one["arguments"] == ["--lr", "1"])
+    os.kill(first["pid"], signal.SIGKILL)
+    wait_until(lambda: lab.states()[0] == "dropped", 60)
+    lab.open_gate()
+    assert lab.end(after).endswith("2 finished 1 dropped\n")
+    assert len(lab.log("begin")) == 3
+
+
+# -- places -------------------------------------------------------------------------------------
+
+
+def test_a_relative_data_root(lab: Lab, tmp_path: Path) -> None:
+    path = lab.write()
+    lab.open_gate()
+    lab.run(path.name, "-d", "sub/däta", told=False)
+    assert {one["root"] for one in lab.log()} == {str(lab.folder / "sub" / "däta")}
+    assert (lab.folder / "sub" / "däta" / "local" / "sweeps" / NAME).is_dir()
+    told = lab.run("status", "-d", f"{lab.folder.name}/sub/däta", told=False, cwd=tmp_path)
+    assert "3 finished" in told
+
+
+def test_the_data_root_of_the_environment_and_the_default(lab: Lab, tmp_path: Path) -> None:
+    path = lab.write()
+    lab.open_gate()
+    lab.run(path.name, told=False, environment={"RLA_DATA_ROOT": str(tmp_path / "other root")})
+    assert {one["root"] for one in lab.log()} == {str(tmp_path / "other root")}
+    lab.run(path.name, told=False)
+    assert lab.log()[-1]["root"] == str(lab.folder / "data")
+    assert "3 finished" in lab.run("status", told=False)
+
+
+def test_from_another_folder(lab: Lab, tmp_path: Path) -> None:
+    path = lab.write()
+    driver = lab.start()
+    lab.wait_for("begin", 2)
+    lab.end(driver, signal.SIGTERM)
+    lab.open_gate()
+    lab.run(str(path), cwd=tmp_path)
+    assert {one["folder"] for one in lab.log()} == {str(lab.folder)}
+
+
+def test_the_folder_of_a_sweep_is_gone(lab: Lab, tmp_path: Path) -> None:
+    path = lab.write()
+    lab.open_gate()
+    lab.run()
+    lab.folder.rename(tmp_path / "moved")
+    told = lab.run(str(tmp_path / "moved" / path.name), cwd=tmp_path, code=1)
+    assert f"{lab.folder}, where the sweep was begun, is no longer there" in told
+
+
+def test_two_sweeps_at_once_share_gpus(lab: Lab) -> None:
+    resources = {"gpus": 1, "parallel": 4}
+    names = ("one", "other")
+    for name in names:
+        lab.write(name, resources=resources, parameters={"sweep": name, "lr": [1, 2, 3]})
+    drivers = [lab.start(f"{name}.yaml", environment={"CUDA_VISIBLE_DEVICES": "0,1"}) for name in names]
+    lab.wait_for("begin", 2)
+    lab.open_gate()
+    for driver in drivers:
+        assert lab.end(driver).endswith("3 finished\n")
+    busy: set[str] = set()
+    for one in lab.log():
+        if one["what"] == "begin":
+            assert one["gpus"] not in busy
+            busy.add(one["gpus"])
+        else:
+            busy.remove(one["gpus"])
+    assert {one["gpus"] for one in lab.log()} == {"0", "1"}
+
+
+def test_a_sweep_waits_for_a_gpu_without_spinning(lab: Lab) -> None:
+    for name in ("one", "other"):
+        lab.write(name, resources={"gpus": 1}, parameters={"sweep": name, "lr": [1]})
+    gpu = {"CUDA_VISIBLE_DEVICES": "0"}
+    first = lab.start("one.yaml", environment=gpu)
+    lab.wait_for("begin", 1)
+    second = lab.start("other.yaml", environment=gpu)
+    wait_until(lambda: lab.states("other") == ["waiting"], 60)
+    used = psutil.Process(second.pid).cpu_times().user
+    threads = psutil.Process(second.pid).num_ctx_switches().voluntary
+    wait_until(lambda: psutil.Process(second.pid).num_ctx_switches().voluntary > threads + 3, 60)
+    assert psutil.Process(second.pid).cpu_times().user - used < 1
+    lab.open_gate()
+    assert lab.end(first).endswith("1 finished\n")
+    assert lab.end(second).endswith("1 finished\n")
+
+
+# -- trainings, with an agent -------------------------------------------------------------------
+
+
+def whole(lrs: list[float], seeds: int = 2) -> dict[tuple[float, int], list[list[str]]]:
+    """The rows of trainings that nobody disturbed."""
+    return {
+        (lr, seed): [[str(i), str(lr * i + seed)] for i in range(20)] for lr in lrs for seed in range(seeds)
+    }
+
+
+def as_numbers(rows: dict[Any, list[list[str]]]) -> dict[Any, list[list[float]]]:
+    return {key: [[float(one) for one in row] for row in found] for key, found in rows.items()}
+
+
+def check_database(lab: Lab, lrs: list[float]) -> None:
+    assert set(lab.states()) == {"finished"}
+    assert as_numbers(lab.rows()) == as_numbers(whole(lrs))
+    assert len(list(lab.root.glob("log/task/*/*/*/*/run.json"))) == len(lrs) * 2
+
+
+def kill_driver(lab: Lab, agent: Any) -> None:
+    for driver in lab.started:
+        if driver.poll() is None:
+            lab.end(driver, signal.SIGKILL)
+
+
+def kill_runs(lab: Lab, agent: Any) -> None:
+    kill_driver(lab, agent)
+    for group in lab.groups():
+        for process in psutil.Process(group).children():
+            process.kill()
+
+
+def kill_machine(lab: Lab, agent: Any) -> None:
+    lab.kill_all()
+    agent.kill()
+    agent.start()
+
+
+LRS = [0.5, 0.25, 1.0, 2.0, 4.0, 8.0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", [kill_driver, kill_runs, kill_machine])
+def test_twelve_trainings_whatever_is_killed(lab: Lab, agent: Any, kill: Callable[[Lab, Any], None]) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    lab.train(LRS)
+    for done in (2, 6):
+        lab.start()
+        wait_until(lambda done=done: lab.states().count("finished") >= done or "failed" in lab.states(), 120)  # type: ignore[misc]
+        kill(lab, agent)
+    told = lab.run()
+    assert told.endswith("12 finished\n")
+    check_database(lab, LRS)
+
+
+@pytest.mark.slow
+def test_single_runs_that_are_killed_go_on_from_their_checkpoints(lab: Lab, agent: Any) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    lab.train(LRS[:2])
+    driver = lab.start()
+    wait_until(lambda: sum(len(rows) for rows in lab.rows().values()) > 4, 60)
+    for group in lab.groups():
+        for process in psutil.Process(group).children():
+            process.kill()
+    assert lab.end(driver).endswith("4 finished\n")
+    assert sum(run.kills for run in lab.journal().runs.values()) >= 1
+    check_database(lab, LRS[:2])
+
+
+# -- optuna -------------------------------------------------------------------------------------
+
+
+def search(lab: Lab, trials: int = 12, **content: Any) -> None:
+    space = {"lr": {"uniform": [0.0, 1.0]}}
+    content = {"seeds": 2, "metric": {"name": "score", "goal": "maximize"}, **content}
+    lab.write(
+        command=[sys.executable, "score.py", "{args}"],
+        parameters=space,
+        method="optuna",
+        trials=trials,
+        **content,
+    )
+    (lab.folder / "score.py").write_text(SCORE)
+
+
+SCORE = """
+import argparse, os, sys
+import rla_client
+from rla_client import logger
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.add_argument("--seed", type=int)
+given = parser.parse_args()
+open("given", "a").write(f"{given.lr} {given.seed}\\n")
+if os.path.exists("fail") and given.lr > 0.5:
+    sys.exit("too high")
+rla_client.init("task", rla_config={"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}}, config=given,
+                track=["lr", "seed"], code_root=os.getcwd())
+logger.logkv("score", given.lr + given.seed)
+logger.dumpkvs()
+"""
+
+
+@pytest.mark.slow
+def test_optuna_is_told_means_and_goes_on_without_repeating(lab: Lab, agent: Any) -> None:
+    pytest.importorskip("optuna", reason="needs optuna")
+    search(lab)
+    driver = lab.start()
+    wait_until(lambda: lab.states().count("finished") >= 8 or "failed" in lab.states(), 120)
+    lab.end(driver, signal.SIGKILL)
+    assert lab.run("resume").endswith("24 finished\n")
+    runs = list(lab.journal().runs.values())
+    assert len({run.parameters["lr"] for run in runs}) == 12
+    assert [run.trial for run in runs] == [trial for trial in range(1, 13) for _ in range(2)]
+    given = (lab.folder / "given").read_text().split("\n")[:-1]
+    assert len(set(given)) == 24
+    best = json.loads(lab.run("status", "--json"))["best"]
+    assert best[0]["score"] == pytest.approx(max(run.parameters["lr"] for run in runs) + 0.5)
+    assert best[0]["runs"] == 2
+    search(lab, trials=13)
+    assert lab.run().endswith("26 finished\n")
+
+
+@pytest.mark.slow
+def test_optuna_with_failing_trials_and_a_metric_that_is_missing(lab: Lab, agent: Any) -> None:
+    pytest.importorskip("optuna", reason="needs optuna")
+    (lab.folder / "fail").touch()
+    search(lab, trials=6, seeds=1, metric={"name": "scroe"})
+    told = lab.run(code=None)
+    states = lab.states()
+    assert set(states) <= {"finished", "failed"}
+    assert len(states) == 6
+    assert "has no value of scroe" in told
+    assert "scroe" in lab.run("status")
