@@ -4,8 +4,8 @@ The program ends with the Ray worker that started it: a driver that dies takes i
 next driver starts the run again, so it must not go on. Each worker has a watcher for that, a shell of its
 own session and no child of the worker, which reads from a pipe that the worker alone holds open. It is told
 the lock file of a run before that starts and when it has ended. At the end of the pipe it kills the process
-group whose number the lock file holds, and whatever holds the file open. There is no moment at which a
-program runs and the watcher does not know of it, and nothing is run between fork and exec.
+group whose number the lock file holds, and whatever holds the lock, but not who waits for it. There is no
+moment at which a program runs and the watcher does not know of it, and nothing is run between fork and exec.
 
 Where the sweep's folder is not to be seen on the node, its files are in the state folder there, and what
 they hold goes back with the result. An attempt that finds the lock of an earlier one held waits for it.
@@ -51,8 +51,9 @@ cd /
     read -r group <"$lock" && [ "$group" -gt 1 ] && kill -KILL -- "-$group"
     for held in /proc/[0-9]*/fd/*; do
         [ "$held" -ef "$lock" ] || continue
-        held=${held#/proc/}
-        kill -KILL "${held%%/*}"
+        pid=${held#/proc/}
+        pid=${pid%%/*}
+        grep -q ^lock: "/proc/$pid/fdinfo/${held##*/}" && kill -KILL "$pid"
     done
 } <&3 &
 """
@@ -166,7 +167,11 @@ def _end_of(process: subprocess.Popen[bytes], asked: Callable[[], bool]) -> int:
         if descriptor >= 0:
             os.close(descriptor)
     status = process.wait()
-    return status if status >= 0 else BY_SIGNAL - status
+    if status >= 0:
+        return status
+    with suppress(ProcessLookupError):  # it is started again, so what it started has to end
+        os.killpg(process.pid, signal.SIGKILL)
+    return BY_SIGNAL - status
 
 
 @contextmanager
