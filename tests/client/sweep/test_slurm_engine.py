@@ -18,7 +18,7 @@ from sweep_lab import NAME, Lab
 from waiting import wait_until
 
 SLURM = (f"{NAME}.yaml", "--on", "slurm")
-STEPS = 12
+STEPS = 6
 LRS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
 TRAINING = f"""
 import argparse, os, time
@@ -60,8 +60,7 @@ while not os.path.exists("gate"):
 tell("end")
 """
 
-on_slurm = [pytest.mark.scale, pytest.mark.slow, pytest.mark.root]
-pytestmark = on_slurm
+pytestmark = [pytest.mark.scale, pytest.mark.slow, pytest.mark.root]
 
 
 @pytest.fixture
@@ -128,6 +127,26 @@ def attempts(lab: Lab) -> list[int]:
     return [run.attempts for run in lab.journal().runs.values()]
 
 
+def test_whatever_is_killed_each_run_is_done_once(training: Lab, slurm_lab: SlurmLab) -> None:
+    first = training.start(*SLURM)
+    found = wait_for_middle(training, CORES)
+    training.end(first, signal.SIGKILL)
+    slurm_lab.ask("scontrol", "requeue", "1_0")
+    wait_until(lambda: slurm_lab.job_state("1_0") == "PENDING", what="a requeued job")
+    slurm_lab.lose_node()
+    second = training.start(*SLURM)
+    slurm_lab.start_node()
+    for number in range(CORES):
+        slurm_lab.release(f"1_{number}")
+    again = [pid for pid in wait_for_middle(training, CORES) if pid not in found]
+    os.kill(again[0], signal.SIGKILL)
+    training.open_gate()
+    training.end(second)
+    assert_each_run_is_done_once(training)
+    assert sorted(attempts(training)) == [1] * 11 + [2]
+
+
+@pytest.mark.soak
 def test_a_driver_that_is_killed_leaves_jobs_to_the_next(training: Lab, slurm_lab: SlurmLab) -> None:
     first = training.start(*SLURM)
     wait_for_middle(training, CORES)
@@ -139,6 +158,7 @@ def test_a_driver_that_is_killed_leaves_jobs_to_the_next(training: Lab, slurm_la
     assert not queue(slurm_lab)
 
 
+@pytest.mark.soak
 def test_a_program_that_is_killed_goes_on(training: Lab) -> None:
     driver = training.start(*SLURM)
     os.kill(wait_for_middle(training, CORES)[0], signal.SIGKILL)
@@ -148,6 +168,7 @@ def test_a_program_that_is_killed_goes_on(training: Lab) -> None:
     assert sorted(attempts(training)) == [1] * 11 + [2]
 
 
+@pytest.mark.soak
 def test_runs_of_a_lost_node_and_of_a_requeued_job_go_on(training: Lab, slurm_lab: SlurmLab) -> None:
     driver = training.start(*SLURM)
     wait_for_middle(training, CORES)
@@ -210,6 +231,7 @@ def test_ctrl_c_leaves_jobs_and_stop_ends_them_without_a_driver(saving: Lab, slu
     assert [what for what, _ in lines(saving, "told")].count("saved") == CORES
 
 
+@pytest.mark.soak
 def test_jobs_that_were_submitted_and_not_noted_down_are_found(training: Lab, slurm_lab: SlurmLab) -> None:
     first = training.start(*SLURM)
     wait_for_middle(training, CORES)
@@ -224,6 +246,7 @@ def test_jobs_that_were_submitted_and_not_noted_down_are_found(training: Lab, sl
     assert attempts(training) == [1] * 11 + [2]
 
 
+@pytest.mark.soak
 def test_a_job_leaves_its_run_to_a_later_one(saving: Lab, slurm_lab: SlurmLab) -> None:
     """sbatch was on its way when its driver was killed, and the next one could not see the jobs yet."""
     write_saving(saving, [1])
@@ -253,6 +276,7 @@ def test_a_failing_run_is_tried_again(slurm_lab: SlurmLab, lab: Lab) -> None:
     assert attempts(lab) == [1, 3, 3]
 
 
+@pytest.mark.soak
 def test_optuna_learns_from_jobs(slurm_lab: SlurmLab, lab: Lab) -> None:
     pytest.importorskip("optuna")
     (lab.folder / "train.py").write_text(TRAINING)
@@ -270,24 +294,21 @@ def test_optuna_learns_from_jobs(slurm_lab: SlurmLab, lab: Lab) -> None:
     assert lab.states() == ["finished"] * 4
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_what_slurm_refuses_is_told(slurm_lab: SlurmLab, lab: Lab) -> None:
+    for options, said in (
         ({"partitoin": "main"}, "partitoin"),
         ({"partition": "nowhere"}, "invalid partition"),
         ({"array": "1-3"}, "slurm.array cannot be set"),
         ({"time": "soon"}, "Invalid"),
-    ],
-)
-def test_what_slurm_refuses_is_told(
-    slurm_lab: SlurmLab, lab: Lab, options: dict[str, Any], said: str
-) -> None:
-    lab.write(slurm=options)
-    told = lab.run(*SLURM, code=1)
-    assert said in told
-    assert "Traceback" not in told
-    assert set(lab.states()) <= {"waiting"}
-    lab.write(slurm={"time": "1:00", "partition": "main"}, command=["true"])
+        ({"in_queue": 0}, "slurm.in_queue must be"),
+    ):
+        lab.write(slurm=options)
+        told = lab.run(*SLURM, code=1)
+        assert said in told
+        assert "Traceback" not in told
+        assert set(lab.states()) <= {"waiting"}
+    path = lab.write(slurm={"partition": "main"}, command=["true"])
+    path.write_text(path.read_text() + "  time: 1:00:00\n")
     lab.run(*SLURM)
     assert lab.states() == ["finished"] * 3
 
