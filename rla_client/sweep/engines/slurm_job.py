@@ -59,29 +59,52 @@ class Attempt:
             SystemExit: it was told to end.
         """
         told = _Told(forwards=self.forwards)
-        with _locked(self.work, told) as lock:
-            if lock is not None and not self._is_over():
-                ignores = signal.Signals(told.requeue).name.removeprefix("SIG")
-                with told.while_runs(
-                    start_program(self.work, os.environ | self.work.environment, (lock,), ignores=ignores)
-                ) as program:
-                    program.wait()
-                if told.number:
-                    Path(self.work.exit).unlink(missing_ok=True)  # it did not end by itself
-                _settle(self.work)
+        with self._turn(told) as lock:
+            if lock is not None:
+                self._run(lock, told)
         if told.number == told.requeue:
             subprocess.run(["scontrol", "requeue", _job_id()], check=True, stdin=subprocess.DEVNULL)
         if told.number:
             sys.exit(EXIT_TOLD)
 
-    def _is_over(self) -> bool:
-        """Whether another job is to do this, or has done it."""
+    @contextmanager
+    def _turn(self, told: _Told) -> Iterator[int | None]:
+        """Hold the run's lock; None where there is nothing to do, or this job is told to end before."""
+        lock = os.open(job_file(self.work), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            with suppress(OSError):  # a file system without locks
+                while not (told.number or self._is_replaced() or try_lock(lock, timeout_s=WAIT_S)):
+                    pass
+            if told.number or self._is_replaced() or self._is_over():
+                yield None
+                return
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"job {_job_id()} on {socket.gethostname()}\n".encode(), 0)
+            yield lock
+        finally:
+            os.close(lock)
+
+    def _is_replaced(self) -> bool:
+        """Whether another job was submitted for this run since."""
         own = Path(self.plan)
-        for later in own.parent.glob(f"*{PLAN}"):
-            if int(later.stem) > int(own.stem) and str(self.work.number) in later.read_text().split():
-                return True
+        return any(
+            int(later.stem) > int(own.stem) and str(self.work.number) in later.read_text().split()
+            for later in own.parent.glob(f"*{PLAN}")
+        )
+
+    def _is_over(self) -> bool:
+        """Whether the run ended by itself, in another job or before this one was requeued."""
         status = exit_status(self.work.exit)
         return status is not None and status - BY_SIGNAL not in KILLS
+
+    def _run(self, lock: int, told: _Told) -> None:
+        ignores = signal.Signals(told.requeue).name.removeprefix("SIG")
+        environment = os.environ | self.work.environment
+        with told.while_runs(start_program(self.work, environment, (lock,), ignores=ignores)) as program:
+            program.wait()
+        if told.number:
+            Path(self.work.exit).unlink(missing_ok=True)  # it did not end by itself
+        _settle(self.work)
 
 
 class _Told:
@@ -136,24 +159,6 @@ def _signal_all(shell: int, number: int) -> None:
         for one in psutil.Process(shell).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 one.send_signal(number)
-
-
-@contextmanager
-def _locked(work: Work, told: _Told) -> Iterator[int | None]:
-    """Have the turn of a run; None where this job is told to end before."""
-    lock = os.open(job_file(work), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        with suppress(OSError):  # a file system without locks
-            while not told.number and not try_lock(lock, timeout_s=WAIT_S):
-                pass
-        if told.number:
-            yield None
-            return
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"job {_job_id()} on {socket.gethostname()}\n".encode(), 0)
-        yield lock
-    finally:
-        os.close(lock)
 
 
 def _settle(work: Work) -> None:
