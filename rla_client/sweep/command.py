@@ -89,7 +89,7 @@ def environment_of(spec: Spec, journal: Journal, run: RunState) -> dict[str, str
         DATA_ROOT_VARIABLE: str(journal.data_root),
         "RLA_RUN_ID": journal.run_id(run),
         "RLA_RESUME": "allow",
-        "RLA_RUN_FILE": str(journal.path(run, "items")),
+        "RLA_RUN_FILE": journal.name_of(run, "items"),
         PARAMETERS_VARIABLE: json.dumps(run.parameters),
         **({EXPERIMENT_VARIABLE: spec.experiment} if spec.experiment else {}),
     }
@@ -108,9 +108,9 @@ def work_of(spec: Spec, journal: Journal, run: RunState) -> Work:
         command_of(spec, journal, run),
         environment_of(spec, journal, run),
         journal.begun_in,
-        str(journal.path(run, "txt")),
-        str(journal.path(run, "exit")),
-        str(journal.path(run, "lock")),
+        journal.name_of(run, "txt"),
+        journal.name_of(run, "exit"),
+        journal.name_of(run, "lock"),
     )
 
 
