@@ -289,7 +289,11 @@ class Journal:
 
     def path(self, run: RunState, kind: str) -> Path:
         """One of its files: txt, exit, lock or items."""
-        return Path(f"{self._runs}/{run.number:04d}.{kind}")
+        return Path(self.name_of(run, kind))
+
+    def name_of(self, run: RunState, kind: str) -> str:
+        """The same as text, which a sweep of many short runs has more time for."""
+        return f"{self._runs}/{run.number:04d}.{kind}"
 
     def exit_status(self, run: RunState) -> int | None:
         """Of its last attempt; None where it left none."""

@@ -23,6 +23,7 @@ share the folder of the sweep or not; where they do not, a run works in the fold
 
 from __future__ import annotations
 
+import pickle
 import sys
 import time
 from collections import deque
@@ -32,8 +33,9 @@ from typing import Any
 
 from rla_client.contract.files import append_line
 from rla_client.contract.spelling import hint
+from rla_client.sweep.engines import ray_node
 from rla_client.sweep.engines.base import NOT_STARTED, Ended, Work
-from rla_client.sweep.engines.ray_node import Outcome, Sweep, is_released, run_work
+from rla_client.sweep.engines.ray_node import Outcome, Sweep, is_released
 from rla_client.sweep.journal import JOURNAL, Journal, SweepError
 from rla_client.sweep.spec import Resources, Spec
 
@@ -74,7 +76,7 @@ class RayEngine:
         self._learns = spec.method == "optuna"  # then none is chosen before there is room
         self._needs = _needs(spec.resources)
         self._ray, self._is_own = _connect(init)
-        self._task = self._ray.remote(max_retries=0, **_task_options(spec.resources), **task)(run_work)
+        self._task = self._ray.remote(max_retries=0, **_task_options(spec.resources), **task)(ray_node.task)
         self._sweep = Sweep(str(journal.folder / JOURNAL), journal.ident, sys.executable)
         self._refs: dict[int, Any] = {}
         self._left: dict[int, str] = {}  # locks of runs that an earlier driver left and that live
@@ -105,7 +107,7 @@ class RayEngine:
         """As `Engine.start`."""
         for work in works:
             again = self._journal.runs[work.number].attempts > 1
-            self._refs[work.number] = self._task.remote(work, self._sweep, again)
+            self._refs[work.number] = self._task.remote(pickle.dumps((work, self._sweep, again)))
         return [""] * len(works)
 
     def adopt(self, work: Work, handle: str) -> bool:  # noqa: ARG002 - the lock tells
@@ -189,7 +191,8 @@ class RayEngine:
         except self._ray.exceptions.RayError as error:
             return _end_by(number, error)
 
-    def _told(self, number: int, outcome: Outcome) -> Ended:
+    def _told(self, number: int, packed: bytes) -> Ended:
+        outcome: Outcome = pickle.loads(packed)  # noqa: S301 - of our task
         self._keep(number, outcome)
         return Ended(number, outcome.status, outcome.reason)
 

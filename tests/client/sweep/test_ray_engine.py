@@ -192,6 +192,7 @@ def test_node_killed(cluster: Any, sweep: Sweep) -> None:
     sweep.await_middle()
     cluster.remove_node(second, allow_graceful=False)
     sweep.end(driver)
+    assert any(run.kills for run in sweep.journal().runs.values())
 
 
 def _lives(pid: int) -> bool:
@@ -356,7 +357,8 @@ def test_an_attempt_waits_for_the_one_before(elsewhere: Work, tmp_path: Path) ->
 
 
 def test_watcher_ends_what_holds_the_lock_not_who_waits_for_it(tmp_path: Path) -> None:
-    lock = tmp_path / "1.lock"  # without a number: the worker died between fork and write
+    lock = tmp_path / "1.lock"
+    lock.touch()  # without a number: the worker died between fork and write
     with (
         subprocess.Popen(
             ["flock", lock, "sh", "-c", "echo held; exec sleep 1000"], stdout=subprocess.PIPE
