@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 # three, as tests mostly wait. With `loadfile`, xdist hangs after it replaced a crashed worker: end there
 PARALLEL := -n 3 --dist loadfile --max-worker-restart 0
 
-.PHONY: help venv demo test test-web test-full packages test-wheel check bench soak mutants clean
+.PHONY: help venv demo test test-web test-full test-scale packages test-wheel check bench soak mutants clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -62,6 +62,10 @@ test-web: $(STAMP)  ## the tests of `rla web`, those that click in a browser too
 
 test-full: $(STAMP) packages  ## all tests but the full counts of `make soak`
 	$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
+
+test-scale: $(STAMP)  ## the tests that need a scheduler: installs Slurm and runs one of its own
+	@.ci/packages munged slurmctld slurmd sbatch
+	$(BIN)/python -m pytest $(PARALLEL) -m scale $(PYTEST_ARGS)
 
 packages:  # system programs that tests use, where they may be installed; else it says what is left out
 	@.ci/packages sshd ssh-keygen openssl strace mkfs.ext4 ip git chromium

@@ -19,7 +19,7 @@ import yaml
 from waiting import TIME_FACTOR, wait_until
 
 from rla_client.contract.paths import Places
-from rla_client.sweep.journal import Journal
+from rla_client.sweep.journal import FILE, Journal
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 NAME = "lr"
@@ -212,3 +212,6 @@ def lab(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     made = Lab(tmp_path / "prö ject", tmp_path / "dä ta")
     yield made
     made.kill_all()
+
+
+__all__ = ["FILE", "NAME", "Lab", "lab"]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from rla_client.checkpoint.files import list_checkpoints
 from rla_client.config.schema import load_config
@@ -24,9 +24,6 @@ from rla_client.launcher.settle import settle
 from rla_client.launcher.snapshotter import find_snapshot
 from rla_client.run.data import CHECKPOINT_NAME
 from rla_client.run.setup import named_run
-
-if TYPE_CHECKING:
-    from rla_client.launcher.database_run import DatabasePlan
 
 
 class RunName(NamedTuple):
@@ -49,13 +46,17 @@ def run_name(call: int) -> RunName:
     return RunName(run_id if run_id is None or call == 1 else f"{run_id}:{call}", resume)
 
 
-def find_unfinished_call(name: RunName, function: str, plan: DatabasePlan) -> Relaunch | None:
+def find_unfinished_call(
+    name: RunName, function: str, root: Path, table: str, config: Path | dict[str, Any]
+) -> Relaunch | None:
     """How to go on with the unfinished item of this name; None where that is exp_manager's to decide.
 
     Args:
         name: of the call.
         function: qualified name of the experiment's function.
-        plan: which database and table.
+        root: of the database.
+        table: its table.
+        config: its configuration.
 
     Raises:
         StillWritingError, LaunchError: a living process writes it; or it is another function's.
@@ -64,8 +65,8 @@ def find_unfinished_call(name: RunName, function: str, plan: DatabasePlan) -> Re
         return None
     from rla_client.resume.resume import find_here  # noqa: PLC0415 - rarely needed
 
-    autostart = load_config(plan.config).agent.autostart
-    item, _late = find_here(str(plan.data_root), plan.table, name.run_id, autostart=autostart)
+    autostart = load_config(config).agent.autostart
+    item, _late = find_here(str(root), table, name.run_id, autostart=autostart)
     if item is None:
         return None
     folder = Path(item.folder(LOG))

@@ -212,9 +212,8 @@ class _Call:
             plan = find_database(self._options, self._function.__name__, launcher_path())
         if plan is not None:
             name = RunName() if outer or exp_manager.run is not None else run_name(top_level_calls())
-            unfinished = (
-                find_unfinished_call(name, self._function.__qualname__, plan) if self._stored else None
-            )
+            function, place = self._function.__qualname__, (plan.data_root, plan.table, plan.config)
+            unfinished = find_unfinished_call(name, function, *place) if self._stored else None
             if unfinished is None:
                 return self._run_item(plan, name, outer_dir)
             self._follow(unfinished)

@@ -90,7 +90,7 @@ def environment_of(spec: Spec, journal: Journal, run: RunState) -> dict[str, str
         DATA_ROOT_VARIABLE: str(journal.data_root),
         "RLA_RUN_ID": journal.run_id(run),
         "RLA_RESUME": "allow",
-        "RLA_RUN_FILE": str(journal.path(run, "items")),
+        "RLA_RUN_FILE": journal.name_of(run, "items"),
         PARAMETERS_VARIABLE: json.dumps(run.parameters),
         **({EXPERIMENT_VARIABLE: spec.experiment} if spec.experiment else {}),
     }
@@ -110,7 +110,7 @@ def work_of(spec: Spec, journal: Journal, run: RunState) -> Work:
 
 def files_of(journal: Journal, run: RunState) -> Work:
     """What an engine is told of a run that an earlier driver started: its files, by which it is found."""
-    files = {kind: str(journal.path(run, kind)) for kind in ("txt", "exit", "lock")}
+    files = {kind: journal.name_of(run, kind) for kind in ("txt", "exit", "lock")}
     return Work(run.number, (), {}, journal.begun_in, files["txt"], files["exit"], files["lock"])
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from rla_client.sweep import results
 from rla_client.sweep.command import can_start, files_of, work_of
-from rla_client.sweep.engines.base import BY_SIGNAL, Ended, Engine
+from rla_client.sweep.engines.base import BY_SIGNAL, KILLS, Ended, Engine
 from rla_client.sweep.journal import Journal, SweepError
 from rla_client.sweep.samplers import Sampler
 from rla_client.sweep.space import Parameters
@@ -25,7 +25,6 @@ LOOK_S = 0.5  # between two looks at what was asked meanwhile
 GRACE_S = 30.0  # for runs that are to stop; then they are killed
 MAX_KILLS = 10  # of one run: something kills it each time, and a sweep must end
 TAIL_BYTES = 4096
-KILLS = frozenset({1, 2, 3, 9, 15})  # signals from outside; others are the program's own faults
 STOP, LEAVE = "stop", "leave"
 _log = logging.getLogger(__name__)
 
@@ -49,6 +48,7 @@ class Driver:
         self._journal, self._spec, self._engine, self._sampler = journal, spec, engine, sampler
         self._on_look = on_look
         self._trials = itertools.count(1)
+        self._looked = 0.0
         self._dry = False  # the sampler has no more trials
         self._running: dict[int, RunState] = {}
         self._waiting: deque[RunState] = deque()
@@ -67,14 +67,21 @@ class Driver:
                 self._start()
                 for ended in self._engine.ended(0.0 if self._is_done() else LOOK_S):
                     self._take(ended)
-                self._on_look()
-                requested = self._journal.requested()
-                self.asked = self.asked or (requested if requested in {STOP, LEAVE} else "")
+                self._look()
             if self.asked == STOP:
                 self._stop()
         finally:
             self._engine.close()
         self._on_look()
+
+    def _look(self) -> None:
+        """Show what is new and see what was asked; not after each of a thousand short runs."""
+        now = time.monotonic()
+        if now - self._looked >= LOOK_S:
+            self._looked = now
+            self._on_look()
+            requested = self._journal.requested()
+            self.asked = self.asked or (requested if requested in {STOP, LEAVE} else "")
 
     def _is_done(self) -> bool:
         return self._dry and not self._running and not self._waiting
@@ -175,12 +182,17 @@ class Driver:
         if not batch:
             return
         for run in batch:
-            self._journal.path(run, "exit").unlink(missing_ok=True)
+            if run.attempts:
+                self._journal.path(run, "exit").unlink(missing_ok=True)
             self._journal.tell(run, "started", engine=self._engine.name)
             self._running[run.number] = run
-        for run, handle in zip(
-            batch, self._engine.start([work_of(self._spec, self._journal, run) for run in batch]), strict=True
-        ):
+        try:
+            handles = self._engine.start([work_of(self._spec, self._journal, run) for run in batch])
+        except SweepError:
+            for run in batch:
+                self._journal.tell(run, "lost")
+            raise
+        for run, handle in zip(batch, handles, strict=True):
             if handle:
                 self._journal.tell(run, "placed", handle=handle)
 

@@ -38,6 +38,7 @@ from rla_client.contract.files import (
 )
 from rla_client.contract.locks import holder_pid, try_lock
 from rla_client.contract.spelling import hint
+from rla_client.sweep.engines.base import MAX_STATUS_BYTES, exit_status
 from rla_client.sweep.space import Parameters
 from rla_client.sweep.state import RunState
 
@@ -46,7 +47,6 @@ JOURNAL, FILE, LOCK, REQUEST = "journal.jsonl", "sweep.yaml", "driver.lock", "re
 PUBLIC_FOLDER = 0o755  # others may look, as far as the umask lets them
 WRITABLE_BY_OTHERS = 0o022
 MAX_JOURNAL_BYTES = 1 << 30
-MAX_STATUS_BYTES = 64
 MAX_ITEMS_BYTES = 1 << 20
 LOCK_S = 0.5  # who asks whether a sweep has a driver holds its lock for a moment
 FORMAT = 1
@@ -71,6 +71,7 @@ class Journal:
         self.data_root = data_root
         self.name = name
         self.folder = data_root.joinpath(*FOLDER, name)
+        self._runs = f"{self.folder}/runs"
         self.runs: dict[int, RunState] = {}
         self.ident = ""
         self.begun_in = ""
@@ -288,33 +289,38 @@ class Journal:
 
     def path(self, run: RunState, kind: str) -> Path:
         """One of its files: txt, exit, lock or items."""
-        return self.folder / "runs" / f"{run.number:04d}.{kind}"
+        return Path(self.name_of(run, kind))
+
+    def name_of(self, run: RunState, kind: str) -> str:
+        """The same as text, which a sweep of many short runs has more time for."""
+        return f"{self._runs}/{run.number:04d}.{kind}"
 
     def exit_status(self, run: RunState) -> int | None:
         """Of its last attempt; None where it left none."""
-        try:
-            text = read_small(self.path(run, "exit"), MAX_STATUS_BYTES).decode(errors="replace")
-        except (OSError, RlaError):
-            return None
-        return int(text) if text.endswith("\n") and text.strip().isdecimal() else None
+        return exit_status(self.path(run, "exit"))
 
     def items(self, run: RunState) -> list[Mapping[str, Any]]:
         """The database items that it opened: data_root, table and index of each, oldest first."""
+        return items_of(self.path(run, "items"))
+
+
+def items_of(path: Path) -> list[Mapping[str, Any]]:
+    """What `Journal.items` tells of the file of a run."""
+    try:
+        lines = read_small(path, MAX_ITEMS_BYTES).split(b"\n")
+    except (OSError, RlaError):
+        return []
+    found: list[Mapping[str, Any]] = []
+    for line in lines:
         try:
-            lines = read_small(self.path(run, "items"), MAX_ITEMS_BYTES).split(b"\n")
-        except (OSError, RlaError):
-            return []
-        found: list[Mapping[str, Any]] = []
-        for line in lines:
-            try:
-                told = parse_json(line)
-            except ValueError:
-                continue
-            if isinstance(told, dict) and all(
-                isinstance(told.get(k), str) for k in ("data_root", "table", "index")
-            ):
-                found.append(told)
-        return found
+            told = parse_json(line)
+        except ValueError:
+            continue
+        if isinstance(told, dict) and all(
+            isinstance(told.get(k), str) for k in ("data_root", "table", "index")
+        ):
+            found.append(told)
+    return found
 
 
 def names(data_root: Path) -> list[str]:

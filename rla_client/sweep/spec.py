@@ -206,6 +206,8 @@ class _Plain:
         is_bare = cast("yaml.ScalarNode", node).style is None
         if node.tag.endswith(":str") and is_bare and _NUMBER.fullmatch(node.value):
             value: Any = float(node.value)
+        elif is_bare and ":" in node.value:  # 24:00:00 is a time, not the number that YAML 1.1 takes it for
+            value = str(node.value)
         else:
             try:
                 value = yaml.constructor.SafeConstructor().construct_object(node)

@@ -17,15 +17,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from rla_client.contract.errors import RlaError
+from rla_client.contract.files import read_small
 from rla_client.contract.locks import try_lock
 
 # the group's number, then the program; a signal to the group ends the program, not the shell before it wrote
 SCRIPT = """echo $$ >"$1"; told="$2"; shift 2; trap : TERM INT HUP
 "$@"; code=$?; echo $code >"$told"; exit $code"""
+IGNORING = 'trap "" "$1"; shift; '
 BY_SIGNAL = 128  # a shell's status of a program that was ended by signal n is 128 + n
 NOT_STARTED = 126
 STARTING_S = 5.0  # from the lock to the shell's first line
 POLL_S = 0.05
+KILLS = frozenset({1, 2, 3, 9, 15})  # signals from outside; others are the program's own faults
+MAX_STATUS_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,12 @@ class Engine(Protocol):
 
 
 def start_program(
-    work: Work, environment: Mapping[str, str], held: Sequence[int] = ()
+    work: Work,
+    environment: Mapping[str, str],
+    held: Sequence[int] = (),
+    *,
+    shell: bool = True,
+    ignores: str = "",
 ) -> subprocess.Popen[bytes]:
     """Start a run's program.
 
@@ -108,6 +118,9 @@ def start_program(
         work: what to start.
         environment: all its variables.
         held: descriptors of further locks that its processes shall hold.
+        shell: below a shell that writes its exit status; False: who calls this outlives it and does that.
+        ignores: it is part of a batch job, whose processes are found by their group and session: it stays in
+            those of this process, and ignores the signal of this name, as long as it does not handle it.
 
     Raises:
         OSError: it cannot be started; nothing was.
@@ -122,6 +135,7 @@ def start_program(
         os.unlink(work.exit)
     with suppress(FileNotFoundError):
         os.unlink(work.lock)  # what an earlier attempt left running holds the former one
+    script = [IGNORING + SCRIPT, "rla-run", ignores] if ignores else [SCRIPT, "rla-run"]
     output = os.open(
         work.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644
     )
@@ -130,20 +144,33 @@ def start_program(
         try:
             with suppress(OSError):  # a file system without locks: then only the exit status tells
                 try_lock(lock)
-            return subprocess.Popen(
-                ["/bin/sh", "-c", SCRIPT, "rla-run", work.lock, work.exit, found, *arguments],
+            around = ("/bin/sh", "-c", *script, work.lock, work.exit) if shell else ()
+            process = subprocess.Popen(
+                [*around, found, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 cwd=work.folder,
                 env=dict(environment),
                 pass_fds=(lock, *held),
-                start_new_session=True,
+                start_new_session=not ignores,
             )
+            if not shell:
+                os.write(lock, b"%d\n" % process.pid)
+            return process
         finally:
             os.close(lock)
     finally:
         os.close(output)
+
+
+def exit_status(path: str | os.PathLike[str]) -> int | None:
+    """What the shell around an attempt wrote; None where it wrote nothing."""
+    try:
+        text = read_small(path, MAX_STATUS_BYTES).decode(errors="replace")
+    except (OSError, RlaError):
+        return None
+    return int(text) if text.endswith("\n") and text.strip().isdecimal() else None
 
 
 def group_of(lock: str) -> int | None:
