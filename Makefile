@@ -61,9 +61,10 @@ test-web: $(STAMP)  ## the tests of `rla web`, those that click in a browser too
 	$(BIN)/python -m pytest $(PARALLEL) tests/client/web $(PYTEST_ARGS)
 
 test-full: $(STAMP) packages  ## all tests but the full counts of `make soak`
+	@.ci/packages munged slurmctld slurmd sbatch
 	$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
 
-test-scale: $(STAMP)  ## the tests that need a scheduler: installs Slurm and runs one of its own
+test-scale: $(STAMP)  ## the tests that need a scheduler, in full: installs Slurm and runs one of its own
 	@.ci/packages munged slurmctld slurmd sbatch
 	$(BIN)/python -m pytest $(PARALLEL) -m scale $(PYTEST_ARGS)
 

@@ -1,4 +1,4 @@
-"""Sweeps as a user starts them: a file, `rla sweep` in a process of its own, programs that tell what they do."""
+"""Sweeps as a user starts them: a file, `rla sweep` in a process of its own, programs that say what they do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ NAME = "lr"
 PROGRAM = """
 import json, os, signal, sys, time
 def tell(what):
-    told = {"what": what, "arguments": sys.argv[1:], "pid": os.getpid(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
+    told = {"what": what, "arguments": sys.argv[1:], "pid": os.getpid()}
+    told |= {"gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
     told |= {"folder": os.getcwd(), "root": os.environ["RLA_DATA_ROOT"], "id": os.environ["RLA_RUN_ID"]}
     log = os.open("log.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(log, (json.dumps(told) + "\\n").encode())
@@ -49,8 +50,8 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float)
 parser.add_argument("--seed", type=int)
 given = parser.parse_args()
-rla_client.init("task", rla_config={"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}}, config=given,
-                track=["lr", "seed"], code_root=os.getcwd())
+settings = {"LOG_USED": ["csv"], "BACKUP_CONFIG": {"backup_code_dir": ["nothing"]}}
+rla_client.init("task", rla_config=settings, config=given, track=["lr", "seed"], code_root=os.getcwd())
 exp_manager.new_saver(max_to_keep=1)
 first = 0
 if exp_manager.resumed_from is not None:

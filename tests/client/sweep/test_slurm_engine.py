@@ -331,3 +331,26 @@ def test_without_slurm_it_says_so(lab: Lab, tmp_path: Path) -> None:
     for name in ("sh", "env"):
         (path / name).symlink_to(shutil.which(name) or "")
     assert "there is no sbatch here" in lab.run(*SLURM, code=1, environment={"PATH": str(path)})
+
+
+@pytest.mark.soak
+def test_jobs_wait_for_a_slurm_that_is_away(
+    slurm_lab: SlurmLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rla_client.sweep.engines import slurm
+    from rla_client.sweep.engines.base import Work
+    from rla_client.sweep.journal import Journal
+    from rla_client.sweep.spec import make_spec
+
+    monkeypatch.setattr(slurm, "AGAIN_S", 1.0)
+    journal = Journal(tmp_path / "data", NAME).hold()
+    engine = slurm.SlurmEngine(make_spec({"command": "true"}, NAME), journal)
+    paths = [str(journal.folder / "runs" / f"0001.{kind}") for kind in ("txt", "exit", "lock")]
+    work = Work(1, ("true",), {"RLA_RUN_FILE": str(tmp_path / "items")}, str(tmp_path), *paths)
+    slurm_lab.pause()
+    assert engine.start([work]) == [""]
+    assert engine.room() == 0
+    slurm_lab.go_on()
+    found = wait_until(lambda: engine.ended(1), what="its end")
+    assert [(one.number, one.status) for one in found] == [(1, 0)]
+    journal.release()
