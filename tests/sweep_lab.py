@@ -1,4 +1,4 @@
-"""Sweeps as a user starts them: a file, `rla sweep` in a process of its own, programs that say what they do."""
+"""Sweeps as a user starts them: a file, `rla sweep` in its own process, programs that tell what they do."""
 
 from __future__ import annotations
 

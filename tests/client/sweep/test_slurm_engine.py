@@ -205,6 +205,7 @@ def test_a_signal_ends_the_program_and_usr2_requeues_it(
     assert lines(saving, "told") == [["begin", "0"], ["saved", "0"], ["begin", last], ["end", last]]
 
 
+@pytest.mark.soak
 def test_a_run_that_gives_way_to_another_job_saves_and_goes_on(saving: Lab, slurm_lab: SlurmLab) -> None:
     write_saving(saving, [1], resources={"cpus": CORES}, slurm={"partition": "low"})
     driver = saving.start(*SLURM)
@@ -230,6 +231,7 @@ def test_stop_gives_runs_time_to_save(saving: Lab, slurm_lab: SlurmLab) -> None:
     wait_until(lambda: not queue(slurm_lab), what="an empty queue")
 
 
+@pytest.mark.soak
 def test_ctrl_c_leaves_jobs_and_stop_ends_them_without_a_driver(saving: Lab, slurm_lab: SlurmLab) -> None:
     write_saving(saving, [1, 2, 3, 4, 5, 6])
     driver = saving.start(*SLURM, "--on-interrupt", "leave")
