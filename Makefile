@@ -9,8 +9,8 @@ DEMO := demo_data
 DEMO_ENV := RLA_STATE_DIR=$(CURDIR)/$(DEMO)/state
 TIMESTEPS ?= 150000
 PYTEST_ARGS ?=
-# three, as tests mostly wait. With `loadfile`, xdist hangs after it replaced a crashed worker: end there
 SCALE := tests/client/sweep tests/client/integrations/test_tune.py tests/client/launcher/test_ray_sampler.py
+# three, as tests mostly wait. With `loadfile`, xdist hangs after it replaced a crashed worker: end there
 PARALLEL := -n 3 --dist loadfile --max-worker-restart 0
 
 .PHONY: help venv demo test test-web test-full test-scale packages test-wheel check bench soak mutants clean
@@ -67,7 +67,7 @@ test-full: $(STAMP) packages  ## all tests but the full counts of `make soak`
 test-scale: $(STAMP)  ## the tests that need a scheduler: installs Ray and Slurm, and runs those of its own
 	@.ci/packages munged slurmctld slurmd sbatch
 	$(BIN)/python -m pip install -qq -e '.[ray]'
-	$(BIN)/python -m pytest $(PARALLEL) $(SCALE) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not soak or scale" $(SCALE) $(PYTEST_ARGS)
 
 packages:  # system programs that tests use, where they may be installed; else it says what is left out
 	@.ci/packages sshd ssh-keygen openssl strace mkfs.ext4 ip git chromium

@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -190,6 +191,14 @@ class SlurmLab:
             lambda: idle.search(self.ask("sdiag")), what=self._told("slurmctld without messages to send")
         )
 
+    def pause(self) -> None:
+        """slurmctld answers no more."""
+        self._daemons["slurmctld"].send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """It answers again."""
+        self._daemons["slurmctld"].send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
         """End the daemons and all jobs; their folder goes, too."""
         self.kill_node()
@@ -213,16 +222,17 @@ class SlurmLab:
         return self.job(job_id).get("JobState", "")
 
     def release(self, job_id: str) -> None:
-        """A job that was requeued may start at once: Slurm itself has it wait for two minutes.
+        """A job that was requeued may start soon: Slurm itself has it wait for two minutes.
 
-        Not before the node is done with it: what it tells of the former start would end the new one.
+        Not before the node is done with it, and a second further: else the node ends the new start with the
+        former one, whose credential was revoked.
         """
         steps = f"slurmstepd: [{self.job(job_id).get('JobId')}."
         wait_until(
             lambda: not any(steps in words for words in self._node_processes()),
             what=lambda: f"the end of {steps} of {job_id}",
         )
-        self.ask("scontrol", "update", f"jobid={job_id}", "starttime=now")
+        self.ask("scontrol", "update", f"jobid={job_id}", "starttime=now+2seconds")
 
     def ask(self, *command: str, check: bool = True) -> str:
         """What a program of Slurm prints."""

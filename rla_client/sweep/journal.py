@@ -7,7 +7,9 @@
     runs/0001.txt    what run 1 printed, all its attempts
     runs/0001.exit   the exit status of its last attempt, written by the shell around it; absent while it runs
     runs/0001.lock   flocked by the processes of its last attempt, with the number of their group
+    runs/0001.job    flocked by the job of Slurm whose turn it is, and by its program
     runs/0001.items  the database items that it opened, a line each (RLA_RUN_FILE)
+    slurm/           what was submitted: 0001.plan names the runs of the first array, the rest is submitit's
 
 What is planned is on the disk before any of it starts: a run that is started again must have the parameters
 it had. A journal line that was torn by a power cut is passed over; what it said is seen again from the

@@ -326,7 +326,7 @@ def parameters_of(resources: Resources, options: Mapping[str, Any]) -> dict[str,
     if resources.memory and not given.keys() & {"mem", "mem_per_cpu", "mem_per_gpu"}:
         extra["mem"] = f"{math.ceil(resources.memory / (1 << 20))}M"
     if resources.gpus and not given.keys() & {"gres", "gpus", "gpus_per_node", "gpus_per_task"}:
-        if not resources.gpus.is_integer():
+        if resources.gpus % 1:
             raise SweepError(f"a run takes {resources.gpus:g} GPUs, and Slurm gives whole ones")
         extra["gpus-per-node"] = int(resources.gpus)
     extra |= {

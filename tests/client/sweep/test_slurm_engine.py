@@ -205,6 +205,7 @@ def test_a_signal_ends_the_program_and_usr2_requeues_it(
     assert lines(saving, "told") == [["begin", "0"], ["saved", "0"], ["begin", last], ["end", last]]
 
 
+@pytest.mark.soak
 def test_a_run_that_gives_way_to_another_job_saves_and_goes_on(saving: Lab, slurm_lab: SlurmLab) -> None:
     write_saving(saving, [1], resources={"cpus": CORES}, slurm={"partition": "low"})
     driver = saving.start(*SLURM)
@@ -230,6 +231,7 @@ def test_stop_gives_runs_time_to_save(saving: Lab, slurm_lab: SlurmLab) -> None:
     wait_until(lambda: not queue(slurm_lab), what="an empty queue")
 
 
+@pytest.mark.soak
 def test_ctrl_c_leaves_jobs_and_stop_ends_them_without_a_driver(saving: Lab, slurm_lab: SlurmLab) -> None:
     write_saving(saving, [1, 2, 3, 4, 5, 6])
     driver = saving.start(*SLURM, "--on-interrupt", "leave")
@@ -331,3 +333,26 @@ def test_without_slurm_it_says_so(lab: Lab, tmp_path: Path) -> None:
     for name in ("sh", "env"):
         (path / name).symlink_to(shutil.which(name) or "")
     assert "there is no sbatch here" in lab.run(*SLURM, code=1, environment={"PATH": str(path)})
+
+
+@pytest.mark.soak
+def test_jobs_wait_for_a_slurm_that_is_away(
+    slurm_lab: SlurmLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rla_client.sweep.engines import slurm
+    from rla_client.sweep.engines.base import Work
+    from rla_client.sweep.journal import Journal
+    from rla_client.sweep.spec import make_spec
+
+    monkeypatch.setattr(slurm, "AGAIN_S", 1.0)
+    journal = Journal(tmp_path / "data", NAME).hold()
+    engine = slurm.SlurmEngine(make_spec({"command": "true"}, NAME), journal)
+    paths = [str(journal.folder / "runs" / f"0001.{kind}") for kind in ("txt", "exit", "lock")]
+    work = Work(1, ("true",), {"RLA_RUN_FILE": str(tmp_path / "items")}, str(tmp_path), *paths)
+    slurm_lab.pause()
+    assert engine.start([work]) == [""]
+    assert engine.room() == 0
+    slurm_lab.go_on()
+    found = wait_until(lambda: engine.ended(1), what="its end")
+    assert [(one.number, one.status) for one in found] == [(1, 0)]
+    journal.release()
