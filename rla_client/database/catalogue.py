@@ -16,6 +16,8 @@ Looking at 10,000 signatures costs a tenth of a second, so who needs a few rows 
 newest fifty) has the days refreshed, and then the signatures of those rows alone.
 
 Two processes may refresh at once: SQLite orders them, both write what the tree says.
+
+Rows that are read again may come from the lake (see `lake`), which keeps them with their signatures.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,11 +40,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Progress = Callable[[int, int], None]
+Seed = Callable[[Sequence[tuple[str, str, str]]], Mapping[tuple[str, str], tuple[object, ...]]]
 VERSION = 7
 RACY_NS = 2_000_000_000  # FAT's clock has 2 s; the finest tick of Linux is 4 ms
 BUSY_S = 60.0
+SEED_FROM = 200  # runs that are read again: what the lake needs to start takes as long as reading so many
 COMMIT_EVERY = 500  # runs; a first build that is interrupted goes on from there
-_COLUMNS = (
+COLUMNS = (
     "table_name", "idx", "kinds", "opened", "host", "state", "updated", "time_step", "duration_s",
     "hyper", "metrics", "tags", "note", "problems", "parent", "tracked", "told",
     "likely", "likely_text",
@@ -79,8 +83,16 @@ def state_folder(data_root: Path) -> Path:
 class Catalogue:
     """All runs of one database; see the module's text. Use as a context manager."""
 
-    def __init__(self, data_root: Path, folder: Path | None = None) -> None:
+    def __init__(self, data_root: Path, folder: Path | None = None, seed: Seed | None = None) -> None:
+        """Open it.
+
+        Args:
+            data_root: of the database.
+            folder: where it lies, instead of the state folder.
+            seed: gets (table, index, signature) of runs, gives the rows that it knows for these.
+        """
         self._root = data_root
+        self._seed = seed
         self._db = _open_database(folder if folder is not None else state_folder(data_root))
 
     def __enter__(self) -> Self:
@@ -191,18 +203,46 @@ class Catalogue:
                 current = signatures.of(table, index)
                 if current != signature or not signature:
                     todo.append((table, index, current, kinds))
+        todo = self._take_seed(todo)
         for start in range(0, len(todo), COMMIT_EVERY):
             batch = todo[start : start + COMMIT_EVERY]
             if progress is not None:
                 progress(start, len(todo))
-            rows = [self._row(*entry) for entry in batch]
-            names = ", ".join((*_COLUMNS, "signature"))
-            places = ", ".join("?" * (len(_COLUMNS) + 1))
-            with self._db:  # no INSERT: a run that another process has seen removed must not come back
-                self._db.executemany(
-                    f"UPDATE runs SET ({names}) = ({places}) WHERE table_name = ? AND idx = ?",  # noqa: S608
-                    [(*row, row[0], row[1]) for row in rows],
-                )
+            self._update([self._row(*entry) for entry in batch])
+
+    def _take_seed(self, todo: list[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
+        """Those of the runs to read that have still to be read."""
+        if self._seed is None or len(todo) < SEED_FROM:
+            return todo
+        known = self._seed([entry[:3] for entry in todo])
+        if known:
+            kinds = COLUMNS.index("kinds")
+            taken = [(entry, known[entry[:2]]) for entry in todo if entry[:2] in known]
+            self._update([(*row[:kinds], entry[3], *row[kinds + 1 :], entry[2]) for entry, row in taken])
+        return [entry for entry in todo if entry[:2] not in known]
+
+    def _update(self, rows: Sequence[tuple[object, ...]]) -> None:
+        """Put rows, each with its signature behind it, in the place of those with the same names."""
+        names = ", ".join((*COLUMNS, "signature"))
+        places = ", ".join("?" * (len(COLUMNS) + 1))
+        with self._db:  # no INSERT: a run that another process has seen removed must not come back
+            self._db.executemany(
+                f"UPDATE runs SET ({names}) = ({places}) WHERE table_name = ? AND idx = ?",  # noqa: S608
+                [(*row, row[0], row[1]) for row in rows],
+            )
+
+    def signed(self) -> list[tuple[str, str, str, str | None, float | None]]:
+        """(table, index, signature, state, when that was told) of all runs; without signature: not settled."""
+        return list(self._db.execute("SELECT table_name, idx, signature, state, updated FROM runs"))
+
+    def row(self, table: str, index: str) -> tuple[tuple[object, ...], str] | None:
+        """One row as it is kept, in the order of `COLUMNS`, and its signature."""
+        names = ", ".join((*COLUMNS, "signature"))
+        found = self._db.execute(
+            f"SELECT {names} FROM runs WHERE table_name = ? AND idx = ?",  # noqa: S608 - constants only
+            (table, index),
+        ).fetchone()
+        return None if found is None else (found[:-1], found[-1])
 
     def _row(self, table: str, index: str, signature: str, kinds: str) -> tuple[object, ...]:
         record = read_record(self._root, table, index, tuple(kinds.split()))
@@ -230,7 +270,7 @@ class Catalogue:
             light: leave out hyper-parameters and metrics, most of the bytes.
         """
         where, values = _condition(table, since)
-        names = ", ".join("NULL" if light and name in _HEAVY else name for name in _COLUMNS)
+        names = ", ".join("NULL" if light and name in _HEAVY else name for name in COLUMNS)
         sql = f"SELECT {names} FROM runs {where} ORDER BY opened DESC, idx DESC"  # noqa: S608 - constants only
         if limit is not None:
             sql += " LIMIT ?"
@@ -260,7 +300,7 @@ class Catalogue:
         Raises:
             DatabaseError: the catalogue has no such run.
         """
-        names = ", ".join(_COLUMNS)
+        names = ", ".join(COLUMNS)
         row = self._db.execute(
             f"SELECT {names} FROM runs WHERE table_name = ? AND idx = ?",  # noqa: S608 - constants only
             (table, index),

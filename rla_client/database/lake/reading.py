@@ -1,0 +1,212 @@
+"""Runs out of the lake: rows for the catalogue, columns for curves; always by signature, see the package.
+
+Without pyarrow, without a lake, or where a part cannot be read, nothing is found here and the files are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla_client.contract.errors import BrokenFileError
+from rla_client.database.catalogue import COLUMNS, Signatures
+from rla_client.database.lake.store import MAX_FILE_BYTES, Part, open_file, read_parts, warn
+from rla_client.database.lake.tables import MAX_RUNS, schemas
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from numpy.typing import NDArray
+
+RunName = tuple[str, str]  # (table, index)
+WORTH = 64  # runs of which curves are asked for from which pyarrow's import, 0.2 s, is worth it
+SPARSE = 40  # a part of which fewer than one run in so many is asked for is slower than the files of these
+
+
+def available(data_root: Path) -> bool:
+    """Whether there is a lake, and the library to read it."""
+    return (data_root / ".rla" / "lake" / "manifest.json").exists() and find_spec("pyarrow") is not None
+
+
+@dataclass(frozen=True, slots=True)
+class PartRuns:
+    """Which runs a part holds: `indexes` and `signatures` by place."""
+
+    part: Part
+    indexes: list[str]
+    signatures: list[str]
+
+
+def read_table(data_root: Path, part: Part, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """A part's file, or some columns of it.
+
+    Raises:
+        BrokenFileError: it is not what was written. OSError: it cannot be read.
+    """
+    with open_file(data_root, part, name) as file:
+        return _guarded(part, name, lambda: _checked(file, part, name).read(columns=columns))
+
+
+def _guarded(part: Part, name: str, read: Any) -> Any:  # noqa: ANN401
+    import pyarrow as pa
+
+    try:
+        return read()
+    except (pa.ArrowException, OSError, ValueError) as error:  # a damaged page is an OSError to pyarrow
+        raise BrokenFileError(f"{part.name}/{name}.parquet", f"no valid Parquet ({error})") from error
+
+
+def _checked(file: Any, part: Part, name: str) -> pq.ParquetFile:  # noqa: ANN401
+    """A Parquet file whose columns and sizes are as we write them.
+
+    Raises:
+        BrokenFileError: they are not.
+    """
+    import pyarrow.parquet as pq
+
+    found = pq.ParquetFile(file, page_checksum_verification=True)
+    if not found.schema_arrow.equals(schemas()[name]):
+        raise BrokenFileError(f"{part.name}/{name}.parquet", "it has other columns than the lake's")
+    whole = sum(found.metadata.row_group(group).total_byte_size for group in range(found.num_row_groups))
+    if whole > MAX_FILE_BYTES or (name == "runs" and found.metadata.num_rows != part.runs):
+        raise BrokenFileError(f"{part.name}/{name}.parquet", "it holds more than was written")
+    return found
+
+
+def part_runs(data_root: Path, part: Part) -> PartRuns:
+    """Which runs a part holds.
+
+    Raises:
+        BrokenFileError, OSError: it cannot be read.
+    """
+    found = read_table(data_root, part, "runs", ["place", "idx", "signature"])
+    if found["place"].to_pylist() != list(range(found.num_rows)) or part.runs > MAX_RUNS:
+        raise BrokenFileError(part.name, "its runs are not numbered")
+    return PartRuns(part, found["idx"].to_pylist(), found["signature"].to_pylist())
+
+
+class Lake:
+    """The parts that can be read, and the runs in them, as of now."""
+
+    def __init__(self, data_root: Path) -> None:
+        self._root = data_root
+        self.parts: list[PartRuns] = []
+        self.broken: list[tuple[Part, str]] = []
+        for part in read_parts(data_root):
+            try:
+                self.parts.append(part_runs(data_root, part))
+            except (BrokenFileError, OSError) as error:
+                self.leave_out(part, error)
+
+    def leave_out(self, part: Part, error: Exception) -> None:
+        """Read the files of a part's runs from now on, and say why."""
+        warn(f"a part of the lake cannot be read ({error}); the files of its runs are read instead")
+        self.broken.append((part, str(error)))
+        self.parts = [one for one in self.parts if one.part != part]
+
+    def signatures(self) -> dict[RunName, str]:
+        """All runs of the lake with the signatures that they had when they were read."""
+        return {
+            (one.part.table, index): signature
+            for one in self.parts
+            for index, signature in zip(one.indexes, one.signatures, strict=True)
+        }
+
+    def rows(self, wanted: Sequence[tuple[str, str, str]]) -> dict[RunName, tuple[object, ...]]:
+        """The catalogue's rows of those (table, index, signature) that are in the lake."""
+        asked = {(table, index): signature for table, index, signature in wanted if signature}
+        found: dict[RunName, tuple[object, ...]] = {}
+        for one in list(self.parts):
+            places = self._places(one, asked)
+            if not places:
+                continue
+            try:
+                table = read_table(self._root, one.part, "runs", COLUMNS)
+            except (BrokenFileError, OSError) as error:
+                self.leave_out(one.part, error)
+                continue
+            columns = [column.to_pylist() for column in table.columns]
+            every = list(zip(*columns, strict=True))
+            found |= {
+                (one.part.table, one.indexes[place]): every[place]
+                for place in places
+                if every[place][:2] == (one.part.table, one.indexes[place])
+            }
+        return found
+
+    @staticmethod
+    def _places(one: PartRuns, asked: Mapping[RunName, str]) -> list[int]:
+        table = one.part.table
+        return [
+            place
+            for place, (index, signature) in enumerate(zip(one.indexes, one.signatures, strict=True))
+            if asked.get((table, index)) == signature
+        ]
+
+    def columns(
+        self, pairs: Sequence[RunName], names: Sequence[str], now_ns: int
+    ) -> dict[RunName, dict[str, NDArray[np.float64]]]:
+        """Columns of progress.csv, as `read_columns` gives them, of those runs that are in the lake as they are now.
+
+        Args:
+            pairs: (table, index) of runs.
+            names: of columns.
+            now_ns: Unix nanoseconds.
+        """
+        asked = self._current(pairs, now_ns)
+        found: dict[RunName, dict[str, NDArray[np.float64]]] = {}
+        for one in list(self.parts):
+            places = self._places(one, asked)
+            if len(places) * SPARSE < len(one.indexes):
+                continue
+            try:
+                columns = self._part_columns(one.part, set(places), names)
+            except (BrokenFileError, OSError) as error:
+                self.leave_out(one.part, error)
+                continue
+            found |= {(one.part.table, one.indexes[place]): columns.get(place, {}) for place in places}
+        return found
+
+    def _current(self, pairs: Sequence[RunName], now_ns: int) -> dict[RunName, str]:
+        wanted = set(pairs)
+        inside = {run: signature for run, signature in self.signatures().items() if run in wanted}
+        with Signatures(self._root, now_ns) as signatures:
+            return {run: signature for run, signature in inside.items() if signatures.of(*run) == signature}
+
+    def _part_columns(
+        self, part: Part, places: set[int], names: Sequence[str]
+    ) -> dict[int, dict[str, NDArray[np.float64]]]:
+        """Place → name → column."""
+        found: dict[int, dict[str, NDArray[np.float64]]] = {}
+        with open_file(self._root, part, "rows") as file:
+            for table in _guarded(part, "rows", lambda: _groups(_checked(file, part, "rows"), names)):
+                _take_columns(table, places, set(names), found)
+        return found
+
+
+def _groups(file: pq.ParquetFile, names: Sequence[str]) -> list[pa.Table]:
+    """The row groups that may hold some metrics: their places, metrics and values."""
+    metric = schemas()["rows"].get_field_index("metric")
+    wanted = []
+    for group in range(file.num_row_groups):
+        known = file.metadata.row_group(group).column(metric).statistics
+        if known is None or not known.has_min_max or any(known.min <= name <= known.max for name in names):
+            wanted.append(group)
+    return [file.read_row_group(group, columns=["place", "metric", "value"]) for group in wanted]
+
+
+def _take_columns(
+    table: pa.Table, places: set[int], names: set[str], found: dict[int, dict[str, NDArray[np.float64]]]
+) -> None:
+    for batch in table.to_batches():
+        lists = batch.column("value")
+        flat = lists.values.to_numpy(zero_copy_only=False)
+        ends = lists.offsets.to_pylist()
+        keys = zip(batch.column("place").to_pylist(), batch.column("metric").to_pylist(), strict=True)
+        for row, (place, metric) in enumerate(keys):
+            if metric in names and place in places:
+                found.setdefault(place, {})[metric] = flat[ends[row] : ends[row + 1]]
