@@ -30,7 +30,8 @@ from rla_client.run.hyper_params import wrap
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rla_client.database.curves import CurveCache
+    from rla_client.database.curves import CurveCache, Reader
+    from rla_client.database.lake.reading import Lake
     from rla_client.database.where import Where
     from rla_client.run.hyper_params import HyperParams
 
@@ -64,6 +65,21 @@ class Database:
         """
         return Database(archived_root(self.data_root))
 
+    def _catalogue(self) -> Catalogue:
+        return Catalogue(self.data_root, seed=self._lake_rows)
+
+    def _lake_rows(
+        self, wanted: Sequence[tuple[str, str, str]]
+    ) -> Mapping[tuple[str, str], tuple[object, ...]]:
+        lake = self.lake()
+        return lake.rows(wanted) if lake is not None else {}
+
+    def lake(self) -> Lake | None:
+        """The lake as it is now (see `rla_client.database.lake`); None without one, or without pyarrow."""
+        from rla_client.database.lake.reading import Lake, available
+
+        return Lake(self.data_root) if available(self.data_root) else None
+
     def tables(self) -> list[str]:
         """Names of the task tables."""
         return find_tables(self.data_root)
@@ -94,7 +110,7 @@ class Database:
         start = parse_since(since, clock())
         if table is not None:
             check_table(self.data_root, table)
-        with Catalogue(self.data_root) as catalogue:
+        with self._catalogue() as catalogue:
             now_ns = int(clock() * 1e9)
             if test is None and limit is not None:
                 catalogue.refresh_newest(now_ns, self.progress, limit=limit, table=table, since=start)
@@ -114,7 +130,7 @@ class Database:
 
     def count(self, table: str | None = None, since: Since = None) -> int:
         """How many runs there were at the last look at this database (this does not look again)."""
-        with Catalogue(self.data_root) as catalogue:
+        with self._catalogue() as catalogue:
             return catalogue.count(table, since=parse_since(since, clock()))
 
     def runs(self, table: str | None = None, where: str | None = None, since: Since = None) -> pd.DataFrame:
@@ -124,11 +140,13 @@ class Database:
         the hyper-parameters under their (dotted) names, then the metrics; a metric whose name is
         taken is called `last:<name>`. See `records` for the arguments and errors.
         """
+        return self.frame(self.records(table, where, since))
+
+    def frame(self, records: Sequence[Record], *, whole: bool = True) -> pd.DataFrame:
+        """Records as `runs` gives them; not `whole`: without hyper-parameters and metrics."""
         import pandas as pd
 
         now = clock()
-        records = self.records(table, where, since)
-        hypers = [record.hyper.flat() for record in records]
         fixed = pd.DataFrame(
             {
                 "index": [record.index for record in records],
@@ -142,16 +160,20 @@ class Database:
                 "note": [record.note for record in records],
             }
         )
+        fixed.attrs[DATA_ROOT_ATTRIBUTE] = str(self.data_root)
+        if not whole:
+            return fixed
         taken = set(fixed.columns)
+        hypers = [record.hyper.flat() for record in records]
         hyper = pd.DataFrame(hypers, index=fixed.index)
         hyper.columns = pd.Index([f"hp:{name}" if name in taken else name for name in hyper.columns])
         taken |= set(hyper.columns)
         metrics = pd.DataFrame([record.metrics for record in records], index=fixed.index)
         metrics = metrics.drop(columns=[TIME_STEP], errors="ignore")
         metrics.columns = pd.Index([f"last:{name}" if name in taken else name for name in metrics.columns])
-        whole: pd.DataFrame = pd.concat([fixed, hyper, metrics], axis=1)
-        whole.attrs[DATA_ROOT_ATTRIBUTE] = str(self.data_root)
-        return whole
+        found: pd.DataFrame = pd.concat([fixed, hyper, metrics], axis=1)
+        found.attrs[DATA_ROOT_ATTRIBUTE] = str(self.data_root)
+        return found
 
     def __iter__(self) -> Iterator[Run]:
         return iter([Run(self, record) for record in self.records()])
@@ -166,7 +188,7 @@ class Database:
         if table is not None:
             check_table(self.data_root, table)
         now_ns = int(clock() * 1e9)
-        with Catalogue(self.data_root) as catalogue:
+        with self._catalogue() as catalogue:
             if reference == LAST:
                 catalogue.refresh_newest(now_ns, self.progress, limit=1, table=table)
             else:
@@ -185,7 +207,7 @@ class Database:
         Raises:
             NoSuchRunError: none fits.
         """
-        with Catalogue(self.data_root) as catalogue:
+        with self._catalogue() as catalogue:
             catalogue.refresh_names(int(clock() * 1e9))
             names = catalogue.names(table)
         found = set(match_runs(names, reference)) if reference != LAST else set()
@@ -216,15 +238,21 @@ class Database:
         Raises:
             UnknownNameError: a column that none of the runs has; the message names the nearest.
         """
-        from rla_client.database.curves import Reader, long_frame
+        from rla_client.database.curves import long_frame
 
         names = [metrics] if isinstance(metrics, str) else list(metrics)
         pairs = self._pairs(runs)
-        return long_frame(Reader(self.data_root, self.curve_cache(), self.links()), pairs, names, x, bound)
+        return long_frame(self.curve_reader(), pairs, names, x, bound)
+
+    def curve_reader(self) -> Reader:
+        """Where its curves come from."""
+        from rla_client.database.curves import Reader
+
+        return Reader(self.data_root, self.curve_cache(), self.links(), self.lake)
 
     def links(self) -> dict[tuple[str, str], str]:
         """(table, index) of each run that goes on with another one (see `chains`) → that one's index."""
-        with Catalogue(self.data_root) as catalogue:
+        with self._catalogue() as catalogue:
             catalogue.refresh_newest(int(clock() * 1e9), self.progress, limit=1)
             return catalogue.links()
 

@@ -264,7 +264,9 @@ class _Work:
         for file in NAMES:
             whole = self._joined(file, job, fresh)
             runs = whole.num_rows if file == "runs" else runs
-            sizes[file] = self._builder.write(name, file, lambda sink, file=file, whole=whole: write_parquet(sink, file, whole))  # type: ignore[misc]
+            sizes[file] = self._builder.write(
+                name, file, lambda sink, file=file, whole=whole: write_parquet(sink, file, whole)
+            )  # type: ignore[misc]
         return Part(name, table, runs, job.csv_bytes, sizes, self._now)
 
     def _joined(self, file: str, job: Job, fresh: list[RunData]) -> pa.Table:

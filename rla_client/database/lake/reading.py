@@ -5,6 +5,7 @@ Without pyarrow, without a lake, or where a part cannot be read, nothing is foun
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RunName = tuple[str, str]  # (table, index)
-WORTH = 64  # runs of which curves are asked for from which pyarrow's import, 0.2 s, is worth it
 SPARSE = 40  # a part of which fewer than one run in so many is asked for is slower than the files of these
 
 
@@ -183,19 +183,26 @@ class Lake:
         """Place → name → column."""
         found: dict[int, dict[str, NDArray[np.float64]]] = {}
         with open_file(self._root, part, "rows") as file:
-            for table in _guarded(part, "rows", lambda: _groups(_checked(file, part, "rows"), names)):
+            for table in _guarded(part, "rows", lambda: _groups(_checked(file, part, "rows"), places, names)):
                 _take_columns(table, places, set(names), found)
         return found
 
 
-def _groups(file: pq.ParquetFile, names: Sequence[str]) -> list[pa.Table]:
-    """The row groups that may hold some metrics: their places, metrics and values."""
-    metric = schemas()["rows"].get_field_index("metric")
-    wanted = []
-    for group in range(file.num_row_groups):
-        known = file.metadata.row_group(group).column(metric).statistics
-        if known is None or not known.has_min_max or any(known.min <= name <= known.max for name in names):
-            wanted.append(group)
+def _groups(file: pq.ParquetFile, places: set[int], names: Sequence[str]) -> list[pa.Table]:
+    """Places, metrics and values of the row groups that may hold some metrics of some runs."""
+    schema = schemas()["rows"]
+    metric, place = schema.get_field_index("metric"), schema.get_field_index("place")
+    ordered = sorted(places)
+
+    def may_hold(group: pq.RowGroupMetaData) -> bool:
+        known, spans = group.column(metric).statistics, group.column(place).statistics
+        if known is None or spans is None or not (known.has_min_max and spans.has_min_max):
+            return True
+        next_place = bisect_left(ordered, spans.min)
+        inside = next_place < len(ordered) and ordered[next_place] <= spans.max
+        return inside and any(known.min <= name <= known.max for name in names)
+
+    wanted = [group for group in range(file.num_row_groups) if may_hold(file.metadata.row_group(group))]
     return [file.read_row_group(group, columns=["place", "metric", "value"]) for group in wanted]
 
 

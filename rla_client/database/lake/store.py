@@ -96,10 +96,15 @@ def open_file(data_root: Path, part: Part, name: str) -> Iterator[BinaryIO]:
     Raises:
         BrokenFileError: it is not as it was written. OSError: it cannot be opened.
     """
-    with held_folder(data_root, f"{LAKE}/{part.name}") as folder, open_plain(folder / f"{name}.parquet") as file:
+    with (
+        held_folder(data_root, f"{LAKE}/{part.name}") as folder,
+        open_plain(folder / f"{name}.parquet") as file,
+    ):
         size = os.fstat(file.fileno()).st_size
         if size != part.sizes[name] or size > MAX_FILE_BYTES:
-            raise BrokenFileError(f"{LAKE}/{part.name}/{name}.parquet", "it has another size than was written")
+            raise BrokenFileError(
+                f"{LAKE}/{part.name}/{name}.parquet", "it has another size than was written"
+            )
         yield file
 
 

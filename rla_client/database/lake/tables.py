@@ -74,7 +74,9 @@ def read_rows(data_root: Path, table: str, index: str) -> tuple[Columns, dict[st
         return None
 
 
-def read_system(data_root: Path, table: str, index: str) -> tuple[Columns, dict[str, list[str | None]]] | None:
+def read_system(
+    data_root: Path, table: str, index: str
+) -> tuple[Columns, dict[str, list[str | None]]] | None:
     """All of a run's system.csv; None where there is none that can be read."""
     path = f"{data_root}/{LOG}/{table}/{index}/{SYSTEM_FILE}"
     try:
@@ -127,9 +129,7 @@ def schemas() -> dict[str, pa.Schema]:
 
 def runs_table(runs: Sequence[RunData]) -> pa.Table:
     """See `schemas`."""
-    return _table(
-        "runs", [(place, one.run, one.signature, *one.row) for place, one in enumerate(runs)]
-    )
+    return _table("runs", [(place, one.run, one.signature, *one.row) for place, one in enumerate(runs)])
 
 
 def params_table(runs: Sequence[RunData]) -> pa.Table:
@@ -154,7 +154,9 @@ def last_table(runs: Sequence[RunData]) -> pa.Table:
 
 def files_table(runs: Sequence[RunData]) -> pa.Table:
     """See `schemas`."""
-    return _table("files", [(place, one.run, *found) for place, one in enumerate(runs) for found in one.files])
+    return _table(
+        "files", [(place, one.run, *found) for place, one in enumerate(runs) for found in one.files]
+    )
 
 
 def curves_table(runs: Sequence[RunData], name: str) -> pa.Table:
@@ -184,7 +186,10 @@ def curves_table(runs: Sequence[RunData], name: str) -> pa.Table:
             pa.array(map(_safe, metrics), pa.string()),
             _lists(steps, empty),
             _lists(values, empty),
-            pa.array([None if one is None else [_safe(text) for text in one] for one in texts], schema.field("text").type),
+            pa.array(
+                [None if one is None else [_safe(text) for text in one] for one in texts],
+                schema.field("text").type,
+            ),
         ],
         schema=schema,
     )
@@ -220,7 +225,9 @@ def _table(name: str, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
 
 def _safe(value: Any) -> Any:  # noqa: ANN401 - text, or None
     """Text as UTF-8 can hold it."""
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) and not value.isascii() else value
+    return (
+        value.encode("utf-8", "replace").decode() if isinstance(value, str) and not value.isascii() else value
+    )
 
 
 def _float(value: object) -> float | None:
@@ -262,7 +269,11 @@ def in_groups(name: str, table: pa.Table) -> Iterable[pa.Table]:
     begin = before = 0
     for row, metric in enumerate(metrics):
         full = total[row] - before >= GROUP_CELLS
-        if full or row + 1 == len(metrics) or (metrics[row + 1] != metric and total[row] - before >= GROUP_CELLS // 4):
+        if (
+            full
+            or row + 1 == len(metrics)
+            or (metrics[row + 1] != metric and total[row] - before >= GROUP_CELLS // 4)
+        ):
             yield table.slice(begin, row + 1 - begin)
             begin, before = row + 1, int(total[row])
     if not metrics:
