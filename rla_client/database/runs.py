@@ -28,6 +28,7 @@ from rla_client.database.tree import Item, archived_root, check_data_root, check
 from rla_client.run.hyper_params import wrap
 
 if TYPE_CHECKING:
+    import duckdb
     import pandas as pd
 
     from rla_client.database.curves import CurveCache, Reader
@@ -249,6 +250,44 @@ class Database:
         from rla_client.database.curves import Reader
 
         return Reader(self.data_root, self.curve_cache(), self.links(), self.lake)
+
+    def sql(self, query: str, timeout_s: float | None = None) -> duckdb.DuckDBPyConnection:
+        """Run one SELECT over the views runs, params, last, rows, system and files; see docs/lake.md.
+
+        Args:
+            query: SQL as DuckDB speaks it.
+            timeout_s: seconds after which it is stopped.
+
+        Returns:
+            DuckDB's result: `.df()`, `.pl()`, `.arrow()`, `.fetchall()`.
+
+        Raises:
+            ArgumentError: the query is no SELECT, or names what there is not.
+            DatabaseError: it took too long, too much is not in the lake, or DuckDB is not installed.
+        """
+        from rla_client.database.lake.sql import Session, check_query
+
+        check_query(query)
+        with self._catalogue() as catalogue:
+            now = clock()
+            catalogue.refresh(int(now * 1e9), self.progress)
+            session = Session(self.data_root, catalogue, query, now)
+        return session.execute(timeout_s)
+
+    def lake_files(self, name: str) -> list[str]:
+        """Paths of the lake's Parquet files of `runs`, `params`, `last`, `rows`, `system` or `files`.
+
+        For Polars, pandas and others; they hold ended runs as of the last `rla lake build`.
+
+        Raises:
+            UnknownNameError: there is no such file.
+        """
+        from rla_client.contract.spelling import unknown
+        from rla_client.database.lake.store import NAMES, plain_path, read_parts
+
+        if name not in NAMES:
+            raise unknown(name, NAMES, f"the lake has no files {name!r}")
+        return [plain_path(self.data_root, part, name) for part in read_parts(self.data_root)]
 
     def links(self) -> dict[tuple[str, str], str]:
         """(table, index) of each run that goes on with another one (see `chains`) → that one's index."""

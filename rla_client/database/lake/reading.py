@@ -51,6 +51,16 @@ def read_table(data_root: Path, part: Part, name: str, columns: Sequence[str] | 
         return _guarded(part, name, lambda: _checked(file, part, name).read(columns=columns))
 
 
+def read_schema(data_root: Path, part: Part, name: str) -> None:
+    """Be sure that a part's file can be opened and has the columns that it should.
+
+    Raises:
+        BrokenFileError, OSError: it cannot, or has others.
+    """
+    with open_file(data_root, part, name) as file:
+        _guarded(part, name, lambda: _checked(file, part, name))
+
+
 def _guarded(part: Part, name: str, read: Any) -> Any:  # noqa: ANN401
     import pyarrow as pa
 
