@@ -208,7 +208,12 @@ class Catalogue:
             batch = todo[start : start + COMMIT_EVERY]
             if progress is not None:
                 progress(start, len(todo))
-            self._update([self._row(*entry) for entry in batch])
+            self._update(
+                [
+                    (*catalogue_row(self._root, table, index, tuple(kinds.split())), signature)
+                    for table, index, signature, kinds in batch
+                ]
+            )
 
     def _take_seed(self, todo: list[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
         """Those of the runs to read that have still to be read."""
@@ -243,15 +248,6 @@ class Catalogue:
             (table, index),
         ).fetchone()
         return None if found is None else (found[:-1], found[-1])
-
-    def _row(self, table: str, index: str, signature: str, kinds: str) -> tuple[object, ...]:
-        record = read_record(self._root, table, index, tuple(kinds.split()))
-        return (
-            table, index, kinds, record.opened, record.host, record.state, record.updated, record.time_step,
-            record.duration_s, record.hyper_json, record.metrics_json, to_json(record.tags), record.note,
-            to_json(record.problems), record.parent, record.tracked_json, record.told_json,
-            record.likely, record.likely_text, signature,
-        )  # fmt: skip
 
     def records(
         self,
@@ -311,6 +307,17 @@ class Catalogue:
         return _record(row)
 
 
+def catalogue_row(root: Path, table: str, index: str, kinds: tuple[str, ...]) -> tuple[object, ...]:
+    """A run as the catalogue keeps it, in the order of `COLUMNS`, read from its files."""
+    record = read_record(root, table, index, kinds)
+    return (
+        table, index, " ".join(kinds), record.opened, record.host, record.state, record.updated,
+        record.time_step, record.duration_s, record.hyper_json, record.metrics_json, to_json(record.tags),
+        record.note, to_json(record.problems), record.parent, record.tracked_json, record.told_json,
+        record.likely, record.likely_text,
+    )  # fmt: skip
+
+
 class Signatures:
     """What tells whether the log folders of runs changed; fastest for runs in the order of their days."""
 
@@ -341,15 +348,19 @@ class Signatures:
                 self._folder = os.open(f"{self._root}/{LOG}/{table}/{day}", os.O_RDONLY | os.O_DIRECTORY)
         if self._folder < 0:
             return _NO_LOG
-        try:
-            found = os.stat(name, dir_fd=self._folder)
+        try:  # no suppress(): this is done 100,000 times
+            newest = os.stat(name, dir_fd=self._folder).st_mtime_ns
         except (FileNotFoundError, NotADirectoryError):
             return _NO_LOG
-        text, newest = f"{found.st_mtime_ns}", found.st_mtime_ns
-        with suppress(FileNotFoundError, NotADirectoryError):
-            found = os.stat(f"{name}/{PROGRESS_FILE}", dir_fd=self._folder)
-            text += f",{found.st_ino},{found.st_size},{found.st_mtime_ns},{found.st_ctime_ns}"
-            newest = max(newest, found.st_mtime_ns, found.st_ctime_ns)
+        text = str(newest)
+        try:
+            csv = os.stat(f"{name}/{PROGRESS_FILE}", dir_fd=self._folder)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        else:
+            mtime, ctime = csv.st_mtime_ns, csv.st_ctime_ns
+            text = f"{text},{csv.st_ino},{csv.st_size},{mtime},{ctime}"
+            newest = max(newest, mtime, ctime)
         return "" if self._now_ns - newest <= RACY_NS else text
 
 

@@ -76,14 +76,15 @@ def standing(catalogue: Catalogue, lake: Lake | None) -> Standing:
     held = lake.signatures() if lake is not None else {}
     links = catalogue.links()
     continued = {(table, parent) for (table, _), parent in links.items()}
-    good = {
-        (table, index)
-        for table, index, signature, state, _ in catalogue.signed()
-        if signature and state not in LIVE_STATES and held.get((table, index)) == signature
-    }
-    good -= links.keys() | continued
-    fresh = [run for run in catalogue.names() if run not in good and run not in continued]
-    return Standing(sorted(held.keys() - good), fresh, len(good))
+    good, fresh = set(), []
+    for table, index, signature, state, _ in catalogue.signed():
+        run = (table, index)
+        if signature and held.get(run) == signature and state not in LIVE_STATES and run not in links:
+            good.add(run)
+        else:
+            fresh.append(run)
+    good -= continued
+    return Standing(sorted(held.keys() - good), [run for run in fresh if run not in continued], len(good))
 
 
 def check_query(query: str) -> None:
@@ -197,14 +198,20 @@ class Session:
         import pyarrow as pa
 
         run = self.connection.execute
-        stale = pa.table({"run": pa.array([f"{table}/{index}" for table, index in self.standing.stale], pa.string())})
+        stale = pa.table(
+            {"run": pa.array([f"{table}/{index}" for table, index in self.standing.stale], pa.string())}
+        )
         self.connection.register("lake_stale", stale)
         paths = [path for files in sources.values() for path in files]
         without = "WHERE run NOT IN (SELECT run FROM lake_stale)" if self.standing.stale else ""
         for name in used:
             self.connection.register(f"fresh_{name}", fresh[name])
             columns = ", ".join(fresh[name].schema.names)
-            parts = [f"SELECT {columns} FROM fresh_{name}"] if fresh[name].num_rows or not sources.get(name) else []
+            parts = (
+                [f"SELECT {columns} FROM fresh_{name}"]
+                if fresh[name].num_rows or not sources.get(name)
+                else []
+            )
             if sources.get(name):
                 listing = ", ".join(_quoted(escape(path)) for path in sources[name])
                 parts.append(f"SELECT {columns} FROM read_parquet([{listing}]) {without}")
