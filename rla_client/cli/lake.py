@@ -70,9 +70,9 @@ def build(data_root: DataRoot = None) -> None:
         return
     for problem in done.problems[:MAX_SHOWN]:
         say_aside(f"left out: {problem}")
-    told = f"{done.runs} run(s) in the lake; {done.read} read, {done.removed} removed, {done.parts} part(s) written"
+    counts = f"{done.read} read, {done.removed} removed, {done.parts} part(s) written"
     say(
-        f"{told}, {done.took_s:.1f} s"
+        f"{done.runs} run(s) in the lake; {counts}, {done.took_s:.1f} s"
         + (f"; {done.left_out} left for the next time" if done.left_out else "")
     )
 
@@ -89,7 +89,7 @@ def verify(data_root: DataRoot = None) -> None:
         say(f"differs: {run}")
     say(
         f"{found.checked} run(s) are as their files say, less {len(found.wrong)} that differ and "
-        f"{len(found.broken)} damaged part(s); {found.changed} changed since the build and are read from their files"
+        f"{len(found.broken)} damaged part(s); {found.changed} changed since the build, as readers see"
     )
     if found.wrong or found.broken:
         say_aside(
@@ -115,7 +115,8 @@ def status(data_root: DataRoot = None, as_json: AsJson = False) -> None:
     when = "never" if found.built is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.built))
     say(f"{found.inside} run(s) in {found.parts} part(s), {bytes_text(found.bytes)}; newest part {when}")
     say(
-        f"{found.missing} ended run(s) wait for `rla lake build`, {found.changed} changed since, {found.live} others"
+        f"{found.missing} ended run(s) wait for `rla lake build`, {found.changed} of the lake changed since, "
+        f"{found.live} are not ended"
     )
 
 
@@ -196,9 +197,10 @@ def _fetched(result: duckdb.DuckDBPyConnection, most: int) -> list[tuple[Any, ..
     from rla_client.database.lake.sql import told
 
     try:
-        return result.fetchmany(most) if most else result.fetchall()
+        rows: list[tuple[Any, ...]] = result.fetchmany(most) if most else result.fetchall()
     except duckdb.Error as error:
         raise told(error) from error
+    return rows
 
 
 def _print_csv(result: duckdb.DuckDBPyConnection, names: list[str], limit: int) -> None:

@@ -24,7 +24,6 @@ from rla_client.contract.errors import ArgumentError, DatabaseError
 
 if TYPE_CHECKING:
     from rla_client.database.records import Record
-    from rla_client.database.runs import Database
 
 PLOT_ENDINGS = (".png", ".pdf", ".svg")
 

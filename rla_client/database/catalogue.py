@@ -236,9 +236,9 @@ class Catalogue:
                 [(*row, row[0], row[1]) for row in rows],
             )
 
-    def signed(self) -> list[tuple[str, str, str, str | None, float | None]]:
-        """(table, index, signature, state, when that was told) of all runs; without signature: not settled."""
-        return list(self._db.execute("SELECT table_name, idx, signature, state, updated FROM runs"))
+    def signed(self) -> list[tuple[str, str, str, str | None]]:
+        """(table, index, signature, state) of all runs; without signature: not settled."""
+        return list(self._db.execute("SELECT table_name, idx, signature, state FROM runs"))
 
     def row(self, table: str, index: str) -> tuple[tuple[object, ...], str] | None:
         """One row as it is kept, in the order of `COLUMNS`, and its signature."""

@@ -188,7 +188,7 @@ def read_part(
 def read_all(
     path: str | os.PathLike[str],
 ) -> tuple[dict[str, NDArray[np.float64]], dict[str, list[str | None]]]:
-    """All columns as `read_columns` gives them; and of those that hold text, the texts, None where is none."""
+    """All columns as `read_columns` gives them; and the texts of those that hold any, None for a number."""
     cells = _read_cells(path, None).cells
     texts = {name: list(map(_text, column)) for name, column in cells.items() if _may_hold_text(column)}
     columns = {name: _as_floats(column) for name, column in cells.items()}

@@ -148,7 +148,7 @@ class Database:
         import pandas as pd
 
         now = clock()
-        fixed = pd.DataFrame(
+        fixed: pd.DataFrame = pd.DataFrame(
             {
                 "index": [record.index for record in records],
                 "table": [record.table for record in records],

@@ -13,7 +13,7 @@ once and never changed: a run that changed has its part written anew under anoth
     runs      a row a run: the row of the catalogue, its signature, and `place`, its number in this part
     params    run, name, value (text), number (null where it is none)
     last      run, metric, value, text: the last value of each column of progress.csv
-    rows      a row for each run and column of progress.csv: the lists `step`, `value`, `text`, one entry a row
+    rows      a row for each run and column of progress.csv: lists `step`, `value`, `text`, an entry a row
     system    the same of system.csv; `step` is the time
     files     run, kind, path, bytes, changed: every file of the run when the part was written
 

@@ -1,8 +1,8 @@
 """Bringing the lake up to the database.
 
-Only parts that got, lost or changed a run are written, and only new and changed runs are read from their files.
+Only parts that got, lost or changed a run are written, and only new and changed runs are read from files.
 
-`plan` decides without I/O; `build` carries it out one part after another, and publishes after each, so a build
+`plan` decides without I/O; `build` carries it out one part after another and publishes after each, so one
 that is killed loses one part's work at most. New runs join the newest part of their table while that has
 room; parts of a table that shrank are put together. What a part costs is bounded (`tables`), so is memory.
 
@@ -13,16 +13,17 @@ files change while they are read is left to the next build.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.run_file import LIVE_STATES
-from rla_client.database.catalogue import COLUMNS, Catalogue, Signatures
+from rla_client.database.catalogue import Catalogue, Signatures
 from rla_client.database.lake.reading import Lake, PartRuns, read_table
-from rla_client.database.lake.store import NAMES, Builder, Part, building
+from rla_client.database.lake.store import NAMES, Builder, Part, building, warn
 from rla_client.database.lake.tables import (
     MAX_CSV_BYTES,
     MAX_RUNS,
@@ -85,7 +86,7 @@ class Job:
 
 @dataclass(slots=True)
 class Report:
-    """What a build did, in runs: `read` from files, `removed` from the lake, `left_out` this time; parts written."""
+    """What a build did: runs `read` from files, `removed`, `left_out` this time; parts written."""
 
     read: int = 0
     removed: int = 0
@@ -155,13 +156,13 @@ def build(data_root: Path, now: float, progress: Progress | None = None) -> Repo
     with building(data_root) as builder:
         if builder is None:
             return None
-        lake = Lake(data_root)
         report = Report()
-        with Catalogue(data_root, seed=lake.rows) as catalogue:
+        with Catalogue(data_root, seed=lambda wanted: Lake(data_root).rows(wanted)) as catalogue:
             catalogue.refresh(int(now * 1e9))
             work = _Work(data_root, catalogue, builder, now, report)
             try:
-                work.carry_out(lake, progress)
+                while not work.carry_out(Lake(data_root), progress):
+                    pass  # each turn leaves a damaged part out
                 builder.sweep()
             except OSError as error:
                 message = f"the lake was not brought up to date: {error.strerror or error}; what it had stays"
@@ -174,11 +175,11 @@ def build(data_root: Path, now: float, progress: Progress | None = None) -> Repo
 def ended_runs(catalogue: Catalogue, now: float) -> dict[str, list[Ended]]:
     """Table → its runs that belong into the lake, ordered."""
     found: dict[str, list[Ended]] = {}
-    for table, index, signature, state, _ in catalogue.signed():
+    for table, index, signature, state in catalogue.signed():
         fields = (signature or "").split(",")
         if not fields[0].isdigit():
             continue  # without log folder, or too young
-        quiet_s = now - max(int(fields[0]), *(int(one) for one in fields[3:])) / 1e9
+        quiet_s = now - max(map(int, fields[:1] + fields[3:])) / 1e9  # see Signatures
         if (state is None or state in LIVE_STATES) and quiet_s < QUIET_S:
             continue
         csv_bytes = int(fields[2]) if len(fields) > 2 else 0  # noqa: PLR2004 - see Signatures
@@ -199,11 +200,11 @@ class _Work:
         self._now = now
         self._report = report
 
-    def carry_out(self, lake: Lake, progress: Progress | None) -> None:
-        """Write what has to be written, part by part."""
+    def carry_out(self, lake: Lake, progress: Progress | None) -> bool:
+        """Write what has to be written, part by part; False where one of the lake's turned out damaged."""
         ended = ended_runs(self._catalogue, self._now)
         known = lake.signatures()
-        self._report.removed = len(
+        self._report.removed += len(
             known.keys() - {(table, one.index) for table, runs in ended.items() for one in runs}
         )
         parts: dict[str, list[PartRuns]] = {}
@@ -224,7 +225,14 @@ class _Work:
             if progress is not None:
                 progress(done, total)
             done += len(job.fresh)
-            self._write(table, job)
+            try:
+                self._write(table, job)
+            except BrokenFileError as error:  # of the lake: those of runs are told of as problems
+                gone = {one.part.name for one, _ in job.old}
+                warn(f"a part of the lake cannot be read ({error}); its runs are read again")
+                self._builder.publish([part for part in self._builder.parts if part.name not in gone])
+                return False
+        return True
 
     def _write(self, table: str, job: Job) -> None:
         fresh = [data for data in (self._read(table, one) for one in job.fresh) if data is not None]
@@ -260,14 +268,12 @@ class _Work:
             + [one.indexes[place] for one, places in job.old for place in places[:1]]
         )
         name = self._builder.new_name(table, first.rpartition("/")[0])
-        sizes, runs = {}, 0
+        sizes, footers, runs = {}, {}, 0
         for file in NAMES:
             whole = self._joined(file, job, fresh)
             runs = whole.num_rows if file == "runs" else runs
-            sizes[file] = self._builder.write(
-                name, file, lambda sink, file=file, whole=whole: write_parquet(sink, file, whole)
-            )  # type: ignore[misc]
-        return Part(name, table, runs, job.csv_bytes, sizes, self._now)
+            sizes[file], footers[file] = self._builder.write(name, file, partial(write_parquet, file, whole))
+        return Part(name, table, runs, job.csv_bytes, sizes, footers, self._now)
 
     def _joined(self, file: str, job: Job, fresh: list[RunData]) -> pa.Table:
         """One file of the new part: what stays of the old ones, then the fresh runs, numbered anew."""
@@ -296,7 +302,7 @@ def kept(table: pa.Table, places: Sequence[int], base: int) -> pa.Table:
     return table.set_column(0, "place", pa.array(new)).filter(stay)
 
 
-def write_parquet(sink: BinaryIO, name: str, table: pa.Table) -> None:
+def write_parquet(name: str, table: pa.Table, sink: BinaryIO) -> None:
     """Write a part's file: damage is found by a checksum of each page."""
     import pyarrow.parquet as pq
 

@@ -160,7 +160,7 @@ class Lake:
     def columns(
         self, pairs: Sequence[RunName], names: Sequence[str], now_ns: int
     ) -> dict[RunName, dict[str, NDArray[np.float64]]]:
-        """Columns of progress.csv, as `read_columns` gives them, of those runs that are in the lake as they are now.
+        """Columns of progress.csv, as `read_columns` gives them, of those runs that the lake has as they are.
 
         Args:
             pairs: (table, index) of runs.

@@ -1,8 +1,9 @@
-"""`database.sql`: the database as DuckDB's views `runs`, `params`, `last`, `rows`, `system`, `files`. Read only.
+"""`database.sql`: the database as DuckDB's views `runs`, `params`, `last`, `rows`, `system`, `files`.
 
-What the lake holds as it is now comes from its Parquet files, everything else (live runs, those that changed
-since the last build, chains) is read from its files first, within `MAX_FRESH_RUNS` and `MAX_FRESH_BYTES`. Only
-views that the query names are filled. A chain (see `chains`) is one run, as everywhere.
+What the lake holds as it is now comes from its Parquet files, everything else (live runs, those that
+changed since the last build, chains) is read from its files first, within
+`MAX_FRESH_RUNS` and `MAX_FRESH_BYTES`. Only views that the query names are filled. A chain (see
+`chains`) is one run, as everywhere.
 
 One SELECT is taken and nothing else. DuckDB may open the lake's files alone, no other file, no network, no
 extension and no Python variable, and the settings are locked; so a query that somebody else wrote may be run.
@@ -38,8 +39,11 @@ MAX_FRESH_RUNS = 20_000  # that are in no lake, for `runs`, `params` and `last`;
 MAX_FRESH_BYTES = 256 << 20  # of their progress.csv, for `rows`
 MEMORY = "4GB"  # of a query; nothing is written to disk
 _VIEWS = {
-    "runs": """SELECT run, table_name AS "table", idx AS "index", {state} AS state, host,
-        coalesce(try_strptime(left(idx, 26), '%Y/%m/%d/%H-%M-%S-%f'), make_timestamp(CAST(opened * 1e6 AS BIGINT)))
+    "runs": """SELECT run, table_name AS "table", idx AS "index", host,
+        CASE WHEN state IN ('running', 'stalled') AND updated < {heard} THEN 'unknown' ELSE state END
+            AS state,
+        coalesce(try_strptime(left(idx, 26), '%Y/%m/%d/%H-%M-%S-%f'),
+            make_timestamp(CAST(opened * 1e6 AS BIGINT)))
             AS opened,
         duration_s AS took, time_step AS step, nullif(likely, '') AS metric,
         try_cast(likely_text AS DOUBLE) AS value, from_json(tags, '["VARCHAR"]') AS tags, note,
@@ -47,7 +51,7 @@ _VIEWS = {
     "params": "SELECT run, name, value, number FROM ({source})",
     "last": "SELECT run, metric, value, text FROM ({source})",
     "rows": """SELECT * FROM (SELECT run, unnest(step) AS time_step, metric, unnest(value) AS value,
-        unnest(text) AS text FROM ({source}) WHERE metric <> '""" + TIME_STEP + """')
+        unnest(text) AS text FROM ({source}) WHERE metric <> 'time-step')
         WHERE value IS NOT NULL OR text IS NOT NULL""",
     "system": """SELECT * FROM (SELECT run, unnest(step) AS time, metric, unnest(value) AS value
         FROM ({source}) WHERE metric <> 'timestamp') WHERE value IS NOT NULL""",
@@ -77,7 +81,7 @@ def standing(catalogue: Catalogue, lake: Lake | None) -> Standing:
     links = catalogue.links()
     continued = {(table, parent) for (table, _), parent in links.items()}
     good, fresh = set(), []
-    for table, index, signature, state, _ in catalogue.signed():
+    for table, index, signature, state in catalogue.signed():
         run = (table, index)
         if signature and held.get(run) == signature and state not in LIVE_STATES and run not in links:
             good.add(run)
@@ -208,15 +212,14 @@ class Session:
             self.connection.register(f"fresh_{name}", fresh[name])
             columns = ", ".join(fresh[name].schema.names)
             parts = (
-                [f"SELECT {columns} FROM fresh_{name}"]
+                [f"SELECT {columns} FROM fresh_{name}"]  # noqa: S608 - names of ours
                 if fresh[name].num_rows or not sources.get(name)
                 else []
             )
             if sources.get(name):
                 listing = ", ".join(_quoted(escape(path)) for path in sources[name])
-                parts.append(f"SELECT {columns} FROM read_parquet([{listing}]) {without}")
-            state = f"CASE WHEN state IN ('running', 'stalled') AND updated < {self._now - LIVE_S} THEN 'unknown' ELSE state END"
-            text = _VIEWS[name].format(source=" UNION ALL ".join(parts), state=state)
+                parts.append(f"SELECT {columns} FROM read_parquet([{listing}]) {without}")  # noqa: S608
+            text = _VIEWS[name].format(source=" UNION ALL ".join(parts), heard=self._now - LIVE_S)
             run(f"CREATE TEMP VIEW {name} AS {text}")
         run(f"SET memory_limit = '{MEMORY}'")
         run("SET temp_directory = ''")

@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -17,7 +18,15 @@ from typing import Any, BinaryIO
 
 from rla_client.contract.bounded import parse_json
 from rla_client.contract.errors import BrokenFileError, DatabaseError, UnsafeNameError
-from rla_client.contract.files import atomic_file, discard, held_folder, open_plain, read_small, write_atomic
+from rla_client.contract.files import (
+    TEMP_PREFIX,
+    atomic_file,
+    discard,
+    held_folder,
+    open_plain,
+    read_small,
+    write_atomic,
+)
 from rla_client.contract.layout import check_relative
 from rla_client.contract.locks import try_lock
 from rla_client.database.catalogue import VERSION
@@ -28,6 +37,8 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 MAX_MANIFEST_BYTES = 16 << 20  # 30,000 parts of 500 bytes
 MAX_FILE_BYTES = 1 << 30  # of a part's file, packed or not; ours have a tenth of it
+FOOTER_END = 8  # bytes: the footer's length, "PAR1"
+MAX_FOOTER_BYTES = 64 << 20
 NAMES = ("runs", "params", "last", "rows", "system", "files")  # of a part's files
 
 
@@ -41,6 +52,7 @@ class Part:
         runs: how many.
         csv_bytes: of their progress.csv.
         sizes: file name without ending → its bytes.
+        footers: file name without ending → checksum of its footer, which Parquet itself does not protect.
         written: Unix seconds.
     """
 
@@ -49,6 +61,7 @@ class Part:
     runs: int
     csv_bytes: int
     sizes: dict[str, int] = field(hash=False)
+    footers: dict[str, int] = field(hash=False)
     written: float
 
 
@@ -76,9 +89,10 @@ def _parts(found: Any) -> list[Part]:  # noqa: ANN401
             int(one["runs"]),
             int(one["csv_bytes"]),
             {str(name): int(size) for name, size in one["sizes"].items()},
+            {str(name): int(check) for name, check in one["footers"].items()},
             float(one["written"]),
         )
-        if check_relative(part.name)[0] != TABLES or set(part.sizes) != set(NAMES):
+        if check_relative(part.name)[0] != TABLES or {*part.sizes} != {*NAMES} or {*part.footers} != {*NAMES}:
             raise ValueError(f"{part.name!r} is no part")
         parts.append(part)
     return parts
@@ -105,7 +119,19 @@ def open_file(data_root: Path, part: Part, name: str) -> Iterator[BinaryIO]:
             raise BrokenFileError(
                 f"{LAKE}/{part.name}/{name}.parquet", "it has another size than was written"
             )
+        if _footer_check(file, size) != part.footers[name]:
+            raise BrokenFileError(f"{LAKE}/{part.name}/{name}.parquet", "its footer is damaged")
         yield file
+
+
+def _footer_check(file: BinaryIO, size: int) -> int:
+    """Checksum of a Parquet file's footer, whose length stands before the last four bytes."""
+    file.seek(max(size - FOOTER_END, 0))
+    length = int.from_bytes(file.read(FOOTER_END)[:4], "little") + FOOTER_END
+    file.seek(max(size - min(length, MAX_FOOTER_BYTES), 0))
+    check = zlib.crc32(file.read(min(length, MAX_FOOTER_BYTES)))
+    file.seek(0)
+    return check
 
 
 def plain_path(data_root: Path, part: Part, name: str) -> str:
@@ -130,8 +156,8 @@ class Builder:
         """A name for a part that nobody has."""
         return f"{TABLES}/{table}/{day.replace('/', '-')}-{secrets.token_hex(6)}"
 
-    def write(self, part: str, name: str, write: Callable[[BinaryIO], None]) -> int:
-        """Write a file of a new part durably; its size.
+    def write(self, part: str, name: str, write: Callable[[BinaryIO], None]) -> tuple[int, int]:
+        """Write a file of a new part durably; its size, and the checksum of its footer.
 
         Raises:
             OSError: it could not be written; nothing of it stays.
@@ -140,7 +166,9 @@ class Builder:
             path = folder / f"{name}.parquet"
             with atomic_file(path) as file:
                 write(file)
-            return os.stat(path).st_size
+            with open_plain(path) as written:
+                size = os.fstat(written.fileno()).st_size
+                return size, _footer_check(written, size)
 
     def publish(self, parts: list[Part]) -> None:
         """From now on these parts count."""
@@ -150,14 +178,18 @@ class Builder:
         self.parts = parts
 
     def sweep(self) -> None:
-        """Delete parts that neither count nor counted when this build began: somebody may still read those."""
+        """Delete parts that neither count nor counted when this build began: those may still be read."""
+        with held_folder(self._root, LAKE) as top:
+            for name in os.listdir(top):
+                if name.startswith(TEMP_PREFIX):
+                    os.unlink(top / name)
         keep = self._before | {part.name for part in self.parts}
         base = Path(self._root, LAKE)
         for folder, folders, names in os.walk(base / TABLES):
             here = os.path.relpath(folder, base)
             if here in keep:
                 folders.clear()
-            elif any(name.endswith(".parquet") or name.startswith(".rla-tmp-") for name in names) or (
+            elif any(name.endswith(".parquet") or name.startswith(TEMP_PREFIX) for name in names) or (
                 not folders and here != TABLES
             ):
                 folders.clear()

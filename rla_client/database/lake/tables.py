@@ -117,7 +117,9 @@ def schemas() -> dict[str, pa.Schema]:
         "params": pa.schema(
             [("place", place), ("run", text), ("name", text), ("value", text), ("number", number)]
         ),
-        "last": pa.schema([("place", place), ("run", text), ("metric", text), ("value", number), ("text", text)]),
+        "last": pa.schema(
+            [("place", place), ("run", text), ("metric", text), ("value", number), ("text", text)]
+        ),
         "rows": pa.schema(curves),
         "system": pa.schema(curves),
         "files": pa.schema(
@@ -216,11 +218,16 @@ def _table(name: str, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
 
     schema = schemas()[name]
     columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else ([] for _ in schema)
+    make = {pa.string(): _safe, pa.float64(): _float}
     arrays = [
-        pa.array([_safe(value) for value in column] if field.type == pa.string() else column, field.type)
+        pa.array(map(make.get(field.type, _as_is), column), field.type)
         for column, field in zip(columns, schema, strict=True)
     ]
     return pa.table(arrays, schema=schema)
+
+
+def _as_is(value: Any) -> Any:  # noqa: ANN401
+    return value
 
 
 def _safe(value: Any) -> Any:  # noqa: ANN401 - text, or None

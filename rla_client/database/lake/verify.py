@@ -74,6 +74,7 @@ def verify(data_root: Path, now: float, progress: Callable[[int, int], None] | N
 def _wrong_runs(data_root: Path, one: PartRuns, now: float, found: Findings) -> list[str]:
     """Indexes of a part's runs that have their signature and other content."""
     stored = {name: by_place(read_table(data_root, one.part, name)) for name in _COMPARED}
+    read_table(data_root, one.part, "files")
     wrong = []
     with Signatures(data_root, int(now * 1e9)) as signatures:
         for place, (index, signature) in enumerate(zip(one.indexes, one.signatures, strict=True)):
@@ -83,9 +84,9 @@ def _wrong_runs(data_root: Path, one: PartRuns, now: float, found: Findings) -> 
             found.checked += 1
             fresh = _read(data_root, one.part, index, signature, stored["runs"][place])
             tables = make_tables([fresh], _COMPARED)
-            if any(by_place(tables[name]).get(0) != stored[name].get(place) for name in _COMPARED):
-                if signatures.of(one.part.table, index) == signature:
-                    wrong.append(index)
+            differs = any(by_place(tables[name]).get(0) != stored[name].get(place) for name in _COMPARED)
+            if differs and signatures.of(one.part.table, index) == signature:
+                wrong.append(index)
     return wrong
 
 
@@ -101,7 +102,7 @@ def _read(data_root: Path, part: Part, index: str, signature: str, stored: Seque
 
 
 def by_place(table: pa.Table) -> dict[int, list[tuple[Any, ...]]]:
-    """Place → the rest of its rows, ordered; lists of numbers as their bytes, so that NaN is compared, too."""
+    """Place → the rest of its rows, ordered; lists of numbers as bytes, so that NaN is compared, too."""
     import pyarrow as pa
 
     found: dict[int, list[tuple[Any, ...]]] = {}
