@@ -263,17 +263,15 @@ class _Work:
             return data if signatures.of(table, one.index) == one.signature else None
 
     def _part(self, table: str, job: Job, fresh: list[RunData]) -> Part:
-        first = min(
-            [data.row[1] for data in fresh]
-            + [one.indexes[place] for one, places in job.old for place in places[:1]]
-        )
-        name = self._builder.new_name(table, first.rpartition("/")[0])
+        indexes = [data.index for data in fresh]
+        indexes += [one.indexes[place] for one, places in job.old for place in places]
+        name = self._builder.new_name(table, min(indexes).rpartition("/")[0])
         sizes, footers, runs = {}, {}, 0
         for file in NAMES:
             whole = self._joined(file, job, fresh)
             runs = whole.num_rows if file == "runs" else runs
             sizes[file], footers[file] = self._builder.write(name, file, partial(write_parquet, file, whole))
-        return Part(name, table, runs, job.csv_bytes, sizes, footers, self._now)
+        return Part(name, table, min(indexes), max(indexes), runs, job.csv_bytes, sizes, footers, self._now)
 
     def _joined(self, file: str, job: Job, fresh: list[RunData]) -> pa.Table:
         """One file of the new part: what stays of the old ones, then the fresh runs, numbered anew."""

@@ -5,8 +5,9 @@ Without pyarrow, without a lake, or where a part cannot be read, nothing is foun
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -104,19 +105,30 @@ class Lake:
 
     def __init__(self, data_root: Path) -> None:
         self._root = data_root
-        self.parts: list[PartRuns] = []
+        self._parts = read_parts(data_root)
+        self._opened: dict[str, PartRuns] = {}
         self.broken: list[tuple[Part, str]] = []
-        for part in read_parts(data_root):
-            try:
-                self.parts.append(part_runs(data_root, part))
-            except (BrokenFileError, OSError) as error:
-                self.leave_out(part, error)
+
+    @property
+    def parts(self) -> list[PartRuns]:
+        """Those that can be read."""
+        return self._open(self._parts)
+
+    def _open(self, parts: Sequence[Part]) -> list[PartRuns]:
+        for part in list(parts):
+            if part.name not in self._opened:
+                try:
+                    self._opened[part.name] = part_runs(self._root, part)
+                except (BrokenFileError, OSError) as error:
+                    self.leave_out(part, error)
+        return [self._opened[part.name] for part in parts if part.name in self._opened]
 
     def leave_out(self, part: Part, error: Exception) -> None:
         """Read the files of a part's runs from now on, and say why."""
         warn(f"a part of the lake cannot be read ({error}); the files of its runs are read instead")
         self.broken.append((part, str(error)))
-        self.parts = [one for one in self.parts if one.part != part]
+        self._opened.pop(part.name, None)
+        self._parts = [one for one in self._parts if one != part]
 
     def signatures(self) -> dict[RunName, str]:
         """All runs of the lake with the signatures that they had when they were read."""
@@ -167,10 +179,10 @@ class Lake:
             names: of columns.
             now_ns: Unix nanoseconds.
         """
-        asked = self._current(pairs, now_ns)
         found: dict[RunName, dict[str, NDArray[np.float64]]] = {}
-        for one in list(self.parts):
-            places = self._places(one, asked)
+        wanted = set(pairs)
+        for one in self._open(self._worth(pairs)):
+            places = self._current(one, wanted, now_ns)
             if len(places) * SPARSE < len(one.indexes):
                 continue
             try:
@@ -181,11 +193,29 @@ class Lake:
             found |= {(one.part.table, one.indexes[place]): columns.get(place, {}) for place in places}
         return found
 
-    def _current(self, pairs: Sequence[RunName], now_ns: int) -> dict[RunName, str]:
-        wanted = set(pairs)
-        inside = {run: signature for run, signature in self.signatures().items() if run in wanted}
+    def _worth(self, pairs: Sequence[RunName]) -> list[Part]:
+        """The parts that may hold enough of these runs to be opened."""
+        tables: dict[str, list[str]] = {}
+        for table, index in pairs:
+            tables.setdefault(table, []).append(index)
+        for indexes in tables.values():
+            indexes.sort()
+
+        def most(part: Part) -> int:
+            indexes = tables.get(part.table, [])
+            return bisect_right(indexes, part.last) - bisect_left(indexes, part.first)
+
+        return [part for part in self._parts if (most(part) or -1) * SPARSE >= part.runs]
+
+    def _current(self, one: PartRuns, wanted: AbstractSet[RunName], now_ns: int) -> list[int]:
+        """Places of a part's runs that are wanted and as they were."""
+        table = one.part.table
         with Signatures(self._root, now_ns) as signatures:
-            return {run: signature for run, signature in inside.items() if signatures.of(*run) == signature}
+            return [
+                place
+                for place, (index, signature) in enumerate(zip(one.indexes, one.signatures, strict=True))
+                if (table, index) in wanted and signatures.of(table, index) == signature
+            ]
 
     def _part_columns(
         self, part: Part, places: set[int], names: Sequence[str]

@@ -49,6 +49,8 @@ class Part:
     Attributes:
         name: its folder below the lake.
         table: task table name.
+        first: the least index of its runs.
+        last: the greatest.
         runs: how many.
         csv_bytes: of their progress.csv.
         sizes: file name without ending → its bytes.
@@ -58,6 +60,8 @@ class Part:
 
     name: str
     table: str
+    first: str
+    last: str
     runs: int
     csv_bytes: int
     sizes: dict[str, int] = field(hash=False)
@@ -86,6 +90,8 @@ def _parts(found: Any) -> list[Part]:  # noqa: ANN401
         part = Part(
             str(one["name"]),
             str(one["table"]),
+            str(one["first"]),
+            str(one["last"]),
             int(one["runs"]),
             int(one["csv_bytes"]),
             {str(name): int(size) for name, size in one["sizes"].items()},

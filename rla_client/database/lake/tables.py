@@ -57,6 +57,11 @@ class RunData:
     files: list[tuple[str, str, int, float]] = field(default_factory=list)
 
     @property
+    def index(self) -> str:
+        """`YYYY/MM/DD/<name>`."""
+        return str(self.row[1])
+
+    @property
     def run(self) -> str:
         """`<table>/<index>`."""
         return f"{self.row[0]}/{self.row[1]}"

@@ -47,7 +47,7 @@ def verify(data_root: Path, now: float, progress: Callable[[int, int], None] | N
     """
     found = Findings()
     lake = Lake(data_root)
-    bad: set[str] = {part.name for part, _ in lake.broken}
+    bad: set[str] = set()
     total, done = sum(len(one.indexes) for one in lake.parts), 0
     for one in list(lake.parts):
         if progress is not None:
@@ -58,11 +58,11 @@ def verify(data_root: Path, now: float, progress: Callable[[int, int], None] | N
         except (BrokenFileError, OSError) as error:
             lake.leave_out(one.part, error)
             wrong = []
-            bad.add(one.part.name)
         if wrong:
             found.wrong += [f"{one.part.table}/{index}" for index in wrong]
             bad.add(one.part.name)
     found.broken = [(part.name, why) for part, why in lake.broken]
+    bad |= {name for name, _ in found.broken}
     if bad:
         with building(data_root) as builder:
             if builder is not None:

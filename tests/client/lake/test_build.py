@@ -175,7 +175,7 @@ def ended(count: int, start: int = 0, size: int = 10) -> list[Ended]:
 
 def part_of(runs: list[Ended], name: str) -> PartRuns:
     return PartRuns(
-        Part(name, "t", len(runs), 0, {}, {}, 0.0),
+        Part(name, "t", runs[0].index, runs[-1].index, len(runs), 0, {}, {}, 0.0),
         [one.index for one in runs],
         [one.signature for one in runs],
     )
