@@ -257,7 +257,18 @@ class Catalogue:
         limit: int | None = None,
         light: bool = False,
     ) -> list[Record]:
-        """Rows as of the last refresh, oldest first; a chain is one row, that of its newest item.
+        """Rows as of the last refresh, oldest first; see `rows`."""
+        return list(map(record_of, self.rows(table, since=since, limit=limit, light=light)))
+
+    def rows(
+        self,
+        table: str | None = None,
+        *,
+        since: float | None = None,
+        limit: int | None = None,
+        light: bool = False,
+    ) -> list[tuple[Any, ...]]:
+        """Rows for `record_of`, oldest first; a chain is one row, that of its newest item.
 
         Args:
             table: only this task table.
@@ -271,7 +282,7 @@ class Catalogue:
         if limit is not None:
             sql += " LIMIT ?"
             values.append(limit)
-        return [_record(row) for row in self._db.execute(sql, values)][::-1]
+        return self._db.execute(sql, values).fetchall()[::-1]
 
     def count(self, table: str | None = None, *, since: float | None = None) -> int:
         """How many rows `records` would give without limit."""
@@ -304,7 +315,7 @@ class Catalogue:
         if row is None:
             message = f"there is no run {index} in table {table}"
             raise DatabaseError(message)
-        return _record(row)
+        return record_of(row)
 
 
 def catalogue_row(root: Path, table: str, index: str, kinds: tuple[str, ...]) -> tuple[object, ...]:
@@ -378,7 +389,8 @@ def _condition(
     return (f"WHERE {' AND '.join(terms)}" if terms else ""), values
 
 
-def _record(row: tuple[Any, ...]) -> Record:
+def record_of(row: tuple[Any, ...]) -> Record:
+    """A row, in the order of `COLUMNS`, as a record."""
     (
         table,
         index,

@@ -19,10 +19,9 @@ from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, CODE, LOG, OT
 from rla_client.contract.spelling import full_name
 from rla_client.contract.textformat import duration_text
 from rla_client.database.catalogue import Catalogue, state_folder
-from rla_client.database.choosing import LAST, Since, full_names, match_runs, not_one, parse_since
+from rla_client.database.choosing import LAST, Since, match_runs, not_one, parse_since
 from rla_client.database.live import with_live_states
 from rla_client.database.records import PROGRESS_FILE, Record, clock
-from rla_client.database.rows import RowView
 from rla_client.database.text import clean, plain
 from rla_client.database.tree import Item, archived_root, check_data_root, check_table, find_tables, run_items
 from rla_client.run.hyper_params import wrap
@@ -118,16 +117,13 @@ class Database:
                 found = catalogue.records(table, since=start, limit=limit, light=light)
             else:
                 catalogue.refresh(now_ns, self.progress)
-                found = catalogue.records(table, since=start, light=light and not test)
-        found = with_live_states(self.data_root, found, clock())
-        if test is None:
-            return found
-        now = clock()
-        test.full = full_names(test.names, found, lenient=True)
-        chosen = [record for record in found if test(RowView(record, now))]
-        if not chosen:
-            full_names(test.names, found)
-        return chosen[-limit:] if limit is not None else chosen
+                if test is not None:
+                    from rla_client.database.scanning import fitting
+
+                    chosen = fitting(self.data_root, catalogue.rows(table, since=start), test, clock())
+                    return chosen[-limit:] if limit is not None else chosen
+                found = catalogue.records(table, since=start, light=light)
+        return with_live_states(self.data_root, found, clock())
 
     def count(self, table: str | None = None, since: Since = None) -> int:
         """How many runs there were at the last look at this database (this does not look again)."""
