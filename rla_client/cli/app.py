@@ -32,6 +32,7 @@ COMMAND_MODULES = {
     "rla_client.cli.change": ("tag", "note", "rm", "archive", "migrate"),
     "rla_client.cli.upkeep": ("du", "fsck", "trash"),
     "rla_client.cli.output": ("plot", "export", "tb", "import"),
+    "rla_client.cli.lake": ("lake", "sql"),
     "rla_client.cli.init": ("init",),
     "rla_client.cli.project": ("push", "pull", "verify"),
     "rla_client.cli.web": ("web",),

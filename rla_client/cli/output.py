@@ -24,7 +24,6 @@ from rla_client.contract.errors import ArgumentError, DatabaseError
 
 if TYPE_CHECKING:
     from rla_client.database.records import Record
-    from rla_client.database.runs import Database
 
 PLOT_ENDINGS = (".png", ".pdf", ".svg")
 
@@ -83,14 +82,12 @@ def plot(
     except ImportError as error:  # pragma: no cover - matplotlib is an extra
         message = "plots need matplotlib: pip install matplotlib"
         raise DatabaseError(message) from error
-    records = chosen.records(database)
+    records = chosen.records(database, light=group is None)
     if not records:
         message = "no run fits"
         raise ArgumentError(message)
     metrics = metrics or _likely(records)
-    frame = database.runs(chosen.table, chosen.where, chosen.since)
-    wanted = {(record.table, record.index) for record in records}
-    frame = frame[[pair in wanted for pair in zip(frame["table"], frame["index"], strict=True)]]
+    frame = database.frame(records, whole=group is not None)
     groups = [name.strip() for name in group.split(",")] if group else None
     found = gather(frame, metrics, database=database, group=groups, x=x, bound=bound)
     figure = draw(found, band=band, smooth=smooth, width=width, ylabel=ylabel)
@@ -152,17 +149,10 @@ def export(
         say(f"{out}: event files of {len(folders)} run(s)")
         return
     out.parent.mkdir(parents=True, exist_ok=True)
-    frame = database.curves(records, metric) if metric else _rows_of(database, records, chosen.table)
+    frame = database.curves(records, metric) if metric else database.frame(records).dropna(axis=1, how="all")
     written = write_table(frame, out, form)
     note_written(database.data_root, out)
     say(f"{out}: {len(frame)} rows of {len(records)} run(s), {written}")
-
-
-def _rows_of(database: Database, records: list[Record], table: str | None):  # type: ignore[no-untyped-def]  # noqa: ANN202
-    frame = database.runs(table)
-    wanted = {(record.table, record.index) for record in records}
-    keep = [pair in wanted for pair in zip(frame["table"], frame["index"], strict=True)]
-    return frame[keep].dropna(axis=1, how="all")
 
 
 @takes_runs()

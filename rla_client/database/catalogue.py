@@ -16,6 +16,8 @@ Looking at 10,000 signatures costs a tenth of a second, so who needs a few rows 
 newest fifty) has the days refreshed, and then the signatures of those rows alone.
 
 Two processes may refresh at once: SQLite orders them, both write what the tree says.
+
+Rows that are read again may come from the lake (see `lake`), which keeps them with their signatures.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,11 +40,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Progress = Callable[[int, int], None]
+Seed = Callable[[Sequence[tuple[str, str, str]]], Mapping[tuple[str, str], tuple[object, ...]]]
 VERSION = 7
 RACY_NS = 2_000_000_000  # FAT's clock has 2 s; the finest tick of Linux is 4 ms
 BUSY_S = 60.0
+SEED_FROM = 200  # runs that are read again: what the lake needs to start takes as long as reading so many
 COMMIT_EVERY = 500  # runs; a first build that is interrupted goes on from there
-_COLUMNS = (
+COLUMNS = (
     "table_name", "idx", "kinds", "opened", "host", "state", "updated", "time_step", "duration_s",
     "hyper", "metrics", "tags", "note", "problems", "parent", "tracked", "told",
     "likely", "likely_text",
@@ -79,8 +83,16 @@ def state_folder(data_root: Path) -> Path:
 class Catalogue:
     """All runs of one database; see the module's text. Use as a context manager."""
 
-    def __init__(self, data_root: Path, folder: Path | None = None) -> None:
+    def __init__(self, data_root: Path, folder: Path | None = None, seed: Seed | None = None) -> None:
+        """Open it.
+
+        Args:
+            data_root: of the database.
+            folder: where it lies, instead of the state folder.
+            seed: gets (table, index, signature) of runs, gives the rows that it knows for these.
+        """
         self._root = data_root
+        self._seed = seed
         self._db = _open_database(folder if folder is not None else state_folder(data_root))
 
     def __enter__(self) -> Self:
@@ -191,27 +203,51 @@ class Catalogue:
                 current = signatures.of(table, index)
                 if current != signature or not signature:
                     todo.append((table, index, current, kinds))
+        todo = self._take_seed(todo)
         for start in range(0, len(todo), COMMIT_EVERY):
             batch = todo[start : start + COMMIT_EVERY]
             if progress is not None:
                 progress(start, len(todo))
-            rows = [self._row(*entry) for entry in batch]
-            names = ", ".join((*_COLUMNS, "signature"))
-            places = ", ".join("?" * (len(_COLUMNS) + 1))
-            with self._db:  # no INSERT: a run that another process has seen removed must not come back
-                self._db.executemany(
-                    f"UPDATE runs SET ({names}) = ({places}) WHERE table_name = ? AND idx = ?",  # noqa: S608
-                    [(*row, row[0], row[1]) for row in rows],
-                )
+            self._update(
+                [
+                    (*catalogue_row(self._root, table, index, tuple(kinds.split())), signature)
+                    for table, index, signature, kinds in batch
+                ]
+            )
 
-    def _row(self, table: str, index: str, signature: str, kinds: str) -> tuple[object, ...]:
-        record = read_record(self._root, table, index, tuple(kinds.split()))
-        return (
-            table, index, kinds, record.opened, record.host, record.state, record.updated, record.time_step,
-            record.duration_s, record.hyper_json, record.metrics_json, to_json(record.tags), record.note,
-            to_json(record.problems), record.parent, record.tracked_json, record.told_json,
-            record.likely, record.likely_text, signature,
-        )  # fmt: skip
+    def _take_seed(self, todo: list[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
+        """Those of the runs to read that have still to be read."""
+        if self._seed is None or len(todo) < SEED_FROM:
+            return todo
+        known = self._seed([entry[:3] for entry in todo])
+        if known:
+            kinds = COLUMNS.index("kinds")
+            taken = [(entry, known[entry[:2]]) for entry in todo if entry[:2] in known]
+            self._update([(*row[:kinds], entry[3], *row[kinds + 1 :], entry[2]) for entry, row in taken])
+        return [entry for entry in todo if entry[:2] not in known]
+
+    def _update(self, rows: Sequence[tuple[object, ...]]) -> None:
+        """Put rows, each with its signature behind it, in the place of those with the same names."""
+        names = ", ".join((*COLUMNS, "signature"))
+        places = ", ".join("?" * (len(COLUMNS) + 1))
+        with self._db:  # no INSERT: a run that another process has seen removed must not come back
+            self._db.executemany(
+                f"UPDATE runs SET ({names}) = ({places}) WHERE table_name = ? AND idx = ?",  # noqa: S608
+                [(*row, row[0], row[1]) for row in rows],
+            )
+
+    def signed(self) -> list[tuple[str, str, str, str | None]]:
+        """(table, index, signature, state) of all runs; without signature: not settled."""
+        return list(self._db.execute("SELECT table_name, idx, signature, state FROM runs"))
+
+    def row(self, table: str, index: str) -> tuple[tuple[object, ...], str] | None:
+        """One row as it is kept, in the order of `COLUMNS`, and its signature."""
+        names = ", ".join((*COLUMNS, "signature"))
+        found = self._db.execute(
+            f"SELECT {names} FROM runs WHERE table_name = ? AND idx = ?",  # noqa: S608 - constants only
+            (table, index),
+        ).fetchone()
+        return None if found is None else (found[:-1], found[-1])
 
     def records(
         self,
@@ -221,7 +257,18 @@ class Catalogue:
         limit: int | None = None,
         light: bool = False,
     ) -> list[Record]:
-        """Rows as of the last refresh, oldest first; a chain is one row, that of its newest item.
+        """Rows as of the last refresh, oldest first; see `rows`."""
+        return list(map(record_of, self.rows(table, since=since, limit=limit, light=light)))
+
+    def rows(
+        self,
+        table: str | None = None,
+        *,
+        since: float | None = None,
+        limit: int | None = None,
+        light: bool = False,
+    ) -> list[tuple[Any, ...]]:
+        """Rows for `record_of`, oldest first; a chain is one row, that of its newest item.
 
         Args:
             table: only this task table.
@@ -230,12 +277,12 @@ class Catalogue:
             light: leave out hyper-parameters and metrics, most of the bytes.
         """
         where, values = _condition(table, since)
-        names = ", ".join("NULL" if light and name in _HEAVY else name for name in _COLUMNS)
+        names = ", ".join("NULL" if light and name in _HEAVY else name for name in COLUMNS)
         sql = f"SELECT {names} FROM runs {where} ORDER BY opened DESC, idx DESC"  # noqa: S608 - constants only
         if limit is not None:
             sql += " LIMIT ?"
             values.append(limit)
-        return [_record(row) for row in self._db.execute(sql, values)][::-1]
+        return self._db.execute(sql, values).fetchall()[::-1]
 
     def count(self, table: str | None = None, *, since: float | None = None) -> int:
         """How many rows `records` would give without limit."""
@@ -260,7 +307,7 @@ class Catalogue:
         Raises:
             DatabaseError: the catalogue has no such run.
         """
-        names = ", ".join(_COLUMNS)
+        names = ", ".join(COLUMNS)
         row = self._db.execute(
             f"SELECT {names} FROM runs WHERE table_name = ? AND idx = ?",  # noqa: S608 - constants only
             (table, index),
@@ -268,7 +315,18 @@ class Catalogue:
         if row is None:
             message = f"there is no run {index} in table {table}"
             raise DatabaseError(message)
-        return _record(row)
+        return record_of(row)
+
+
+def catalogue_row(root: Path, table: str, index: str, kinds: tuple[str, ...]) -> tuple[object, ...]:
+    """A run as the catalogue keeps it, in the order of `COLUMNS`, read from its files."""
+    record = read_record(root, table, index, kinds)
+    return (
+        table, index, " ".join(kinds), record.opened, record.host, record.state, record.updated,
+        record.time_step, record.duration_s, record.hyper_json, record.metrics_json, to_json(record.tags),
+        record.note, to_json(record.problems), record.parent, record.tracked_json, record.told_json,
+        record.likely, record.likely_text,
+    )  # fmt: skip
 
 
 class Signatures:
@@ -301,15 +359,19 @@ class Signatures:
                 self._folder = os.open(f"{self._root}/{LOG}/{table}/{day}", os.O_RDONLY | os.O_DIRECTORY)
         if self._folder < 0:
             return _NO_LOG
-        try:
-            found = os.stat(name, dir_fd=self._folder)
+        try:  # no suppress(): this is done 100,000 times
+            newest = os.stat(name, dir_fd=self._folder).st_mtime_ns
         except (FileNotFoundError, NotADirectoryError):
             return _NO_LOG
-        text, newest = f"{found.st_mtime_ns}", found.st_mtime_ns
-        with suppress(FileNotFoundError, NotADirectoryError):
-            found = os.stat(f"{name}/{PROGRESS_FILE}", dir_fd=self._folder)
-            text += f",{found.st_ino},{found.st_size},{found.st_mtime_ns},{found.st_ctime_ns}"
-            newest = max(newest, found.st_mtime_ns, found.st_ctime_ns)
+        text = str(newest)
+        try:
+            csv = os.stat(f"{name}/{PROGRESS_FILE}", dir_fd=self._folder)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        else:
+            mtime, ctime = csv.st_mtime_ns, csv.st_ctime_ns
+            text = f"{text},{csv.st_ino},{csv.st_size},{mtime},{ctime}"
+            newest = max(newest, mtime, ctime)
         return "" if self._now_ns - newest <= RACY_NS else text
 
 
@@ -327,7 +389,8 @@ def _condition(
     return (f"WHERE {' AND '.join(terms)}" if terms else ""), values
 
 
-def _record(row: tuple[Any, ...]) -> Record:
+def record_of(row: tuple[Any, ...]) -> Record:
+    """A row, in the order of `COLUMNS`, as a record."""
     (
         table,
         index,

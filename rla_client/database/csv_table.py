@@ -180,21 +180,65 @@ def read_part(
     Where the file is another one than that part was read from, or has other bytes before that part's end,
     all rows are given: `start` is not the end of that part, or `inode` is another one.
     """
-    import numpy as np
+    found = _read_cells(path, names, after)
+    columns = {name: _as_floats(cells) for name, cells in found.cells.items()}
+    return TablePart(columns, found.start, found.end, found.proof, found.inode)
 
+
+def read_all(
+    path: str | os.PathLike[str],
+) -> tuple[dict[str, NDArray[np.float64]], dict[str, list[str | None]]]:
+    """All columns as `read_columns` gives them; and the texts of those that hold any, None for a number."""
+    cells = _read_cells(path, None).cells
+    texts = {name: list(map(_text, column)) for name, column in cells.items() if _may_hold_text(column)}
+    columns = {name: _as_floats(column) for name, column in cells.items()}
+    return columns, {name: column for name, column in texts.items() if any(column)}
+
+
+def _may_hold_text(cells: Any) -> bool:  # noqa: ANN401 - array or list of cells
+    return getattr(getattr(cells, "dtype", None), "kind", "O") not in "fiub"
+
+
+def _text(cell: object) -> str | None:
+    if not isinstance(cell, str) or not cell:
+        return None
+    value = _number(cell)
+    return cell if value != value and not _is_recorded_nan(value) else None  # noqa: PLR0124 - NaN
+
+
+def _is_recorded_nan(value: float) -> bool:
+    return bool(struct.pack("<d", value) == struct.pack("<Q", _RECORDED_BITS))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """A `TablePart` before its cells, an array or a list a column, were made numbers."""
+
+    cells: dict[str, Any]
+    start: int
+    end: int
+    proof: bytes
+    inode: int
+
+
+def _read_cells(
+    path: str | os.PathLike[str], names: Sequence[str] | None, after: TablePart | None = None
+) -> _Cells:
+    """See `read_part`; without names all columns."""
     with open_plain(path) as file:
         size = written_bytes(file)
         inode = os.fstat(file.fileno()).st_ino
         head = file.readline(min(size, MAX_HEADER_BYTES))
         header = parse_header(path, head) if head.endswith(b"\n") else ()
-        wanted = {name: header.index(name) for name in names if name in header}
+        places = {name: place for place, name in reversed(list(enumerate(header)))}
+        wanted = {name: places[name] for name in (header if names is None else names) if name in places}
         start = len(head)
         if after is not None and inode == after.inode and size >= after.end:
             start = after.end if _before(file, after.end) == after.proof else start
         body = _Part(file, start, _end_of_lines(file, start, size))
         proof = _before(file, body.end)
         if not body.left or not wanted:
-            return TablePart({name: np.empty(0) for name in wanted}, start, body.end, proof, inode)
+            return _Cells(dict.fromkeys(wanted, ()), start, body.end, proof, inode)
         parsed = None
         if body.left > SMALL_BYTES:
             parsed = _parse_body(io.BufferedReader(body, BLOCK_BYTES), header, sorted(wanted.values()))
@@ -207,8 +251,7 @@ def read_part(
         parsed = {
             place: [row[place] if place < len(row) else "" for row in rows] for place in wanted.values()
         }
-    columns = {name: _as_floats(parsed[place]) for name, place in wanted.items()}
-    return TablePart(columns, start, body.end, proof, inode)
+    return _Cells({name: parsed[place] for name, place in wanted.items()}, start, body.end, proof, inode)
 
 
 def _before(file: BinaryIO, end: int) -> bytes:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,10 +33,13 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from rla_client.database.lake.reading import Lake
+
 MAGIC = b"RLACOL2\n"
 SIGNATURE_BYTES = 56
 MAX_CACHE_BYTES = 2 << 30
 FULL_NAMES = "full_names"  # of a long frame's attrs: metric or x as asked for -> the column's name
+LAKE_FROM = 64  # runs: fewer are read from files sooner than pyarrow is imported
 READERS = 2  # threads; parsing a CSV lets go of the interpreter lock, more wait for the disk
 
 
@@ -48,11 +51,13 @@ class Reader:
         data_root: of the database.
         cache: of its columns on this machine.
         links: (table, index) of each run that goes on with another one → that one's index.
+        lake: opens the lake (see `lake`), where there is one; asked for many runs alone.
     """
 
     data_root: Path
     cache: CurveCache
     links: Mapping[tuple[str, str], str]
+    lake: Callable[[], Lake | None] | None = None
 
 
 def long_frame(
@@ -147,8 +152,12 @@ def read_tables(
         path = f"{reader.data_root}/{LOG}/{table}/{index}/{PROGRESS_FILE}"
         return reader.cache.columns(path, wanted, now_ns)
 
+    ready = _from_lake(reader, pairs, names, now_ns)
+
     def read(pair: tuple[str, str]) -> dict[str, Any] | DatabaseError | OSError:
         table, index = pair
+        if pair in ready:
+            return ready[pair]
         try:
             if pair not in reader.links:
                 return columns(table, index, names)
@@ -159,10 +168,23 @@ def read_tables(
         except (DatabaseError, OSError) as error:
             return error
 
+    if all(pair in ready for pair in pairs):
+        return [ready[pair] for pair in pairs]
     with ThreadPoolExecutor(READERS) as pool:
         found = list(pool.map(read, pairs))
     reader.cache.trim()
     return found
+
+
+def _from_lake(
+    reader: Reader, pairs: Sequence[tuple[str, str]], names: Sequence[str], now_ns: int
+) -> dict[tuple[str, str], dict[str, Any]]:
+    """The columns of those runs that the lake has as they are; chains are put together from files."""
+    if reader.lake is None or len(pairs) < LAKE_FROM:
+        return {}
+    lake = reader.lake()
+    single = [pair for pair in pairs if pair not in reader.links]
+    return {} if lake is None else lake.columns(single, names, now_ns)
 
 
 def _warned(found: Sequence[dict[str, Any] | DatabaseError | OSError]) -> list[dict[str, Any]]:

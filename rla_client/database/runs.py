@@ -19,18 +19,19 @@ from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, CODE, LOG, OT
 from rla_client.contract.spelling import full_name
 from rla_client.contract.textformat import duration_text
 from rla_client.database.catalogue import Catalogue, state_folder
-from rla_client.database.choosing import LAST, Since, full_names, match_runs, not_one, parse_since
+from rla_client.database.choosing import LAST, Since, match_runs, not_one, parse_since
 from rla_client.database.live import with_live_states
 from rla_client.database.records import PROGRESS_FILE, Record, clock
-from rla_client.database.rows import RowView
 from rla_client.database.text import clean, plain
 from rla_client.database.tree import Item, archived_root, check_data_root, check_table, find_tables, run_items
 from rla_client.run.hyper_params import wrap
 
 if TYPE_CHECKING:
+    import duckdb
     import pandas as pd
 
-    from rla_client.database.curves import CurveCache
+    from rla_client.database.curves import CurveCache, Reader
+    from rla_client.database.lake.reading import Lake
     from rla_client.database.where import Where
     from rla_client.run.hyper_params import HyperParams
 
@@ -64,6 +65,21 @@ class Database:
         """
         return Database(archived_root(self.data_root))
 
+    def _catalogue(self) -> Catalogue:
+        return Catalogue(self.data_root, seed=self._lake_rows)
+
+    def _lake_rows(
+        self, wanted: Sequence[tuple[str, str, str]]
+    ) -> Mapping[tuple[str, str], tuple[object, ...]]:
+        lake = self.lake()
+        return lake.rows(wanted) if lake is not None else {}
+
+    def lake(self) -> Lake | None:
+        """The lake as it is now (see `rla_client.database.lake`); None without one, or without pyarrow."""
+        from rla_client.database.lake.reading import Lake, available
+
+        return Lake(self.data_root) if available(self.data_root) else None
+
     def tables(self) -> list[str]:
         """Names of the task tables."""
         return find_tables(self.data_root)
@@ -94,27 +110,24 @@ class Database:
         start = parse_since(since, clock())
         if table is not None:
             check_table(self.data_root, table)
-        with Catalogue(self.data_root) as catalogue:
+        with self._catalogue() as catalogue:
             now_ns = int(clock() * 1e9)
             if test is None and limit is not None:
                 catalogue.refresh_newest(now_ns, self.progress, limit=limit, table=table, since=start)
                 found = catalogue.records(table, since=start, limit=limit, light=light)
             else:
                 catalogue.refresh(now_ns, self.progress)
-                found = catalogue.records(table, since=start, light=light and not test)
-        found = with_live_states(self.data_root, found, clock())
-        if test is None:
-            return found
-        now = clock()
-        test.full = full_names(test.names, found, lenient=True)
-        chosen = [record for record in found if test(RowView(record, now))]
-        if not chosen:
-            full_names(test.names, found)
-        return chosen[-limit:] if limit is not None else chosen
+                if test is not None:
+                    from rla_client.database.scanning import fitting
+
+                    chosen = fitting(self.data_root, catalogue.rows(table, since=start), test, clock())
+                    return chosen[-limit:] if limit is not None else chosen
+                found = catalogue.records(table, since=start, light=light)
+        return with_live_states(self.data_root, found, clock())
 
     def count(self, table: str | None = None, since: Since = None) -> int:
         """How many runs there were at the last look at this database (this does not look again)."""
-        with Catalogue(self.data_root) as catalogue:
+        with self._catalogue() as catalogue:
             return catalogue.count(table, since=parse_since(since, clock()))
 
     def runs(self, table: str | None = None, where: str | None = None, since: Since = None) -> pd.DataFrame:
@@ -124,12 +137,14 @@ class Database:
         the hyper-parameters under their (dotted) names, then the metrics; a metric whose name is
         taken is called `last:<name>`. See `records` for the arguments and errors.
         """
+        return self.frame(self.records(table, where, since))
+
+    def frame(self, records: Sequence[Record], *, whole: bool = True) -> pd.DataFrame:
+        """Records as `runs` gives them; not `whole`: without hyper-parameters and metrics."""
         import pandas as pd
 
         now = clock()
-        records = self.records(table, where, since)
-        hypers = [record.hyper.flat() for record in records]
-        fixed = pd.DataFrame(
+        fixed: pd.DataFrame = pd.DataFrame(
             {
                 "index": [record.index for record in records],
                 "table": [record.table for record in records],
@@ -142,16 +157,20 @@ class Database:
                 "note": [record.note for record in records],
             }
         )
+        fixed.attrs[DATA_ROOT_ATTRIBUTE] = str(self.data_root)
+        if not whole:
+            return fixed
         taken = set(fixed.columns)
+        hypers = [record.hyper.flat() for record in records]
         hyper = pd.DataFrame(hypers, index=fixed.index)
         hyper.columns = pd.Index([f"hp:{name}" if name in taken else name for name in hyper.columns])
         taken |= set(hyper.columns)
         metrics = pd.DataFrame([record.metrics for record in records], index=fixed.index)
         metrics = metrics.drop(columns=[TIME_STEP], errors="ignore")
         metrics.columns = pd.Index([f"last:{name}" if name in taken else name for name in metrics.columns])
-        whole: pd.DataFrame = pd.concat([fixed, hyper, metrics], axis=1)
-        whole.attrs[DATA_ROOT_ATTRIBUTE] = str(self.data_root)
-        return whole
+        found: pd.DataFrame = pd.concat([fixed, hyper, metrics], axis=1)
+        found.attrs[DATA_ROOT_ATTRIBUTE] = str(self.data_root)
+        return found
 
     def __iter__(self) -> Iterator[Run]:
         return iter([Run(self, record) for record in self.records()])
@@ -166,7 +185,7 @@ class Database:
         if table is not None:
             check_table(self.data_root, table)
         now_ns = int(clock() * 1e9)
-        with Catalogue(self.data_root) as catalogue:
+        with self._catalogue() as catalogue:
             if reference == LAST:
                 catalogue.refresh_newest(now_ns, self.progress, limit=1, table=table)
             else:
@@ -185,7 +204,7 @@ class Database:
         Raises:
             NoSuchRunError: none fits.
         """
-        with Catalogue(self.data_root) as catalogue:
+        with self._catalogue() as catalogue:
             catalogue.refresh_names(int(clock() * 1e9))
             names = catalogue.names(table)
         found = set(match_runs(names, reference)) if reference != LAST else set()
@@ -216,15 +235,59 @@ class Database:
         Raises:
             UnknownNameError: a column that none of the runs has; the message names the nearest.
         """
-        from rla_client.database.curves import Reader, long_frame
+        from rla_client.database.curves import long_frame
 
         names = [metrics] if isinstance(metrics, str) else list(metrics)
         pairs = self._pairs(runs)
-        return long_frame(Reader(self.data_root, self.curve_cache(), self.links()), pairs, names, x, bound)
+        return long_frame(self.curve_reader(), pairs, names, x, bound)
+
+    def curve_reader(self) -> Reader:
+        """Where its curves come from."""
+        from rla_client.database.curves import Reader
+
+        return Reader(self.data_root, self.curve_cache(), self.links(), self.lake)
+
+    def sql(self, query: str, timeout_s: float | None = None) -> duckdb.DuckDBPyConnection:
+        """Run one SELECT over the views runs, params, last, rows, system and files; see docs/lake.md.
+
+        Args:
+            query: SQL as DuckDB speaks it.
+            timeout_s: seconds after which it is stopped.
+
+        Returns:
+            DuckDB's result: `.df()`, `.pl()`, `.arrow()`, `.fetchall()`.
+
+        Raises:
+            ArgumentError: the query is no SELECT, or names what there is not.
+            DatabaseError: it took too long, too much is not in the lake, or DuckDB is not installed.
+        """
+        from rla_client.database.lake.sql import Session, check_query
+
+        check_query(query)
+        with self._catalogue() as catalogue:
+            now = clock()
+            catalogue.refresh(int(now * 1e9), self.progress)
+            session = Session(self.data_root, catalogue, query, now)
+        return session.execute(timeout_s)
+
+    def lake_files(self, name: str) -> list[str]:
+        """Paths of the lake's Parquet files of `runs`, `params`, `last`, `rows`, `system` or `files`.
+
+        For Polars, pandas and others; they hold ended runs as of the last `rla lake build`.
+
+        Raises:
+            UnknownNameError: there is no such file.
+        """
+        from rla_client.contract.spelling import unknown
+        from rla_client.database.lake.store import NAMES, plain_path, read_parts
+
+        if name not in NAMES:
+            raise unknown(name, NAMES, f"the lake has no files {name!r}")
+        return [plain_path(self.data_root, part, name) for part in read_parts(self.data_root)]
 
     def links(self) -> dict[tuple[str, str], str]:
         """(table, index) of each run that goes on with another one (see `chains`) → that one's index."""
-        with Catalogue(self.data_root) as catalogue:
+        with self._catalogue() as catalogue:
             catalogue.refresh_newest(int(clock() * 1e9), self.progress, limit=1)
             return catalogue.links()
 

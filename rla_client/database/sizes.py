@@ -8,6 +8,7 @@ from pathlib import Path
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 from rla_client.contract.retention import PRUNABLE, pruned_below
 from rla_client.database.changes import HIDDEN, trash_entries
+from rla_client.database.lake.store import read_parts
 from rla_client.database.tree import Item, archived_root, find_items, find_tables, item_bytes
 
 Row = tuple[str, str, int, int, int]
@@ -19,7 +20,7 @@ def disk_use(data_root: Path, runs: Collection[tuple[str, str]] | None = None) -
     Args:
         data_root: the database.
         runs: (table, index) of the only runs to count; None counts all, with the archive as tables
-            `arc:<table>` and the trash as one row.
+            `arc:<table>`, the trash and the lake as one row each.
     """
     rows = _tables(data_root, "", runs)
     if runs is not None:
@@ -32,6 +33,9 @@ def disk_use(data_root: Path, runs: Collection[tuple[str, str]] | None = None) -
             rows.append(
                 ("(trash)", "", sum(len(entry.moves) for entry in entries), sum(e.bytes for e in entries), 0)
             )
+    parts = read_parts(data_root)
+    if parts:
+        rows.append(("(lake)", "", len(parts), sum(sum(part.sizes.values()) for part in parts), 0))
     return rows
 
 

@@ -137,7 +137,7 @@ def gather(
     by = [] if group is None else [group] if isinstance(group, str) else list(group)
     by = [full_name(name, map(str, df.columns), f"no column {name!r} to group by") for name in by]
     points = database.curves(df, metrics, x=x, bound=bound)
-    having = set(points[["table", "index"]].drop_duplicates().itertuples(index=False, name=None))
+    having = {run for name in metrics for run in curves_of(points, name)}
     if not having:
         message = (
             "none of these runs has this metric with numbers\nhint: `rla show RUN` lists a run's metrics"
@@ -209,19 +209,48 @@ def notes(found: Gathered) -> list[str]:
 
 def _ends_apart(found: Gathered, metric: str) -> bool:
     """Whether a mean goes on without some of its runs."""
-    rows = found.points[found.points["metric"] == metric]
-    xs = rows.groupby(["table", "index"], observed=True)["x"]
-    spans = xs.agg(["min", "max"])
-    # a last blank cell is no end
-    spans["next"] = spans["max"] + xs.agg(lambda x: x.diff().median()).fillna(0)
+    curves = {run: xs for run, (xs, _) in curves_of(found.points, metric).items()}
+    spans = {run: (xs.min(), xs.max()) for run, xs in curves.items()}
     for members in found.groups.values():
-        mine = spans[[name in members for name in spans.index]]
+        mine = {run: spans[run] for run in spans.keys() & members}
         if len(mine) > 1:
-            first, last = mine["min"].min(), mine["max"].max()
-            short = mine["max"] - first < (last - first) * SAME_END
-            if (short & (mine["next"] < last)).any():
+            first, last = min(low for low, _ in mine.values()), max(high for _, high in mine.values())
+            short = [run for run, (_, high) in mine.items() if high - first < (last - first) * SAME_END]
+            # a last blank cell is no end
+            if any(mine[run][1] + _usual_gap(curves[run]) < last for run in short):
                 return True
     return False
+
+
+def _usual_gap(xs: NDArray[np.float64]) -> float:
+    import numpy as np
+
+    return float(np.median(np.diff(xs))) if len(xs) > 1 else 0.0
+
+
+def curves_of(points: pd.DataFrame, metric: str) -> dict[RunName, Curve]:
+    """The curves of one metric by run, in the order of the categories of `points` (see `Database.curves`).
+
+    By boundaries: pandas takes 0.2 ms to hand out one of ten thousand groups.
+    """
+    import numpy as np
+
+    rows = points["metric"].to_numpy() == metric if len(points["metric"].unique()) > 1 else slice(None)
+    tables, indexes = (points[name].astype("category").cat for name in ("table", "index"))
+    table_codes, index_codes = (one.codes.to_numpy()[rows].astype(np.int64) for one in (tables, indexes))
+    xs, ys = (points[name].to_numpy()[rows] for name in ("x", "value"))
+    keys = table_codes * (len(indexes.categories) + 1) + index_codes
+    if len(keys) and (np.diff(keys) < 0).any():
+        order = np.argsort(keys, kind="stable")
+        keys, table_codes, index_codes = keys[order], table_codes[order], index_codes[order]
+        xs, ys = xs[order], ys[order]
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    ends = [*starts[1:].tolist(), len(keys)]
+    table_names, index_names = tables.categories.tolist(), indexes.categories.tolist()
+    return {
+        (table_names[table_codes[start]], index_names[index_codes[start]]): (xs[start:end], ys[start:end])
+        for start, end in zip(starts.tolist(), ends, strict=True)
+    }
 
 
 def _database_of(df: pd.DataFrame) -> Database:
@@ -273,11 +302,7 @@ def _panel(
     options: tuple[str, int, float],
 ) -> None:
     band, resample, smooth = options
-    rows = gathered.points[gathered.points["metric"] == metric]
-    parts = {
-        run: (part["x"].to_numpy(), part["value"].to_numpy())
-        for run, part in rows.groupby(["table", "index"], observed=True)
-    }
+    parts = curves_of(gathered.points, metric)
     if not parts:
         message = (
             f"none of these runs has {metric!r} with numbers\nhint: `rla show RUN` lists a run's metrics"

@@ -240,7 +240,7 @@ def read_entries(site: Site, entries: Sequence[Entry], names: Sequence[str]) -> 
             for entry in mine
             if entry.record.parent
         }
-        reader = Reader(database.data_root, cache_of(site, place), links)
+        reader = Reader(database.data_root, cache_of(site, place), links, database.lake)
         pairs = [(entry.record.table, entry.record.index) for entry in mine]
         tables = read_tables(reader, pairs, list(dict.fromkeys(names))) if pairs else []
         for entry, table in zip(mine, tables, strict=True):

@@ -1,0 +1,239 @@
+"""`rla lake build|verify|status|drop` and `rla sql`: Parquet beside the database, and SQL over both."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rla_client.cli.options import (
+    AsCsv,
+    AsJson,
+    DataRoot,
+    Yes,
+    agree,
+    open_database,
+    print_rows,
+    say,
+    say_aside,
+)
+from rla_client.contract.errors import ArgumentError, DatabaseError
+
+if TYPE_CHECKING:
+    import duckdb
+
+TERMINAL_LIMIT = 100  # rows on a terminal; a pipe and files get all
+BATCH = 10_000  # rows at once into a file or a pipe
+MAX_QUERY_BYTES = 1 << 20
+MAX_SHOWN = 20  # runs or parts that are named
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    lake_app = typer.Typer(help="Parquet files of ended runs, for fast looks at many.", no_args_is_help=True)
+    for command in (build, verify, status, drop):
+        lake_app.command()(command)
+    app.add_typer(lake_app, name="lake")
+    app.command()(sql)
+
+
+def _root(data_root: Path | None) -> Path:
+    """The database's folder, once pyarrow is there.
+
+    Raises:
+        DatabaseError: it is not installed.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("pyarrow") is None:
+        raise DatabaseError("the lake needs pyarrow: pip install 'rla-agent[lake]'")
+    return open_database(data_root).data_root
+
+
+def _progress(done: int, total: int) -> None:
+    if total and sys.stderr.isatty():
+        print(f"\r{done} of {total} runs…", end="", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def build(data_root: DataRoot = None) -> None:
+    """Take in runs that ended since the last time; from a cron line, as often as you like."""
+    from rla_client.database.lake.build import build as build_lake
+    from rla_client.database.records import clock
+
+    root = _root(data_root)
+    done = build_lake(root, clock(), _progress)
+    if done is None:
+        say("another process builds this lake; nothing was done")
+        return
+    for problem in done.problems[:MAX_SHOWN]:
+        say_aside(f"left out: {problem}")
+    counts = f"{done.read} read, {done.removed} removed, {done.parts} part(s) written"
+    say(
+        f"{done.runs} run(s) in the lake; {counts}, {done.took_s:.1f} s"
+        + (f"; {done.left_out} left for the next time" if done.left_out else "")
+    )
+
+
+def verify(data_root: DataRoot = None) -> None:
+    """Read every run of the lake again and compare; what is wrong leaves the lake."""
+    from rla_client.database.lake.verify import verify as verify_lake
+    from rla_client.database.records import clock
+
+    found = verify_lake(_root(data_root), clock(), _progress)
+    for name, why in found.broken[:MAX_SHOWN]:
+        say(f"damaged: {name}: {why}")
+    for run in found.wrong[:MAX_SHOWN]:
+        say(f"differs: {run}")
+    say(
+        f"{found.checked} run(s) are as their files say, less {len(found.wrong)} that differ and "
+        f"{len(found.broken)} damaged part(s); {found.changed} changed since the build, as readers see"
+    )
+    if found.wrong or found.broken:
+        say_aside(
+            "they are out of the lake now\nhint: rla lake build"
+            if found.dropped
+            else "another process builds it; verify again later"
+        )
+        raise typer.Exit(1)
+
+
+def status(data_root: DataRoot = None, as_json: AsJson = False) -> None:
+    """What is in the lake, and what is not yet."""
+    from dataclasses import asdict
+
+    from rla_client.database.lake.verify import status as lake_status
+    from rla_client.database.records import clock
+    from rla_client.database.text import bytes_text, json_text
+
+    found = lake_status(_root(data_root), clock())
+    if as_json:
+        say(json_text(asdict(found)))
+        return
+    when = "never" if found.built is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.built))
+    say(f"{found.inside} run(s) in {found.parts} part(s), {bytes_text(found.bytes)}; newest part {when}")
+    say(
+        f"{found.missing} ended run(s) wait for `rla lake build`, {found.changed} of the lake changed since, "
+        f"{found.live} are not ended"
+    )
+
+
+def drop(yes: Yes = False, data_root: DataRoot = None) -> None:
+    """Delete the lake; the runs stay, and the next build makes it again."""
+    from rla_client.database.lake.store import building
+
+    root = open_database(data_root).data_root
+    if not agree("Delete the lake? The runs stay.", yes):
+        raise typer.Exit(1)
+    with building(root) as builder:
+        if builder is None:
+            raise DatabaseError("another process builds this lake\nhint: try again when it is done")
+        builder.drop()
+    say("the lake is deleted")
+
+
+def sql(
+    query: Annotated[
+        str | None,
+        typer.Argument(metavar="QUERY", help="One SELECT over runs, params, last, rows, system, files."),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="Read the query from a file; - is stdin.")
+    ] = None,
+    parquet: Annotated[Path | None, typer.Option("--parquet", help="Write the rows to this file.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=0, help="At most so many rows; 0 for all.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.0, help="Seconds after which it is stopped.")] = 300.0,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """Ask in SQL: `rla sql "SELECT state, count(*) FROM runs GROUP BY state"`."""
+    text = _query(query, file)
+    result = open_database(data_root).sql(text, timeout or None)
+    if parquet is not None:
+        say(f"{parquet}: {_write_parquet(result, parquet)} rows")
+        return
+    machine = as_json or as_csv
+    if limit is None:
+        limit = TERMINAL_LIMIT if sys.stdout.isatty() and not machine else 0
+    names = [column[0] for column in result.description or ()]
+    if as_csv:
+        _print_csv(result, names, limit)
+        return
+    rows = _fetched(result, limit + 1 if limit else 0)
+    more = bool(limit) and len(rows) > limit
+    print_rows(names, [_cells(row) for row in rows[: limit or None]], as_json=as_json, as_csv=False)
+    if more:
+        say_aside(f"(more than {limit} rows; --limit 0 shows all)")
+
+
+def _query(query: str | None, file: Path | None) -> str:
+    from rla_client.contract.files import read_small
+
+    if (query is None) == (file is None):
+        raise ArgumentError('give one query, or -f FILE\nhint: rla sql "SELECT * FROM runs LIMIT 5"')
+    if file is None:
+        return query or ""
+    data = (
+        sys.stdin.buffer.read(MAX_QUERY_BYTES)
+        if str(file) == "-"
+        else read_small(file, MAX_QUERY_BYTES, links=True)
+    )
+    return data.decode("utf-8", "replace")
+
+
+def _fetched(result: duckdb.DuckDBPyConnection, most: int) -> list[tuple[Any, ...]]:
+    """Rows, all for 0.
+
+    Raises:
+        DatabaseError: DuckDB cannot go on.
+    """
+    import duckdb
+
+    from rla_client.database.lake.sql import told
+
+    try:
+        rows: list[tuple[Any, ...]] = result.fetchmany(most) if most else result.fetchall()
+    except duckdb.Error as error:
+        raise told(error) from error
+    return rows
+
+
+def _print_csv(result: duckdb.DuckDBPyConnection, names: list[str], limit: int) -> None:
+    from rla_client.contract.csv_lines import rows_text
+
+    left = limit or sys.maxsize
+    rows: list[list[object]] = [list(names)]
+    while rows:
+        sys.stdout.write(rows_text(rows))
+        rows = [_cells(row) for row in _fetched(result, min(BATCH, left))] if left else []
+        left -= len(rows)
+
+
+def _cells(row: tuple[Any, ...]) -> list[object]:
+    """Values as the other commands print them."""
+    return [" ".join(map(str, value)) if isinstance(value, list) else value for value in row]
+
+
+def _write_parquet(result: duckdb.DuckDBPyConnection, path: Path) -> int:
+    """Write all rows, batch by batch, whole or not at all; how many."""
+    import pyarrow.parquet as pq
+
+    from rla_client.contract.files import replacing
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    reader = (
+        result.to_arrow_reader(BATCH)
+        if hasattr(result, "to_arrow_reader")
+        else result.fetch_record_batch(BATCH)
+    )
+    count = 0
+    with replacing(path, durable=False) as temp, pq.ParquetWriter(temp, reader.schema) as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+            count += batch.num_rows
+    return count

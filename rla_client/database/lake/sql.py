@@ -1,0 +1,285 @@
+"""`database.sql`: the database as DuckDB's views `runs`, `params`, `last`, `rows`, `system`, `files`.
+
+What the lake holds as it is now comes from its Parquet files, everything else (live runs, those that
+changed since the last build, chains) is read from its files first, within
+`MAX_FRESH_RUNS` and `MAX_FRESH_BYTES`. Only views that the query names are filled. A chain (see
+`chains`) is one run, as everywhere.
+
+One SELECT is taken and nothing else. DuckDB may open the lake's files alone, no other file, no network, no
+extension and no Python variable, and the settings are locked; so a query that somebody else wrote may be run.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from glob import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseError
+from rla_client.contract.layout import LOG, TIME_STEP
+from rla_client.contract.run_file import LIVE_STATES
+from rla_client.contract.spelling import hint as spelling_hint
+from rla_client.database.catalogue import COLUMNS, Catalogue
+from rla_client.database.chains import chain_columns, chain_names, chain_of
+from rla_client.database.csv_table import read_columns
+from rla_client.database.lake.reading import Lake, RunName, available, read_schema
+from rla_client.database.lake.store import plain_path
+from rla_client.database.lake.tables import RunData, make_tables, read_files, read_rows, read_system
+from rla_client.database.live import with_live_states
+from rla_client.database.records import LIVE_S, PROGRESS_FILE
+
+if TYPE_CHECKING:
+    import duckdb
+
+MAX_FRESH_RUNS = 20_000  # that are in no lake, for `runs`, `params` and `last`; about 1 kB each
+MAX_FRESH_BYTES = 256 << 20  # of their progress.csv, for `rows`
+MEMORY = "4GB"  # of a query; nothing is written to disk
+_VIEWS = {
+    "runs": """SELECT run, table_name AS "table", idx AS "index", host,
+        CASE WHEN state IN ('running', 'stalled') AND updated < {heard} THEN 'unknown' ELSE state END
+            AS state,
+        coalesce(try_strptime(left(idx, 26), '%Y/%m/%d/%H-%M-%S-%f'),
+            make_timestamp(CAST(opened * 1e6 AS BIGINT)))
+            AS opened,
+        duration_s AS took, time_step AS step, nullif(likely, '') AS metric,
+        try_cast(likely_text AS DOUBLE) AS value, from_json(tags, '["VARCHAR"]') AS tags, note,
+        string_split(kinds, ' ') AS kinds, nullif(parent, '') AS parent FROM ({source})""",
+    "params": "SELECT run, name, value, number FROM ({source})",
+    "last": "SELECT run, metric, value, text FROM ({source})",
+    "rows": """SELECT * FROM (SELECT run, unnest(step) AS time_step, metric, unnest(value) AS value,
+        unnest(text) AS text FROM ({source}) WHERE metric <> 'time-step')
+        WHERE value IS NOT NULL OR text IS NOT NULL""",
+    "system": """SELECT * FROM (SELECT run, unnest(step) AS time, metric, unnest(value) AS value
+        FROM ({source}) WHERE metric <> 'timestamp') WHERE value IS NOT NULL""",
+    "files": """SELECT run, kind, path, bytes, make_timestamp(CAST(changed * 1e6 AS BIGINT)) AS changed
+        FROM ({source})""",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Which runs of the lake count, and which have to be read.
+
+    Attributes:
+        stale: in the lake, but not as they are now.
+        fresh: to be read from their files.
+        inside: how many come from the lake.
+    """
+
+    stale: list[RunName]
+    fresh: list[RunName]
+    inside: int
+
+
+def standing(catalogue: Catalogue, lake: Lake | None) -> Standing:
+    """Compare the lake with a catalogue that has just been refreshed."""
+    held = lake.signatures() if lake is not None else {}
+    links = catalogue.links()
+    continued = {(table, parent) for (table, _), parent in links.items()}
+    good, fresh = set(), []
+    for table, index, signature, state in catalogue.signed():
+        run = (table, index)
+        if signature and held.get(run) == signature and state not in LIVE_STATES and run not in links:
+            good.add(run)
+        else:
+            fresh.append(run)
+    good -= continued
+    return Standing(sorted(held.keys() - good), [run for run in fresh if run not in continued], len(good))
+
+
+def check_query(query: str) -> None:
+    """Be sure that a query is one SELECT.
+
+    Raises:
+        ArgumentError: it is not.
+    """
+    duckdb = _duckdb()
+    try:
+        statements = duckdb.extract_statements(query)
+    except duckdb.Error as error:
+        raise ArgumentError(f"the query is not understood: {error}") from error
+    kinds = duckdb.StatementType
+    if len(statements) != 1 or statements[0].type not in {kinds.SELECT, kinds.EXPLAIN}:
+        message = "only one SELECT can be run; the database is never changed by a query"
+        raise ArgumentError(message)
+
+
+def _duckdb() -> Any:  # noqa: ANN401
+    try:
+        import duckdb
+        import pyarrow as pa  # noqa: F401 - registers what live runs hold
+    except ImportError as error:
+        raise DatabaseError("SQL needs DuckDB and pyarrow: pip install 'rla-agent[lake]'") from error
+    return duckdb
+
+
+class Session:
+    """A DuckDB connection with the views that a query names."""
+
+    def __init__(self, data_root: Path, catalogue: Catalogue, query: str, now: float) -> None:
+        """Fill the views; the catalogue has just been refreshed.
+
+        Raises:
+            ArgumentError: the query is not one SELECT.
+            DatabaseError: too much is not in the lake yet, or DuckDB is not installed.
+        """
+        check_query(query)
+        self._root = data_root
+        self._query = query
+        self._now = now
+        used = [name for name in _VIEWS if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
+        lake = Lake(data_root) if available(data_root) else None
+        sources = self._lake_files(lake, used) if lake is not None else {}
+        self.standing = standing(catalogue, lake)
+        fresh = make_tables(self._fresh(catalogue, used), used)
+        self.connection: duckdb.DuckDBPyConnection = _duckdb().connect(
+            config={"python_enable_replacements": False, "autoinstall_known_extensions": False,
+                    "autoload_known_extensions": False}
+        )  # fmt: skip
+        self._make_views(used, sources, fresh)
+
+    def _lake_files(self, lake: Lake, used: Collection[str]) -> dict[str, list[str]]:
+        """View → paths of its files; a part of which one cannot be read is left out."""
+        for one in list(lake.parts):
+            try:
+                for name in used:
+                    read_schema(self._root, one.part, name)
+            except (BrokenFileError, OSError) as error:
+                lake.leave_out(one.part, error)
+        return {name: [plain_path(self._root, one.part, name) for one in lake.parts] for name in used}
+
+    def _fresh(self, catalogue: Catalogue, used: Collection[str]) -> list[RunData]:
+        wanted = self.standing.fresh
+        if len(wanted) > MAX_FRESH_RUNS:
+            raise _too_much(f"{len(wanted)} runs")
+        records = [catalogue.record(*run) for run in wanted]
+        states = {
+            (one.table, one.index): one.shown_state(self._now)
+            for one in with_live_states(self._root, records, self._now)
+        }
+        place = COLUMNS.index("state")
+        found: list[RunData] = []
+        total = 0
+        for run in wanted:
+            row = catalogue.row(*run)
+            if row is None:
+                continue
+            data = RunData((*row[0][:place], states.get(run), *row[0][place + 1 :]), row[1])
+            if "rows" in used:
+                total += _csv_bytes(self._root, run)
+                if total > MAX_FRESH_BYTES:
+                    raise _too_much(f"{len(wanted)} runs with more than {MAX_FRESH_BYTES >> 20} MB of rows")
+                data.rows = self._rows(*run)
+            if "system" in used:
+                data.system = read_system(self._root, *run)
+            if "files" in used:
+                data.files = read_files(self._root, *run)
+            found.append(data)
+        return found
+
+    def _rows(self, table: str, index: str) -> Any:  # noqa: ANN401
+        """A run's rows, of a chain those of all its items (without texts); None where they are broken."""
+        base = f"{self._root}/{LOG}/{table}"
+        try:
+            chain = chain_of(self._root, table, index)
+            if len(chain) == 1:
+                return read_rows(self._root, table, index)
+            columns = chain_columns(
+                chain,
+                lambda one, names: read_columns(f"{base}/{one}/{PROGRESS_FILE}", names),
+                chain_names(chain, base),
+                TIME_STEP,
+            )
+        except (BrokenFileError, OSError):
+            return None
+        return columns, {}
+
+    def _make_views(self, used: Sequence[str], sources: dict[str, list[str]], fresh: dict[str, Any]) -> None:
+        import pyarrow as pa
+
+        run = self.connection.execute
+        stale = pa.table(
+            {"run": pa.array([f"{table}/{index}" for table, index in self.standing.stale], pa.string())}
+        )
+        self.connection.register("lake_stale", stale)
+        paths = [path for files in sources.values() for path in files]
+        without = "WHERE run NOT IN (SELECT run FROM lake_stale)" if self.standing.stale else ""
+        for name in used:
+            self.connection.register(f"fresh_{name}", fresh[name])
+            columns = ", ".join(fresh[name].schema.names)
+            parts = (
+                [f"SELECT {columns} FROM fresh_{name}"]  # noqa: S608 - names of ours
+                if fresh[name].num_rows or not sources.get(name)
+                else []
+            )
+            if sources.get(name):
+                listing = ", ".join(_quoted(escape(path)) for path in sources[name])
+                parts.append(f"SELECT {columns} FROM read_parquet([{listing}]) {without}")  # noqa: S608
+            text = _VIEWS[name].format(source=" UNION ALL ".join(parts), heard=self._now - LIVE_S)
+            run(f"CREATE TEMP VIEW {name} AS {text}")
+        run(f"SET memory_limit = '{MEMORY}'")
+        run("SET temp_directory = ''")
+        run(f"SET allowed_paths = [{', '.join(map(_quoted, paths))}]")
+        run("SET enable_external_access = false")
+        run("SET lock_configuration = true")
+
+    def execute(self, timeout_s: float | None = None) -> duckdb.DuckDBPyConnection:
+        """Run the query.
+
+        Raises:
+            ArgumentError: it names what there is not, or asks for what is not allowed.
+            DatabaseError: it took too long, or too much memory, or the lake's files are damaged.
+        """
+        duckdb = _duckdb()
+        timer = threading.Timer(timeout_s or 0.0, self.connection.interrupt)
+        timer.daemon = True
+        if timeout_s:
+            timer.start()
+        try:
+            return self.connection.execute(self._query)
+        except duckdb.Error as error:
+            raise told(error, timeout_s) from error
+        finally:
+            timer.cancel()
+
+
+def told(error: Exception, timeout_s: float | None = None) -> DatabaseError | ArgumentError:
+    """What went wrong, in words for people."""
+    duckdb = _duckdb()
+    text = str(error).partition("\n\nLINE")[0].removeprefix("Binder Error: ").removeprefix("Catalog Error: ")
+    if isinstance(error, duckdb.InterruptException):
+        return DatabaseError(f"the query took longer than {timeout_s:g} s\nhint: --timeout SECONDS")
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return DatabaseError(f"the query needs more than {MEMORY}\nhint: ask for fewer columns, or aggregate")
+    if isinstance(error, duckdb.PermissionException):
+        return ArgumentError("a query reads the views of this database and no other files\nhint: " + _views())
+    if isinstance(error, duckdb.CatalogException):
+        name = re.search(r"with name \"?([\w.]+)", text)
+        advice = spelling_hint(name[1], list(_VIEWS)) if name else ""
+        return ArgumentError(f"{text.splitlines()[0]}\nhint: {advice or _views()}")
+    if isinstance(error, duckdb.BinderException | duckdb.ParserException | duckdb.ConversionException):
+        return ArgumentError(text)
+    return DatabaseError(f"{text}\nhint: rla lake verify tells whether the lake is damaged")
+
+
+def _views() -> str:
+    return f"the views are {', '.join(_VIEWS)}"
+
+
+def _too_much(what: str) -> DatabaseError:
+    return DatabaseError(f"{what} are not in the lake, too many to read for a query\nhint: rla lake build")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _csv_bytes(data_root: Path, run: RunName) -> int:
+    try:
+        return Path(data_root, LOG, *run, PROGRESS_FILE).stat().st_size
+    except OSError:
+        return 0

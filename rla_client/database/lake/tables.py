@@ -1,0 +1,292 @@
+"""Runs as Arrow tables: what the files of a part hold, and what a query gets of runs that are in no part.
+
+Memory: a part is made from at most `MAX_RUNS` runs with `MAX_CSV_BYTES` of progress.csv; a run with a larger
+one, or more cells than `MAX_RUN_CELLS`, stays out of the lake.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla_client.contract.errors import BrokenFileError
+from rla_client.contract.layout import LOG, TIME_STEP, TIMESTAMP
+from rla_client.database.catalogue import COLUMNS
+from rla_client.database.csv_table import read_all, recorded_nan
+from rla_client.database.query import files_below
+from rla_client.database.records import PROGRESS_FILE
+from rla_client.database.tree import run_items
+from rla_client.run.hyper_params import HyperParams
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    Columns = dict[str, NDArray[np.float64]]
+
+SYSTEM_FILE = "system.csv"
+MAX_RUNS = 2048  # of a part
+MAX_CSV_BYTES = 48 << 20  # of a part's runs: about 5 million cells
+MAX_SYSTEM_BYTES = 16 << 20  # of one run: two months of samples, one each 30 s
+MAX_FILES = 10_000  # of one run
+GROUP_CELLS = 1 << 15  # of a row group: 160 runs of 200 rows
+_NUMBERS = frozenset({"opened", "updated", "time_step", "duration_s"})
+
+
+@dataclass(slots=True)
+class RunData:
+    """What the lake keeps of one run.
+
+    Attributes:
+        row: of the catalogue, in the order of its `COLUMNS`.
+        signature: of the files that this was read from.
+        rows: progress.csv, as `read_all` gives it; None where there is none.
+        system: system.csv likewise.
+        files: (kind, path in the item, bytes, mtime).
+    """
+
+    row: tuple[Any, ...]
+    signature: str
+    rows: tuple[Columns, dict[str, list[str | None]]] | None = None
+    system: tuple[Columns, dict[str, list[str | None]]] | None = None
+    files: list[tuple[str, str, int, float]] = field(default_factory=list)
+
+    @property
+    def index(self) -> str:
+        """`YYYY/MM/DD/<name>`."""
+        return str(self.row[1])
+
+    @property
+    def run(self) -> str:
+        """`<table>/<index>`."""
+        return f"{self.row[0]}/{self.row[1]}"
+
+
+def read_rows(data_root: Path, table: str, index: str) -> tuple[Columns, dict[str, list[str | None]]] | None:
+    """All of a run's progress.csv; None without one.
+
+    Raises:
+        BrokenFileError, OSError: it cannot be read.
+    """
+    try:
+        return read_all(f"{data_root}/{LOG}/{table}/{index}/{PROGRESS_FILE}")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def read_system(
+    data_root: Path, table: str, index: str
+) -> tuple[Columns, dict[str, list[str | None]]] | None:
+    """All of a run's system.csv; None where there is none that can be read."""
+    path = f"{data_root}/{LOG}/{table}/{index}/{SYSTEM_FILE}"
+    try:
+        return None if os.stat(path).st_size > MAX_SYSTEM_BYTES else read_all(path)
+    except (OSError, BrokenFileError):
+        return None
+
+
+def read_files(data_root: Path, table: str, index: str) -> list[tuple[str, str, int, float]]:
+    """The files of a run, `MAX_FILES` at most."""
+    found: list[tuple[str, str, int, float]] = []
+    for item in run_items(data_root, table, index):
+        for start in item.paths:
+            for path in files_below(start) if os.path.isdir(start) else [start]:
+                if len(found) == MAX_FILES:
+                    return found
+                try:
+                    stat = os.lstat(path)
+                except OSError:
+                    continue
+                name = os.path.relpath(path, start) if path != start else os.path.basename(path)
+                found.append((item.kind, name, stat.st_size, stat.st_mtime))
+    return found
+
+
+def schemas() -> dict[str, pa.Schema]:
+    """File name → what it holds."""
+    import pyarrow as pa
+
+    text, number, place = pa.string(), pa.float64(), pa.int32()
+    curves = [
+        ("place", place), ("run", text), ("metric", text), ("step", pa.list_(number)),
+        ("value", pa.list_(number)), ("text", pa.list_(text)),
+    ]  # fmt: skip
+    row = [(name, number if name in _NUMBERS else text) for name in COLUMNS]
+    return {
+        "runs": pa.schema([("place", place), ("run", text), ("signature", text), *row]),
+        "params": pa.schema(
+            [("place", place), ("run", text), ("name", text), ("value", text), ("number", number)]
+        ),
+        "last": pa.schema(
+            [("place", place), ("run", text), ("metric", text), ("value", number), ("text", text)]
+        ),
+        "rows": pa.schema(curves),
+        "system": pa.schema(curves),
+        "files": pa.schema(
+            [("place", place), ("run", text), ("kind", text), ("path", text), ("bytes", pa.int64()),
+             ("changed", number)]
+        ),
+    }  # fmt: skip
+
+
+def runs_table(runs: Sequence[RunData]) -> pa.Table:
+    """See `schemas`."""
+    return _table("runs", [(place, one.run, one.signature, *one.row) for place, one in enumerate(runs)])
+
+
+def params_table(runs: Sequence[RunData]) -> pa.Table:
+    """See `schemas`."""
+    at = COLUMNS.index("hyper")
+    rows = []
+    for place, one in enumerate(runs):
+        for name, value in json.loads(one.row[at] or "{}", object_hook=HyperParams).flat().items():
+            rows.append((place, one.run, name, _spelled(value), _float(value)))
+    return _table("params", rows)
+
+
+def last_table(runs: Sequence[RunData]) -> pa.Table:
+    """See `schemas`."""
+    at = COLUMNS.index("metrics")
+    rows = []
+    for place, one in enumerate(runs):
+        for name, value in json.loads(one.row[at] or "{}").items():
+            rows.append((place, one.run, name, _float(value), value if isinstance(value, str) else None))
+    return _table("last", rows)
+
+
+def files_table(runs: Sequence[RunData]) -> pa.Table:
+    """See `schemas`."""
+    return _table(
+        "files", [(place, one.run, *found) for place, one in enumerate(runs) for found in one.files]
+    )
+
+
+def curves_table(runs: Sequence[RunData], name: str) -> pa.Table:
+    """`rows` or `system`; see `schemas`."""
+    import numpy as np
+    import pyarrow as pa
+
+    clock = TIME_STEP if name == "rows" else TIMESTAMP
+    keys: list[tuple[int, str, str]] = []
+    steps: list[Any] = []
+    values: list[Any] = []
+    texts: list[list[str | None] | None] = []
+    for place, one in enumerate(runs):
+        columns, held = (one.rows if name == "rows" else one.system) or ({}, {})
+        for metric, column in columns.items():
+            keys.append((place, one.run, metric))
+            values.append(column)
+            steps.append(None if metric == clock else columns.get(clock))
+            texts.append(held.get(metric))
+    empty = [np.empty(0)]
+    places, names, metrics = zip(*keys, strict=True) if keys else ((), (), ())
+    schema = schemas()[name]
+    return pa.table(
+        [
+            pa.array(places, pa.int32()),
+            pa.array(map(_safe, names), pa.string()),
+            pa.array(map(_safe, metrics), pa.string()),
+            _lists(steps, empty),
+            _lists(values, empty),
+            pa.array(
+                [None if one is None else [_safe(text) for text in one] for one in texts],
+                schema.field("text").type,
+            ),
+        ],
+        schema=schema,
+    )
+
+
+def _lists(columns: Sequence[Any], empty: list[Any]) -> pa.Array:
+    """A list of numbers for each column, null where that is None; numbers that were not recorded are null."""
+    import numpy as np
+    import pyarrow as pa
+
+    lengths = [0 if column is None else len(column) for column in columns]
+    offsets = np.concatenate([np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)])
+    flat = np.concatenate([column for column in columns if column is not None] or empty)
+    absent = np.isnan(flat) & ~recorded_nan(flat)
+    numbers = pa.array(flat, pa.float64(), mask=absent if absent.any() else None, from_pandas=False)
+    missing = np.array([column is None for column in columns], dtype=bool)
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), numbers, mask=pa.array(missing) if missing.any() else None
+    )
+
+
+def _table(name: str, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    import pyarrow as pa
+
+    schema = schemas()[name]
+    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else ([] for _ in schema)
+    make = {pa.string(): _safe, pa.float64(): _float}
+    arrays = [
+        pa.array(map(make.get(field.type, _as_is), column), field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.table(arrays, schema=schema)
+
+
+def _as_is(value: Any) -> Any:  # noqa: ANN401
+    return value
+
+
+def _safe(value: Any) -> Any:  # noqa: ANN401 - text, or None
+    """Text as UTF-8 can hold it."""
+    return (
+        value.encode("utf-8", "replace").decode() if isinstance(value, str) and not value.isascii() else value
+    )
+
+
+def _float(value: object) -> float | None:
+    if not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def _spelled(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, default=str) if isinstance(value, list | dict) else str(value)
+
+
+TABLES = {"runs": runs_table, "params": params_table, "last": last_table, "files": files_table}
+
+
+def make_tables(runs: Sequence[RunData], names: Iterable[str]) -> dict[str, pa.Table]:
+    """Tables of some runs by the names of files."""
+    return {name: TABLES[name](runs) if name in TABLES else curves_table(runs, name) for name in names}
+
+
+def in_groups(name: str, table: pa.Table) -> Iterable[pa.Table]:
+    """A part's table in the order and the row groups that it is written in."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    if name not in {"rows", "system"}:
+        by = {"params": "name", "last": "metric"}.get(name)
+        yield table if by is None else table.sort_by([(by, "ascending"), ("place", "ascending")])
+        return
+    table = table.sort_by([("metric", "ascending"), ("place", "ascending")])
+    metrics = table["metric"].to_pylist()
+    cells = pc.fill_null(pc.list_value_length(table["value"]), 0).to_numpy(zero_copy_only=False)
+    total = np.cumsum(cells)
+    begin = before = 0
+    for row, metric in enumerate(metrics):
+        full = total[row] - before >= GROUP_CELLS
+        if (
+            full
+            or row + 1 == len(metrics)
+            or (metrics[row + 1] != metric and total[row] - before >= GROUP_CELLS // 4)
+        ):
+            yield table.slice(begin, row + 1 - begin)
+            begin, before = row + 1, int(total[row])
+    if not metrics:
+        yield table

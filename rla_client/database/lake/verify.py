@@ -1,0 +1,172 @@
+"""Whether the lake says what the files say: `verify` reads every run again, `status` counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rla_client.contract.errors import BrokenFileError
+from rla_client.database.catalogue import COLUMNS, Catalogue, Signatures, catalogue_row
+from rla_client.database.lake.build import ended_runs
+from rla_client.database.lake.reading import Lake, PartRuns, read_table
+from rla_client.database.lake.store import Part, building
+from rla_client.database.lake.tables import RunData, make_tables, read_rows, read_system
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_COMPARED = ("runs", "params", "last", "rows", "system")  # `files` are as they were when the part was written
+
+
+@dataclass(slots=True)
+class Findings:
+    """What `verify` found.
+
+    Attributes:
+        checked: runs that were read again.
+        changed: runs whose files changed since the build, which readers see by themselves.
+        wrong: runs of which the lake says something else than their files, without a sign of a change.
+        broken: parts that cannot be read, and why.
+        dropped: whether the parts of those were taken out of the lake.
+    """
+
+    checked: int = 0
+    changed: int = 0
+    wrong: list[str] = field(default_factory=list)
+    broken: list[tuple[str, str]] = field(default_factory=list)
+    dropped: bool = False
+
+
+def verify(data_root: Path, now: float, progress: Callable[[int, int], None] | None = None) -> Findings:
+    """Compare each run of the lake with its files, bit by bit; parts that are wrong leave the lake.
+
+    Raises:
+        DatabaseError: they cannot be taken out, because the lake cannot be written.
+    """
+    found = Findings()
+    lake = Lake(data_root)
+    bad: set[str] = set()
+    total, done = sum(len(one.indexes) for one in lake.parts), 0
+    for one in list(lake.parts):
+        if progress is not None:
+            progress(done, total)
+        done += len(one.indexes)
+        try:
+            wrong = _wrong_runs(data_root, one, now, found)
+        except (BrokenFileError, OSError) as error:
+            lake.leave_out(one.part, error)
+            wrong = []
+        if wrong:
+            found.wrong += [f"{one.part.table}/{index}" for index in wrong]
+            bad.add(one.part.name)
+    found.broken = [(part.name, why) for part, why in lake.broken]
+    bad |= {name for name, _ in found.broken}
+    if bad:
+        with building(data_root) as builder:
+            if builder is not None:
+                builder.publish([part for part in builder.parts if part.name not in bad])
+                found.dropped = True
+    return found
+
+
+def _wrong_runs(data_root: Path, one: PartRuns, now: float, found: Findings) -> list[str]:
+    """Indexes of a part's runs that have their signature and other content."""
+    stored = {name: by_place(read_table(data_root, one.part, name)) for name in _COMPARED}
+    read_table(data_root, one.part, "files")
+    wrong = []
+    with Signatures(data_root, int(now * 1e9)) as signatures:
+        for place, (index, signature) in enumerate(zip(one.indexes, one.signatures, strict=True)):
+            if signatures.of(one.part.table, index) != signature:
+                found.changed += 1
+                continue
+            found.checked += 1
+            fresh = _read(data_root, one.part, index, signature, stored["runs"][place])
+            tables = make_tables([fresh], _COMPARED)
+            differs = any(by_place(tables[name]).get(0) != stored[name].get(place) for name in _COMPARED)
+            if differs and signatures.of(one.part.table, index) == signature:
+                wrong.append(index)
+    return wrong
+
+
+def _read(data_root: Path, part: Part, index: str, signature: str, stored: Sequence[Any]) -> RunData:
+    """A run from its files; its kinds are the stored ones, since no signature covers them."""
+    at = COLUMNS.index("kinds")
+    kinds = str(stored[0][2 + at]).split()  # behind run and signature
+    row = catalogue_row(data_root, part.table, index, tuple(kinds))
+    data = RunData(row, signature)
+    data.rows = read_rows(data_root, part.table, index)
+    data.system = read_system(data_root, part.table, index)
+    return data
+
+
+def by_place(table: pa.Table) -> dict[int, list[tuple[Any, ...]]]:
+    """Place → the rest of its rows, ordered; lists of numbers as bytes, so that NaN is compared, too."""
+    import pyarrow as pa
+
+    found: dict[int, list[tuple[Any, ...]]] = {}
+    for batch in table.combine_chunks().to_batches():
+        columns: list[Sequence[Any]] = []
+        for column in batch.columns[1:]:
+            if pa.types.is_list(column.type) and pa.types.is_floating(column.type.value_type):
+                flat, ends = column.values.to_numpy(zero_copy_only=False), column.offsets.to_pylist()
+                columns.append(
+                    [
+                        flat[ends[row] : ends[row + 1]].tobytes() if valid else None
+                        for row, valid in enumerate(column.is_valid().to_pylist())
+                    ]
+                )
+            else:
+                columns.append(
+                    [repr(value) if isinstance(value, float) else value for value in column.to_pylist()]
+                )
+        for place, *rest in zip(batch.column(0).to_pylist(), *columns, strict=True):
+            found.setdefault(place, []).append(tuple(rest))
+    return {place: sorted(rows, key=lambda row: row[:2]) for place, rows in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The lake in numbers.
+
+    Attributes:
+        parts: that count, with `bytes` in their files.
+        inside: runs that are read from it.
+        changed: runs in it that changed since, or are gone.
+        missing: ended runs that the next build takes in.
+        live: runs that are not ended, always read from their files.
+        built: when the newest part was written, Unix seconds.
+    """
+
+    parts: int
+    bytes: int
+    inside: int
+    changed: int
+    missing: int
+    live: int
+    built: float | None
+
+
+def status(data_root: Path, now: float) -> Status:
+    """Count."""
+    lake = Lake(data_root)
+    with Catalogue(data_root, seed=lake.rows) as catalogue:
+        catalogue.refresh(int(now * 1e9))
+        ended = {
+            (table, one.index): one.signature
+            for table, runs in ended_runs(catalogue, now).items()
+            for one in runs
+        }
+        known = len(catalogue.signed())
+    held = lake.signatures()
+    inside = sum(ended.get(run) == signature for run, signature in held.items())
+    return Status(
+        len(lake.parts),
+        sum(sum(one.part.sizes.values()) for one in lake.parts),
+        inside,
+        len(held) - inside,
+        len(ended) - inside,
+        known - len(ended),
+        max((one.part.written for one in lake.parts), default=None),
+    )

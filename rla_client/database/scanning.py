@@ -1,0 +1,126 @@
+"""A filter over all rows of the catalogue, without making a `Record` of each: of 100,000 few are wanted.
+
+A hyper-parameter or a metric is cut out of the JSON text that the catalogue keeps, where that is flat; fields
+of a run, nested parameters, and runs whose state this machine may know better go by `RowView`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, overload
+
+from rla_client.contract.run_file import LIVE_STATES
+from rla_client.database.catalogue import COLUMNS, record_of
+from rla_client.database.choosing import full_names
+from rla_client.database.live import with_live_states
+from rla_client.database.records import Record
+from rla_client.database.rows import ALIASES, FIELDS, RowView
+from rla_client.database.where import Where
+from rla_client.run.hyper_params import HyperParams
+
+Row = tuple[Any, ...]
+_HYPER, _METRICS, _STATE = (COLUMNS.index(name) for name in ("hyper", "metrics", "state"))
+_NOTHING = object()
+_FIELDS = frozenset((*FIELDS, *ALIASES))
+_decode = json.JSONDecoder(object_hook=HyperParams).raw_decode
+
+
+def fitting(data_root: Path, rows: Sequence[Row], test: Where, now: float) -> list[Record]:
+    """The runs that pass a filter, in the order of the rows.
+
+    Args:
+        data_root: of the database.
+        rows: of the catalogue, oldest first.
+        test: its names may be short ones.
+        now: Unix seconds.
+
+    Raises:
+        UnknownNameError: none passes, and no run has one of the names.
+    """
+    records = _Records(rows)
+    test.full = full_names(test.names, records, lenient=True)
+    told = [record_of(row) for row in rows if row[_STATE] is None or row[_STATE] in LIVE_STATES]
+    known = {(one.table, one.index): one for one in with_live_states(data_root, told, now)} if told else {}
+    chosen = []
+    for row in rows:
+        record = known.get(row[:2])
+        if test(RowView(record, now) if record is not None else _Scanned(row, now)):
+            chosen.append(record or record_of(row))
+    if not chosen:
+        full_names(test.names, records)
+    return chosen
+
+
+class _Records(Sequence[Record]):
+    """Rows as records, each made when it is looked at."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Record: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Record]: ...
+
+    def __getitem__(self, place: int | slice) -> Record | list[Record]:
+        rows = self._rows[place]
+        return list(map(record_of, rows)) if isinstance(place, slice) else record_of(self._rows[place])
+
+    def __iter__(self) -> Iterator[Record]:
+        return map(record_of, self._rows)
+
+    def __reversed__(self) -> Iterator[Record]:
+        return map(record_of, reversed(self._rows))
+
+
+class _Scanned(dict[str, Any]):
+    """A row by name, as far as a filter asks: `get` alone."""
+
+    __slots__ = ("_now", "_row")
+
+    def __init__(self, row: Row, now: float) -> None:
+        self._row = row
+        self._now = now
+
+    def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401
+        """As `RowView.get`."""
+        if name in _FIELDS:
+            return RowView(record_of(self._row), self._now).get(name, default)
+        found = value_in(self._row[_HYPER], name)
+        if found is _NOTHING:
+            found = value_in(self._row[_METRICS], name, nested=False)
+        return default if found is _NOTHING else found
+
+
+@lru_cache(maxsize=1024)
+def _spelled(name: str) -> str:
+    return f"{json.dumps(name)}:"
+
+
+def value_in(text: str | None, name: str, *, nested: bool = True) -> Any:  # noqa: ANN401
+    """The value of a name in JSON text of `records.to_json`; `_NOTHING` without one.
+
+    A quote inside a text is escaped, so what follows a brace or a comma and looks like a key is one.
+    """
+    if not text:
+        return _NOTHING
+    key = _spelled(name)
+    at = text.find(key)
+    if at < 0 and not (nested and "." in name):
+        return _NOTHING
+    if text.find("{", 1) >= 0:
+        whole = json.loads(text, object_hook=HyperParams)
+        try:
+            return whole.dotted(name) if nested else whole[name]
+        except KeyError:
+            return _NOTHING
+    while at > 0 and text[at - 1] not in "{,":
+        at = text.find(key, at + 1)
+    return _decode(text, at + len(key))[0] if at > 0 else _NOTHING

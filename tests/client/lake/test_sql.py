@@ -1,0 +1,214 @@
+"""SQL over the lake and what is not in it: the same answers with a lake, with half of one, and without."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from written_runs import MakeRun
+
+from rla_client import database
+from rla_client.contract.errors import ArgumentError, DatabaseError, UnknownNameError
+from rla_client.database.lake import sql
+from rla_client.database.lake.build import build
+from rla_client.database.lake.store import read_parts
+from rla_client.database.notes import change_note
+
+pytest.importorskip("duckdb")
+QUERIES = (
+    "SELECT * EXCLUDE opened FROM runs ORDER BY run",
+    "SELECT * FROM params ORDER BY run, name",
+    "SELECT * FROM last ORDER BY run, metric",
+    "SELECT * FROM rows ORDER BY run, metric, time_step NULLS FIRST, value",
+    "SELECT run, kind, path, bytes FROM files ORDER BY ALL",
+    "SELECT * FROM system ORDER BY ALL",
+    """SELECT r."table", p.name, avg(w.value) FROM runs r JOIN params p USING (run) JOIN rows w USING (run)
+    WHERE w.metric = 'return' GROUP BY ALL ORDER BY ALL""",
+)
+
+
+@pytest.fixture
+def filled(root: Path, make_run: MakeRun) -> Path:
+    log = root / "log" / "task"
+    for number in range(6):
+        index = make_run(number=number, state="running" if number == 5 else "finished")
+    (log / index / "system.csv").write_text("timestamp,seconds,cpu_percent\n100.0,1,50\n101.0,2,\n")
+    odd = make_run(number=7, params={"lr": "0.1", "nested": {"a": [1, 2]}, "big": 10**400, "none": None})
+    (log / odd / "progress.csv").write_text(
+        'loss,word,time-step\nnan,hello,1\ninf,,2\n,"a,\nb",3\n1e-320,True,4\n'
+    )
+    chained = make_run(number=8)
+    run = json.loads((log / chained / "run.json").read_text())
+    parent = {"run": odd, "table": "task", "time_step": 2, "rows": 2, "chain": True}
+    (log / chained / "run.json").write_text(json.dumps({**run, "parent": parent}))
+    return root
+
+
+def answers(root: Path) -> list[str]:
+    return [repr(database.open(root).sql(query).fetchall()) for query in QUERIES]
+
+
+def now() -> float:
+    return time.time() + 1
+
+
+def test_the_same_with_and_without_a_lake(filled: Path, make_run: MakeRun) -> None:
+    without = answers(filled)
+    build(filled, now())
+    assert len(read_parts(filled)) == 1
+    assert answers(filled) == without
+    late = make_run(number=20)
+    change_note(filled, f"task/{late}", add=["x"])
+    half = answers(filled)
+    shutil.rmtree(filled / ".rla" / "lake")
+    assert answers(filled) == half != without
+
+
+def test_recorded_nan_is_no_null_and_a_chain_is_one_run(filled: Path) -> None:
+    build(filled, now())
+    found = (
+        database.open(filled).sql("SELECT run, time_step, value FROM rows WHERE metric = 'loss'").fetchall()
+    )
+    assert {run.partition("/2026")[0] for run, _, _ in found} == {"task"}
+    assert {run[-20:] for run, _, _ in found} == {next(iter(found))[0][-20:]}
+    assert [repr(row[1:]) for row in found] == ["(1.0, nan)", "(2.0, inf)"]  # two of the parent's rows count
+
+
+def test_runs_look_as_in_the_list(filled: Path) -> None:
+    build(filled, now())
+    db = database.open(filled)
+    names = ["index", "state", "host", "took", "step", "metric", "value", "note", "tags"]
+    found = db.sql(f'SELECT {", ".join(map(sql_name, names))} FROM runs ORDER BY "index"').fetchall()
+    expected = [
+        (
+            one.index, one.shown_state(time.time()), one.host, one.duration_s, one.time_step,
+            one.likely or None, one.likely_value, one.note, list(one.tags),
+        )
+        for one in sorted(db.records(), key=lambda one: one.index)
+    ]  # fmt: skip
+    assert found == expected
+
+
+def sql_name(name: str) -> str:
+    return f'"{name}"'
+
+
+def test_frames_of_all_kinds(filled: Path) -> None:
+    build(filled, now())
+    db = database.open(filled)
+    assert len(db.sql("SELECT * FROM runs").df()) == 7
+    assert int(db.sql("SELECT count(*) AS n FROM rows").df()["n"][0]) > 50
+    assert len(db.lake_files("rows")) == 1
+    with pytest.raises(UnknownNameError, match="rows"):
+        db.lake_files("row")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "COPY (SELECT 1) TO '{out}'",
+        "SELECT 1; SELECT 2",
+        "ATTACH '{out}'",
+        "CREATE TABLE x AS SELECT 1",
+        "INSTALL httpfs",
+        "SET enable_external_access = true",
+        "PRAGMA memory_limit='1TB'",
+        "EXPORT DATABASE '{out}'",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM read_text('/etc/passwd')",
+        "SELECT * FROM read_blob('{root}/log/task/**')",
+        "SELECT * FROM '/etc/passwd'",
+        "SELECT * FROM glob('/*')",
+        "SELECT * FROM read_parquet('http://localhost:1/x')",
+        "SELECT * FROM filled",
+        "SELECT getenv('HOME')",
+        "EXPLAIN ANALYZE COPY (SELECT 1) TO '{out}'",
+        "SELECT * FROM rows, read_csv('/etc/passwd')",
+        "",
+    ],
+)
+def test_a_query_reads_the_views_alone(filled: Path, tmp_path: Path, query: str) -> None:
+    build(filled, now())
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises((ArgumentError, DatabaseError)):
+        database.open(filled).sql(query.format(out=tmp_path / "out", root=filled)).fetchall()
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_the_lakes_own_files_are_not_written(filled: Path) -> None:
+    build(filled, now())
+    db = database.open(filled)
+    path = db.lake_files("rows")[0]
+    before = Path(path).read_bytes()
+    for query in (f"COPY (SELECT 1) TO '{path}'", f"EXPLAIN ANALYZE COPY (SELECT * FROM rows) TO '{path}'"):
+        with pytest.raises((ArgumentError, DatabaseError)):
+            db.sql(query)
+    assert Path(path).read_bytes() == before
+
+
+def test_wrong_names_are_answered_with_the_nearest(filled: Path) -> None:
+    db = database.open(filled)
+    with pytest.raises(ArgumentError, match="did you mean 'rows'"):
+        db.sql("SELECT * FROM row")
+    with pytest.raises(ArgumentError, match="state"):
+        db.sql("SELECT stat FROM runs")
+
+
+def test_a_query_that_takes_too_long_ends(filled: Path) -> None:
+    with pytest.raises(DatabaseError, match="longer than"):
+        database.open(filled).sql(
+            "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range % 7 = b.range % 11", 0.3
+        )
+
+
+def test_too_much_outside_the_lake_is_refused(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql, "MAX_FRESH_BYTES", 100)
+    db = database.open(filled)
+    with pytest.raises(DatabaseError, match="rla lake build"):
+        db.sql("SELECT * FROM rows")
+    assert db.sql("SELECT count(*) FROM runs").fetchall() == [(7,)]
+
+
+def test_a_damaged_part_is_read_from_files(filled: Path) -> None:
+    expected = answers(filled)
+    build(filled, now())
+    path = Path(database.open(filled).lake_files("rows")[0])
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.warns(UserWarning, match="read instead"):
+        assert answers(filled) == expected
+
+
+def test_the_command(
+    filled: Path, tmp_path: Path, rla: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    words = ["--data-root", str(filled)]
+    assert "another" not in rla("lake", "build", *words).stdout
+    query = 'SELECT "index", state FROM runs ORDER BY 1 LIMIT 2'
+    assert rla("sql", query, *words).stdout.split()[:2] == ["index", "state"]
+    csv = rla("sql", query, "--csv", *words).stdout.splitlines()
+    assert csv[0] == "index,state"
+    assert len(csv) == 3
+    assert [one["state"] for one in json.loads(rla("sql", query, "--json", *words).stdout)] == [
+        "finished"
+    ] * 2
+    file = tmp_path / "query.sql"
+    file.write_text("SELECT * FROM rows;\n")
+    done = rla("sql", "-f", str(file), "--parquet", str(tmp_path / "rows.parquet"), *words)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "rows.parquet").stat().st_size > 500
+    assert "more than 1 rows" in rla("sql", "SELECT * FROM rows", "-n", "1", *words).stderr
+    wrong = rla("sql", "SELECT * FROM row", *words)
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert "hint: did you mean 'rows'?" in wrong.stderr
+    assert "one query" in rla("sql", *words).stderr
+    assert "part(s)" in rla("lake", "status", *words).stdout
+    assert json.loads(rla("lake", "status", "--json", *words).stdout)["parts"] <= 1
+    assert rla("lake", "verify", *words).returncode == 0
+    assert rla("lake", "drop", "--yes", *words).returncode == 0
+    assert not (filled / ".rla" / "lake" / "manifest.json").exists()
