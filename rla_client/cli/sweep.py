@@ -233,7 +233,7 @@ def _drive(file: Path, root: Path, on: str, interrupt: str, *, name: str | None 
     say(" ".join(f"{count} {state}" for state, count in counts(journal.runs).items() if count))
     left = [run for run in journal.runs.values() if run.state not in OVER]
     if left:
-        what = "what runs goes on; " if driver.asked == LEAVE else ""
+        what = "what runs goes on; " if driver.asked == LEAVE and on != "ray" else ""
         say_aside(f"{what}`rla sweep resume {journal.name}` goes on with the sweep")
         raise typer.Exit(EXIT_LEFT)
     if any(run.state == "failed" for run in journal.runs.values()):

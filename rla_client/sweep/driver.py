@@ -225,7 +225,7 @@ class Driver:
     def _judge(self, run: RunState, ended: Ended, gone: str) -> tuple[str, str]:
         """The outcome of an attempt, and its reason where it is none to wish for."""
         status = ended.status if ended.status is not None else self._journal.exit_status(run)
-        if status == 0:
+        if status == 0 and not (self.asked == STOP and self._left_unfinished(run)):
             return "finished", ""
         signal = 0 if status is None else status - BY_SIGNAL
         if (status is None or signal in KILLS) and self._finished_in_database(run):
@@ -241,6 +241,11 @@ class Driver:
     def _finished_in_database(self, run: RunState) -> bool:
         items = self._journal.items(run)
         return bool(items) and results.settled(items[-1]) == FINISHED
+
+    def _left_unfinished(self, run: RunState) -> bool:
+        """Whether a program that was asked to end did so in good order, but before its run had finished."""
+        items = self._journal.items(run)
+        return bool(items) and results.settled(items[-1]) != FINISHED
 
     def _tail(self, run: RunState) -> str:
         try:
