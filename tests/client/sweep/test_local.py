@@ -32,6 +32,7 @@ class Engine(LocalEngine):
     def __init__(self, folder: Path, resources: Resources) -> None:
         super().__init__(resources)
         self.folder = folder
+        self.told: list[Ended] = []
 
     def work(self, number: int, *command: str, **environment: str) -> Work:
         files = [str(self.folder / f"{number}.{kind}") for kind in ("txt", "exit", "lock")]
@@ -47,8 +48,9 @@ class Engine(LocalEngine):
         return self.begin(number, "sh", "-c", script, str(number))
 
     def next(self) -> Ended:
-        (found,) = self.ended(ENDED_S)
-        return found
+        """The next end; several may be told at a time."""
+        self.told += [] if self.told else self.ended(ENDED_S)
+        return self.told.pop(0)
 
     def path(self, name: str) -> Path:
         return self.folder / name
