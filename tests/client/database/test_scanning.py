@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,6 @@ def test_the_same_runs_as_by_records(root: Path, make_run: MakeRun, where: str) 
     db = database.open(root)
     test = Where(where)
     test.full = {"deep": "nested.deep"}
-    import time
-
     now = time.time()
     expected = [record for record in db.records() if test(RowView(record, now))]
     assert db.records(where=where) == expected
