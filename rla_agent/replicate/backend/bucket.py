@@ -356,7 +356,7 @@ class BucketSession:
         except RefusedError as error:
             self._conditions = error.changed  # where the server knows none, the next try goes without
             there = self._look(path) if error.changed else None
-            if there is None or there.id != version:
+            if there is None or (there.id, there.whole) != (version, len(data)):
                 if there is None or (held is None and same(there.state, expect)):
                     raise
                 raise ConflictError("send", path, there.state) from error
