@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from rla_agent.replicate.backend.bucket_connect import bucket_name, open_bucket
 from rla_agent.replicate.backend.connect import resolve_login
 from rla_agent.replicate.backend.folder import FolderSession
 from rla_agent.replicate.backend.sftp import open_sftp
 from rla_agent.replicate.backend.target import BlockedError, Session
 from rla_agent.replicate.worker.scan import Scope
-from rla_client.config.schema import Config
+from rla_client.config.schema import BUCKETS, Config
 
 if TYPE_CHECKING:
     from rla_agent.replicate.registry import Entry
@@ -36,6 +37,7 @@ class Target:
         connections: how many at most.
         rate: bytes per second, 0 for no limit.
         retention: `mirror` or `keep`.
+        append_every_s: seconds between two appends to a run's files, where each costs; 0: as they come.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Target:
     connections: int
     rate: int
     retention: str
+    append_every_s: float = 0.0
 
 
 def scope(entry: Entry, config: Config, host: str) -> Scope:
@@ -61,9 +64,7 @@ def scope(entry: Entry, config: Config, host: str) -> Scope:
 
 def wanted(entry: Entry, config: Config) -> bool:
     """Whether a database is replicated: asked for by the user, or SEND_LOG_FILE with a server."""
-    remote = config.remote_setting
-    named = bool(remote.ftp_server) or remote.file_transfer_protocol == "folder"
-    return named and (entry.added_by == "user" or config.send_log_file)
+    return config.remote_setting.named and (entry.added_by == "user" or config.send_log_file)
 
 
 def target(config: Config, private: Path) -> Target:
@@ -73,11 +74,15 @@ def target(config: Config, private: Path) -> Target:
     root = remote.remote_data_root
     if protocol == "folder":
         name = f"folder:{root}"
+    elif protocol in BUCKETS:
+        name = bucket_name(remote)
     else:
         port = f":{remote.port}" if remote.port else ""
         name = f"{protocol}://{remote.username or getpass.getuser()}@{remote.ftp_server}{port}/{root}"
 
     def connect() -> Session:
+        if protocol in BUCKETS:
+            return open_bucket(remote)
         if not root:
             raise BlockedError(
                 "connect", b"", "REMOTE_SETTING.remote_data_root is empty", "name the master's folder"
@@ -91,4 +96,6 @@ def target(config: Config, private: Path) -> Target:
         return open_sftp(resolve_login(remote, private, config.path), root)
 
     connections = 1 if protocol == "ftp" else remote.connections
-    return Target(name, connect, connections, remote.rate_limit_bytes_s, config.agent.replicate_retention)
+    every = remote.append_every_s if protocol in BUCKETS else 0.0
+    retention = config.agent.replicate_retention
+    return Target(name, connect, connections, remote.rate_limit_bytes_s, retention, every)

@@ -44,6 +44,38 @@ if TYPE_CHECKING:
 
 ConfigSource: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
 
+BUCKETS = ("s3", "gcs", "azure")
+"""Protocols of REMOTE_SETTING whose master is a bucket."""
+BUCKET_VARIABLES = (
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION"),
+    *("AWS_DEFAULT_REGION", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN"),
+    *(
+        "AWS_ROLE_SESSION_NAME",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    ),
+    *("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT"),
+    *("GOOGLE_SERVICE_ACCOUNT_KEY", "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY"),
+    *("AZURE_STORAGE_SAS_KEY", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_TENANT_ID"),
+    *("AZURE_FEDERATED_TOKEN_FILE",),
+)
+"""Where a bucket's library looks for its credentials; an agent takes them over from whoever starts it."""
+BUCKET_ADVICE = (
+    "credentials of a bucket do not belong here: they come from the environment (AWS_ACCESS_KEY_ID …), "
+    "a role, or a file with mode 0600 named in credentials_file"
+)
+_BUCKET_SECRETS = (
+    *("access_key", "access_key_id", "aws_access_key_id", "secret_key", "secret_access_key", "session_token"),
+    *(
+        "aws_secret_access_key",
+        "aws_session_token",
+        "account_key",
+        "sas_key",
+        "sas_token",
+        "connection_string",
+    ),
+)
+
 DICT_ADVICE = (
     "a password does not belong into a dict (it would end in code backups and logs); put it into an "
     "environment variable and name that in password_env, or into a file named in credentials_file"
@@ -90,14 +122,25 @@ class RemoteSetting:
     password: str = _key("", Text(), shown=False)
     port: int | None = _key(None, Number(1, 65535, whole=True))
     remote_data_root: str = _key("", Text(), older="remote_log_root")
-    file_transfer_protocol: str = _key("sftp", Choice(("sftp", "ftp", "folder")))
+    file_transfer_protocol: str = _key("sftp", Choice(("sftp", "ftp", "folder", *BUCKETS)))
+    bucket: str = _key("", Text())
+    endpoint: str = _key("", Text())
+    region: str = _key("", Text())
     host_key: str = _key("", Text())
     known_hosts: str = _key("", Text())
     identity_file: str = _key("", Text())
     password_env: str = _key("", Text())
     credentials_file: str = _key("", Text())
     connections: int = _key(2, Number(1, 16, whole=True))
+    append_every_s: float = _key(4.5, Number(0, 3600, unit="seconds"))
     rate_limit_bytes_s: int = _key(0, Number(0, whole=True, unit="bytes per second"))
+
+    @property
+    def named(self) -> bool:
+        """Whether there is a master to send to."""
+        if self.file_transfer_protocol in BUCKETS:
+            return bool(self.bucket)
+        return bool(self.ftp_server) or self.file_transfer_protocol == "folder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +309,8 @@ class _Reader(SectionReader):
         remote = values.get("remote_setting")
         if root is not None and path is None and isinstance(remote, RemoteSetting) and remote.password:
             self.faults.append((root, ".REMOTE_SETTING.password", DICT_ADVICE))
+        if root is not None and isinstance(remote, RemoteSetting):
+            self._check_bucket(root, remote)
         agent = values.get("agent")
         if root is not None and path is None and isinstance(agent, AgentConfig) and agent.alerts is not None:
             self.faults.append((root, ".AGENT.alerts", ALERTS_ADVICE))
@@ -275,13 +320,23 @@ class _Reader(SectionReader):
             values["remote_setting"] = _anchored(remote, path.parent)
         return Config(**values, path=path)
 
+    def _check_bucket(self, root: yaml.Node, remote: RemoteSetting) -> None:
+        """No secrets in clear: what a bucket's library takes is no password, and an address may hold one."""
+        if remote.file_transfer_protocol in BUCKETS and (remote.password or remote.password_env):
+            key = "password" if remote.password else "password_env"
+            self.faults.append((root, f".REMOTE_SETTING.{key}", BUCKET_ADVICE))
+        if "@" in remote.endpoint or "?" in remote.endpoint:
+            self.faults.append((root, ".REMOTE_SETTING.endpoint", BUCKET_ADVICE))
+
     def _section(self, schema: type[Any], node: yaml.Node, below: str) -> dict[str, Any]:
         """The valid values among the keys of one section, by field name."""
         if is_empty(node):
             return {}
         known = _keys_of(schema, capitals=not below)
         values: dict[str, Any] = {}
-        for key, child in self.mapping(node, below, {key: name for key, (name, _) in known.items()}).items():
+        names = {key: name for key, (name, _) in known.items()}
+        advice = dict.fromkeys(_BUCKET_SECRETS, BUCKET_ADVICE) if schema is RemoteSetting else None
+        for key, child in self.mapping(node, below, names, advice).items():
             name, rule = known[key]
             if isinstance(rule, type):
                 values[name] = rule(**self._section(rule, child, f"{below}.{key}"))
@@ -325,6 +380,8 @@ def password_variables(configs: Iterable[Path]) -> dict[str, str]:
         with suppress(OSError, ConfigError):
             config = load_config(path)
             names.add(config.remote_setting.password_env)
+            if config.remote_setting.file_transfer_protocol in BUCKETS:
+                names.update(BUCKET_VARIABLES)
             for channel in config.agent.alerts.channels if config.agent.alerts else ():
                 names |= {channel.password_env, channel.url_env}
     return {name: os.environ[name] for name in names if name in os.environ}

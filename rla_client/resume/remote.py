@@ -71,8 +71,7 @@ def find_elsewhere(
         FetchError: with `must`, the master or the agent is away.
     """
     remote = config.remote_setting
-    named = remote.ftp_server or remote.file_transfer_protocol == "folder"
-    if not config.send_log_file or config.path is None or not named:
+    if not config.send_log_file or config.path is None or not remote.named:
         return None
     os.makedirs(root, exist_ok=True)
     absolute = os.path.realpath(root)

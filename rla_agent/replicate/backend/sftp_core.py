@@ -12,7 +12,7 @@ from __future__ import annotations
 import stat as stat_bits
 import struct
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate.backend import sftp_wire
@@ -49,6 +49,12 @@ _SUFFIX_ASIDE: Final = b".old"
 
 class SftpCore:
     """The part of a `target.Session` over SFTP that moves no content."""
+
+    defers: Final = False
+
+    def together(self) -> AbstractContextManager[None]:
+        """See `Session`; each goes at once."""
+        return nullcontext()
 
     def __init__(
         self,

@@ -36,6 +36,7 @@ import logging
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
 
@@ -213,6 +214,13 @@ class Session(Protocol):
     def append_limit_bytes(self) -> int:
         """Largest piece that `append` writes as one."""
 
+    @property
+    def defers(self) -> bool:
+        """Whether appends wait for the end of `together`, and are not there if that raises."""
+
+    def together(self) -> AbstractContextManager[None]:
+        """What is appended within may go with one request for several files, at its end."""
+
     def stat(self, path: bytes) -> RemoteStat | None:
         """State of `path`, links not followed; None when nothing is there."""
 
@@ -238,7 +246,7 @@ class Session(Protocol):
         """
 
     def forget_folders(self) -> None:
-        """Look again, at the next `make_folders`, whether folders are there."""
+        """Look again, before the next use, whether folders and files are there and as they were left."""
 
     def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
         """Put small files; one result for each: its new state, a TargetError or SourceChangedError."""
@@ -360,10 +368,16 @@ def warn_of_modes(server: str, why: str) -> None:
 class OneByOne(ABC):
     """The part of a `target.Session` that needs no more than the other part."""
 
+    defers: Final = False
+
     @property
     def append_limit_bytes(self) -> int:
         """See `Session`."""
         return APPEND_BYTES
+
+    def together(self) -> AbstractContextManager[None]:
+        """See `Session`; each goes at once."""
+        return nullcontext()
 
     @abstractmethod
     def stat(self, path: bytes) -> RemoteStat | None:

@@ -137,6 +137,14 @@ class Database(Looking):
         if reads and now < paced:
             self.ledger.retry_at(due.key, paced, failed=False)
             return None
+        if isinstance(action, Append) and self.append_every_s > 0:
+            slot = self._slots.get(due.item, 0.0)
+            if now < slot < now + self.append_every_s:
+                self.ledger.retry_at(due.key, slot, failed=False)
+                return None
+            if len(self._slots) > MAX_PACED:
+                self._slots.clear()
+            self._slots[due.item] = now + self.append_every_s
         job = Job(due, action, _temp(due.path), twin=self._twin(due, local), local=local)
         return job, local
 

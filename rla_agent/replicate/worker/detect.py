@@ -88,6 +88,7 @@ class Looking:
     problem: str = ""
     host: str = ""
     mirror: bool = False
+    append_every_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Open the data root."""
@@ -97,6 +98,7 @@ class Looking:
         self._again: set[Key] = set()
         self._ready: set[Key] = set()
         self._paced: dict[Key, float] = {}
+        self._slots: dict[bytes, float] = {}  # item: when what it got is sent, all of it together
         self._live: dict[bytes, str] = {}
         self._progress: dict[Key, int] = {}
         self._ended: set[str] = set()
@@ -243,7 +245,10 @@ class Looking:
             if any(os.fsdecode(job.due.item).endswith(item) for job in self._flying.values()):
                 continue
             try:
-                path = settle(self.ledger, self.number, self.scanner.root, self.descriptor, item)
+                compact = self.append_every_s > 0
+                path = settle(
+                    self.ledger, self.number, self.scanner.root, self.descriptor, item, compact=compact
+                )
             except SettleError as error:
                 self.problem = printable(str(error))
                 path = b""

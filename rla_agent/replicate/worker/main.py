@@ -250,6 +250,7 @@ class Worker:
         scanner = Scanner(root, settings.scope(entry, config, self._host))
         database = Database(number, scanner, link, self._ledger, self._committed)
         database.host, database.mirror = self._host, target.retention == "mirror"
+        database.append_every_s = target.append_every_s
         kept = Kept(entry.data_root, target, config.agent) if config.agent.retention else None
         return Served(entry, changed, database, target, Outage(target.name), kept=kept)
 

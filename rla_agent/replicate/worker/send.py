@@ -130,18 +130,36 @@ class Sender:
             LinkError: the session is broken; what was not answered has no result.
         """
         ready = self._prepare_folders(jobs, results)
-        batch, permits = [], []
+        batch, permits, appends = [], [], []
         for job in ready:
             if isinstance(job.action, Permit):
                 permits.append((job, job.action.mode))
             elif isinstance(job.action, Append):
-                results.append(self._one(job, self._append))
+                appends.append(job)
             elif job.action.size <= SMALL_BYTES or job.twin is not None:
                 batch.append(job)
             else:
                 results.append(self._one(job, self._upload))
+        self._append_all(appends, results)
         self._permit(permits, results)
         self._small(batch, results)
+
+    def _append_all(self, jobs: Sequence[Job], results: list[Result]) -> None:
+        """Append to several files; where they go together, none is there if that fails at the end."""
+        if not jobs:
+            return
+        before = len(results)
+        try:
+            with self._session.together():
+                for job in jobs:
+                    results.append(self._one(job, self._append))  # noqa: PERF401 - each at once
+        except TargetError as error:
+            if self._session.defers:
+                failed = [Failed(result.job, error) for result in results[before:]]
+                results[before:] = [] if isinstance(error, LinkError) else failed
+                if not isinstance(error, LinkError):
+                    return
+            raise
 
     def set_folder_modes(self, wanted: Sequence[FolderMode]) -> None:
         """Give folders the permissions that they have here; those that are not there get them when made.
@@ -518,7 +536,9 @@ class SettleError(RlaError):
     """The sums could not be written; they are left out."""
 
 
-def settle(ledger: Ledger, number: int, root: bytes, descriptor: int, item: str) -> bytes | None:
+def settle(
+    ledger: Ledger, number: int, root: bytes, descriptor: int, item: str, *, compact: bool = False
+) -> bytes | None:
     """Check an ended item and write its sums.
 
     Args:
@@ -527,6 +547,7 @@ def settle(ledger: Ledger, number: int, root: bytes, descriptor: int, item: str)
         root: the data root.
         descriptor: of the data root.
         item: `table/YYYY/MM/DD/name`.
+        compact: what was sent piece by piece is to be sent as a whole now.
 
     Returns:
         Path of the sums below the data root; None while something waits or was found changed.
@@ -535,6 +556,7 @@ def settle(ledger: Ledger, number: int, root: bytes, descriptor: int, item: str)
         SettleError: the log folder cannot be written.
     """
     lines = []
+    compacted = False
     folder = os.fsencode(f"{LOG}/{item}")
     for row in ledger.item_files(number, item):
         if row.waiting:
@@ -550,9 +572,15 @@ def settle(ledger: Ledger, number: int, root: bytes, descriptor: int, item: str)
             if (found.crc, found.size) != (row.record.crc, row.record.acked):
                 ledger.send_anew(row.key)
                 return None
+            if compact:
+                ledger.send_anew(row.key)
+                compacted = True
+                continue
             sha = found.sha256
             ledger.set_sha(row.key, sha)
         lines.append(sum_line(sha, os.path.relpath(row.path, folder)))
+    if compacted:
+        return None
     path = folder + b"/" + SUMS_NAME
     try:
         with held_folder(os.fsdecode(root), os.fsdecode(folder)) as here:

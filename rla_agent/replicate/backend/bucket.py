@@ -1,0 +1,629 @@
+"""The bucket target: S3 and what speaks it, GCS, Azure Blob Storage. How a file lies there: `bucket_keys`.
+
+An object appears whole or not at all, so there are no temp names and no renames, and permissions are the
+bucket's (`mode` is None). What takes their place:
+
+- *Whole files* are one PUT, a large one a multipart upload whose parts the library repeats. A new name is
+  made only if nothing has it (If-None-Match), an old one replaced only if it still is what was looked at
+  (If-Match); a server that knows neither is looked at before, as over SFTP. Each version has an id of its own
+  in its metadata, so a PUT whose answer was lost is known again. The file's time is there, too.
+- *Appends* are parts. What the files of a run got between `together` and its end is one PUT, for requests are
+  what a bucket costs. The master's file is looked at when a session first appends to it and every `LOOK_S`
+  then: a part can overwrite nothing, and belongs to nothing once somebody has replaced the file. As parts add
+  up they are merged into longer ones; the short ones are deleted some hundred at a time.
+- *Compaction*: the sender sends an ended run's files as a whole; their parts are deleted after that. What a
+  cut leaves of them belongs to nothing and goes with the folder.
+- *Reading* puts a file together as it was when it was last looked at (`stat`, `listing`); what was merged or
+  replaced meanwhile is noticed, and it is looked at anew.
+- *Folders* are there while something is in them. One that was found is taken for there for `LOOK_S`.
+
+A cut upload begins anew, as the library cannot go on with one of another connection; cuts shorter than
+`RETRY_S` are its own business.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from rla_agent.replicate.backend.bucket_keys import (
+    MAX_KEY_BYTES,
+    PARTS,
+    Part,
+    chain,
+    home_of,
+    key_of,
+    merged,
+    name_of,
+    new_id,
+    part_name,
+    parts_in,
+    replaces,
+)
+from rla_agent.replicate.backend.bucket_store import WHOLE_BYTES, Bucket, RefusedError
+from rla_agent.replicate.backend.target import (
+    TEMP_PREFIX,
+    ConflictError,
+    DeniedError,
+    LinkError,
+    MissingError,
+    ModeOf,
+    RemoteStat,
+    SmallFile,
+    SourceChangedError,
+    TargetError,
+    TransientError,
+    Upload,
+    check_append,
+    check_remote,
+    parents,
+    same,
+)
+
+if TYPE_CHECKING:
+    from obstore import Attributes, ObjectMeta, PutMode
+
+LOOK_S: Final = 300.0
+READ_S: Final = 10.0  # what was looked at so long ago is looked at again before it is read
+AT_ONCE: Final = 16  # requests of a session at a time
+MERGED_BYTES: Final = 8 << 20  # no longer parts are made of shorter ones
+TAIL_BYTES: Final = 256 << 10  # of what was appended to a file, kept to merge it without reading it back
+DEAD_PARTS: Final = 200  # deleted at a time; a list has room for 1,000
+MAX_HELD: Final = 10_000  # files that a session remembers
+MAX_TRIES: Final = 4  # of reading a file that changes meanwhile
+_ID: Final = "rlaid"  # letters alone: what every store takes in metadata
+_MTIME: Final = "rlamtime"
+
+
+@dataclass
+class _File:
+    """A file as it was last looked at. `spare`: parts that longer ones have taken the place of."""
+
+    id: str
+    etag: str | None
+    whole: int
+    whole_mtime_s: int
+    parts: list[Part]
+    spare: list[Part]
+    looked: float
+    tail: bytes = b""  # the last bytes that were appended in this session
+
+    @property
+    def state(self) -> RemoteStat:
+        if not self.parts:
+            return RemoteStat(self.whole, self.whole_mtime_s)
+        return RemoteStat(self.parts[-1].end, self.parts[-1].mtime_s)
+
+
+_Head: TypeAlias = "tuple[ObjectMeta, str, int]"  # an object, the id of its version, the file's time
+_Entry: TypeAlias = "tuple[bytes, _File, Part, bytes, int]"  # path, file, its new part, that's bytes, merged
+
+
+@dataclass
+class _Bundle:
+    """Appends on their way together."""
+
+    mtime_s: int
+    entries: list[_Entry] = field(default_factory=list)
+    bytes: int = 0
+
+
+class BucketSession:
+    """A `target.Session` on a bucket, below a prefix."""
+
+    append_limit_bytes: Final = 8 << 20  # a part is there as a whole or not at all
+    defers: Final = True
+
+    def __init__(self, bucket: Bucket, prefix: str) -> None:
+        """Look whether the bucket is there. `prefix`: of all keys, without `/` at its ends."""
+        self._bucket = bucket
+        self._prefix = prefix
+        self._files: dict[bytes, _File] = {}
+        self._folders: dict[bytes, float] = {}  # until when they are taken for there
+        self._made: set[bytes] = set()
+        self._heads: dict[tuple[str, str | None, float], tuple[str, int]] = {}
+        self._bundle: _Bundle | None = None
+        self._dead: set[str] = set()  # ids of versions that were replaced
+        self._conditions = True  # the server knows If-None-Match
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="bucket")
+        bucket.some(prefix, b"")
+
+    @property
+    def written_bytes(self) -> int:
+        """See `Session`."""
+        return self._bucket.written_bytes
+
+    # -- looking --------------------------------------------------------------------------------
+
+    def stat(self, path: bytes) -> RemoteStat | None:
+        """See `Session`."""
+        if path == b"":
+            return RemoteStat(0, 0, "folder")
+        check_remote(path)
+        if _is_temp(path):
+            return None
+        if self._known_folder(path):
+            return RemoteStat(0, 0, "folder")
+        found = self._look(path)
+        if found is not None:
+            return found.state
+        return RemoteStat(0, 0, "folder") if self._is_folder(path) else None
+
+    def _known_folder(self, path: bytes) -> bool:
+        return time.monotonic() < self._folders.get(path, 0.0)
+
+    def _is_folder(self, path: bytes) -> bool:
+        there = bool(self._bucket.some(self._key(path), path))
+        if there:
+            self._folders[path] = time.monotonic() + LOOK_S
+        return there
+
+    def _look(self, path: bytes) -> _File | None:
+        """The file as it is now.
+
+        Parts are listed before: those of a version that is replaced meanwhile then belong to nothing, and
+        what is left is the new one, whole.
+        """
+        parts = self._parts_below(home_of(path))
+        found = self._head(self._key(path), path)
+        if found is None:
+            self._files.pop(path, None)
+            return None
+        return self._hold(path, found, parts)
+
+    def _hold(self, path: bytes, found: _Head, parts: dict[str, list[Part]]) -> _File:
+        meta, version, mtime_s = found
+        ours = parts.get(version, [])
+        used = chain(meta["size"], ours)
+        spare = [part for part in ours if part not in used]
+        held = _File(version, meta["e_tag"], meta["size"], mtime_s, used, spare, time.monotonic())
+        old = self._files.get(path)
+        if old is not None and old.id == held.id and old.state == held.state:
+            held.tail = old.tail
+        if len(self._files) >= MAX_HELD:
+            self._files.clear()
+        self._files[path] = held
+        return held
+
+    def _head(self, key: str, path: bytes) -> _Head | None:
+        found = self._bucket.head(key, path)
+        return None if found is None else (found[0], *_version(*found))
+
+    def _parts_below(self, home: bytes) -> dict[str, list[Part]]:
+        """Parts of the files of a folder, by the version that they belong to."""
+        found: dict[str, list[Part]] = {}
+        for meta in self._bucket.all(self._parts_key(home), home):
+            for part in parts_in(meta["path"], meta["size"]):
+                found.setdefault(part.id, []).append(part)
+        return found
+
+    def listing(self, path: bytes) -> list[tuple[bytes, RemoteStat]]:
+        """See `Session`. Times are in the objects' metadata, so each new object is looked at."""
+        found = self._bucket.folder(self._key(path), path)
+        folders = [prefix.rpartition("/")[2] for prefix in found["common_prefixes"]]
+        if not folders and not found["objects"] and path and path not in self._made:
+            raise MissingError("list", path, "not there")
+        below = path + b"/" if path else b""
+        entries = [
+            (name, RemoteStat(0, 0, "folder"))
+            for folder in folders
+            if folder != PARTS and (name := name_of(folder)) is not None
+        ]
+        home = home_of(below + b"x")
+        parts = self._parts_below(home) if home != path or PARTS in folders else {}
+        named = [
+            (name, meta)
+            for meta in found["objects"]
+            if (name := name_of(meta["path"].rpartition("/")[2])) is not None
+        ]
+        heads = self._pool.map(lambda one: self._known_head(one[1], below + one[0]), named)
+        for (name, _), head in zip(named, heads, strict=True):
+            if head is not None:
+                entries.append((name, self._hold(below + name, head, parts).state))
+        return entries
+
+    def _known_head(self, meta: ObjectMeta, path: bytes) -> _Head | None:
+        """`_head` of a listed object, from memory where it is the same object as then."""
+        changed = meta["last_modified"].timestamp()
+        mark = (meta["path"], meta["e_tag"], changed)
+        known = self._heads.get(mark)
+        if known is not None:
+            return meta, *known
+        found = self._head(meta["path"], path)
+        if found is not None and time.time() - changed > READ_S:  # of an older second than any that comes
+            if len(self._heads) >= MAX_HELD:
+                self._heads.clear()
+            self._heads[mark] = found[1:]
+        return found
+
+    def free_bytes(self) -> int | None:
+        """See `Session`; a bucket has no end."""
+        return None
+
+    # -- folders and permissions: a bucket has none ---------------------------------------------
+
+    def make_folders(self, paths: Sequence[bytes], mode_of: ModeOf | None = None) -> None:
+        """See `Session`. There is nothing to make; what is in the way is found by who writes below it."""
+        del mode_of
+        for folder in dict.fromkeys(folder for path in paths for folder in parents(check_remote(path))):
+            self._key(folder)
+            self._made.add(folder)
+
+    def forget_folders(self) -> None:
+        """See `Session`."""
+        self._folders.clear()
+        self._made.clear()
+        self._files.clear()
+
+    def set_modes(
+        self, wanted: Sequence[tuple[bytes, int]], *, only_less: bool = False
+    ) -> list[TargetError | None]:
+        """See `Session`: who may read is for the bucket's policy."""
+        del only_less
+        return [None] * len(wanted)
+
+    def remove_folder(self, path: bytes) -> None:
+        """See `Session`. What is left of parts goes."""
+        self._folders.pop(path, None)
+        self._made.discard(path)
+        metas = self._bucket.all(self._key(path), path)
+        rest = self._parts_key(path) + "/"
+        if not all(meta["path"].startswith(rest) for meta in metas):
+            raise DeniedError("remove folder", path, "it is not empty", "")
+        self._bucket.delete([meta["path"] for meta in metas], path)
+
+    # -- whole files ----------------------------------------------------------------------------
+
+    def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
+        """See `Session`."""
+        results = list(self._pool.map(self._put_small, files))
+        broken = [result for result in results if isinstance(result, LinkError)]
+        if broken and len(broken) == len(results):
+            raise broken[0]
+        return [
+            TransientError(result.operation, b"", result.why, result.hint) if result in broken else result
+            for result in results
+        ]
+
+    def _put_small(self, file: SmallFile) -> RemoteStat | Exception:
+        try:
+            folder = file.path.rpartition(b"/")[0]
+            if folder and folder not in self._made and not self._is_folder(folder):
+                raise MissingError("create", file.path, "the folder is not there")
+            return self._put_whole(file.path, file.data, file.mtime_s, file.expect, file.unchanged)
+        except (TargetError, SourceChangedError) as error:
+            return error
+
+    def upload(self, job: Upload) -> RemoteStat:
+        """See `Session`. Begins at the beginning, whatever an earlier try has sent."""
+        if job.size <= WHOLE_BYTES:
+            data = b"".join(self._pieces_of(job))
+            return self._put_whole(job.path, data, job.mtime_s, job.expect, job.unchanged)
+        held = self._expected(job.path, job.expect)
+        version = new_id()
+        etag = self._bucket.put_pieces(
+            self._key(job.path), job.path, self._checked(job), _attributes(version, job.mtime_s)
+        )
+        there = self._head(self._key(job.path), job.path)
+        if there is None or there[0]["size"] != job.size:
+            raise TransientError("send", job.path, "the bucket does not hold what was sent")
+        return self._replaced(job.path, version, etag, job.size, job.mtime_s, held)
+
+    def _pieces_of(self, job: Upload) -> Iterator[bytes]:
+        at = 0
+        while at < job.size:
+            data = job.read(at, min(WHOLE_BYTES, job.size - at))
+            if not data:
+                raise SourceChangedError(job.path.decode("utf-8", "backslashreplace"))
+            at += len(data)
+            job.progress(at)
+            yield data
+
+    def _checked(self, job: Upload) -> Iterator[bytes]:
+        """The last piece comes once it is sure that the source is what was sent; the object is made then."""
+        last: bytes | None = None
+        for piece in self._pieces_of(job):
+            if last is not None:
+                yield last
+            last = piece
+        if not job.unchanged():
+            raise SourceChangedError(job.path.decode("utf-8", "backslashreplace"))
+        if last is not None:
+            yield last
+
+    def _put_whole(
+        self,
+        path: bytes,
+        data: bytes,
+        mtime_s: int,
+        expect: RemoteStat | None,
+        unchanged: Callable[[], bool],
+    ) -> RemoteStat:
+        """One PUT, on condition that the name is as expected; the same again after an unknown outcome."""
+        held = self._expected(path, expect) if expect is not None or not self._conditions else None
+        if not unchanged():
+            raise SourceChangedError(path.decode("utf-8", "backslashreplace"))
+        version = new_id()
+        mode: PutMode = "create" if held is None else {"e_tag": held.etag}
+        try:
+            condition = mode if self._conditions else None
+            etag = self._bucket.put(self._key(path), path, data, _attributes(version, mtime_s), condition)
+        except RefusedError as error:
+            self._conditions = error.changed  # where the server knows none, the next try goes without
+            there = self._look(path) if error.changed else None
+            if there is None or (there.id, there.whole) != (version, len(data)):
+                if there is None or (held is None and same(there.state, expect)):
+                    raise
+                raise ConflictError("send", path, there.state) from error
+            etag = there.etag
+        return self._replaced(path, version, etag, len(data), mtime_s, held)
+
+    def _expected(self, path: bytes, expect: RemoteStat | None) -> _File | None:
+        held = self._look(path)
+        if held is not None and not same(held.state, expect):
+            raise ConflictError("send", path, held.state)
+        return held
+
+    def _replaced(
+        self, path: bytes, version: str, etag: str | None, size: int, mtime_s: int, old: _File | None
+    ) -> RemoteStat:
+        """The name has a new version: the old one's parts belong to nothing any more."""
+        new = _File(version, etag, size, mtime_s, [], [], time.monotonic())
+        self._files[path] = new
+        if old is not None and (old.parts or old.spare):
+            self._dead.add(old.id)
+            self._clear_away([*old.parts, *old.spare])
+        return new.state
+
+    # -- appends --------------------------------------------------------------------------------
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """See `Session`: what is appended meanwhile goes at the end, in one object for each run."""
+        self._bundle = _Bundle(int(time.time()))
+        try:
+            yield
+            self._flush()
+        finally:
+            for path, *_ in self._bundle.entries:
+                self._files.pop(path, None)  # not there, or nobody knows
+            self._bundle = None
+
+    def append(self, path: bytes, offset: int, pieces: Iterable[bytes], expect: RemoteStat) -> RemoteStat:
+        """See `Session`."""
+        data = b"".join(pieces)
+        held = self._files.get(path)
+        if held is None or time.monotonic() - held.looked > LOOK_S or not same(held.state, expect):
+            held = self._look_to_append(path, offset, offset + len(data), expect)
+        if self._bundle is None:
+            with self.together():
+                return self._add(path, held, offset, data)
+        return self._add(path, held, offset, data)
+
+    def _look_to_append(self, path: bytes, offset: int, end: int, expect: RemoteStat) -> _File:
+        held = self._look(path)
+        if held is None:
+            raise MissingError("append to", path, "not there")
+        check_append(path, held.state, offset, end, expect)
+        self._clear_away(held.spare)
+        held.spare = []
+        return held
+
+    def _add(self, path: bytes, held: _File, offset: int, data: bytes) -> RemoteStat:
+        bundle = self._bundle
+        assert bundle is not None
+        end = offset + len(data)
+        if held.state.size != offset:
+            held.tail = b""
+        count = merged(held.parts, MERGED_BYTES)
+        replaced = held.parts[len(held.parts) - count :]
+        begin = replaced[0].offset if replaced else offset
+        try:
+            before = self._bytes_of(path, held, begin, offset) if begin < offset else b""
+        except MissingError as error:  # not the file: a part that somebody has taken away
+            self._files.pop(path, None)
+            raise TransientError("append to", path, error.why) from error
+        part = Part("", held.id, begin, end, replaces(replaced), 0, bundle.mtime_s)
+        names = sum(len(entry[2].entry) + 1 for entry in bundle.entries) + len(part.entry) + 20
+        home = self._parts_key(home_of(path))
+        full = bundle.bytes + len(before) + len(data) > WHOLE_BYTES or len(home) + names > MAX_KEY_BYTES
+        if bundle.entries and (full or any(entry[0] == path for entry in bundle.entries)):
+            self._flush()
+        bundle.entries.append((path, held, part, before + data, count))
+        bundle.bytes += len(before) + len(data)
+        return RemoteStat(end, bundle.mtime_s)
+
+    def _flush(self) -> None:
+        bundle = self._bundle
+        assert bundle is not None
+        homes: dict[str, list[_Entry]] = {}
+        for entry in bundle.entries:
+            homes.setdefault(self._parts_key(home_of(entry[0])), []).append(entry)
+        for sent in self._pool.map(
+            lambda one: self._put_parts(one[0], one[1], bundle.mtime_s), homes.items()
+        ):
+            for path, held, part, data, count in sent:
+                self._grown(path, held, part, data, count)
+        bundle.entries.clear()
+        bundle.bytes = 0
+
+    def _put_parts(self, home: str, entries: list[_Entry], mtime_s: int) -> list[_Entry]:
+        name = part_name(
+            [(part.id, part.offset, part.end, part.level) for _, _, part, _, _ in entries], mtime_s
+        )
+        data = b"".join(data for *_, data, _ in entries)
+        self._bucket.put(f"{home}/{name}", entries[0][0], data, None, None)
+        sent = []
+        at = 0
+        for path, held, part, content, count in entries:
+            sent.append((path, held, replace(part, key=f"{home}/{name}", at=at), content, count))
+            at += len(content)
+        return sent
+
+    def _grown(self, path: bytes, held: _File, part: Part, data: bytes, count: int) -> None:
+        held.spare += held.parts[len(held.parts) - count :] if count else []
+        held.parts[len(held.parts) - count :] = [part]
+        held.tail = (held.tail + data[max(0, len(data) - TAIL_BYTES) :])[-TAIL_BYTES:] if not count else data
+        held.tail = held.tail[-TAIL_BYTES:]
+        self._files[path] = held
+        if len(held.spare) >= DEAD_PARTS:
+            self._clear_away(held.spare)
+            held.spare = []
+
+    def _clear_away(self, parts: Sequence[Part]) -> None:
+        """Delete the objects of parts that are needed no more, unless they hold something else that is."""
+        gone = {part.entry for part in parts}
+        gone |= {part.entry for held in list(self._files.values()) for part in held.spare}
+        keys = []
+        for key in {part.key for part in parts if part.key}:
+            entries = key.rpartition("/")[2].partition(".")[0].split("+")
+            if all(entry in gone or entry.partition("-")[0] in self._dead for entry in entries):
+                keys.append(key)
+        with suppress(TargetError):  # they belong to nothing; the next ones
+            self._bucket.delete(keys, b"")
+
+    def extend(
+        self, path: bytes, temp: bytes, offset: int, data: bytes, expect: RemoteStat
+    ) -> RemoteStat | None:
+        """See `Session`; a part may be long, so `append` will do."""
+        del path, temp, offset, data, expect
+        return None
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def read(self, path: bytes, offset: int, count: int) -> bytes:
+        """See `Session`."""
+        check_remote(path)
+        held = self._files.get(path)
+        if held is not None and time.monotonic() - held.looked > READ_S:
+            held = None
+        for _ in range(MAX_TRIES):
+            held = held or self._look(path)
+            if held is None:
+                raise MissingError("read", path, "not there")
+            try:
+                return self._bytes_of(path, held, offset, min(offset + count, held.state.size))
+            except (RefusedError, MissingError):
+                held = None
+        raise TransientError("read", path, "it changes on the master all the time")
+
+    def _bytes_of(self, path: bytes, held: _File, begin: int, end: int) -> bytes:
+        """Bytes of a file as it was looked at.
+
+        Raises:
+            RefusedError, MissingError: it is another one by now.
+        """
+        size = held.state.size
+        if held.tail and begin >= size - len(held.tail) and end <= size:
+            start = begin - (size - len(held.tail))
+            return held.tail[start : start + end - begin]
+        ranges: list[tuple[str, bytes, int, int, str | None]] = []
+        if begin < min(end, held.whole):
+            ranges.append((self._key(path), path, begin, min(end, held.whole), held.etag))
+        at = max(begin, held.whole)
+        for part in held.parts:
+            if part.offset <= at < min(part.end, end):
+                upto = min(part.end, end)
+                ranges.append(
+                    (part.key, path, part.at + at - part.offset, part.at + upto - part.offset, None)
+                )
+                at = upto
+        if len(ranges) == 1:
+            return self._bucket.range(*ranges[0])
+        return b"".join(self._pool.map(lambda one: self._bucket.range(*one), ranges))
+
+    # -- changing names -------------------------------------------------------------------------
+
+    def truncate(self, path: bytes, size: int) -> None:
+        """See `Session`: written anew."""
+        held = self._look(path)
+        if held is None:
+            raise MissingError("cut", path, "not there")
+        data = self._bytes_of(path, held, 0, min(size, held.state.size))
+        self._put_whole(path, data, int(time.time()), held.state, lambda: True)
+
+    def rename(self, old: bytes, new: bytes) -> None:
+        """See `Session`. Copies, then deletes; of a folder all that is in it, one after the other."""
+        held = self._look(old)
+        if held is not None:
+            self._rename_file(old, new, held)
+            return
+        below = self._key(old) + "/"
+        metas = self._bucket.all(self._key(old), old)
+        if not metas:
+            raise MissingError("rename", new, "not there")
+        if len(home_of(old + b"/x")) < len(old):  # its parts lie above
+            self._rename_each(old, new)
+            return
+        pairs = [(meta["path"], f"{self._key(new)}/{meta['path'].removeprefix(below)}") for meta in metas]
+        list(self._pool.map(lambda pair: self._copy_if_there(new, *pair), pairs))
+        self._bucket.delete([source for source, _ in pairs], old)
+        self.forget_folders()
+
+    def _rename_each(self, old: bytes, new: bytes) -> None:
+        for name, _ in self.listing(old):
+            with suppress(MissingError):
+                self.rename(old + b"/" + name, new + b"/" + name)
+
+    def _copy_if_there(self, path: bytes, source: str, goal: str) -> None:
+        with suppress(MissingError):  # an earlier try
+            self._bucket.copy(source, goal, path)
+
+    def _rename_file(self, old: bytes, new: bytes, held: _File) -> None:
+        if held.parts:
+            pieces = self._content(old, held)
+            attributes = _attributes(new_id(), held.state.mtime_s)
+            self._bucket.put_pieces(self._key(new), new, pieces, attributes)
+        else:
+            self._bucket.copy(self._key(old), self._key(new), new)
+        self._files.pop(new, None)
+        self.remove(old)
+
+    def _content(self, path: bytes, held: _File) -> Iterator[bytes]:
+        size = held.state.size
+        for at in range(0, size, WHOLE_BYTES):
+            yield self._bytes_of(path, held, at, min(size, at + WHOLE_BYTES))
+
+    def remove(self, path: bytes) -> None:
+        """See `Session`."""
+        if _is_temp(check_remote(path)):
+            return
+        held = self._look(path)
+        if held is not None:
+            self._bucket.delete([self._key(path)], path)
+            self._dead.add(held.id)
+            self._clear_away([*held.parts, *held.spare])
+        self._files.pop(path, None)
+        self._folders.clear()
+
+    def close(self) -> None:
+        """See `Session`."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _key(self, path: bytes) -> str:
+        return key_of(path, self._prefix)
+
+    def _parts_key(self, home: bytes) -> str:
+        return f"{self._key(home)}/{PARTS}".lstrip("/")
+
+
+def _is_temp(path: bytes) -> bool:
+    """Whether this is a temp name: here none is ever made."""
+    return path.rpartition(b"/")[2].startswith(TEMP_PREFIX)
+
+
+def _attributes(version: str, mtime_s: int) -> Attributes:
+    return {_ID: version, _MTIME: str(mtime_s)}
+
+
+def _version(meta: ObjectMeta, attributes: Attributes) -> tuple[str, int]:
+    """Id and time of a file's object; of one that somebody else has put there, what tells it apart."""
+    changed = int(meta["last_modified"].timestamp())
+    mtime = attributes.get(_MTIME, "")
+    version = attributes.get(_ID) or f"{meta['e_tag']} {changed}"
+    return version, int(mtime) if re.fullmatch(r"-?\d{1,12}", mtime) else changed

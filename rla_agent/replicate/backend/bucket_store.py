@@ -1,0 +1,261 @@
+"""Requests to a bucket by the `obstore` library, each checked, with the errors of `target`.
+
+Nothing here knows what a file is: keys and objects. A request that fails is repeated by the library for
+`RETRY_S` (`bucket_connect`); what comes out of that is the link's, the operator's or the caller's fault.
+Paths are for messages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from rla_agent.replicate.backend.target import (
+    BlockedError,
+    DeniedError,
+    FullError,
+    LinkError,
+    LoginError,
+    MissingError,
+    NoRootError,
+    TargetError,
+    TransientError,
+)
+
+if TYPE_CHECKING:
+    from obstore import Attributes, GetOptions, ListResult, ObjectMeta, PutMode
+    from obstore.store import ObjectStore
+
+WHOLE_BYTES: Final = 8 << 20  # of one PUT; a larger file goes as a multipart upload in pieces of this size
+PIECES: Final = 4  # of a multipart upload at a time
+QUICK_BYTES: Final = 1 << 20  # what has more gets the time of a large piece
+LIST_KEYS: Final = 1000  # of a page
+LOGIN_HINT: Final = "see docs/master.md, A bucket as the master: how the agent gets its credentials"
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+_CODE: Final = re.compile(r"<Code>([A-Za-z]+)</Code>")
+_NO_BUCKET: Final = {"NoSuchBucket", "ContainerNotFound"}
+_LOGIN_CODES: Final = {
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "ExpiredToken",
+    "InvalidToken",
+    "TokenRefreshRequired",
+    "AuthenticationFailed",
+}
+_FULL_CODES: Final = {"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "QuotaExceededException"}
+_CREDENTIALS: Final = ("169.254.", "metadata.google", "redential")
+_LATER: Final = {408, 429}  # of the client's faults those that pass
+
+
+class RefusedError(TransientError):
+    """A condition does not hold (`changed`), or the server knows none."""
+
+    def __init__(self, operation: str, path: bytes, why: str, *, changed: bool) -> None:
+        self.changed = changed
+        super().__init__(operation, path, why)
+
+
+class Bucket:
+    """One bucket, for several threads."""
+
+    def __init__(self, store: ObjectStore, bulk: ObjectStore, name: str) -> None:
+        """`bulk`: the same with the time that a large piece may take; `name`: for messages."""
+        self._store, self._bulk = store, bulk
+        self._name = name
+        self._md5_etags = True
+        self._counting = threading.Lock()
+        self.written_bytes = 0
+
+    def head(self, key: str, path: bytes) -> tuple[ObjectMeta, Attributes] | None:
+        """An object's state and metadata; None: not there."""
+        import obstore  # noqa: PLC0415 - an extra, and only this needs it
+
+        try:
+            with self._converted("look at", path):
+                found = obstore.get(self._store, key, options={"head": True})
+                return found.meta, found.attributes
+        except MissingError:
+            return None
+
+    def some(self, key: str, path: bytes) -> Sequence[ObjectMeta]:
+        """Some of the objects whose keys begin with `key/`."""
+        import obstore  # noqa: PLC0415
+
+        with self._converted("list", path):
+            return next(iter(obstore.list(self._store, key or None, chunk_size=1)), ())
+
+    def all(self, key: str, path: bytes) -> list[ObjectMeta]:
+        """All objects whose keys begin with `key/`."""
+        import obstore  # noqa: PLC0415
+
+        with self._converted("list", path):
+            pages = obstore.list(self._store, key or None, chunk_size=LIST_KEYS)
+            return [meta for page in pages for meta in page]
+
+    def folder(self, key: str, path: bytes) -> ListResult[Sequence[ObjectMeta]]:
+        """Objects directly below `key/`, and the first components of what is further below."""
+        import obstore  # noqa: PLC0415
+
+        with self._converted("list", path):
+            return obstore.list_with_delimiter(self._store, key or None)
+
+    def put(
+        self, key: str, path: bytes, data: bytes, attributes: Attributes | None, mode: PutMode | None
+    ) -> str | None:
+        """One PUT; see that all of it has arrived; its etag.
+
+        Raises:
+            RefusedError: the condition `mode` does not hold, or the server knows none.
+        """
+        import obstore  # noqa: PLC0415
+
+        store = self._store if len(data) <= QUICK_BYTES else self._bulk
+        with self._converted("send", path):
+            made = obstore.put(store, key, data, attributes=attributes, mode=mode, use_multipart=False)
+        self._check_arrived(key, path, data, made["e_tag"])
+        self.count(len(data))
+        return made["e_tag"]
+
+    def _check_arrived(self, key: str, path: bytes, data: bytes, etag: str | None) -> None:
+        """Half a body must not count.
+
+        S3 answers with the MD5. Where the answer is no such (encryption with keys of one's own, GCS, Azure),
+        the size is looked at once, and the store's own check of what it gets must do then.
+        """
+        digest = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        if not self._md5_etags or (etag or "").strip('"') == digest:
+            return
+        found = self.head(key, path)
+        if found is None or found[0]["size"] != len(data):
+            raise TransientError("send", path, "the bucket does not hold what was sent")
+        self._md5_etags = False
+
+    def put_pieces(
+        self, key: str, path: bytes, pieces: Iterable[bytes], attributes: Attributes
+    ) -> str | None:
+        """A multipart upload; there is no object where `pieces` raises."""
+        import obstore  # noqa: PLC0415
+
+        with self._converted("send", path):
+            made = obstore.put(
+                self._bulk,
+                key,
+                self._counted(pieces),
+                attributes=attributes,
+                use_multipart=True,
+                chunk_size=WHOLE_BYTES,
+                max_concurrency=PIECES,
+            )
+        return made["e_tag"]
+
+    def _counted(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            self.count(len(piece))
+            yield piece
+
+    def count(self, count: int) -> None:
+        """So many more bytes went."""
+        with self._counting:
+            self.written_bytes += count
+
+    def range(self, key: str, path: bytes, begin: int, end: int, etag: str | None) -> bytes:
+        """Bytes of an object.
+
+        Raises:
+            RefusedError: it has not that etag any more.
+        """
+        import obstore  # noqa: PLC0415
+
+        options: GetOptions = {"range": (begin, end)}
+        if etag is not None:
+            options["if_match"] = etag
+        with self._converted("read", path):
+            data = bytes(obstore.get(self._store, key, options=options).bytes())
+        if len(data) != end - begin:
+            raise LinkError("read", path, f"{len(data)} bytes came of {end - begin}")
+        return data
+
+    def copy(self, source: str, goal: str, path: bytes) -> None:
+        """Have the store copy an object, with its metadata."""
+        import obstore  # noqa: PLC0415
+
+        with self._converted("rename", path):
+            obstore.copy(self._bulk, source, goal)
+
+    def delete(self, keys: Sequence[str], path: bytes) -> None:
+        """Delete objects; those that are not there are fine."""
+        import obstore  # noqa: PLC0415
+
+        if keys:
+            with suppress(MissingError), self._converted("remove", path):
+                obstore.delete(self._store, list(keys))
+
+    @contextmanager
+    def _converted(self, operation: str, path: bytes) -> Iterator[None]:
+        from obstore.exceptions import BaseError  # noqa: PLC0415
+
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise self._absent(operation, path, error) from error
+        except BaseError as error:
+            raise self._failed(operation, path, error) from error
+        except ValueError as error:
+            raise DeniedError(operation, path, _words(error), "rename the file") from error
+
+    def _absent(self, operation: str, path: bytes, error: Exception) -> TargetError:
+        if _code(error) not in _NO_BUCKET:
+            return MissingError(operation, path, "not there")
+        what = f"there is no bucket {self._name}"
+        return NoRootError(operation, b"", what, "correct REMOTE_SETTING.bucket, or make it")
+
+    def _failed(self, operation: str, path: bytes, error: Exception) -> TargetError:  # noqa: PLR0911
+        """What an error of the library means."""
+        from obstore import exceptions  # noqa: PLC0415
+
+        code, status, why = _code(error), _status(error), _code(error) or _words(error)
+        changed = isinstance(error, (exceptions.AlreadyExistsError, exceptions.PreconditionError))
+        if changed or isinstance(error, exceptions.NotSupportedError) or status == 501:  # noqa: PLR2004
+            return RefusedError(operation, path, why, changed=changed)
+        if code in _NO_BUCKET:
+            return self._absent(operation, path, error)
+        if isinstance(error, (exceptions.UnauthenticatedError, exceptions.PermissionDeniedError)):
+            return self._denied(operation, path, code, why)
+        if code in _LOGIN_CODES or any(word in str(error) for word in _CREDENTIALS):
+            return LoginError("log in", b"", f"{self._name}: {why}", LOGIN_HINT)
+        if code in _FULL_CODES or status == 507:  # noqa: PLR2004 - Insufficient Storage
+            return FullError(operation, path, why, "raise the bucket's quota, or free space")
+        if 300 <= status < 500 and status not in _LATER:  # noqa: PLR2004
+            hint = "correct REMOTE_SETTING.region" if status < 400 else ""  # noqa: PLR2004
+            return TransientError(operation, path, why, hint)
+        return LinkError(operation, path, why, "is the store up, and REMOTE_SETTING.endpoint right?")
+
+    def _denied(self, operation: str, path: bytes, code: str, why: str) -> TargetError:
+        if code == "RequestTimeTooSkewed":
+            return LinkError(operation, path, why, "this machine's clock is wrong")
+        if code in _LOGIN_CODES or not code:
+            return LoginError("log in", b"", f"{self._name}: {why}", LOGIN_HINT)
+        hint = "allow these credentials to list the bucket, and to read, write and delete objects"
+        if operation == "list":
+            return BlockedError(operation, path, f"{self._name}: {why}", hint)
+        return DeniedError(operation, path, why, hint)
+
+
+def _code(error: Exception) -> str:
+    found = _CODE.search(str(error))
+    return found[1] if found else ""
+
+
+def _status(error: Exception) -> int:
+    found = _STATUS.search(str(error))
+    return int(found[1]) if found else 0
+
+
+def _words(error: Exception) -> str:
+    """The first line of an error, without what stands behind `?` in addresses: it may be a signature."""
+    line = str(error).split("\n", 1)[0].strip()
+    return re.sub(r"\?[^\s\"']*", "", line)[:300]

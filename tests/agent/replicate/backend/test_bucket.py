@@ -1,0 +1,400 @@
+"""The bucket target beyond the common suite: requests, parts, outcomes that nobody knows, errors."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bucket_lab import KEYS, BucketPath, S3Server, opened, remote
+from faulty_store import FAULTS, FaultyStore
+from replication_lab import ITEM, random_bytes
+
+from rla_agent.replicate.backend import bucket as bucket_module
+from rla_agent.replicate.backend import bucket_connect
+from rla_agent.replicate.backend.bucket import BucketSession
+from rla_agent.replicate.backend.bucket_connect import bucket_name, open_bucket
+from rla_agent.replicate.backend.target import (
+    BlockedError,
+    ConflictError,
+    LinkError,
+    LoginError,
+    MissingError,
+    NoRootError,
+    RemoteStat,
+    SmallFile,
+    SourceChangedError,
+    TargetError,
+    Upload,
+)
+from rla_client.config.schema import RemoteSetting, load_config, password_variables
+from rla_client.contract.errors import ConfigError
+
+RUN = f"log/{ITEM}".encode()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    made = S3Server(tmp_path_factory.mktemp("s3"))
+    yield made
+    made.stop()
+
+
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def bucket(server: S3Server) -> str:
+    return server.bucket()
+
+
+@pytest.fixture
+def root(server: S3Server, bucket: str) -> BucketPath:
+    return BucketPath(server, bucket)
+
+
+@pytest.fixture
+def store(server: S3Server) -> Iterator[FaultyStore]:
+    made = FaultyStore(server.port)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def session(server: S3Server, bucket: str, store: FaultyStore) -> Iterator[BucketSession]:
+    made = opened(server, bucket, endpoint=store.endpoint)
+    yield made
+    made.close()
+
+
+def small(path: bytes, data: bytes, expect: RemoteStat | None = None) -> SmallFile:
+    return SmallFile(path, path + b".rla-tmp-", data, 1_700_000_000, expect, lambda: True)
+
+
+def put(session: BucketSession, path: bytes, data: bytes, expect: RemoteStat | None = None) -> RemoteStat:
+    session.make_folders([path.rpartition(b"/")[0]])
+    (result,) = session.put_many([small(path, data, expect)])
+    assert isinstance(result, RemoteStat), result
+    return result
+
+
+def large(path: bytes, data: bytes) -> Upload:
+    return Upload(
+        path,
+        b".rla-tmp-large",
+        1_700_000_001,
+        None,
+        lambda: True,
+        lambda at, count: data[at : at + count],
+        len(data),
+        0,
+        lambda _: None,
+    )
+
+
+def test_what_a_run_gets_is_one_request(session: BucketSession, store: FaultyStore, root: BucketPath) -> None:
+    paths = [RUN + name for name in (b"/progress.csv", b"/log.txt", b"/tb/events.out.tfevents.1")]
+    left = {path: put(session, path, b"0\n") for path in paths}
+    content = dict.fromkeys(paths, b"0\n")
+    for turn in range(40):
+        if turn == 1:
+            store.requests.clear()
+        with session.together():
+            for path in paths:
+                row = b"%d of %d\n" % (turn, len(path))
+                left[path] = session.append(path, len(content[path]), [row], left[path])
+                content[path] += row
+    assert len(store.requests) == 39
+    assert {method for _, method, _ in store.requests} == {"PUT"}
+    for path in paths:
+        assert (root / path.decode()).read_bytes() == content[path]
+        assert session.stat(path) == left[path]
+        assert session.read(path, 5, 11) == content[path][5:16]
+    below = f"some/prefix/{RUN.decode()}/.rla-parts/"
+    assert all(key.startswith(below) for key in root.parts())
+
+
+def test_many_appends_leave_few_parts_and_compaction_none(
+    session: BucketSession, root: BucketPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_module, "DEAD_PARTS", 20)
+    path = RUN + b"/progress.csv"
+    left, content = put(session, path, b"a,b\n"), b"a,b\n"
+    for turn in range(300):
+        row = b"%d,%d\n" % (turn, turn * turn)
+        left = session.append(path, len(content), [row], left)
+        content += row
+    assert len(root.parts()) < 60 + 20
+    assert (root / path.decode()).read_bytes() == content
+    session.forget_folders()  # as after a new connection: what is merged now is read back
+    for turn in range(40):
+        left = session.append(path, len(content), [b"%d,x\n" % turn], left)
+        content += b"%d,x\n" % turn
+    assert (root / path.decode()).read_bytes() == content
+    put(session, path, content, left)
+    assert root.parts() == []
+    client, key = root._client, (root / path.decode()).key
+    assert client.get_object(Bucket=root._at[1], Key=key)["Body"].read() == content
+
+
+def test_parts_of_a_replaced_file_belong_to_nothing(
+    session: BucketSession, root: BucketPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the content is the same, and where a cut has left them there."""
+    monkeypatch.setattr(BucketSession, "_clear_away", lambda *_: None)
+    path = RUN + b"/progress.csv"
+    left = session.append(path, 4, [b"one\n"], put(session, path, b"a,b\n"))
+    put(session, path, b"a,b\n", left)
+    assert len(root.parts()) == 1
+    assert (root / path.decode()).read_bytes() == b"a,b\n"
+    assert session.listing(RUN) == [(b"progress.csv", RemoteStat(4, 1_700_000_000))]
+    session.remove(path)
+    session.remove_folder(RUN)
+    assert root.keys() == []
+
+
+def test_half_a_part_is_not_there(session: BucketSession, root: BucketPath) -> None:
+    path = RUN + b"/progress.csv"
+    left = session.append(path, 4, [b"one\n"], put(session, path, b"a,b\n"))
+    (key,) = root.parts()
+    root._client.put_object(Bucket=root._at[1], Key=key, Body=b"on")
+    assert (root / path.decode()).read_bytes() == b"a,b\n"
+    session.forget_folders()
+    with pytest.raises(ConflictError):  # settled by the sender: it sends the file anew
+        session.append(path, 8, [b"two\n"], left)
+
+
+def test_one_reader_while_it_is_merged_and_replaced(
+    session: BucketSession, server: S3Server, root: BucketPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_module, "DEAD_PARTS", 1)
+    path = RUN + b"/progress.csv"
+    left, content = put(session, path, b"a,b\n"), b"a,b\n"
+    reader = opened(server, root._at[1])
+    for turn in range(40):
+        state = reader.stat(path)
+        assert state is not None
+        left = session.append(path, len(content), [b"%d\n" % turn], left)
+        content += b"%d\n" % turn
+        if turn == 30:
+            left = put(session, path, content, left)
+        assert reader.read(path, 0, state.size) == content[: state.size]
+    reader.close()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_one_fault_at_any_request_changes_nothing(
+    session: BucketSession, store: FaultyStore, root: BucketPath, fault: str
+) -> None:
+    """The library repeats what may be repeated; an outcome that nobody knows is found out."""
+    requests = 0
+
+    def once(_method: str, _path: str) -> str | None:
+        nonlocal requests
+        requests += 1
+        return fault if requests % 3 == 1 else None
+
+    store.fault = once
+    files = {RUN + b"/%d" % n: random_bytes(n * 700, n) for n in range(8)}
+    session.make_folders([RUN])
+    for path, data in files.items():
+        _until_sent(session, path, data)
+    path, content = RUN + b"/progress.csv", b"a,b\n"
+    left = _until_sent(session, path, content)
+    for turn in range(12):
+        row = b"%d\n" % turn
+        left = _until_appended(session, path, row, left)
+        content += row
+    store.fault = lambda *_: None
+    for name, data in {**files, path: content}.items():
+        assert (root / name.decode()).read_bytes() == data
+    assert store.faults[fault] > 5
+
+
+def _until_sent(session: BucketSession, path: bytes, data: bytes) -> RemoteStat:
+    """As the sender does it: what is found and has the time that we gave is ours, and replaced if need be."""
+    expect: RemoteStat | None = None
+    for _ in range(8):
+        try:
+            (result,) = session.put_many([small(path, data, expect)])
+        except LinkError:
+            continue
+        if isinstance(result, RemoteStat):
+            return result
+        if isinstance(result, ConflictError) and result.found.mtime_s == 1_700_000_000:
+            expect = result.found
+            if expect.size == len(data):
+                return expect
+    raise AssertionError(path)
+
+
+def _until_appended(session: BucketSession, path: bytes, row: bytes, left: RemoteStat) -> RemoteStat:
+    for _ in range(8):
+        with suppress(TargetError):
+            return session.append(path, left.size, [row], left)
+    raise AssertionError(path)
+
+
+def test_a_large_file_is_there_when_all_of_it_is(
+    session: BucketSession, store: FaultyStore, root: BucketPath
+) -> None:
+    data = random_bytes(20 << 20)
+    store.often(0.2, kinds=("cut", "500", "503", "lost", "delay"))
+    assert session.upload(large(b"big", data)) == RemoteStat(len(data), 1_700_000_001)
+    store.fault = lambda *_: None
+    assert (root / "big").read_bytes() == data
+    with pytest.raises(SourceChangedError):
+        session.upload(replace(large(b"changed", data), unchanged=lambda: False))
+    with pytest.raises(SourceChangedError):
+        session.upload(
+            replace(large(b"shrunk", data), read=lambda at, n: data[at : at + n][: (9 << 20) - at])
+        )
+    assert session.stat(b"changed") is session.stat(b"shrunk") is None
+    (uploads,) = [root._client.list_multipart_uploads(Bucket=root._at[1]).get("Uploads", [])]
+    assert uploads == []
+
+
+def test_two_writers_do_not_overwrite_each_other(
+    session: BucketSession, server: S3Server, root: BucketPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name is taken, or changes, between the look and the PUT."""
+    other = opened(server, root._at[1])
+    left = put(session, RUN + b"/f", b"first")
+    look = BucketSession._look
+
+    def and_then_somebody_writes(self: BucketSession, path: bytes) -> object:
+        found = look(self, path)
+        if self is session:
+            monkeypatch.setattr(BucketSession, "_look", look)
+            put(other, path, b"theirs", left)
+        return found
+
+    monkeypatch.setattr(BucketSession, "_look", and_then_somebody_writes)
+    (result,) = session.put_many([small(RUN + b"/f", b"second", left)])
+    assert isinstance(result, ConflictError)
+    assert (root / RUN.decode() / "f").read_bytes() == b"theirs"
+    other.close()
+
+
+def test_names_change_with_what_was_appended(session: BucketSession, root: BucketPath) -> None:
+    """A file moved aside, an item moved to the trash and back, a folder of an item."""
+    paths = [RUN + b"/progress.csv", RUN + b"/tb/events"]
+    for path in paths:
+        session.append(path, 4, [b"one\n"], put(session, path, b"a,b\n"))
+    session.rename(paths[0], paths[0] + b".kept-1-0")
+    assert session.read(paths[0] + b".kept-1-0", 0, 99) == b"a,b\none\n"
+    assert session.stat(paths[0]) is None
+    trash = b".rla/trash/x/items/" + RUN
+    session.rename(RUN, trash)
+    assert session.stat(RUN) is None
+    assert session.read(trash + b"/tb/events", 0, 99) == b"a,b\none\n"
+    session.rename(trash, RUN)
+    session.rename(RUN + b"/tb", RUN + b"/tb2")
+    assert session.read(RUN + b"/tb2/events", 0, 99) == b"a,b\none\n"
+    with pytest.raises(MissingError):
+        session.rename(RUN + b"/tb", RUN + b"/tb3")
+    session.truncate(RUN + b"/tb2/events", 6)
+    assert (root / RUN.decode() / "tb2" / "events").read_bytes() == b"a,b\non"
+
+
+def test_somebody_elses_objects_are_files_too(session: BucketSession, root: BucketPath) -> None:
+    (root / "theirs").write_bytes(b"content")
+    state = session.stat(b"theirs")
+    assert state is not None
+    assert (state.size, state.kind, state.mode) == (7, "file", None)
+    assert dict(session.listing(b"")) == {b"theirs": state}
+    assert state.mtime_s > 1_700_000_000
+
+
+def test_errors_say_what_to_do(server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NoRootError, match="there is no bucket"):
+        opened(server, "not-there")
+    with pytest.raises(BlockedError, match="bucket is empty"):
+        opened(server, "")
+    monkeypatch.setattr(bucket_connect, "RETRIES", 0)
+    with pytest.raises(LinkError):
+        opened(server, bucket, endpoint="http://127.0.0.1:1")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(BlockedError, match="obstore") as caught:
+        opened(server, bucket)
+    assert "pip install 'rla-agent[bucket]'" in caught.value.hint
+
+
+@pytest.mark.parametrize("code", ["InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"])
+def test_refused_credentials_are_a_refused_login(
+    server: S3Server, bucket: str, store: FaultyStore, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    text = f"<?xml version='1.0'?><Error><Code>{code}</Code></Error>".encode()
+    monkeypatch.setattr("faulty_store.INTERNAL", text)
+    monkeypatch.setattr("faulty_store._Handler.send_response_only", _forbid)
+    store.fault = lambda *_: "500"
+    with pytest.raises(LoginError, match=code) as caught:
+        opened(server, bucket, endpoint=store.endpoint)
+    assert "test-secret" not in f"{caught.value} {caught.value.hint}"
+
+
+def _forbid(handler: Any, status: int, message: str | None = None) -> None:
+    del status, message
+    handler._headers_buffer = [b"HTTP/1.1 403 Forbidden\r\n"]
+
+
+def test_credentials_come_from_a_file_of_the_aws_tools(
+    server: S3Server, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in KEYS:
+        monkeypatch.delenv(name)
+    file = tmp_path / "keys"
+    file.write_text(
+        "[default]\naws_access_key_id = one\n[lab]\naws_access_key_id=two\naws_secret_access_key=s\n"
+    )
+    with pytest.raises(BlockedError, match="open to other users"):
+        opened(server, bucket, credentials_file=str(file))
+    file.chmod(0o600)
+    opened(server, bucket, credentials_file=str(file), username="lab").close()
+    with pytest.raises(BlockedError, match=r"no section \[other\]"):
+        opened(server, bucket, credentials_file=str(file), username="other")
+    file.write_text("no = section\nsecret")
+    with pytest.raises(BlockedError) as caught:
+        opened(server, bucket, credentials_file=str(file))
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "password: x",
+        "secret_access_key: x",
+        "aws_access_key_id: x",
+        "sas_token: x",
+        "endpoint: https://k:s@host",
+        "password_env: X",
+    ],
+)
+def test_no_credentials_in_the_configuration(tmp_path: Path, line: str) -> None:
+    config = tmp_path / "rla_config.yaml"
+    config.write_text(f"REMOTE_SETTING:\n  file_transfer_protocol: s3\n  bucket: b\n  {line}\n")
+    with pytest.raises(ConfigError, match="credentials of a bucket do not belong here"):
+        load_config(config)
+
+
+def test_the_agent_takes_the_librarys_variables_over(tmp_path: Path) -> None:
+    config = tmp_path / "rla_config.yaml"
+    config.write_text("REMOTE_SETTING:\n  file_transfer_protocol: s3\n  bucket: b\n")
+    assert password_variables([config]) == KEYS
+    config.write_text("REMOTE_SETTING:\n  file_transfer_protocol: sftp\n")
+    assert password_variables([config]) == {}
+
+
+def test_a_targets_name_has_no_secrets(server: S3Server) -> None:
+    setting = RemoteSetting(**remote(server, "b"))  # type: ignore[arg-type]
+    assert bucket_name(setting) == f"s3://127.0.0.1:{server.port}/b/some/prefix"
+    assert bucket_name(replace(setting, endpoint="", remote_data_root="")) == "s3://b"
+    with pytest.raises(NoRootError):
+        open_bucket(replace(setting, bucket="not-there"))
