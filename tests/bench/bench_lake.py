@@ -2,8 +2,8 @@
 
     python tests/bench/bench_lake.py [--runs 10000] [--rows 200]
 
-Runs with 20 hyper-parameters and rows of their own. CPU seconds stand beside the wall clock, for machines that
-are busy with other work. Fails on nothing but wrong output.
+Runs with 20 hyper-parameters and rows of their own. CPU seconds stand beside the wall clock.
+Fails on nothing but wrong output.
 """
 
 from __future__ import annotations
