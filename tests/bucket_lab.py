@@ -136,20 +136,20 @@ class BucketPath:
         self._client.delete_object(Bucket=self._at[1], Key=self.key)
 
     def exists(self) -> bool:
-        return any(key == self.key or key.startswith(self.key + "/") for key in self.keys())
+        return any(key == self.key or key.startswith(self.key + "/") for key in self.objects())
 
-    def keys(self) -> list[str]:
-        """Of all objects in the bucket."""
+    def objects(self) -> list[str]:
+        """Keys of all objects in the bucket."""
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._at[1])
         return [entry["Key"] for page in pages for entry in page.get("Contents", ())]
 
     def parts(self) -> list[str]:
         """Keys of the objects that hold what was appended."""
-        return [key for key in self.keys() if f"/{PARTS}/" in key]
+        return [key for key in self.objects() if f"/{PARTS}/" in key]
 
     def rglob(self, _: str) -> Iterator[BucketPath]:
         below = f"{self.key}/"
-        for key in self.keys():
+        for key in self.objects():
             if key.startswith(below) and f"/{PARTS}/" not in key:
                 names = [name_of(part) for part in key.removeprefix(below).split("/")]
                 text = b"/".join(name for name in names if name is not None).decode()

@@ -6,7 +6,8 @@ bucket's (`mode` is None). What takes their place:
 - *Whole files* are one PUT, a large one a multipart upload whose parts the library repeats. A new name is
   made only if nothing has it (If-None-Match), an old one replaced only if it still is what was looked at
   (If-Match); a server that knows neither is looked at before, as over SFTP. Each version has an id of its own
-  in its metadata, so a PUT whose answer was lost is known again. The file's time is there, too.
+  in its metadata, so a PUT whose answer was lost is known again. The file's time is there, too, and its size:
+  what a careless server has made of half a body is not there.
 - *Appends* are parts. What the files of a run got between `together` and its end is one PUT, for requests are
   what a bucket costs. The master's file is looked at when a session first appends to it and every `LOOK_S`
   then: a part can overwrite nothing, and belongs to nothing once somebody has replaced the file. As parts add
@@ -78,6 +79,7 @@ MAX_HELD: Final = 10_000  # files that a session remembers
 MAX_TRIES: Final = 4  # of reading a file that changes meanwhile
 _ID: Final = "rlaid"  # letters alone: what every store takes in metadata
 _MTIME: Final = "rlamtime"
+_SIZE: Final = "rlasize"
 
 
 @dataclass
@@ -192,7 +194,7 @@ class BucketSession:
 
     def _head(self, key: str, path: bytes) -> _Head | None:
         found = self._bucket.head(key, path)
-        return None if found is None else (found[0], *_version(*found))
+        return None if found is None or _is_torn(*found) else (found[0], *_version(*found))
 
     def _parts_below(self, home: bytes) -> dict[str, list[Part]]:
         """Parts of the files of a folder, by the version that they belong to."""
@@ -307,7 +309,7 @@ class BucketSession:
         held = self._expected(job.path, job.expect)
         version = new_id()
         etag = self._bucket.put_pieces(
-            self._key(job.path), job.path, self._checked(job), _attributes(version, job.mtime_s)
+            self._key(job.path), job.path, self._checked(job), _attributes(version, job.mtime_s, job.size)
         )
         there = self._head(self._key(job.path), job.path)
         if there is None or there[0]["size"] != job.size:
@@ -349,19 +351,30 @@ class BucketSession:
         if not unchanged():
             raise SourceChangedError(path.decode("utf-8", "backslashreplace"))
         version = new_id()
+        attributes = _attributes(version, mtime_s, len(data))
         mode: PutMode = "create" if held is None else {"e_tag": held.etag}
         try:
             condition = mode if self._conditions else None
-            etag = self._bucket.put(self._key(path), path, data, _attributes(version, mtime_s), condition)
+            etag = self._bucket.put(self._key(path), path, data, attributes, condition)
         except RefusedError as error:
             self._conditions = error.changed  # where the server knows none, the next try goes without
             there = self._look(path) if error.changed else None
-            if there is None or (there.id, there.whole) != (version, len(data)):
-                if there is None or (held is None and same(there.state, expect)):
-                    raise
+            if there is not None and there.id != version:
                 raise ConflictError("send", path, there.state) from error
-            etag = there.etag
+            torn = self._torn(path) if error.changed and there is None else None
+            if there is None and torn is None:
+                raise
+            etag = (
+                there.etag
+                if there is not None
+                else self._bucket.put(self._key(path), path, data, attributes, torn)
+            )
         return self._replaced(path, version, etag, len(data), mtime_s, held)
+
+    def _torn(self, path: bytes) -> PutMode | None:
+        """On which condition an object that a careless server made of half a PUT may be replaced."""
+        found = self._bucket.head(self._key(path), path)
+        return {"e_tag": found[0]["e_tag"]} if found is not None and _is_torn(*found) else None
 
     def _expected(self, path: bytes, expect: RemoteStat | None) -> _File | None:
         held = self._look(path)
@@ -577,7 +590,7 @@ class BucketSession:
     def _rename_file(self, old: bytes, new: bytes, held: _File) -> None:
         if held.parts:
             pieces = self._content(old, held)
-            attributes = _attributes(new_id(), held.state.mtime_s)
+            attributes = _attributes(new_id(), held.state.mtime_s, held.state.size)
             self._bucket.put_pieces(self._key(new), new, pieces, attributes)
         else:
             self._bucket.copy(self._key(old), self._key(new), new)
@@ -617,8 +630,13 @@ def _is_temp(path: bytes) -> bool:
     return path.rpartition(b"/")[2].startswith(TEMP_PREFIX)
 
 
-def _attributes(version: str, mtime_s: int) -> Attributes:
-    return {_ID: version, _MTIME: str(mtime_s)}
+def _attributes(version: str, mtime_s: int, size: int) -> Attributes:
+    return {_ID: version, _MTIME: str(mtime_s), _SIZE: str(size)}
+
+
+def _is_torn(meta: ObjectMeta, attributes: Attributes) -> bool:
+    """Whether an object is less than what was sent: it counts as not there."""
+    return attributes.get(_SIZE, str(meta["size"])) != str(meta["size"])
 
 
 def _version(meta: ObjectMeta, attributes: Attributes) -> tuple[str, int]:

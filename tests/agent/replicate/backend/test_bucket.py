@@ -157,7 +157,7 @@ def test_parts_of_a_replaced_file_belong_to_nothing(
     assert session.listing(RUN) == [(b"progress.csv", RemoteStat(4, 1_700_000_000))]
     session.remove(path)
     session.remove_folder(RUN)
-    assert root.keys() == []
+    assert root.objects() == []
 
 
 def test_half_a_part_is_not_there(session: BucketSession, root: BucketPath) -> None:
