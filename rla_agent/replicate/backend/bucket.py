@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from obstore import Attributes, ObjectMeta, PutMode
 
 LOOK_S: Final = 300.0
+JUST_S: Final = 1.0  # what was looked at so long ago is looked at again before it is replaced
 READ_S: Final = 10.0  # what was looked at so long ago is looked at again before it is read
 AT_ONCE: Final = 16  # requests of a session at a time
 MERGED_BYTES: Final = 8 << 20  # no longer parts are made of shorter ones
@@ -147,7 +148,7 @@ class BucketSession:
         if path == b"":
             return RemoteStat(0, 0, "folder")
         check_remote(path)
-        if _is_temp(path):
+        if self._never_made(path):
             return None
         if self._known_folder(path):
             return RemoteStat(0, 0, "folder")
@@ -155,6 +156,10 @@ class BucketSession:
         if found is not None:
             return found.state
         return RemoteStat(0, 0, "folder") if self._is_folder(path) else None
+
+    def _never_made(self, path: bytes) -> bool:
+        """Whether this is a temp name of a whole file: here it has none."""
+        return path.rpartition(b"/")[2].startswith(TEMP_PREFIX) and path not in self._files
 
     def _known_folder(self, path: bytes) -> bool:
         return time.monotonic() < self._folders.get(path, 0.0)
@@ -377,7 +382,9 @@ class BucketSession:
         return {"e_tag": found[0]["e_tag"]} if found is not None and _is_torn(*found) else None
 
     def _expected(self, path: bytes, expect: RemoteStat | None) -> _File | None:
-        held = self._look(path)
+        held = self._files.get(path)
+        if held is None or time.monotonic() - held.looked > JUST_S or not same(held.state, expect):
+            held = self._look(path)
         if held is not None and not same(held.state, expect):
             raise ConflictError("send", path, held.state)
         return held
@@ -604,7 +611,7 @@ class BucketSession:
 
     def remove(self, path: bytes) -> None:
         """See `Session`."""
-        if _is_temp(check_remote(path)):
+        if self._never_made(check_remote(path)):
             return
         held = self._look(path)
         if held is not None:
@@ -623,11 +630,6 @@ class BucketSession:
 
     def _parts_key(self, home: bytes) -> str:
         return f"{self._key(home)}/{PARTS}".lstrip("/")
-
-
-def _is_temp(path: bytes) -> bool:
-    """Whether this is a temp name: here none is ever made."""
-    return path.rpartition(b"/")[2].startswith(TEMP_PREFIX)
 
 
 def _attributes(version: str, mtime_s: int, size: int) -> Attributes:
