@@ -161,7 +161,7 @@ def add(data_root: Path, config: ConfigOption = Path("rla_config.yaml")) -> None
         loaded = load_config(config)
         entry = registry.add(find_places().state, data_root, config)
         if not settings.wanted(entry, loaded):
-            typer.echo(f"{config} names no master: fill in REMOTE_SETTING.ftp_server", err=True)
+            typer.echo(f"{config} names no master: fill in REMOTE_SETTING.ftp_server (or bucket)", err=True)
     except RlaError as error:
         raise _fail(error) from None
     typer.echo(f"{entry.data_root} is replicated while the agent runs; see: rla-agent replicate status")

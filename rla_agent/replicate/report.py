@@ -16,6 +16,7 @@ from typing import Any, Final
 from rla_agent.replicate import registry
 from rla_agent.replicate.ledger.ledger import STEPS, ledger_path
 from rla_agent.store.sqlite import NewerFormatError, check_version
+from rla_client.config.schema import BUCKETS
 from rla_client.contract.textformat import printable
 
 LIVE_NAME: Final = "live"
@@ -169,7 +170,7 @@ def stopped(status: dict[str, Any]) -> dict[str, str]:
 def shown_target(name: str) -> str:
     """A target's name for people: one slash before an absolute path, `~/` before another."""
     scheme, colon, rest = name.partition("://")
-    if not colon:
+    if not colon or scheme in BUCKETS:
         return name
     host, _, root = rest.partition("/")
     return f"{scheme}://{host}{root if root.startswith('/') else '/~/' + root}"

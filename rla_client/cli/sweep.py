@@ -249,21 +249,20 @@ def _signals(driver: Driver, interrupt: str, shown: _Shown) -> Iterator[None]:
 
     asks = interrupt == "ask" and sys.stdin.isatty() and sys.stdout.isatty()
 
-    asking = False
+    def ask() -> None:
+        shown.pause()
+        answer = typer.prompt(
+            "\n[l]eave the runs going, [s]top them, or [g]o on", default="g", show_default=False, err=True
+        )
+        driver.asked = {"l": LEAVE, "s": STOP}.get(answer.strip().lower()[:1], "")
+        shown.question = None
+        shown.go_on()
 
     def handle(number: int, _frame: object) -> None:
-        nonlocal asking
-        if driver.asked or asking:  # once more: at once
+        if driver.asked or shown.question is not None:  # once more: at once
             raise KeyboardInterrupt
         if number == signal.SIGINT and asks:
-            shown.pause()
-            asking = True
-            answer = typer.prompt(
-                "\n[l]eave the runs going, [s]top them, or [g]o on", default="g", show_default=False, err=True
-            )
-            asking = False
-            driver.asked = {"l": LEAVE, "s": STOP}.get(answer.strip().lower()[:1], "")
-            shown.go_on()
+            shown.question = ask  # at the next look: a handler may come in the middle of what prints
         else:
             driver.asked = LEAVE if interrupt == "leave" else STOP
 
@@ -276,9 +275,14 @@ def _signals(driver: Driver, interrupt: str, shown: _Shown) -> Iterator[None]:
 
 
 class _Shown:
-    """The live table on a terminal; elsewhere a line whenever a run's state changes."""
+    """The live table on a terminal; elsewhere a line whenever a run's state changes.
+
+    Attributes:
+        question: what is to be asked on the terminal at the next look, and while it is asked.
+    """
 
     def __init__(self) -> None:
+        self.question: Callable[[], None] | None = None
         self._live: Any = None
         self._values: Any = None
         self._journal: Journal | None = None
@@ -315,6 +319,8 @@ class _Shown:
     def look(self, journal: Journal, spec: Spec) -> None:
         """Show what is new; not at each end of a short run."""
         self._journal = journal
+        if self.question is not None:
+            self.question()
         began = time.monotonic()
         if began < self._next:
             return

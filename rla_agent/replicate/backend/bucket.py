@@ -70,11 +70,13 @@ if TYPE_CHECKING:
     from obstore import Attributes, ObjectMeta, PutMode
 
 LOOK_S: Final = 300.0
+JUST_S: Final = 1.0  # what was looked at so long ago is looked at again before it is replaced
 READ_S: Final = 10.0  # what was looked at so long ago is looked at again before it is read
 AT_ONCE: Final = 16  # requests of a session at a time
 MERGED_BYTES: Final = 8 << 20  # no longer parts are made of shorter ones
 TAIL_BYTES: Final = 256 << 10  # of what was appended to a file, kept to merge it without reading it back
 DEAD_PARTS: Final = 200  # deleted at a time; a list has room for 1,000
+SWEPT_FILES: Final = 300  # of a run with more, what a cut has left stays until the folder goes
 MAX_HELD: Final = 10_000  # files that a session remembers
 MAX_TRIES: Final = 4  # of reading a file that changes meanwhile
 _ID: Final = "rlaid"  # letters alone: what every store takes in metadata
@@ -147,7 +149,7 @@ class BucketSession:
         if path == b"":
             return RemoteStat(0, 0, "folder")
         check_remote(path)
-        if _is_temp(path):
+        if self._never_made(path):
             return None
         if self._known_folder(path):
             return RemoteStat(0, 0, "folder")
@@ -155,6 +157,10 @@ class BucketSession:
         if found is not None:
             return found.state
         return RemoteStat(0, 0, "folder") if self._is_folder(path) else None
+
+    def _never_made(self, path: bytes) -> bool:
+        """Whether this is a temp name of a whole file: here it has none."""
+        return path.rpartition(b"/")[2].startswith(TEMP_PREFIX) and path not in self._files
 
     def _known_folder(self, path: bytes) -> bool:
         return time.monotonic() < self._folders.get(path, 0.0)
@@ -377,7 +383,9 @@ class BucketSession:
         return {"e_tag": found[0]["e_tag"]} if found is not None and _is_torn(*found) else None
 
     def _expected(self, path: bytes, expect: RemoteStat | None) -> _File | None:
-        held = self._look(path)
+        held = self._files.get(path)
+        if held is None or time.monotonic() - held.looked > JUST_S or not same(held.state, expect):
+            held = self._look(path)
         if held is not None and not same(held.state, expect):
             raise ConflictError("send", path, held.state)
         return held
@@ -390,7 +398,8 @@ class BucketSession:
         self._files[path] = new
         if old is not None and (old.parts or old.spare):
             self._dead.add(old.id)
-            self._clear_away([*old.parts, *old.spare])
+            if not self._clear_away([*old.parts, *old.spare]):
+                self._sweep(home_of(path))
         return new.state
 
     # -- appends --------------------------------------------------------------------------------
@@ -488,17 +497,40 @@ class BucketSession:
             self._clear_away(held.spare)
             held.spare = []
 
-    def _clear_away(self, parts: Sequence[Part]) -> None:
-        """Delete the objects of parts that are needed no more, unless they hold something else that is."""
+    def _clear_away(self, parts: Sequence[Part]) -> bool:
+        """Delete the objects of parts that nobody needs; False: some hold what somebody may need."""
         gone = {part.entry for part in parts}
         gone |= {part.entry for held in list(self._files.values()) for part in held.spare}
         keys = []
-        for key in {part.key for part in parts if part.key}:
+        held = {part.key for part in parts}
+        for key in held:
             entries = key.rpartition("/")[2].partition(".")[0].split("+")
             if all(entry in gone or entry.partition("-")[0] in self._dead for entry in entries):
                 keys.append(key)
         with suppress(TargetError):  # they belong to nothing; the next ones
             self._bucket.delete(keys, b"")
+        return len(keys) == len(held)
+
+    def _sweep(self, home: bytes) -> None:
+        """Delete what belongs to no file of a run any more, whoever has put it there.
+
+        The list comes first: a version that is in it and is no file's afterwards will be none's again.
+        """
+        with suppress(TargetError):
+            metas = self._bucket.all(self._key(home), home)
+            below = self._parts_key(home) + "/"
+            files = [meta["path"] for meta in metas if not meta["path"].startswith(below)]
+            if len(files) > SWEPT_FILES:
+                return
+            heads = [self._bucket.head(key, home) for key in files]  # called in the pool
+            used = {head[1].get(_ID) for head in heads if head is not None}
+            keys = []
+            for meta in metas:
+                entries = meta["path"].removeprefix(below).partition(".")[0].split("+")
+                versions = {entry.partition("-")[0] for entry in entries}
+                if meta["path"].startswith(below) and not versions & used:
+                    keys.append(meta["path"])
+            self._bucket.delete(keys, home)
 
     def extend(
         self, path: bytes, temp: bytes, offset: int, data: bytes, expect: RemoteStat
@@ -604,7 +636,7 @@ class BucketSession:
 
     def remove(self, path: bytes) -> None:
         """See `Session`."""
-        if _is_temp(check_remote(path)):
+        if self._never_made(check_remote(path)):
             return
         held = self._look(path)
         if held is not None:
@@ -623,11 +655,6 @@ class BucketSession:
 
     def _parts_key(self, home: bytes) -> str:
         return f"{self._key(home)}/{PARTS}".lstrip("/")
-
-
-def _is_temp(path: bytes) -> bool:
-    """Whether this is a temp name: here none is ever made."""
-    return path.rpartition(b"/")[2].startswith(TEMP_PREFIX)
 
 
 def _attributes(version: str, mtime_s: int, size: int) -> Attributes:

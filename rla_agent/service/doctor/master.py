@@ -18,6 +18,7 @@ from rla_agent.replicate.backend.sftp import SftpSession, open_sftp
 from rla_agent.replicate.backend.sftp_core import HARDLINK, POSIX_RENAME, STATVFS
 from rla_agent.replicate.backend.target import Session, TargetError
 from rla_agent.service.doctor.findings import Finding
+from rla_client.config.schema import BUCKETS
 from rla_client.contract.errors import RlaError
 
 if TYPE_CHECKING:
@@ -49,8 +50,9 @@ def examine_master(config: Config, private: Path) -> list[Finding]:
     """
     remote = config.remote_setting
     protocol = remote.file_transfer_protocol
-    if not remote.ftp_server and protocol != "folder":
-        mend = "fill in REMOTE_SETTING.ftp_server, or give --config"
+    if not remote.named:
+        key = "bucket" if protocol in BUCKETS else "ftp_server"
+        mend = f"fill in REMOTE_SETTING.{key}, or give --config"
         return [Finding("master-unnamed", "fault", "the configuration names no master", mend)]
     findings = []
     if not config.send_log_file:
@@ -71,6 +73,11 @@ def examine_master(config: Config, private: Path) -> list[Finding]:
             session = settings.target(config, private).open()
         with closing(session):
             findings += _at_work(session)
+        if protocol in BUCKETS and remote.endpoint.startswith("http://"):
+            what = (
+                "the store is reached without encryption: whoever listens in reads and changes what is sent"
+            )
+            findings.append(Finding("master-http", "warning", what, "REMOTE_SETTING.endpoint: https://…"))
     except TargetError as error:
         what = f"the master does not take files: {error}"
         findings.append(Finding("master-refuses", "fault", what, error.hint or "see docs/master.md"))

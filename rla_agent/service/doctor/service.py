@@ -17,6 +17,7 @@ from rla_agent.service.control import manager_reachable, systemctl
 from rla_agent.service.doctor.findings import Check, Finding, Surroundings
 from rla_agent.service.systemd import DROP_IN_NAME, TEMPLATE_NAME, config_in, template, user_unit
 from rla_client.config.alerts import Channel
+from rla_client.config.schema import BUCKET_VARIABLES, BUCKETS
 from rla_client.contract.agent_process import SYSTEM_UNIT_FOLDER, tight_limits, unit_file
 from rla_client.contract.paths import file_problem
 from rla_client.contract.version import __version__
@@ -193,6 +194,12 @@ def check_environment(around: Surroundings) -> Iterator[Finding]:
             f"the agent's environment has no {remote.password_env}, which REMOTE_SETTING.password_env names"
         )
         yield Finding("service-password", "fault", what, _set_for(around, remote.password_env))
+    if remote.file_transfer_protocol in BUCKETS and not remote.credentials_file:
+        for name in sorted(set(BUCKET_VARIABLES) & around.environment.keys() - seen.keys()):
+            what = (
+                f"this shell has {name}, with which the bucket may be opened; the agent's environment has not"
+            )
+            yield Finding("service-bucket", "warning", what, _set_for(around, name))
     own_key = remote.identity_file or remote.password or remote.password_env or remote.credentials_file
     if remote.file_transfer_protocol != "sftp" or own_key:
         return

@@ -148,7 +148,7 @@ def test_parts_of_a_replaced_file_belong_to_nothing(
     session: BucketSession, root: BucketPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the content is the same, and where a cut has left them there."""
-    monkeypatch.setattr(BucketSession, "_clear_away", lambda *_: None)
+    monkeypatch.setattr(BucketSession, "_clear_away", lambda *_: True)
     path = RUN + b"/progress.csv"
     left = session.append(path, 4, [b"one\n"], put(session, path, b"a,b\n"))
     put(session, path, b"a,b\n", left)
@@ -158,6 +158,25 @@ def test_parts_of_a_replaced_file_belong_to_nothing(
     session.remove(path)
     session.remove_folder(RUN)
     assert root.objects() == []
+
+
+def test_what_other_sessions_have_left_is_swept(
+    session: BucketSession, server: S3Server, root: BucketPath
+) -> None:
+    """Several files in one object, each sent as a whole by another session."""
+    paths = [RUN + b"/%d.csv" % n for n in range(4)]
+    left = {path: put(session, path, b"a,b\n") for path in paths}
+    for turn in range(3):
+        with session.together():
+            for path in paths:
+                left[path] = session.append(path, 4 + 2 * turn, [b"%d\n" % turn], left[path])
+    assert len(root.parts()) == 3
+    for number, path in enumerate(paths):
+        other = opened(server, root._at[1])
+        put(other, path, b"a,b\n0\n1\n2\n", left[path])
+        other.close()
+        assert len(root.parts()) == (0 if number == len(paths) - 1 else 3)
+        assert all((root / one.decode()).read_bytes() == b"a,b\n0\n1\n2\n" for one in paths)
 
 
 def test_half_a_part_is_not_there(session: BucketSession, root: BucketPath) -> None:
@@ -262,24 +281,20 @@ def test_a_large_file_is_there_when_all_of_it_is(
 
 
 def test_two_writers_do_not_overwrite_each_other(
-    session: BucketSession, server: S3Server, root: BucketPath, monkeypatch: pytest.MonkeyPatch
+    session: BucketSession, server: S3Server, root: BucketPath
 ) -> None:
-    """The name is taken, or changes, between the look and the PUT."""
+    """The file changes, or the name is taken, between the look and the PUT."""
     other = opened(server, root._at[1])
     left = put(session, RUN + b"/f", b"first")
-    look = BucketSession._look
+    for path, expect in ((RUN + b"/f", left), (RUN + b"/new", None)):
 
-    def and_then_somebody_writes(self: BucketSession, path: bytes) -> object:
-        found = look(self, path)
-        if self is session:
-            monkeypatch.setattr(BucketSession, "_look", look)
-            put(other, path, b"theirs", left)
-        return found
+        def meanwhile(path: bytes = path, expect: RemoteStat | None = expect) -> bool:
+            put(other, path, b"theirs", expect)
+            return True
 
-    monkeypatch.setattr(BucketSession, "_look", and_then_somebody_writes)
-    (result,) = session.put_many([small(RUN + b"/f", b"second", left)])
-    assert isinstance(result, ConflictError)
-    assert (root / RUN.decode() / "f").read_bytes() == b"theirs"
+        (result,) = session.put_many([replace(small(path, b"second", expect), unchanged=meanwhile)])
+        assert isinstance(result, ConflictError)
+        assert (root / path.decode()).read_bytes() == b"theirs"
     other.close()
 
 

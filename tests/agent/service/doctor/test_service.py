@@ -229,6 +229,19 @@ def test_password_of_the_service(
     assert look() == {}
 
 
+def test_a_buckets_variables_of_the_service(
+    new_agent: Any, look: Callable[..., dict[str, Finding]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = "SEND_LOG_FILE: true\nREMOTE_SETTING:\n  file_transfer_protocol: s3\n  bucket: lab\n"
+    (tmp_path / "rla_config.yaml").write_text(remote)
+    agent = new_agent().start()
+    assert "service-bucket" not in look()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    assert "AWS_ACCESS_KEY_ID" in look()["service-bucket"].mend
+    agent.restart()
+    assert look() == {}
+
+
 def test_ssh_agent_of_the_service(
     new_agent: Any, look: Callable[..., dict[str, Finding]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
