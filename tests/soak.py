@@ -71,8 +71,9 @@ PARTS = (
     Part("r10-cuts", "a link cut at random bytes", (f"{REPLICATE}/test_soak.py", "-k", "cuts")),
     Part("r10", "black holes, 1 kB/s, full disk, kills", (f"{REPLICATE}/test_soak.py", "-k", "not cuts")),
     Part("replication", "quick forms, R18, many nodes", (REPLICATE, *(
-        f"--ignore={REPLICATE}/{name}.py" for name in ("test_master_down", "test_soak")
+        f"--ignore={REPLICATE}/{name}.py" for name in ("test_master_down", "test_soak", "test_bucket")
     ))),
+    Part("bucket", "a store that fails, damages in a bucket", (f"{REPLICATE}/test_bucket.py",)),
     Part("mutants", "seeded faults", (f"{CRASH}/test_mutants.py",)),
     Part("r6", "slow and frozen disks", (f"{CRASH}/test_slow_disk.py",), alone=True),
     Part("r13", "a thousand clients", (f"{CRASH}/test_many_clients.py",), alone=True),

@@ -27,10 +27,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from rla_agent.replicate.backend.bucket_keys import (
     MAX_KEY_BYTES,
@@ -82,6 +82,8 @@ MAX_TRIES: Final = 4  # of reading a file that changes meanwhile
 _ID: Final = "rlaid"  # letters alone: what every store takes in metadata
 _MTIME: Final = "rlamtime"
 _SIZE: Final = "rlasize"
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 
 
 @dataclass
@@ -229,7 +231,7 @@ class BucketSession:
             for meta in found["objects"]
             if (name := name_of(meta["path"].rpartition("/")[2])) is not None
         ]
-        heads = self._pool.map(lambda one: self._known_head(one[1], below + one[0]), named)
+        heads = self._each(lambda one: self._known_head(one[1], below + one[0]), named)
         for (name, _), head in zip(named, heads, strict=True):
             if head is not None:
                 entries.append((name, self._hold(below + name, head, parts).state))
@@ -289,7 +291,7 @@ class BucketSession:
 
     def put_many(self, files: Sequence[SmallFile]) -> list[RemoteStat | Exception]:
         """See `Session`."""
-        results = list(self._pool.map(self._put_small, files))
+        results = self._each(self._put_small, files)
         broken = [result for result in results if isinstance(result, LinkError)]
         if broken and len(broken) == len(results):
             raise broken[0]
@@ -466,9 +468,7 @@ class BucketSession:
         homes: dict[str, list[_Entry]] = {}
         for entry in bundle.entries:
             homes.setdefault(self._parts_key(home_of(entry[0])), []).append(entry)
-        for sent in self._pool.map(
-            lambda one: self._put_parts(one[0], one[1], bundle.mtime_s), homes.items()
-        ):
+        for sent in self._each(lambda one: self._put_parts(one[0], one[1], bundle.mtime_s), homes.items()):
             for path, held, part, data, count in sent:
                 self._grown(path, held, part, data, count)
         bundle.entries.clear()
@@ -580,7 +580,7 @@ class BucketSession:
                 at = upto
         if len(ranges) == 1:
             return self._bucket.range(*ranges[0])
-        return b"".join(self._pool.map(lambda one: self._bucket.range(*one), ranges))
+        return b"".join(self._each(lambda one: self._bucket.range(*one), ranges))
 
     # -- changing names -------------------------------------------------------------------------
 
@@ -606,7 +606,7 @@ class BucketSession:
             self._rename_each(old, new)
             return
         pairs = [(meta["path"], f"{self._key(new)}/{meta['path'].removeprefix(below)}") for meta in metas]
-        list(self._pool.map(lambda pair: self._copy_if_there(new, *pair), pairs))
+        self._each(lambda pair: self._copy_if_there(new, *pair), pairs)
         self._bucket.delete([source for source, _ in pairs], old)
         self.forget_folders()
 
@@ -645,6 +645,17 @@ class BucketSession:
             self._clear_away([*held.parts, *held.spare])
         self._files.pop(path, None)
         self._folders.clear()
+
+    def _each(self, do: Callable[[_In], _Out], things: Iterable[_In]) -> list[_Out]:
+        """What `do` gives for each thing, several at a time.
+
+        Raises:
+            LinkError: the session was closed meanwhile, by another thread.
+        """
+        try:
+            return list(self._pool.map(do, things))
+        except (RuntimeError, CancelledError) as error:
+            raise LinkError("send", b"", "stopping") from error
 
     def close(self) -> None:
         """See `Session`."""

@@ -222,7 +222,7 @@ def test_verify_finds_every_damage(
     assert faults_of(node, server, bucket)[1] == []
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.soak)])
 def test_a_store_that_fails_loses_and_doubles_nothing(
     node: Node, server: S3Server, bucket: str, store: FaultyStore, tmp_path: Path, count: int
 ) -> None:

@@ -342,6 +342,27 @@ def test_errors_say_what_to_do(server: S3Server, bucket: str, monkeypatch: pytes
     assert "pip install 'rla-agent[bucket]'" in caught.value.hint
 
 
+@pytest.mark.parametrize("protocol", ["gcs", "azure"])
+def test_other_providers_are_asked_the_same_way(
+    protocol: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No store of theirs is here: that one is sought at the endpoint is all that can be seen."""
+    monkeypatch.setattr(bucket_connect, "RETRIES", 0)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "lab")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0")
+    account = tmp_path / "account.json"
+    account.write_text('{"disable_oauth": true, "private_key": "", "private_key_id": "", "client_email": ""}')
+    account.chmod(0o600)
+    setting = RemoteSetting(
+        file_transfer_protocol=protocol,
+        bucket="lab",
+        endpoint="http://127.0.0.1:1",
+        credentials_file=str(account) if protocol == "gcs" else "",
+    )
+    with pytest.raises(LinkError, match=r"127\.0\.0\.1:1/"):
+        open_bucket(setting)
+
+
 @pytest.mark.parametrize("code", ["InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"])
 def test_refused_credentials_are_a_refused_login(
     server: S3Server, bucket: str, store: FaultyStore, monkeypatch: pytest.MonkeyPatch, code: str
