@@ -9,7 +9,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from waiting import TIME_FACTOR, wait_until
 
 from rla_client.contract.paths import Places
 from rla_client.sweep.journal import FILE, Journal
+from rla_client.sweep.spec import Spec, read_spec
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 NAME = "lr"
@@ -205,6 +207,14 @@ class Lab:
         return found
 
 
+def make_spec(source: Mapping[str, Any], name: str) -> Spec:
+    """What is read of a file that says this; JSON is YAML."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"{name}.yaml")
+        path.write_text(json.dumps(source), encoding="utf-8")
+        return read_spec(path)
+
+
 @pytest.fixture
 def lab(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     monkeypatch.delenv("RLA_DATA_ROOT", raising=False)
@@ -214,4 +224,4 @@ def lab(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     made.kill_all()
 
 
-__all__ = ["FILE", "NAME", "Lab", "lab"]
+__all__ = ["FILE", "NAME", "Lab", "lab", "make_spec"]

@@ -235,7 +235,7 @@ class Driver:
         if status is None:
             return gone, ended.reason
         what = f"killed by signal {signal}" if signal in KILLS else f"exit status {status}"
-        said = ended.reason or (ended.output or self._tail(run)).strip().rpartition("\n")[2].strip()
+        said = ended.reason or self._tail(run).strip().rpartition("\n")[2].strip()
         return "killed" if signal in KILLS else "failed", f"{what}: {said}" if said else what
 
     def _finished_in_database(self, run: RunState) -> bool:

@@ -38,7 +38,6 @@ from rla_client.config.rules import (
     WrongValueError,
     is_empty,
     node_of_file,
-    node_of_mapping,
     quote,
     shape,
 )
@@ -163,15 +162,6 @@ def read_spec(path: Path, name: str | None = None) -> Spec:
     if not path.exists():
         raise ConfigError(str(path), ["there is no such file; `rla sweep --help` shows what stands in one"])
     return _spec(node_of_file(path), str(path), name or path.stem)
-
-
-def make_spec(source: Mapping[str, Any], name: str) -> Spec:
-    """The same of a mapping.
-
-    Raises:
-        ConfigError: with all its faults.
-    """
-    return _spec(node_of_mapping(source), "the sweep", name)
 
 
 def _spec(node: yaml.Node | None, source: str, name: str) -> Spec:

@@ -36,7 +36,7 @@ class Values:
 
     def of(self, run: RunState) -> float | None:
         """The value so far; None without one."""
-        if self._metric is None:
+        if self._metric is None or not run.attempts:
             return None
         key = (run.number, run.attempts)
         if key in self._final:

@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from rla_client.contract.errors import RlaError
@@ -64,13 +64,11 @@ class Ended:
         number: of the run.
         status: exit status as a shell's; None: it is gone and nothing tells.
         reason: what its engine knows of it.
-        output: the end of what it printed, where this is not in its file.
     """
 
     number: int
     status: int | None
     reason: str = ""
-    output: str = field(default="", repr=False)
 
 
 class Engine(Protocol):

@@ -76,7 +76,7 @@ class LocalEngine:
                 self._watch(_end_of, work, process)
             finally:
                 _release(held)
-        self.close()  # GPUs that no run was for are others' again
+        self._give_back()
         return [""] * len(works)
 
     def adopt(self, work: Work, handle: str) -> bool:  # noqa: ARG002 - the lock tells
@@ -110,6 +110,10 @@ class LocalEngine:
 
     def close(self) -> None:
         """As `Engine.close`: the runs are sessions of their own and go on."""
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """GPUs that were taken and no run was for are others' again."""
         while self._taken:
             _release(self._taken.pop()[0])
 

@@ -1,9 +1,8 @@
 """What a job of Slurm does for a run: it waits for its turn, starts the program, and ends or is requeued.
 
-A run may have several jobs: a driver that was killed while it submitted one cannot know of it.
-`runs/0001.job`
-is flocked by the one whose turn it is, and by the run's program; the others wait, and end when a later
-submission names their run, or an exit status tells that it is done.
+A run may have several jobs: a driver that was killed while it submitted one cannot know of it. The file
+`runs/0001.job` is flocked by the one whose turn it is, and by the run's program; the others wait, and end
+when a later submission names their run, or an exit status tells that it is done.
 
 SIGTERM (`scancel`) ends the program. SIGUSR2, which Slurm sends before the time is up, ends it, too, and then
 the job goes back into the queue, as one that is preempted does: the run goes on at its last checkpoint.

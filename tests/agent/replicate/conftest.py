@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from bucket_lab import KEYS, S3Server
 from faulty_link import Proxy
 from replication_lab import Node, Sshd
 
@@ -16,6 +17,26 @@ def master(tmp_path: Path) -> Iterator[Sshd]:
     server = Sshd(tmp_path / "sshd").start()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A fresh S3 server."""
+    made = S3Server(tmp_path_factory.mktemp("s3"))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def bucket_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its client finds in the environment."""
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def bucket(server: S3Server) -> str:
+    return server.bucket()
 
 
 @pytest.fixture

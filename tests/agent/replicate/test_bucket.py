@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from bucket_lab import KEYS, BucketPath, S3Server, opened, remote
+from bucket_lab import BucketPath, S3Server, opened, remote
 from faulty_store import FaultyStore
 from prune_lab import wait_clean
 from replication_lab import HOST, ITEM, Node, finished_item, items_only, random_bytes, tree
@@ -29,24 +29,7 @@ from rla_agent.replicate.worker import heartbeat
 from rla_client.contract.layout import DEFAULT_LOG_TYPES
 
 PREFIX = "some/prefix/"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    made = S3Server(tmp_path_factory.mktemp("s3"))
-    yield made
-    made.stop()
-
-
-@pytest.fixture(autouse=True)
-def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.fixture
-def bucket(server: S3Server) -> str:
-    return server.bucket()
+pytestmark = pytest.mark.usefixtures("bucket_keys")
 
 
 @pytest.fixture
@@ -145,10 +128,15 @@ def test_a_restart_sends_nothing(node: Node, server: S3Server, bucket: str, stor
     assert node.stop() == 0
     store.requests.clear()
     node.start()
-    wait_until(lambda: any(method == "PUT" for _, method, _ in store.requests), 20, "the status file")
-    time.sleep(2)
-    sent = [path for _, method, path in store.requests if method == "PUT"]
-    assert all("/.rla-fleet/" in path for path in sent), sent
+    (node.item("tmp_data") / "new").write_bytes(b"what the scan finds, and so has looked at the rest")
+
+    def sent() -> list[str]:
+        return [path for _, method, path in store.requests if method == "PUT" and "/.rla-fleet/" not in path]
+
+    wait_until(sent, 20, "the new file")
+    wait_clean(node)
+    assert node.stop() == 0
+    assert {path.rpartition("/")[2].partition("?")[0] for path in sent()} <= {"new", "SHA256SUMS"}, sent()
 
 
 def test_push_and_the_trash(node: Node, server: S3Server, bucket: str, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sweep_lab import make_spec
 
 from rla_client.sweep.command import (
     CALLER,
@@ -24,7 +25,7 @@ from rla_client.sweep.command import (
 )
 from rla_client.sweep.engines.base import start_program
 from rla_client.sweep.journal import Journal, SweepError
-from rla_client.sweep.spec import Spec, make_spec
+from rla_client.sweep.spec import Spec
 from rla_client.sweep.state import RunState
 
 SHOW = "import json, sys; print(json.dumps(sys.argv[1:]))"

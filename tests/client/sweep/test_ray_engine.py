@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from sweep_lab import make_spec
 from waiting import wait_until
 
 from rla_client.database.runs import Database
@@ -23,7 +24,6 @@ from rla_client.sweep.engines import ray_node
 from rla_client.sweep.engines.base import NOT_STARTED, Work
 from rla_client.sweep.engines.ray import RayEngine
 from rla_client.sweep.journal import Journal, SweepError
-from rla_client.sweep.spec import make_spec
 from rla_client.sweep.state import FINISHED
 
 ray = pytest.importorskip("ray")

@@ -6,10 +6,11 @@ import sys
 from typing import Any
 
 import pytest
+from sweep_lab import make_spec
 
 from rla_client.sweep.journal import SweepError
 from rla_client.sweep.samplers import Sampler, make_sampler
-from rla_client.sweep.spec import Spec, make_spec
+from rla_client.sweep.spec import Spec
 
 SEARCH = {
     "lr": {"log_uniform": [1e-5, 1]},

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from slurm_lab import CORES, SlurmLab
-from sweep_lab import NAME, Lab
+from sweep_lab import NAME, Lab, make_spec
 from waiting import wait_until
 
 SLURM = (f"{NAME}.yaml", "--on", "slurm")
@@ -342,7 +342,6 @@ def test_jobs_wait_for_a_slurm_that_is_away(
     from rla_client.sweep.engines import slurm
     from rla_client.sweep.engines.base import Work
     from rla_client.sweep.journal import Journal
-    from rla_client.sweep.spec import make_spec
 
     monkeypatch.setattr(slurm, "AGAIN_S", 1.0)
     journal = Journal(tmp_path / "data", NAME).hold()

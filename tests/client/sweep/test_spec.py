@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sweep_lab import make_spec
 
 from rla_client.contract.errors import ConfigError
 from rla_client.sweep.space import Range, Values
-from rla_client.sweep.spec import MAX_SEEDS, Metric, Resources, Spec, make_spec, read_spec
+from rla_client.sweep.spec import MAX_SEEDS, Metric, Resources, Spec, read_spec
 
 RUN = "command: python train.py\n"
 
@@ -330,7 +331,7 @@ def test_a_sweep_is_named_as_its_file(tmp_path: Path, name: str, expected: str) 
     assert read(tmp_path, RUN, name).name == expected
 
 
-def test_a_mapping_is_read_like_a_file() -> None:
+def test_json_is_yaml() -> None:
     spec = make_spec({"command": ["a", "{args}"], "parameters": {"x": (1, 2.5)}, "seeds": 2}, "s")
     assert spec.names == ("x", "seed")
     with pytest.raises(ConfigError, match="seeds must be"):

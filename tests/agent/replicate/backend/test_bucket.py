@@ -35,24 +35,7 @@ from rla_client.config.schema import RemoteSetting, load_config, password_variab
 from rla_client.contract.errors import ConfigError
 
 RUN = f"log/{ITEM}".encode()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    made = S3Server(tmp_path_factory.mktemp("s3"))
-    yield made
-    made.stop()
-
-
-@pytest.fixture(autouse=True)
-def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.fixture
-def bucket(server: S3Server) -> str:
-    return server.bucket()
+pytestmark = pytest.mark.usefixtures("bucket_keys")
 
 
 @pytest.fixture
