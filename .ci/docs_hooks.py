@@ -1,8 +1,9 @@
 """Pages of the documentation site that are made from the code while MkDocs builds it.
 
 `reference/rla.md` and `reference/rla-agent.md` from the commands, `reference/config.md` from the template
-`rla_config.yaml` and its schema, `reference/decisions.md` from the titles in `adr/`. A file of the repository that
-a page links to (`../examples/…`) becomes a page too, below `source/`, so that the site needs nothing outside itself.
+`rla_config.yaml` and its schema, `reference/decisions.md` from the titles in `adr/`. A file of the
+repository that a page links to (`../examples/…`) becomes a page too, below `source/`, so that the site
+needs nothing outside itself.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:  # noqa: ANN401
 
 
 def outside(page: str, link: str) -> str:
-    """The path in the repository of a file that a page links to; empty for what lies in `docs`, or nowhere."""
+    """The repository's file that a page links to; empty for what lies in `docs`, or nowhere."""
     path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), link))
     return "" if path.startswith(("docs/", "..")) or not (ROOT / path).is_file() else path
 
@@ -83,7 +84,7 @@ def command_page(name: str, module: str) -> str:
 
 def decisions_page(folder: Path) -> str:
     """The decision records by title."""
-    lines = ["# Decisions\n\nWhy it is built as it is: one page each, with the alternatives and what was measured.\n"]
+    lines = ["# Decisions\n\nWhy it is built as it is: one page each, with alternatives and measurements.\n"]
     for path in sorted(folder.glob("*.md")):
         title = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
         lines.append(f"- [{title}](../adr/{path.name})")
@@ -94,8 +95,9 @@ def decisions_page(folder: Path) -> str:
 
 CONFIG_HEAD = """# rla_config.yaml
 
-`rla init` writes this file with every key, its default and a comment; `rla-agent check-config` names every fault
-with its line. A key that is left out or empty has its default. Paths are relative to the folder of the file.
+`rla init` writes this file with every key, its default and a comment; `rla-agent check-config` names every
+fault with its line. A key that is left out or empty has its default. Paths are relative to the folder of
+the file.
 
 """
 CONFIG_TABLE = "| key | default | values | meaning |\n|---|---|---|---|"
@@ -112,7 +114,9 @@ def config_page(template: str) -> str:
     for key, default, comment in found:
         section, _, name = key.rpartition(".")
         if isinstance(known[key], type):
-            parts[key] = [f"\n## {key}\n", comment, "", CONFIG_TABLE] if comment else [f"\n## {key}\n", CONFIG_TABLE]
+            parts[key] = (
+                [f"\n## {key}\n", comment, "", CONFIG_TABLE] if comment else [f"\n## {key}\n", CONFIG_TABLE]
+            )
         else:
             cells = (f"`{name}`", default and f"`{default}`", values(known[key]), comment.replace("|", "\\|"))
             parts[section].append(f"| {' | '.join(cells)} |")
