@@ -349,8 +349,8 @@ def conditions(chosen: argparse.Namespace, loads: list[float]) -> str:
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return (
         f"{datetime.now(timezone.utc):%Y-%m-%d}, commit {commit}; {os.cpu_count()} cores"
-        f" ({model[1] if model else platform.machine()}), Python {platform.python_version()}, load average at "
-        f"the start {loads[0]:.1f}, after the rounds {loads[1]:.1f}; medians of {chosen.rounds} rounds of "
+        f" ({model[1] if model else platform.machine()}), Python {platform.python_version()}, load average "
+        f"at the start {loads[0]:.1f}, after the rounds {loads[1]:.1f}; medians of {chosen.rounds} rounds of "
         f"{chosen.steps:,} steps; killed after {chosen.kill_after:,} rows."
     )
 
