@@ -1,8 +1,8 @@
 """The examples in docs/reference/formats.md, from a run of a real agent.
 
 `python tests/docs_formats.py` renews them. Each stands in the page behind a line `<!-- made: NAME -->`. What
-differs from run to run (dates, ids, the machine, measured values) is replaced by fixed words, so that the page
-equals what is made.
+differs from run to run (dates, ids, the machine, measured values) is replaced by fixed words, so that the
+page equals what is made.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ real agent wrote. Its blocks of Python share one interpreter, as in a notebook; 
 `bash -eu`. A block whose first line is `# NAME.EXT`, or whose fence says `title="NAME.EXT"`, is that file: it
 is written, and a program in Python that no shell block names is run.
 
-A block that cannot run here stands behind a line `<!-- not run: REASON -->`. What pages assume of their
-readers (names, files, a placeholder such as RUN) is in `docs_pages.PAGES`.
+A block that cannot run here stands behind a line `<!-- not run: REASON -->`; one behind `<!-- needs: MODULE -->`
+runs where that is installed. What pages assume of their readers (names, files, a placeholder such as RUN) is in `docs_pages.PAGES`.
 
 Programs of ours on the PATH: `rla` and `rla-agent` from the sources, and `pip`, which installs nothing and
 fails for an extra that pyproject.toml does not have. A server (`rla web`, `rla tb`) gets Ctrl-C once it has
@@ -22,8 +22,9 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 LANGUAGES = ("python", "sh", "bash", "console")
 FENCE = re.compile(r"^( *)(`{3,}|~{3,})(\w*)(.*)$")
-MARK = re.compile(r"^ *<!-- not run: (.+?) -->")
+MARK = re.compile(r"^ *<!-- (not run|needs): (.+?) -->")
 TITLE = re.compile(r'title="([^"]+)"')
 NAMED = re.compile(r"^# ([\w./-]+\.(?:py|yaml|sh|sql|toml))$")
 BLOCK_DEADLINE_S = 300.0
@@ -48,7 +49,8 @@ class Block:
     language: str
     text: str
     file: str = ""
-    reason: str = ""  # why it is not run
+    reason: str = ""  # why it is never run
+    needs: str = ""  # a module without which it is not run
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,9 @@ class Assumed:
         prelude: Python that runs before the page's own.
         setup: shell that runs before the page.
         files: name → text of files that are there.
-        replaced: text → what stands for it in shell blocks.
-        alone: each Python block is a program of its own.
-        needs: modules without which the page is skipped.
+        replaced: text → what stands for it when a block is run.
+        alone: each Python block is a program of its own, `launcher.py`.
+        after: checks what the page left in its folder.
     """
 
     prelude: str = ""
@@ -69,7 +71,7 @@ class Assumed:
     files: dict[str, str] = field(default_factory=dict)
     replaced: dict[str, str] = field(default_factory=dict)
     alone: bool = False
-    needs: tuple[str, ...] = ()
+    after: Callable[[Path], None] | None = None
 
 
 def pages() -> list[Path]:
@@ -80,21 +82,35 @@ def pages() -> list[Path]:
 def blocks(page: Path) -> Iterator[Block]:
     """The fenced blocks of a page, in order."""
     lines = page.read_text(encoding="utf-8").splitlines()
-    at, reason = 0, ""
+    marks: dict[str, str] = {}
+    at = 0
     while at < len(lines):
         if mark := MARK.match(lines[at]):
-            reason = mark[1]
+            marks[mark[1]] = mark[2]
         elif fence := FENCE.match(lines[at]):
             end = at + 1
             while not lines[end].strip().startswith(fence[2]):
                 end += 1
             text = textwrap.dedent("\n".join(lines[at + 1 : end])) + "\n"
             name = TITLE.search(fence[4]) or NAMED.match(lines[at + 1].strip())
-            yield Block(at + 1, fence[3], text, name[1] if name else "", reason)
-            at, reason = end, ""
+            yield Block(
+                at + 1,
+                fence[3],
+                text,
+                name[1] if name else "",
+                marks.get("not run", ""),
+                marks.get("needs", ""),
+            )
+            at, marks = end, {}
         elif lines[at].strip():
-            reason = ""
+            marks = {}
         at += 1
+
+
+def runs(block: Block) -> bool:
+    """Whether a block is one to write or run, here."""
+    known = block.file or block.language in LANGUAGES
+    return bool(known) and not block.reason and (not block.needs or find_spec(block.needs) is not None)
 
 
 def commands(block: Block) -> str:
@@ -231,28 +247,29 @@ class Page:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the interpreter."""
         if self._python is not None:
             self._python.communicate(timeout=BLOCK_DEADLINE_S)
             assert self._python.returncode == 0
+            self._python = None
 
     def run(self, page: Path) -> int:
         """Run all blocks of a page that are to be run; how many that were."""
-        todo = [
-            block
-            for block in blocks(page)
-            if not block.reason and (block.file or block.language in LANGUAGES)
-        ]
+        todo = [block for block in blocks(page) if runs(block)]
         shell = "\n".join(commands(block) for block in todo if block.language in LANGUAGES[1:])
         for block in todo:
             where = f"{page.name}:{block.line}"
             if block.file:
-                self._write(block.file, block.text)
+                self._write(block.file, self._replaced(block.text))
             if block.file and (block.file in shell or block.language != "python"):
                 continue
             if block.language != "python":
                 self.shell(commands(block), where)
             elif block.file or self.assumed.alone:
-                self._write(block.file or "launcher.py", block.text)
+                self._write(block.file or "launcher.py", self._replaced(block.text))
                 self.shell(f"python {block.file or 'launcher.py'}", where)
             else:
                 self.python(block.text, where)
@@ -260,8 +277,7 @@ class Page:
 
     def shell(self, program: str, where: str = "setup") -> str:
         """Run a shell program; its output."""
-        for text, other in self.assumed.replaced.items():
-            program = program.replace(text, other)
+        program = self._replaced(program)
         done = subprocess.run(
             ["bash", "-eu", "-o", "pipefail", "-c", program],
             cwd=self.folder,
@@ -293,12 +309,17 @@ class Page:
                 self.python(self.assumed.prelude, "prelude")
         assert self._python.stdin is not None
         assert self._python.stdout is not None
-        self._python.stdin.write(json.dumps([where, program]) + "\n")
+        self._python.stdin.write(json.dumps([where, self._replaced(program)]) + "\n")
         self._python.stdin.flush()
         for line in self._python.stdout:
             if "\0" in line:
                 return
         raise AssertionError(f"{where}: {(self.folder / 'stderr.txt').read_text()}\n{program}")
+
+    def _replaced(self, program: str) -> str:
+        for text, other in self.assumed.replaced.items():
+            program = program.replace(text, other)
+        return program
 
     def _write(self, name: str, text: str) -> None:
         path = self.folder / name

@@ -60,11 +60,12 @@ def project(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Iterato
 @pytest.mark.parametrize("page", pages(), ids=name_of)
 def test_every_block_runs(page: Path, project: Path, programs: Path, agent: Any, tmp_path: Path) -> None:
     assumed = PAGES.get(name_of(page), Assumed())
-    for module in assumed.needs:
-        pytest.importorskip(module)
     folder = copy_project(project, tmp_path / "project")
     with Page(folder, programs, assumed) as running:
         running.run(page)
+        running.close()
+        if assumed.after is not None:
+            assumed.after(folder)
 
 
 def test_few_blocks_are_not_run() -> None:
