@@ -5,8 +5,9 @@ real agent wrote. Its blocks of Python share one interpreter, as in a notebook; 
 `bash -eu`. A block whose first line is `# NAME.EXT`, or whose fence says `title="NAME.EXT"`, is that file: it
 is written, and a program in Python that no shell block names is run.
 
-A block that cannot run here stands behind a line `<!-- not run: REASON -->`; one behind `<!-- needs: MODULE -->`
-runs where that is installed. What pages assume of their readers (names, files, a placeholder such as RUN) is in `docs_pages.PAGES`.
+A block that cannot run here stands behind a line `<!-- not run: REASON -->`; one behind
+`<!-- needs: MODULE -->` runs where that is installed. What pages assume of their readers (names, files, a
+placeholder such as RUN) is in `docs_pages.PAGES`.
 
 Programs of ours on the PATH: `rla` and `rla-agent` from the sources, and `pip`, which installs nothing and
 fails for an extra that pyproject.toml does not have. A server (`rla web`, `rla tb`) gets Ctrl-C once it has

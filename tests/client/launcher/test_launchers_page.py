@@ -1,4 +1,4 @@
-"""docs/how-to/launchers.md names every option and mode; its programs are run by tests/project/test_docs.py."""
+"""docs/how-to/launchers.md names every option and mode; tests/project/test_docs.py runs its programs."""
 
 from __future__ import annotations
 
