@@ -46,8 +46,8 @@ SETTLED_S = 3.0
 WORK_S = 0.001
 BLOCK = 32768  # of wandb's file, which is a log of LevelDB's form
 COLUMNS = (
-    *("tracker", "p50, µs", "p99, µs", "longest, ms", "p50 beside ours", "scalars/s until finished"),
-    *("import and open, s", "rows lost by SIGKILL"),
+    *("tracker", "p50, µs", "beside ours", "p99, µs", "longest, ms", "rows lost by SIGKILL"),
+    *("scalars/s until finished", "import and open, s"),
 )
 Tracker = tuple[Callable[[dict[str, float], int], object], Callable[[], object]]  # log a row, finish
 BEGIN, END = "<!-- figures of tests/bench/bench_peers.py -->", "<!-- end of the figures -->"
@@ -317,12 +317,12 @@ def table(
         cells = (
             f"{name} {version(name, pythons[name])}".strip(),
             f"{found['p50']:.1f}",
+            f"{found['p50'] / ours:.1f} x",
             f"{found['p99']:.0f}",
             f"{max(one['max'] for one in rounds[name]) / 1000:.1f}",
-            f"{found['p50'] / ours:.1f} x",
+            ", ".join(map(str, lost[name])),
             f"{found['rate']:,.0f}",
             f"{found['open']:.2f}",
-            ", ".join(map(str, lost[name])),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
