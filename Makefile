@@ -13,7 +13,7 @@ SCALE := tests/client/sweep tests/client/integrations/test_tune.py tests/client/
 # three, as tests mostly wait. With `loadfile`, xdist hangs after it replaced a crashed worker: end there
 PARALLEL := -n 3 --dist loadfile --max-worker-restart 0
 
-.PHONY: help venv demo test test-web test-full test-scale packages test-wheel check bench soak mutants clean
+.PHONY: help venv demo docs test test-web test-full test-scale packages test-wheel check bench soak mutants clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -85,6 +85,9 @@ check: $(STAMP)  ## format, lint, types, import layers, tests
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
 	$(MAKE) test
+
+docs: $(STAMP)  ## the documentation site: build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -f .mkdocs.yml
 
 bench: $(STAMP)  ## benchmarks: they print ratios and never fail on time
 	$(BIN)/python -m tests.bench

@@ -382,6 +382,22 @@ def install_service(
     typer.echo("\n".join(lines))
 
 
+def make_app() -> typer.Typer:
+    """The app with all its commands; those of replication and alerts take longest to import."""
+    from rla_agent.command.alerts import alerts_app  # noqa: PLC0415 - smtplib
+    from rla_agent.command.forget import forget  # noqa: PLC0415
+    from rla_agent.command.prune import prune  # noqa: PLC0415 - paramiko
+    from rla_agent.command.replicate import replicate_app, transfer_app, trust_command  # noqa: PLC0415 - paramiko
+
+    app.add_typer(replicate_app, name="replicate")
+    app.add_typer(transfer_app, name="transfer")
+    app.command("trust")(trust_command)
+    app.command("prune")(prune)
+    app.add_typer(alerts_app, name="alerts")
+    app.command("forget")(forget)
+    return app
+
+
 def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - typer's
     """Entry point of `rla-agent`."""
     escape_unprintable(sys.stdout, sys.stderr)
@@ -392,17 +408,7 @@ def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - typer's
         or words[0].startswith("-")
         or "_RLA_AGENT_COMPLETE" in os.environ
     ):
-        from rla_agent.command.alerts import alerts_app  # noqa: PLC0415 - smtplib
-        from rla_agent.command.forget import forget  # noqa: PLC0415
-        from rla_agent.command.prune import prune  # noqa: PLC0415 - paramiko
-        from rla_agent.command.replicate import replicate_app, transfer_app, trust_command  # noqa: PLC0415 - paramiko
-
-        app.add_typer(replicate_app, name="replicate")
-        app.add_typer(transfer_app, name="transfer")
-        app.command("trust")(trust_command)
-        app.command("prune")(prune)
-        app.add_typer(alerts_app, name="alerts")
-        app.command("forget")(forget)
+        make_app()
     return app(arguments)
 
 
