@@ -68,7 +68,7 @@ def test_a_run_that_is_killed_each_time_ends_as_failed(lab: Lab) -> None:
     assert "1 failed\n" in told
     assert len((lab.folder / "tries").read_text().split()) == MAX_KILLS + 1
     run = lab.journal().runs[1]
-    assert (run.kills, run.failures, run.reason) == (MAX_KILLS + 1, 0, "killed by signal 9: Killed")
+    assert (run.kills, run.failures, run.reason) == (MAX_KILLS + 1, 0, "killed by SIGKILL")
 
 
 def test_a_program_of_its_own_fault_is_not_killed(lab: Lab) -> None:
@@ -131,7 +131,7 @@ def test_runs_that_ended_while_nobody_looked(lab: Lab) -> None:
     assert lab.run().endswith("4 finished\n")
     killed = int(begun[0]["arguments"][1])
     run = lab.journal().runs[killed]
-    assert (run.attempts, run.kills, run.reasons) == (2, 1, ["killed by signal 9: Killed"])
+    assert (run.attempts, run.kills, run.reasons) == (2, 1, ["killed by SIGKILL"])
     assert len(lab.log("begin")) == 5
 
 

@@ -21,12 +21,14 @@ from waiting import wait_until
 
 from rla_client.database.runs import Database
 from rla_client.sweep.engines import ray_node
-from rla_client.sweep.engines.base import NOT_STARTED, Work
+from rla_client.sweep.engines.base import Work
 from rla_client.sweep.engines.ray import RayEngine
+from rla_client.sweep.engines.supervisor import NOT_STARTED
 from rla_client.sweep.journal import Journal, SweepError
 from rla_client.sweep.state import FINISHED
 
 ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.scale
 
 STEPS = 20
 RUNS = 12
@@ -172,6 +174,7 @@ def test_driver_killed(sweep: Sweep) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.brief
 def test_worker_killed(sweep: Sweep) -> None:
     driver = sweep.start()
     sweep.await_middle()

@@ -127,6 +127,7 @@ def attempts(lab: Lab) -> list[int]:
     return [run.attempts for run in lab.journal().runs.values()]
 
 
+@pytest.mark.brief
 def test_whatever_is_killed_each_run_is_done_once(training: Lab, slurm_lab: SlurmLab) -> None:
     first = training.start(*SLURM)
     found = wait_for_middle(training, CORES)
