@@ -179,7 +179,7 @@ def start_program(
 
 
 def exit_status(path: str | os.PathLike[str]) -> int | None:
-    """What the shell around an attempt wrote; None where it wrote nothing."""
+    """What the supervisor of an attempt, or the shell around it, wrote; None where neither did."""
     try:
         text = read_small(path, MAX_STATUS_BYTES).decode(errors="replace")
     except (OSError, RlaError):

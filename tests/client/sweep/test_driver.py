@@ -392,8 +392,7 @@ def kill_driver(lab: Lab, agent: Any) -> None:
 def kill_runs(lab: Lab, agent: Any) -> None:
     kill_driver(lab, agent)
     for group in lab.groups():
-        for process in psutil.Process(group).children():
-            process.kill()
+        os.kill(group, signal.SIGKILL)
 
 
 def kill_machine(lab: Lab, agent: Any) -> None:
@@ -426,8 +425,7 @@ def test_single_runs_that_are_killed_go_on_from_their_checkpoints(lab: Lab, agen
     driver = lab.start()
     wait_until(lambda: sum(len(rows) for rows in lab.rows().values()) > 4, 60)
     for group in lab.groups():
-        for process in psutil.Process(group).children():
-            process.kill()
+        os.kill(group, signal.SIGKILL)
     assert lab.end(driver).endswith("4 finished\n")
     assert sum(run.kills for run in lab.journal().runs.values()) >= 1
     check_database(lab, LRS[:2])

@@ -127,7 +127,6 @@ def attempts(lab: Lab) -> list[int]:
     return [run.attempts for run in lab.journal().runs.values()]
 
 
-@pytest.mark.brief
 def test_whatever_is_killed_each_run_is_done_once(training: Lab, slurm_lab: SlurmLab) -> None:
     first = training.start(*SLURM)
     found = wait_for_middle(training, CORES)
@@ -145,6 +144,20 @@ def test_whatever_is_killed_each_run_is_done_once(training: Lab, slurm_lab: Slur
     training.end(second)
     assert_each_run_is_done_once(training)
     assert sorted(attempts(training)) == [1] * 11 + [2]
+
+
+@pytest.mark.brief
+def test_driver_and_program_killed(training: Lab) -> None:
+    training.train(LRS[:1], resources={"cpus": 1, "memory": "100MiB"})
+    first = training.start(*SLURM)
+    programs = wait_for_middle(training, 2)
+    training.end(first, signal.SIGKILL)
+    os.kill(programs[0], signal.SIGKILL)
+    second = training.start(*SLURM)
+    training.open_gate()
+    training.end(second)
+    assert_each_run_is_done_once(training, 2)
+    assert sorted(attempts(training)) == [1, 2]
 
 
 @pytest.mark.soak
