@@ -31,6 +31,11 @@ def launcher_files_are_there(folder: Path) -> None:
     assert {"itr_0.pkl", "itr_5.pkl", "itr_10.pkl"} <= there
 
 
+def check_picture(path: Path) -> None:
+    """It is a PNG."""
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
 PAGES: dict[str, Assumed] = {
     "docs/gallery.md": Assumed(
         setup=EXAMPLES + "mkdir gallery",
@@ -57,4 +62,8 @@ PAGES: dict[str, Assumed] = {
         setup="rm rla_config.yaml; git init -q .", alone=True, after=launcher_files_are_there
     ),
     "docs/how-to/retention.md": Assumed(prelude=MANAGER),
+    "docs/start.md": Assumed(
+        setup="rm -r rla_config.yaml train.py data",
+        after=lambda folder: check_picture(folder / "plot.png"),
+    ),
 }
