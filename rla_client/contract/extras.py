@@ -1,4 +1,4 @@
-"""Libraries that a plain `pip install rla-agent` leaves out: a missing one is an error that says what to do."""
+"""Libraries that a plain install leaves out: a missing one is an error that says what to install."""
 
 from __future__ import annotations
 
