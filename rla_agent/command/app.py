@@ -382,28 +382,33 @@ def install_service(
     typer.echo("\n".join(lines))
 
 
+def whole_app() -> typer.Typer:
+    """The app with all commands; those of replication, alerts and `forget` take longer to import."""
+    from rla_agent.command.alerts import alerts_app  # noqa: PLC0415 - smtplib
+    from rla_agent.command.forget import forget  # noqa: PLC0415
+    from rla_agent.command.prune import prune  # noqa: PLC0415 - paramiko
+    from rla_agent.command.replicate import replicate_app, transfer_app, trust_command  # noqa: PLC0415 - paramiko
+
+    app.add_typer(replicate_app, name="replicate")
+    app.add_typer(transfer_app, name="transfer")
+    app.command("trust")(trust_command)
+    app.command("prune")(prune)
+    app.add_typer(alerts_app, name="alerts")
+    app.command("forget")(forget)
+    return app
+
+
 def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - typer's
     """Entry point of `rla-agent`."""
     escape_unprintable(sys.stdout, sys.stderr)
     words = sys.argv[1:] if arguments is None else arguments
-    if (
+    whole = (
         not words
         or words[0] in REPLICATION_COMMANDS
         or words[0].startswith("-")
         or "_RLA_AGENT_COMPLETE" in os.environ
-    ):
-        from rla_agent.command.alerts import alerts_app  # noqa: PLC0415 - smtplib
-        from rla_agent.command.forget import forget  # noqa: PLC0415
-        from rla_agent.command.prune import prune  # noqa: PLC0415 - paramiko
-        from rla_agent.command.replicate import replicate_app, transfer_app, trust_command  # noqa: PLC0415 - paramiko
-
-        app.add_typer(replicate_app, name="replicate")
-        app.add_typer(transfer_app, name="transfer")
-        app.command("trust")(trust_command)
-        app.command("prune")(prune)
-        app.add_typer(alerts_app, name="alerts")
-        app.command("forget")(forget)
-    return app(arguments)
+    )
+    return (whole_app() if whole else app)(arguments)
 
 
 if __name__ == "__main__":
