@@ -73,7 +73,7 @@ ALERT_STOP_S, LEAST_ALERT_S = 5.0, 0.5  # to send what was never tried; the rest
 REPLICATOR_STOP_S = 3.0  # what it sends is in its ledger; it goes on with the next start
 MOST_MESSAGES = 2000  # per wake-up, then timers are looked at
 MAX_VOLUMES = 64  # file systems with a thread of their own; beyond, they share
-EXIT_RUNNING, EXIT_PLACE, EXIT_CONFIG, EXIT_NEWER, EXIT_FAILED = 3, 4, 5, 6, 1  # docs/status.md
+EXIT_RUNNING, EXIT_PLACE, EXIT_CONFIG, EXIT_NEWER, EXIT_FAILED = 3, 4, 5, 6, 1  # docs/reference/status.md
 
 _log = logging.getLogger("rla_agent")
 

@@ -1,4 +1,4 @@
-"""The pictures of the page in docs/web: `python tests/page_pictures.py docs/web` makes them anew.
+"""The pictures of the page in docs/how-to/web: `python tests/page_pictures.py FOLDER` makes them anew.
 
 The runs are made up: 4 learning rates, 5 seeds each, as an agent writes them.
 """

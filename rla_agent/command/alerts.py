@@ -24,7 +24,7 @@ from rla_client.contract.paths import find_places
 EXIT_FAILED, EXIT_STATE, EXIT_CONFIG = 1, 3, 5
 
 alerts_app = typer.Typer(
-    help="Messages when a run ends badly, stalls, …: see docs/alerts.md.", no_args_is_help=True
+    help="Messages when a run ends badly, stalls, …: see docs/how-to/alerts.md.", no_args_is_help=True
 )
 ConfigOption = Annotated[
     Path, typer.Option("--config", help="the rla_config.yaml with the section AGENT.alerts")

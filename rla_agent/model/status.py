@@ -1,6 +1,6 @@
 """What the agent says of itself. Pure: facts in, plain data out.
 
-The JSON is stable and described in docs/status.md: fields are added, never renamed or removed
+The JSON is stable and described in docs/reference/status.md: fields are added, never renamed or removed
 while `format` stays the same.
 """
 

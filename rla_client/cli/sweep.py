@@ -67,7 +67,7 @@ def register(app: typer.Typer) -> None:
         help="Run a program many times, each with other hyper-parameters.\n\n"
         "`rla sweep FILE` starts the sweep of a YAML file, or goes on with it: what is done is skipped, what "
         "was killed goes on from its checkpoint.",
-        epilog="Examples: rla sweep lr.yaml --on slurm   |   rla sweep status lr   (docs/sweeps.md)",
+        epilog="Examples: rla sweep lr.yaml --on slurm   |   rla sweep status lr   (docs/how-to/sweeps.md)",
     )
     for command in (start, status, stop, resume):
         group.command()(command)

@@ -250,7 +250,7 @@ class Database:
         return Reader(self.data_root, self.curve_cache(), self.links(), self.lake)
 
     def sql(self, query: str, timeout_s: float | None = None) -> duckdb.DuckDBPyConnection:
-        """Run one SELECT over the views runs, params, last, rows, system and files; see docs/lake.md.
+        """Run one SELECT over the views runs, params, last, rows, system and files; see docs/how-to/lake.md.
 
         Args:
             query: SQL as DuckDB speaks it.

@@ -119,7 +119,7 @@ class RunData:
         self.save_archive()
 
     def alert(self, title: str, text: str = "") -> None:
-        """Have the agent tell somebody, by the channels of rules `when: message` (docs/alerts.md).
+        """Have the agent tell somebody, by the channels of rules `when: message` (docs/how-to/alerts.md).
 
         Without such a rule it is only in log.txt and warn.txt.
 

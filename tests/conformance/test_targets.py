@@ -437,7 +437,7 @@ def test_folders_that_are_there_only_lose(target: Opened, request: pytest.Fixtur
 def test_the_servers_umask_says_whether_groups_write_in_folders_that_runs_share(
     tmp_path: Path, umask: str, made: int
 ) -> None:
-    """As docs/master.md has it for nodes with a user each; a private one stays private."""
+    """As docs/how-to/master.md has it for nodes with a user each; a private one stays private."""
     server = Sshd(tmp_path / "sshd", sftp=f"internal-sftp -u {umask}").start()
     try:
         session = open_sftp(login(server), str(server.root))

@@ -1,4 +1,4 @@
-"""docs/clusters.md, played: Slurm's kill and requeue, containers, many runs, homes on NFS.
+"""docs/how-to/clusters.md, played: Slurm's kill and requeue, containers, many runs, homes on NFS.
 
 No scheduler and no container runtime is needed: what they do to processes is done here with the same
 system calls. "The job" is every process that came of its command, as in a cgroup.
@@ -29,7 +29,7 @@ from rla_client.contract.agent_process import agent_alive
 from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE, Places
 from rla_client.contract.segments import stream_names
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "clusters.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "clusters.md"
 JOB_VARIABLE = "RLA_TEST_JOB"
 STEPS = 400
 PAUSE_S = 0.02

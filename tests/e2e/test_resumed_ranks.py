@@ -19,7 +19,7 @@ from rla_client.run.ranks import await_resumed
 from rla_client.run.run import MODE_VARIABLE, RANK_VARIABLES
 
 LONG_AGO_S = 10 * 86400.0  # before this process of the tests began, however long it has run
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "clusters.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "clusters.md"
 HEAD = """
 import json, os, signal, sys, time
 import torch

@@ -1,4 +1,4 @@
-"""docs/api.md names everything that users call, and nothing that is not there."""
+"""docs/reference/api.md names everything that users call, and nothing that is not there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import rla_client
 from rla_client import exp_manager, logger, time_step_holder
 from rla_client.manager import ExpManager
 
-REFERENCE = Path(__file__).parents[2] / "docs" / "api.md"
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
 pytestmark = pytest.mark.skipif(not REFERENCE.exists(), reason="no checkout: the installed wheel is tested")
 # attributes that scripts written for RLA read; their calls are in the reference
 INTERNAL = {

@@ -2,7 +2,7 @@
 
 Each check yields findings; a finding says what is wrong and how to mend it. Levels: `fault` (does
 not work), `warning` (will hurt one day), `note` (good to know; the exit code stays 0). Identifiers
-of findings are stable; docs/doctor.md lists them.
+of findings are stable; docs/how-to/doctor.md lists them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`rla-agent doctor --master`: one connection to the master, looked at as docs/master.md wants it.
+"""`rla-agent doctor --master`: one connection to the master, looked at as docs/how-to/master.md wants it.
 
 It tries what the node's login should not be able to do (a shell, forwarding, seeing the server's own
 files), names the extensions that a small NAS lacks with what is done instead, and writes, renames
@@ -46,7 +46,7 @@ def examine_master(config: Config, private: Path) -> list[Finding]:
         private: `<state>/replicate`.
 
     Returns:
-        What is not as docs/master.md describes it; empty when all is.
+        What is not as docs/how-to/master.md describes it; empty when all is.
     """
     remote = config.remote_setting
     protocol = remote.file_transfer_protocol
@@ -80,9 +80,9 @@ def examine_master(config: Config, private: Path) -> list[Finding]:
             findings.append(Finding("master-http", "warning", what, "REMOTE_SETTING.endpoint: https://…"))
     except TargetError as error:
         what = f"the master does not take files: {error}"
-        findings.append(Finding("master-refuses", "fault", what, error.hint or "see docs/master.md"))
+        findings.append(Finding("master-refuses", "fault", what, error.hint or "see docs/how-to/master.md"))
     except RlaError as error:
-        findings.append(Finding("master-refuses", "fault", str(error), "see docs/master.md"))
+        findings.append(Finding("master-refuses", "fault", str(error), "see docs/how-to/master.md"))
     return findings
 
 
@@ -105,7 +105,7 @@ def _at_work(session: Session) -> list[Finding]:
                 findings.append(Finding(f"master-no-{name}", "note", what, "OpenSSH has it"))
         if session.reaches(b"/etc/passwd"):
             what = "the login sees the whole file system of the master"
-            mend = "ChrootDirectory in sshd_config, see docs/master.md"
+            mend = "ChrootDirectory in sshd_config, see docs/how-to/master.md"
             findings.append(Finding("master-chroot", "note", what, mend))
     return findings
 

@@ -25,7 +25,7 @@ from rla_client.run.run import make_opening
 from rla_client.stream.outbox import Outbox
 
 PLACES = Places(Path("/state"), Path("/runtime"))
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "status.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "reference" / "status.md"
 
 
 def record(run: str, **changes: Any) -> RunRecord:

@@ -174,7 +174,7 @@ def test_a_url_is_not_shown() -> None:
 
 
 def test_each_event_and_kind_is_documented() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "alerts.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "how-to" / "alerts.md").read_text(encoding="utf-8")
     words = {*EVENTS, *CHANNEL_KEYS}
     words |= {key for keys in (*CHANNEL_KEYS.values(), *RULE_KEYS.values()) for key in keys}
     assert not {word for word in words if f"`{word}`" not in text}

@@ -1,4 +1,4 @@
-"""What docs/lake.md shows works."""
+"""What docs/how-to/lake.md shows works."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from written_runs import MakeRun
 from rla_client.database.lake.build import build
 from rla_client.database.lake.sql import _VIEWS
 
-DOCS = Path(__file__).parents[3] / "docs" / "lake.md"
+DOCS = Path(__file__).parents[3] / "docs" / "how-to" / "lake.md"
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="no checkout: the installed wheel is tested")
 
 

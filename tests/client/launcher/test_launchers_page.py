@@ -1,4 +1,4 @@
-"""What docs/launchers.md shows, run."""
+"""What docs/how-to/launchers.md shows, run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from rla_client.launcher.context import SNAPSHOT_MODES, Options
 from rla_client.launcher.settle import settle
 
-PAGE = Path(__file__).parents[3] / "docs" / "launchers.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "launchers.md"
 TEXT = PAGE.read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 

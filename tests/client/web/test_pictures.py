@@ -1,4 +1,4 @@
-"""The pictures of docs/web can be made anew."""
+"""The pictures of docs/how-to/web can be made anew."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from page_lab import find_chromium
 from page_pictures import take
 
 PNG = b"\x89PNG\r\n\x1a\n"
-PICTURES = Path(__file__).resolve().parents[3] / "docs" / "web"
+PICTURES = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "web"
 
 
 @pytest.mark.slow

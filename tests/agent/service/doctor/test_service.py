@@ -23,7 +23,7 @@ from rla_agent.service.doctor.doctor import Finding, Surroundings
 from rla_agent.service.systemd import install_user_unit
 from rla_client.contract.paths import Places
 
-DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "doctor.md"
+DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "how-to" / "doctor.md"
 
 
 def test_problems_of_the_agent(
