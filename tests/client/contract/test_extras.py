@@ -82,7 +82,7 @@ def test_a_command_says_what_to_install(root: Path, words: tuple[str, ...], extr
         ("from rla_client import SummaryWriter", "tensorboard"),
         ("import rla_client.integrations.wandb", "tensorboard"),
         ("from rla_client import logger; logger.read_csv('x')", "read"),
-        ("from rla_client import plot_func; plot_func('x', 't', [], ['m'])", "plot"),
+        ("from rla_client import plot_func; plot_func('x', 't', ['a'], False, ['m'])", "plot"),
     ],
 )
 def test_a_call_says_what_to_install(code: str, extra: str) -> None:
