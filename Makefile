@@ -18,7 +18,7 @@ SCALE := tests/client/sweep tests/client/integrations/test_tune.py tests/client/
 # three, as tests mostly wait. With `loadfile`, xdist hangs after it replaced a crashed worker: end there
 PARALLEL := -n 3 --dist loadfile --max-worker-restart 0
 
-.PHONY: help venv demo test test-web test-full test-scale packages test-wheel test-install test-minimal dist man lint check bench soak mutants clean
+.PHONY: help venv demo docs test test-web test-full test-scale packages schedulers test-wheel test-install test-minimal dist man lint check bench soak mutants clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -60,22 +60,24 @@ demo: $(STAMP)  ## train a small PPO, then show status, files and learning curve
 	exit $$status
 
 test: $(STAMP) packages  ## the quick tests: at most 5 minutes on two cores
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not soak" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not soak and not scale" $(PYTEST_ARGS)
 
 test-web: $(STAMP)  ## the tests of `rla web`, those that click in a browser too
 	@.ci/packages chromium
 	$(BIN)/python -m pytest $(PARALLEL) tests/client/web $(PYTEST_ARGS)
 
-test-full: $(STAMP) packages  ## all tests but the full counts of `make soak`
-	$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
+test-full: $(STAMP) packages schedulers  ## all tests but the full counts of `make soak` and most of `make test-scale`
+	$(BIN)/python -m pytest $(PARALLEL) -m "not soak and (not scale or brief)" $(PYTEST_ARGS)
 
-test-scale: $(STAMP)  ## the tests that need a scheduler: installs Ray and Slurm, and runs those of its own
-	@.ci/packages munged slurmctld slurmd sbatch
-	$(BIN)/python -m pip install -qq -e '.[ray]'
+test-scale: $(STAMP) schedulers  ## all tests that need a scheduler, Ray or Slurm
 	$(BIN)/python -m pytest $(PARALLEL) -m "not soak or scale" $(SCALE) $(PYTEST_ARGS)
 
 packages:  # system programs that tests use, where they may be installed; else it says what is left out
 	@.ci/packages sshd ssh-keygen openssl strace mkfs.ext4 ip git chromium
+
+schedulers: $(STAMP)  # likewise Slurm and Ray; tests of what is missing are skipped with that reason
+	@.ci/packages munged slurmctld slurmd sbatch
+	@$(BIN)/python -m pip install -qq -e '.[ray,slurm]' || echo "left out: what needs Ray (pip cannot install it)"
 
 test-wheel: $(STAMP)  ## the same tests against the built wheel instead of this folder
 	rm -rf build/wheel build/installed build/run
@@ -112,6 +114,9 @@ lint: $(STAMP)  ## format, lint, types, import layers
 	$(BIN)/lint-imports
 
 check: lint test  ## all of `make lint`, and the quick tests
+
+docs: $(STAMP)  ## the documentation site: build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -f .mkdocs.yml
 
 bench: $(STAMP)  ## benchmarks: they print ratios and never fail on time
 	$(BIN)/python -m tests.bench

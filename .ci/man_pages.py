@@ -11,7 +11,7 @@ from typing import Any
 
 import typer.main
 
-from rla_agent.command.app import whole_app
+from rla_agent.command.app import make_app as make_agent_app
 from rla_client.cli.app import make_app
 from rla_client.contract.version import __version__
 
@@ -116,4 +116,4 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "rla.1").write_text(page("rla", make_app(), "rla-agent"))
-    (folder / "rla-agent.1").write_text(page("rla-agent", whole_app(), "rla"))
+    (folder / "rla-agent.1").write_text(page("rla-agent", make_agent_app(), "rla"))

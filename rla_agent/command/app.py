@@ -382,8 +382,8 @@ def install_service(
     typer.echo("\n".join(lines))
 
 
-def whole_app() -> typer.Typer:
-    """The app with all commands; those of replication, alerts and `forget` take longer to import."""
+def make_app() -> typer.Typer:
+    """The app with all its commands; those of replication and alerts take longest to import."""
     from rla_agent.command.alerts import alerts_app  # noqa: PLC0415 - smtplib
     from rla_agent.command.forget import forget  # noqa: PLC0415
     from rla_agent.command.prune import prune  # noqa: PLC0415 - paramiko
@@ -408,7 +408,7 @@ def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - typer's
         or words[0].startswith("-")
         or "_RLA_AGENT_COMPLETE" in os.environ
     )
-    return (whole_app() if whole else app)(arguments)
+    return (make_app() if whole else app)(arguments)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Progress = Callable[[int, int], None]
+Signed = tuple[str, str, str, str | None]  # table, index, signature, state; without signature: not settled
 Seed = Callable[[Sequence[tuple[str, str, str]]], Mapping[tuple[str, str], tuple[object, ...]]]
 VERSION = 7
 RACY_NS = 2_000_000_000  # FAT's clock has 2 s; the finest tick of Linux is 4 ms
@@ -58,7 +59,8 @@ _NOT_CONTINUED = (
     "NOT EXISTS (SELECT 1 FROM runs AS later WHERE later.table_name = runs.table_name "
     "AND later.parent = runs.idx AND later.parent <> '')"
 )
-_ALL_RUNS = "SELECT table_name, idx, signature, kinds FROM runs"
+_ALL_RUNS = "SELECT table_name, idx, signature, state, kinds FROM runs"
+_ONE_RUN = _ALL_RUNS + " WHERE table_name = ? AND idx = ?"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS days (kind TEXT, table_name TEXT, day TEXT, mtime_ns INTEGER,
     PRIMARY KEY (kind, table_name, day)) WITHOUT ROWID;
@@ -101,15 +103,19 @@ class Catalogue:
     def __exit__(self, *_: object) -> None:
         self._db.close()
 
-    def refresh(self, now_ns: int, progress: Progress | None = None) -> None:
+    def refresh(self, now_ns: int, progress: Progress | None = None) -> list[Signed]:
         """Bring the whole catalogue up to the tree.
 
         Args:
             now_ns: the wall clock, Unix nanoseconds.
             progress: told (runs read, runs to read) while there are many.
+
+        Returns:
+            All runs as they are now, in no order: they were seen anyway, and a query for 100,000 takes 0.2 s.
         """
         self.refresh_names(now_ns)
-        self._read_changed(self._db.execute(_ALL_RUNS), now_ns, progress)
+        settled, changed = self._read_changed(self._db.execute(_ALL_RUNS), now_ns, progress)
+        return settled + [row[:4] for run in changed for row in self._db.execute(_ONE_RUN, run)]
 
     def refresh_newest(
         self,
@@ -129,8 +135,7 @@ class Catalogue:
 
     def refresh_run(self, table: str, index: str, now_ns: int) -> None:
         """Bring one row that `names` gave up to the tree."""
-        one = f"{_ALL_RUNS} WHERE table_name = ? AND idx = ?"
-        self._read_changed(self._db.execute(one, (table, index)), now_ns, None)
+        self._read_changed(self._db.execute(_ONE_RUN, (table, index)), now_ns, None)
 
     def refresh_names(self, now_ns: int) -> None:
         """Know which runs there are, without looking into those that were known."""
@@ -194,16 +199,19 @@ class Catalogue:
         )
 
     def _read_changed(
-        self, runs: Iterable[tuple[str, str, str, str]], now_ns: int, progress: Progress | None
-    ) -> None:
-        """Read the runs among (table, index, signature, kinds) again whose signature is another now."""
-        todo = []
+        self, runs: Iterable[tuple[str, str, str, str | None, str]], now_ns: int, progress: Progress | None
+    ) -> tuple[list[Signed], list[tuple[str, str]]]:
+        """Read those runs of `_ALL_RUNS` again whose signature changed; the others, and which these are."""
+        settled: list[Signed] = []
+        changed = []
         with Signatures(self._root, now_ns) as signatures:
-            for table, index, signature, kinds in runs:
+            for table, index, signature, state, kinds in runs:
                 current = signatures.of(table, index)
-                if current != signature or not signature:
-                    todo.append((table, index, current, kinds))
-        todo = self._take_seed(todo)
+                if current == signature and signature:
+                    settled.append((table, index, signature, state))
+                else:
+                    changed.append((table, index, current, kinds))
+        todo = self._take_seed(changed)
         for start in range(0, len(todo), COMMIT_EVERY):
             batch = todo[start : start + COMMIT_EVERY]
             if progress is not None:
@@ -214,6 +222,7 @@ class Catalogue:
                     for table, index, signature, kinds in batch
                 ]
             )
+        return settled, [entry[:2] for entry in changed]
 
     def _take_seed(self, todo: list[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
         """Those of the runs to read that have still to be read."""
@@ -235,10 +244,6 @@ class Catalogue:
                 f"UPDATE runs SET ({names}) = ({places}) WHERE table_name = ? AND idx = ?",  # noqa: S608
                 [(*row, row[0], row[1]) for row in rows],
             )
-
-    def signed(self) -> list[tuple[str, str, str, str | None]]:
-        """(table, index, signature, state) of all runs; without signature: not settled."""
-        return list(self._db.execute("SELECT table_name, idx, signature, state FROM runs"))
 
     def row(self, table: str, index: str) -> tuple[tuple[object, ...], str] | None:
         """One row as it is kept, in the order of `COLUMNS`, and its signature."""

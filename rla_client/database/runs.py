@@ -268,8 +268,8 @@ class Database:
         check_query(query)
         with self._catalogue() as catalogue:
             now = clock()
-            catalogue.refresh(int(now * 1e9), self.progress)
-            session = Session(self.data_root, catalogue, query, now)
+            signed = catalogue.refresh(int(now * 1e9), self.progress)
+            session = Session(self.data_root, catalogue, signed, query, now)
         return session.execute(timeout_s)
 
     def lake_files(self, name: str) -> list[str]:

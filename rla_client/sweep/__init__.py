@@ -6,6 +6,6 @@ of it, and `state` is what that says of each run. `driver` starts, watches and r
 (`engines/`): this machine's cores and GPUs, Slurm, or Ray.
 
 A sweep survives its driver: what runs goes on, and who starts the same sweep again looks after it from
-there. Truth about a run that was started is what it left itself: its exit status, written by the shell
-around it, and the lock that its processes hold while one of them lives.
+there. Truth about a run that was started is what it left itself: its exit status, written by what
+outlives its driver, and the lock that its processes hold while one of them lives.
 """

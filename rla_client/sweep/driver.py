@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import itertools
 import logging
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
 from rla_client.sweep import results
 from rla_client.sweep.command import can_start, files_of, work_of
-from rla_client.sweep.engines.base import BY_SIGNAL, KILLS, Ended, Engine
+from rla_client.sweep.engines.base import KILLS, Ended, Engine
+from rla_client.sweep.engines.supervisor import BY_SIGNAL
 from rla_client.sweep.journal import Journal, SweepError
 from rla_client.sweep.samplers import Sampler
 from rla_client.sweep.space import Parameters
@@ -227,16 +229,19 @@ class Driver:
         status = ended.status if ended.status is not None else self._journal.exit_status(run)
         if status == 0 and not (self.asked == STOP and self._left_unfinished(run)):
             return "finished", ""
-        signal = 0 if status is None else status - BY_SIGNAL
-        if (status is None or signal in KILLS) and self._finished_in_database(run):
+        number = 0 if status is None else status - BY_SIGNAL
+        if (status is None or number in KILLS) and self._finished_in_database(run):
             return "finished", ""
         if self.asked == STOP:
             return "stopped", ""
         if status is None:
             return gone, ended.reason
-        what = f"killed by signal {signal}" if signal in KILLS else f"exit status {status}"
-        said = ended.reason or self._tail(run).strip().rpartition("\n")[2].strip()
-        return "killed" if signal in KILLS else "failed", f"{what}: {said}" if said else what
+        if number in KILLS:
+            what, said = f"killed by {signal.Signals(number).name}", ended.reason
+        else:
+            what = f"exit status {status}"
+            said = ended.reason or self._tail(run).strip().rpartition("\n")[2].strip()
+        return "killed" if number in KILLS else "failed", f"{what}: {said}" if said else what
 
     def _finished_in_database(self, run: RunState) -> bool:
         items = self._journal.items(run)

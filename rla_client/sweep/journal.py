@@ -5,7 +5,7 @@
     driver.lock      flocked by the driver for as long as it lives
     request          what `rla sweep stop` asks of the driver: `stop` or `leave`
     runs/0001.txt    what run 1 printed, all its attempts
-    runs/0001.exit   the exit status of its last attempt, written by the shell around it; absent while it runs
+    runs/0001.exit   the exit status of its last attempt, written by what outlives it; absent while it runs
     runs/0001.lock   flocked by the processes of its last attempt, with the number of their group
     runs/0001.job    flocked by the job of Slurm whose turn it is, and by its program
     runs/0001.items  the database items that it opened, a line each (RLA_RUN_FILE)

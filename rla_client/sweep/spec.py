@@ -331,10 +331,10 @@ class _Reader(SectionReader):
         values["options"] = {
             engine: self._options(nodes[engine], engine) for engine in ("slurm", "ray") if engine in nodes
         }
-        if self.faults:
-            return None
         found = Spec(**values)
-        self._check(root, nodes, found)
+        faulty = {below.lstrip(".").partition(".")[0].partition("[")[0] for _, below, _ in self.faults}
+        if not faulty & {"", "method"}:  # the file is no mapping; or what the others must be is not known
+            self._check(root, nodes, found, faulty)
         return found
 
     def _check_name(self, node: yaml.Node, name: str) -> None:
@@ -484,7 +484,8 @@ class _Reader(SectionReader):
 
     # -- what belongs together ------------------------------------------------------------------
 
-    def _check(self, root: yaml.Node, nodes: Mapping[str, yaml.Node], spec: Spec) -> None:
+    def _check(self, root: yaml.Node, nodes: Mapping[str, yaml.Node], spec: Spec, faulty: set[str]) -> None:
+        """Add what does not fit together, but for keys that have a fault of their own."""
         counts = spec.method in {"grid", "list"}
         listed = {name for one in spec.listed for name in one}
         ranges = ", ".join(spec.space.ranges)
@@ -512,4 +513,8 @@ class _Reader(SectionReader):
             (spec.resources.gpus > 1 and not spec.resources.gpus.is_integer(), "resources",
              "gpus must be a whole number, or a part of one below 1"),
         )  # fmt: skip
-        self.faults += [(nodes.get(key, root), f".{key}", text) for wrong, key, text in rules if wrong]
+        self.faults += [
+            (nodes.get(key, root), f".{key}", text)
+            for wrong, key, text in rules
+            if wrong and key not in faulty
+        ]

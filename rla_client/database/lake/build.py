@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from rla_client.contract.errors import BrokenFileError, DatabaseError
 from rla_client.contract.run_file import LIVE_STATES
-from rla_client.database.catalogue import Catalogue, Signatures
+from rla_client.database.catalogue import Catalogue, Signatures, Signed
 from rla_client.database.lake.reading import Lake, PartRuns, read_table
 from rla_client.database.lake.store import NAMES, Builder, Part, building, warn
 from rla_client.database.lake.tables import (
@@ -158,8 +158,8 @@ def build(data_root: Path, now: float, progress: Progress | None = None) -> Repo
             return None
         report = Report()
         with Catalogue(data_root, seed=lambda wanted: Lake(data_root).rows(wanted)) as catalogue:
-            catalogue.refresh(int(now * 1e9))
-            work = _Work(data_root, catalogue, builder, now, report)
+            signed = catalogue.refresh(int(now * 1e9))
+            work = _Work(data_root, catalogue, ended_runs(signed, now), builder, now, report)
             try:
                 while not work.carry_out(Lake(data_root), progress):
                     pass  # each turn leaves a damaged part out
@@ -172,10 +172,10 @@ def build(data_root: Path, now: float, progress: Progress | None = None) -> Repo
     return report
 
 
-def ended_runs(catalogue: Catalogue, now: float) -> dict[str, list[Ended]]:
-    """Table → its runs that belong into the lake, ordered."""
+def ended_runs(signed: Sequence[Signed], now: float) -> dict[str, list[Ended]]:
+    """Table → its runs that belong into the lake, ordered; `signed` as `Catalogue.refresh` gives them."""
     found: dict[str, list[Ended]] = {}
-    for table, index, signature, state in catalogue.signed():
+    for table, index, signature, state in signed:
         fields = (signature or "").split(",")
         if not fields[0].isdigit():
             continue  # without log folder, or too young
@@ -192,17 +192,24 @@ class _Work:
     """One build."""
 
     def __init__(
-        self, data_root: Path, catalogue: Catalogue, builder: Builder, now: float, report: Report
+        self,
+        data_root: Path,
+        catalogue: Catalogue,
+        ended: dict[str, list[Ended]],
+        builder: Builder,
+        now: float,
+        report: Report,
     ) -> None:
         self._root = data_root
         self._catalogue = catalogue
+        self._ended = ended
         self._builder = builder
         self._now = now
         self._report = report
 
     def carry_out(self, lake: Lake, progress: Progress | None) -> bool:
         """Write what has to be written, part by part; False where one of the lake's turned out damaged."""
-        ended = ended_runs(self._catalogue, self._now)
+        ended = self._ended
         known = lake.signatures()
         self._report.removed += len(
             known.keys() - {(table, one.index) for table, runs in ended.items() for one in runs}

@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,13 +34,22 @@ def available(data_root: Path) -> bool:
     return (data_root / ".rla" / "lake" / "manifest.json").exists() and find_spec("pyarrow") is not None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PartRuns:
-    """Which runs a part holds: `indexes` and `signatures` by place."""
+    """Which runs a part holds, by place: its columns `idx` and `signature`."""
 
     part: Part
-    indexes: list[str]
-    signatures: list[str]
+    columns: pa.Table
+
+    @cached_property
+    def indexes(self) -> list[str]:
+        """Index of each run."""
+        return self.columns["idx"].to_pylist()  # type: ignore[no-any-return]
+
+    @cached_property
+    def signatures(self) -> list[str]:
+        """Signature that each run had when it was read."""
+        return self.columns["signature"].to_pylist()  # type: ignore[no-any-return]
 
 
 def read_table(data_root: Path, part: Part, name: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -97,7 +107,7 @@ def part_runs(data_root: Path, part: Part) -> PartRuns:
     found = read_table(data_root, part, "runs", ["place", "idx", "signature"])
     if found["place"].to_pylist() != list(range(found.num_rows)) or part.runs > MAX_RUNS:
         raise BrokenFileError(part.name, "its runs are not numbered")
-    return PartRuns(part, found["idx"].to_pylist(), found["signature"].to_pylist())
+    return PartRuns(part, found)
 
 
 class Lake:

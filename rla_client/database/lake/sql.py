@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
@@ -23,7 +23,7 @@ from rla_client.contract.errors import ArgumentError, BrokenFileError, DatabaseE
 from rla_client.contract.layout import LOG, TIME_STEP
 from rla_client.contract.run_file import LIVE_STATES
 from rla_client.contract.spelling import hint as spelling_hint
-from rla_client.database.catalogue import COLUMNS, Catalogue
+from rla_client.database.catalogue import COLUMNS, Catalogue, Signed
 from rla_client.database.chains import chain_columns, chain_names, chain_of
 from rla_client.database.csv_table import read_columns
 from rla_client.database.lake.reading import Lake, RunName, available, read_schema
@@ -34,6 +34,7 @@ from rla_client.database.records import LIVE_S, PROGRESS_FILE
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
 MAX_FRESH_RUNS = 20_000  # that are in no lake, for `runs`, `params` and `last`; about 1 kB each
 MAX_FRESH_BYTES = 256 << 20  # of their progress.csv, for `rows`
@@ -65,30 +66,58 @@ class Standing:
     """Which runs of the lake count, and which have to be read.
 
     Attributes:
-        stale: in the lake, but not as they are now.
+        stale: `<table>/<index>` of what is in the lake, but not as it is now.
         fresh: to be read from their files.
         inside: how many come from the lake.
     """
 
-    stale: list[RunName]
+    stale: pa.Array
     fresh: list[RunName]
     inside: int
 
 
-def standing(catalogue: Catalogue, lake: Lake | None) -> Standing:
-    """Compare the lake with a catalogue that has just been refreshed."""
-    held = lake.signatures() if lake is not None else {}
-    links = catalogue.links()
-    continued = {(table, parent) for (table, _), parent in links.items()}
-    good, fresh = set(), []
-    for table, index, signature, state in catalogue.signed():
-        run = (table, index)
-        if signature and held.get(run) == signature and state not in LIVE_STATES and run not in links:
-            good.add(run)
-        else:
-            fresh.append(run)
-    good -= continued
-    return Standing(sorted(held.keys() - good), [run for run in fresh if run not in continued], len(good))
+def standing(signed: Sequence[Signed], links: Mapping[RunName, str], lake: Lake | None) -> Standing:
+    """Compare the lake with what `Catalogue.refresh` and `links` gave; by columns, as there are 100,000."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table, index, signature, state = (
+        pa.array(column, pa.string()) for column in (zip(*signed, strict=True) if signed else [()] * 4)
+    )
+    run = pc.binary_join_element_wise(table, index, "/")
+    held, held_signature = _held(lake)
+    is_same = pc.equal(pc.take(held_signature, pc.index_in(run, value_set=held)), signature)
+    continued = pc.is_in(run, value_set=_runs((table, parent) for (table, _), parent in links.items()))
+    unfit = pc.is_in(state, value_set=pa.array(sorted(LIVE_STATES)))
+    for other in (pc.is_in(run, value_set=_runs(links)), continued):
+        unfit = pc.or_(unfit, other)
+    good = pc.and_not(pc.fill_null(is_same, fill_value=False), unfit)
+    fresh = pc.invert(pc.or_(good, continued))
+    columns = (column.filter(fresh).to_pylist() for column in (table, index))
+    stale = held.filter(pc.invert(pc.is_in(held, value_set=run.filter(good))))
+    return Standing(stale, list(zip(*columns, strict=True)), len(good.filter(good)))
+
+
+def _held(lake: Lake | None) -> tuple[pa.Array, pa.Array]:
+    """`<table>/<index>` and signature of all runs of the lake."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts = lake.parts if lake is not None else []
+    runs = [pc.binary_join_element_wise(one.part.table, one.columns["idx"], "/") for one in parts]
+    signatures = [one.columns["signature"] for one in parts]
+    whole = (
+        pa.chunked_array([part for one in every for part in one.chunks], pa.string())
+        for every in (runs, signatures)
+    )
+    run, signature = (one.combine_chunks() for one in whole)
+    return run, signature
+
+
+def _runs(names: Iterable[RunName]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array([f"{table}/{index}" for table, index in names], pa.string())
 
 
 def check_query(query: str) -> None:
@@ -120,8 +149,10 @@ def _duckdb() -> Any:  # noqa: ANN401
 class Session:
     """A DuckDB connection with the views that a query names."""
 
-    def __init__(self, data_root: Path, catalogue: Catalogue, query: str, now: float) -> None:
-        """Fill the views; the catalogue has just been refreshed.
+    def __init__(
+        self, data_root: Path, catalogue: Catalogue, signed: Sequence[Signed], query: str, now: float
+    ) -> None:
+        """Fill the views; `signed` is what the catalogue's `refresh` has just given.
 
         Raises:
             ArgumentError: the query is not one SELECT.
@@ -134,7 +165,7 @@ class Session:
         used = [name for name in _VIEWS if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
         lake = Lake(data_root) if available(data_root) else None
         sources = self._lake_files(lake, used) if lake is not None else {}
-        self.standing = standing(catalogue, lake)
+        self.standing = standing(signed, catalogue.links(), lake)
         fresh = make_tables(self._fresh(catalogue, used), used)
         self.connection: duckdb.DuckDBPyConnection = _duckdb().connect(
             config={"python_enable_replacements": False, "autoinstall_known_extensions": False,
@@ -202,12 +233,9 @@ class Session:
         import pyarrow as pa
 
         run = self.connection.execute
-        stale = pa.table(
-            {"run": pa.array([f"{table}/{index}" for table, index in self.standing.stale], pa.string())}
-        )
-        self.connection.register("lake_stale", stale)
+        self.connection.register("lake_stale", pa.table({"run": self.standing.stale}))
         paths = [path for files in sources.values() for path in files]
-        without = "WHERE run NOT IN (SELECT run FROM lake_stale)" if self.standing.stale else ""
+        without = "WHERE run NOT IN (SELECT run FROM lake_stale)" if len(self.standing.stale) else ""
         for name in used:
             self.connection.register(f"fresh_{name}", fresh[name])
             columns = ", ".join(fresh[name].schema.names)

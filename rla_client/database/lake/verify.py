@@ -152,13 +152,10 @@ def status(data_root: Path, now: float) -> Status:
     """Count."""
     lake = Lake(data_root)
     with Catalogue(data_root, seed=lake.rows) as catalogue:
-        catalogue.refresh(int(now * 1e9))
-        ended = {
-            (table, one.index): one.signature
-            for table, runs in ended_runs(catalogue, now).items()
-            for one in runs
-        }
-        known = len(catalogue.signed())
+        signed = catalogue.refresh(int(now * 1e9))
+    ended = {
+        (table, one.index): one.signature for table, runs in ended_runs(signed, now).items() for one in runs
+    }
     held = lake.signatures()
     inside = sum(ended.get(run) == signature for run, signature in held.items())
     return Status(
@@ -167,6 +164,6 @@ def status(data_root: Path, now: float) -> Status:
         inside,
         len(held) - inside,
         len(ended) - inside,
-        known - len(ended),
+        len(signed) - len(ended),
         max((one.part.written for one in lake.parts), default=None),
     )

@@ -1,8 +1,8 @@
-"""What a driver and an engine say to each other, and the one way in which a run's program is started.
+"""What a driver and an engine say to each other, and the files with which a run's program is started.
 
-The program runs below a shell that writes its exit status to a file, in a session of its own, and holds an
-open, locked file. So a driver that was gone still learns how it ended; while the lock is held, one of its
-processes lives.
+Something that outlives the driver writes the program's exit status to a file: the supervisor on this machine,
+a shell in a job of Slurm. The program holds an open, locked file. So a driver that was gone still learns how
+it ended; while the lock is held, one of its processes lives.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,8 +25,6 @@ from rla_client.contract.locks import try_lock
 SCRIPT = """echo $$ >"$1"; told="$2"; shift 2; trap : TERM INT HUP
 "$@"; code=$?; echo $code >"$told"; exit $code"""
 IGNORING = 'trap "" "$1"; shift; '
-BY_SIGNAL = 128  # a shell's status of a program that was ended by signal n is 128 + n
-NOT_STARTED = 126
 STARTING_S = 5.0  # from the lock to the shell's first line
 POLL_S = 0.05
 KILLS = frozenset({1, 2, 3, 9, 15})  # signals from outside; others are the program's own faults
@@ -102,6 +100,44 @@ class Engine(Protocol):
         """Let go of everything; what runs goes on where the engine can leave it."""
 
 
+def find_program(work: Work, environment: Mapping[str, str]) -> str:
+    """The path of a run's program.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    program = work.command[0]
+    found = program if os.sep in program else shutil.which(program, path=environment.get("PATH"))
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, "there is no such program", program)
+    return found if os.sep in found else os.path.join(os.curdir, found)  # below a relative folder of PATH
+
+
+@contextmanager
+def opened(work: Work) -> Iterator[tuple[int, int]]:
+    """The descriptors of an attempt's output and of its lock, which is locked; an earlier status is gone.
+
+    Raises:
+        OSError: they cannot be made.
+    """
+    for path in (work.exit, work.lock):  # what an earlier attempt left running holds the former lock
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+    output = os.open(
+        work.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644
+    )
+    try:
+        lock = os.open(work.lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with suppress(OSError):  # a file system without locks: then only the exit status tells
+                try_lock(lock)
+            yield output, lock
+        finally:
+            os.close(lock)
+    finally:
+        os.close(output)
+
+
 def start_program(
     work: Work,
     environment: Mapping[str, str],
@@ -123,52 +159,46 @@ def start_program(
     Raises:
         OSError: it cannot be started; nothing was.
     """
-    program, *arguments = work.command
-    found = program if os.sep in program else shutil.which(program, path=environment.get("PATH"))
-    if found is None:
-        raise FileNotFoundError(errno.ENOENT, "there is no such program", program)
-    if os.sep not in found:  # below a relative folder of PATH
-        found = os.path.join(os.curdir, found)
-    with suppress(FileNotFoundError):
-        os.unlink(work.exit)
-    with suppress(FileNotFoundError):
-        os.unlink(work.lock)  # what an earlier attempt left running holds the former one
+    found = find_program(work, environment)
     script = [IGNORING + SCRIPT, "rla-run", ignores] if ignores else [SCRIPT, "rla-run"]
-    output = os.open(
-        work.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644
-    )
-    try:
-        lock = os.open(work.lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with suppress(OSError):  # a file system without locks: then only the exit status tells
-                try_lock(lock)
-            around = ("/bin/sh", "-c", *script, work.lock, work.exit) if shell else ()
-            process = subprocess.Popen(
-                [*around, found, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd=work.folder,
-                env=dict(environment),
-                pass_fds=(lock, *held),
-                start_new_session=not ignores,
-            )
-            if not shell:
-                os.write(lock, b"%d\n" % process.pid)
-            return process
-        finally:
-            os.close(lock)
-    finally:
-        os.close(output)
+    around = ("/bin/sh", "-c", *script, work.lock, work.exit) if shell else ()
+    with opened(work) as (output, lock):
+        process = subprocess.Popen(
+            [*around, found, *work.command[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=work.folder,
+            env=dict(environment),
+            pass_fds=(lock, *held),
+            start_new_session=not ignores,
+        )
+        if not shell:
+            os.write(lock, b"%d\n" % process.pid)
+        return process
 
 
 def exit_status(path: str | os.PathLike[str]) -> int | None:
-    """What the shell around an attempt wrote; None where it wrote nothing."""
+    """What the supervisor of an attempt, or the shell around it, wrote; None where neither did."""
     try:
         text = read_small(path, MAX_STATUS_BYTES).decode(errors="replace")
     except (OSError, RlaError):
         return None
     return int(text) if text.endswith("\n") and text.strip().isdecimal() else None
+
+
+def is_held(lock: str) -> bool:
+    """Whether a process of the run lives, or is just being started; False where locks cannot tell."""
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        return os.fstat(descriptor).st_uid == os.geteuid() and not try_lock(descriptor, shared=True)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def group_of(lock: str) -> int | None:

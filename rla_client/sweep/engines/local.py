@@ -1,5 +1,7 @@
 """Runs on this machine: as many at a time as its cores, memory and GPUs hold.
 
+Their supervisor, a process of its own, starts them and waits for them.
+
 A GPU is a lock file, below the folder of this user's state, that the processes of its run hold: two sweeps,
 or a sweep and the runs that a killed driver left, never put two runs on one GPU. Runs that asked for a half
 take a shared lock of the GPU and an exclusive one of one of its halves.
@@ -9,26 +11,27 @@ from __future__ import annotations
 
 import itertools
 import os
-import queue
 import shutil
 import signal
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from rla_client.contract.files import PRIVATE_FOLDER
-from rla_client.contract.locks import try_lock, wait_for_lock
+from rla_client.contract.locks import try_lock
 from rla_client.contract.paths import find_places
-from rla_client.sweep.engines.base import BY_SIGNAL, NOT_STARTED, Ended, Work, group_of, start_program
+from rla_client.sweep.engines.base import Ended, Work, find_program, group_of, is_held, opened
+from rla_client.sweep.engines.pace import Pace
+from rla_client.sweep.engines.supervisor import NOT_STARTED, Signal, Start, Supervisor
 from rla_client.sweep.journal import SweepError
 from rla_client.sweep.spec import Resources
 
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 LIST_TIMEOUT_S = 30
 POLL_S = 0.1  # of a run that an earlier driver started; it is not this process's child
+MAX_AHEAD = 16  # runs; each has two open files while it waits
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -41,16 +44,22 @@ class LocalEngine:
 
     name = "local"
 
-    def __init__(self, resources: Resources) -> None:
+    def __init__(self, resources: Resources, *, learns: bool = False) -> None:
+        self._hands_ahead = not (learns or resources.gpus)  # else a choice or a GPU is taken too early
+        self._pace = Pace()
         self._gpus = _Gpus(resources.gpus) if resources.gpus else None
         self.parallel = _room(resources, self._gpus)
         self._taken: list[tuple[list[int], str]] = []  # GPUs that are locked and not given to a run yet
-        self._groups: dict[int, int | str] = {}  # by run: its process group, or the lock that tells it
-        self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+        self._adopted: dict[int, Work] = {}  # those of them that no supervisor of ours waits for
+        self._started: dict[int, Work] = {}  # the others
+        self._failed: list[Ended] = []
+        self._supervisor: Supervisor | None = None
 
     def room(self) -> int:
         """As `Engine.room`; GPUs are taken by it, so that they are there when runs come."""
-        free = max(self.parallel - len(self._groups), 0)
+        ahead = min(self._pace.ahead(), MAX_AHEAD) if self._hands_ahead and not self._adopted else 0
+        busy = len(self._started) + len(self._adopted) + len(self._failed)
+        free = max(self.parallel + ahead - busy, 0)
         if self._gpus is None:
             return free
         while len(self._taken) < free and (taken := self._gpus.take()) is not None:
@@ -62,18 +71,19 @@ class LocalEngine:
     def start(self, works: Sequence[Work]) -> list[str]:
         """As `Engine.start`."""
         for work in works:
-            environment = {**os.environ, **work.environment}
+            further = dict(work.environment)
             held: list[int] = []
             if self._gpus is not None:
-                held, environment[GPU_VARIABLE] = self._taken.pop(0)
+                held, further[GPU_VARIABLE] = self._taken.pop(0)
             try:
-                process = start_program(work, environment, held)
-            except (OSError, ValueError) as error:  # ValueError: a word that no program can be given
-                self._groups[work.number] = 0
-                self._ended.put(Ended(work.number, NOT_STARTED, f"cannot be started: {error}"))
+                program = find_program(work, {**os.environ, **further})
+                start = Start(work.number, program, work.command, further, work.folder, work.exit)
+                with opened(work) as (output, lock):
+                    self._send(start, [output, lock, *held])
+            except OSError as error:
+                self._failed.append(Ended(work.number, NOT_STARTED, f"cannot be started: {error}"))
             else:
-                self._groups[work.number] = process.pid
-                self._watch(_end_of, work, process)
+                self._started[work.number] = work
             finally:
                 _release(held)
         self._give_back()
@@ -81,44 +91,95 @@ class LocalEngine:
 
     def adopt(self, work: Work, handle: str) -> bool:  # noqa: ARG002 - the lock tells
         """As `Engine.adopt`."""
-        if group_of(work.lock) is None:
+        if not is_held(work.lock):
             return False
-        self._groups[work.number] = work.lock
-        self._watch(_end_of_adopted, work)
+        self._adopted[work.number] = work
         return True
 
     def ended(self, timeout_s: float) -> list[Ended]:
         """As `Engine.ended`."""
-        found: list[Ended] = []
-        with suppress(queue.Empty):
-            found.append(self._ended.get(timeout=timeout_s))
-            while True:
-                found.append(self._ended.get_nowait())
-        for one in found:
-            self._groups.pop(one.number, None)
-        return found
+        deadline = time.monotonic() + timeout_s
+        while True:
+            found, self._failed = self._failed, []
+            found += self._ended_adopted()
+            left = 0.0 if found else max(deadline - time.monotonic(), 0.0)
+            found += self._ended_started(min(left, POLL_S) if self._adopted else left)
+            if found or time.monotonic() >= deadline:
+                return found
 
     def stop(self, numbers: Sequence[int], *, kill: bool) -> None:
         """As `Engine.stop`."""
+        how = signal.SIGKILL if kill else signal.SIGTERM
         for number in numbers:
-            group = self._groups.get(number)
-            if isinstance(group, str):
-                group = group_of(group)
-            if group:
+            if number in self._started:
+                self._send(Signal(number, how), [])
+            elif number in self._adopted and (group := group_of(self._adopted[number].lock)):
                 with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(group, signal.SIGKILL if kill else signal.SIGTERM)
+                    os.killpg(group, how)
 
     def close(self) -> None:
-        """As `Engine.close`: the runs are sessions of their own and go on."""
+        """As `Engine.close`: the runs are sessions of their own and go on, and so does their supervisor."""
         self._give_back()
+        if self._supervisor is not None:
+            self._supervisor.close(wait=not self._started)
+            self._supervisor = None
+            self._adopted |= self._started
+            self._started = {}
+
+    def _send(self, message: Start | Signal, descriptors: list[int]) -> None:
+        """To the supervisor; to a new one if the former was killed."""
+        self._supervisor = self._supervisor or Supervisor(self.parallel)
+        try:
+            self._supervisor.send(message, descriptors)
+        except ConnectionError:
+            self._replace()
+            if isinstance(message, Signal):
+                self.stop([message.number], kill=message.signal == signal.SIGKILL)
+            else:
+                self._supervisor = Supervisor(self.parallel)
+                self._supervisor.send(message, descriptors)
+
+    def _replace(self) -> None:
+        """Do without the supervisor, which was killed: what it started goes on, and its locks are watched."""
+        assert self._supervisor is not None
+        while told := self._supervisor.ends(0.0):
+            self._failed += self._taken_back(told)
+        self._supervisor.close(wait=True)
+        self._supervisor = None
+        self._adopted |= self._started
+        self._started = {}
+
+    def _ended_started(self, timeout_s: float) -> list[Ended]:
+        if self._supervisor is None:
+            time.sleep(timeout_s)
+            return []
+        told = self._supervisor.ends(timeout_s)
+        if told is None:
+            self._replace()
+            return []
+        return self._taken_back(told)
+
+    def _taken_back(self, told: Sequence[tuple[int, int, str]]) -> list[Ended]:
+        self._pace.count(len(told))
+        for number, _, _ in told:
+            self._started.pop(number, None)
+        return [Ended(*one) for one in told]
+
+    def _ended_adopted(self) -> list[Ended]:
+        """Those with an exit status, and those that left nobody who could write one."""
+        found = [
+            number
+            for number, work in self._adopted.items()
+            if _has_content(work.exit) or not is_held(work.lock)
+        ]
+        for number in found:
+            del self._adopted[number]
+        return [Ended(number, None) for number in found]
 
     def _give_back(self) -> None:
         """GPUs that were taken and no run was for are others' again."""
         while self._taken:
             _release(self._taken.pop()[0])
-
-    def _watch(self, wait: Callable[..., Ended], *arguments: object) -> None:
-        threading.Thread(target=lambda: self._ended.put(wait(*arguments)), daemon=True).start()
 
 
 def _release(held: Sequence[int]) -> None:
@@ -126,38 +187,11 @@ def _release(held: Sequence[int]) -> None:
         os.close(descriptor)
 
 
-def _end_of(work: Work, process: subprocess.Popen[bytes]) -> Ended:
-    seen = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    if seen is not None and seen.si_code == os.CLD_EXITED:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGTERM)  # what it left in the background, maybe with its GPU
-        return Ended(work.number, process.wait())
-    status = process.wait()
-    _wait_for_all(work)  # only the shell may have been killed, not the program
-    return Ended(work.number, BY_SIGNAL - status)
-
-
-def _end_of_adopted(work: Work) -> Ended:
-    """Until there is an exit status, or nobody who could write one."""
-    while not _has_content(work.exit) and group_of(work.lock) is not None:
-        time.sleep(POLL_S)
-    return Ended(work.number, None)
-
-
 def _has_content(path: str) -> bool:
     try:
         return os.stat(path).st_size > 0
     except OSError:
         return False
-
-
-def _wait_for_all(work: Work) -> None:
-    with suppress(OSError):
-        descriptor = os.open(work.lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            wait_for_lock(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _room(resources: Resources, gpus: _Gpus | None) -> int:

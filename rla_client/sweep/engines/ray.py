@@ -26,7 +26,6 @@ from __future__ import annotations
 import pickle
 import sys
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -34,8 +33,10 @@ from typing import Any
 from rla_client.contract.files import append_line
 from rla_client.contract.spelling import hint
 from rla_client.sweep.engines import ray_node
-from rla_client.sweep.engines.base import NOT_STARTED, Ended, Work
+from rla_client.sweep.engines.base import Ended, Work
+from rla_client.sweep.engines.pace import Pace
 from rla_client.sweep.engines.ray_node import Outcome, Sweep, is_released
+from rla_client.sweep.engines.supervisor import NOT_STARTED
 from rla_client.sweep.journal import JOURNAL, Journal, SweepError
 from rla_client.sweep.spec import Resources, Spec
 
@@ -50,8 +51,7 @@ INIT = {
 TASK = {"accelerator_type": str, "scheduling_strategy": str}
 AUTOSCALING = "autoscaling"
 STRATEGIES = ("DEFAULT", "SPREAD")
-QUEUED, QUEUED_S = 2, 0.25  # runs, or what ends in so long, beyond what the nodes hold: no core waits for us
-PACE_S = 1.0  # over which it is counted what ends
+QUEUED = 2  # runs beyond what the nodes hold, or as many as their pace says
 GATHER_S = 0.02  # ends that are so close are taken together: short runs come by the hundred
 NODES_S = 5.0  # between two looks at what the cluster holds
 LEFT_S = 30.0  # for Ray to have ended what a driver left
@@ -81,7 +81,7 @@ class RayEngine:
         self._refs: dict[int, Any] = {}
         self._left: dict[int, str] = {}  # locks of runs that an earlier driver left and that live
         self._lost: list[Ended] = []
-        self._paces: deque[tuple[float, int]] = deque()  # when how many ended
+        self._pace = Pace()
         self._fits, self._looked = 0, 0.0
         self._left_until = self._began + LEFT_S
         if self._parallel is None or not self._grows:
@@ -137,7 +137,7 @@ class RayEngine:
         if self._ray.wait(waiting, num_returns=1, timeout=timeout_s, fetch_local=False)[0]:
             time.sleep(GATHER_S)
             ready = self._ray.wait(waiting, num_returns=len(waiting), timeout=0.0, fetch_local=False)[0]
-            self._paces.append((time.monotonic(), len(ready)))
+            self._pace.count(len(ready))
             found += self._taken([refs[ref] for ref in ready])
         return found
 
@@ -171,12 +171,7 @@ class RayEngine:
 
     def _queue(self) -> int:
         """How many more to hand to Ray than run."""
-        if self._learns:
-            return 0
-        now = time.monotonic()
-        while self._paces and now - self._paces[0][0] > PACE_S:
-            self._paces.popleft()
-        return max(QUEUED, int(sum(count for _, count in self._paces) * QUEUED_S / PACE_S))
+        return 0 if self._learns else max(QUEUED, self._pace.ahead())
 
     def _taken(self, numbers: Sequence[int]) -> list[Ended]:
         refs = [self._refs.pop(number) for number in numbers]

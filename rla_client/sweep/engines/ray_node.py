@@ -30,7 +30,8 @@ from rla_client.config.find import DATA_ROOT_VARIABLE
 from rla_client.contract.files import PRIVATE_FOLDER
 from rla_client.contract.locks import try_lock
 from rla_client.contract.paths import find_places
-from rla_client.sweep.engines.base import BY_SIGNAL, NOT_STARTED, Work, start_program
+from rla_client.sweep.engines.base import Work, start_program
+from rla_client.sweep.engines.supervisor import BY_SIGNAL, NOT_STARTED
 
 RUN_ID_VARIABLE, RUN_FILE_VARIABLE = "RLA_RUN_ID", "RLA_RUN_FILE"
 MAX_OUTPUT_BYTES = 64 << 10  # that travels with a result; Ray sends 100 KiB of one in the reply itself

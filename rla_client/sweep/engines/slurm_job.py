@@ -25,7 +25,8 @@ from pathlib import Path
 import psutil
 
 from rla_client.contract.locks import try_lock
-from rla_client.sweep.engines.base import BY_SIGNAL, KILLS, Work, exit_status, start_program
+from rla_client.sweep.engines.base import KILLS, Work, exit_status, start_program
+from rla_client.sweep.engines.supervisor import BY_SIGNAL
 
 PLAN = ".plan"  # of a submission: the runs of its jobs, by which the newest of a run's jobs is told
 WAIT_S = 1.0  # between two looks whether a job that waits for another was told to end

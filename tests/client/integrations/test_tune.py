@@ -8,6 +8,7 @@ import pytest
 from user_scripts import RunFolder, Scripts
 
 pytest.importorskip("ray.tune", reason="needs Ray Tune")
+pytestmark = pytest.mark.scale
 
 HEAD = """
 import json, os, signal, subprocess, sys, tempfile, time
@@ -87,6 +88,7 @@ def steps(run: RunFolder) -> list[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.brief
 def test_trials_of_an_unchanged_script_are_runs(scripts: Scripts) -> None:
     done = scripts.run(ON_THE_DRIVER)
     assert done.stdout.startswith("False None ") or "\nFalse None " in done.stdout, done.stdout

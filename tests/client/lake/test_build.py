@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -102,10 +103,8 @@ def test_the_catalogue_takes_its_rows_from_the_lake(root: Path, tmp_path: Path) 
     build(root, now())
     lake = Lake(root)
     with Catalogue(root, tmp_path / "one") as plain, Catalogue(root, tmp_path / "two", lake.rows) as seeded:
-        plain.refresh(time.time_ns())
-        seeded.refresh(time.time_ns())
+        assert sorted(plain.refresh(time.time_ns())) == sorted(seeded.refresh(time.time_ns()))
         assert plain.records() == seeded.records()
-        assert plain.signed() == seeded.signed()
 
 
 def test_what_changed_is_read_from_the_files(root: Path, make_run: MakeRun) -> None:
@@ -176,8 +175,7 @@ def ended(count: int, start: int = 0, size: int = 10) -> list[Ended]:
 def part_of(runs: list[Ended], name: str) -> PartRuns:
     return PartRuns(
         Part(name, "t", runs[0].index, runs[-1].index, len(runs), 0, {}, {}, 0.0),
-        [one.index for one in runs],
-        [one.signature for one in runs],
+        pa.table({"idx": [one.index for one in runs], "signature": [one.signature for one in runs]}),
     )
 
 

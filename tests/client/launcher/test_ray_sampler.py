@@ -46,6 +46,7 @@ def ray() -> Iterator[Any]:
     found.shutdown()
 
 
+@pytest.mark.scale
 def test_it_samples_what_processes_sample(ray: Any) -> None:
     several = [
         cls(Drawing(), Counting(), worker_factory=factory()) for cls in (RaySampler, MultiprocessingSampler)
@@ -60,6 +61,7 @@ def test_it_samples_what_processes_sample(ray: Any) -> None:
     several[0].shutdown_worker()
 
 
+@pytest.mark.scale
 @pytest.mark.parametrize("how", ["raise", "exit"])
 def test_a_crash_is_reported_and_sampling_goes_on(
     ray: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
@@ -72,6 +74,7 @@ def test_a_crash_is_reported_and_sampling_goes_on(
     sampler.shutdown_worker()
 
 
+@pytest.mark.scale
 def test_an_environment_that_always_crashes_ends_the_sampling(ray: Any, tmp_path: Path) -> None:
     environment = Crashing(tmp_path / "crashed", how="always")
     sampler = RaySampler(Drawing(), environment, worker_factory=WorkerFactory(seed=5, n_workers=1))

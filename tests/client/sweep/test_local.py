@@ -15,8 +15,9 @@ from waiting import TIME_FACTOR, wait_until
 
 from rla_client.contract.paths import Places
 from rla_client.sweep.engines import local
-from rla_client.sweep.engines.base import NOT_STARTED, Ended, Work, group_of
+from rla_client.sweep.engines.base import Ended, Work, group_of, is_held
 from rla_client.sweep.engines.local import LocalEngine
+from rla_client.sweep.engines.supervisor import NOT_STARTED
 from rla_client.sweep.journal import SweepError
 from rla_client.sweep.spec import Resources
 
@@ -79,8 +80,8 @@ def make(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
     yield one
     for engine in made:
-        engine.stop(list(engine._groups), kill=True)
-        while engine._groups:
+        engine.stop([*engine._started, *engine._adopted], kill=True)
+        while engine._started or engine._adopted:
             assert engine.ended(ENDED_S)
         engine.close()
 
@@ -139,8 +140,10 @@ def test_what_is_found_and_is_no_program(make: Make) -> None:
     engine.path("plain").write_text("no program")
     for command in ("./plain", "./none"):
         engine.begin(1, command)
-        assert engine.next().status in {126, 127}
-    assert "plain" in engine.path("1.txt").read_text()
+        ended = engine.next()
+        assert ended.status == NOT_STARTED
+        assert ended.reason.startswith("cannot be started: ")
+        assert command in ended.reason
 
 
 def test_the_folder_is_gone(make: Make) -> None:
@@ -298,16 +301,52 @@ def test_a_program_that_is_killed_alone(make: Make) -> None:
     assert engine.next().status == 137
 
 
-def test_a_shell_that_is_killed_alone_leaves_the_program_going(make: Make) -> None:
+def test_a_supervisor_that_is_killed_leaves_programs_going(make: Make) -> None:
+    engine = make(parallel=2)
+    engine.shell(1, WAITING)
+    engine.wait_for("program.pid", "\n")
+    assert engine._supervisor is not None
+    os.kill(engine._supervisor.pid, signal.SIGKILL)
+    assert engine.ended(0.5) == []
+    engine.shell(2, "echo started by another")
+    assert engine.next() == Ended(2, 0)
+    engine.path("gate").touch()
+    assert engine.next() == Ended(1, None), "nothing saw how it ended"
+    assert engine.path("1.txt").read_text() == "through\n"
+
+
+def test_a_driver_that_is_gone_starts_nothing_more(make: Make) -> None:
     engine = make(parallel=1)
     engine.shell(1, WAITING)
     engine.wait_for("program.pid", "\n")
-    os.kill(int(engine.wait_for("1.lock", "\n")), signal.SIGKILL)
-    wait_until(lambda: "Z" in status_of(int(engine.path("1.lock").read_text())), 30)
-    assert engine.ended(0.0) == []
+    waiting = engine.work(2, "sh", "-c", "echo started >two")
+    engine.start([waiting])
+    engine.close()
+    wait_until(lambda: not is_held(waiting.lock), 30, "the lock of a run that was not started")
+    assert is_held(engine.work(1, "").lock)
     engine.path("gate").touch()
-    assert engine.next().status == 137
-    assert engine.path("1.txt").read_text() == "through\n"
+    assert engine.wait_for("1.exit", "\n") == "0\n"
+    assert not engine.path("two").exists()
+
+
+def test_a_run_that_waits_for_another_is_stopped(make: Make) -> None:
+    engine = make(parallel=1)
+    engine.shell(1, WAITING)
+    engine.start([engine.work(2, "sh", "-c", "echo started >two")])
+    engine.stop([2], kill=False)
+    assert engine.next() == Ended(2, 143)
+    engine.path("gate").touch()
+    assert engine.next() == Ended(1, 0)
+    assert not engine.path("two").exists()
+
+
+def test_a_script_without_its_interpreter(make: Make) -> None:
+    engine = make(parallel=1)
+    engine.path("plain").write_text("echo $1; exit 4")
+    engine.path("plain").chmod(0o755)
+    engine.begin(1, "./plain", "a b")
+    assert engine.next() == Ended(1, 4)
+    assert engine.path("1.txt").read_text() == "a b\n"
 
 
 def status_of(pid: int) -> str:
@@ -331,7 +370,7 @@ def test_stop(make: Make, kill: bool) -> None:
         found |= {one.number: one.status for one in engine.ended(ENDED_S)}
     assert found == ({1: 137, 2: 137} if kill else {1: 143, 2: 0})
     assert ("asked" in engine.path("2.txt").read_text()) == (not kill)
-    assert engine.path("1.exit").exists() == (not kill)
+    assert engine.path("1.exit").read_text() == ("137\n" if kill else "143\n")
 
 
 def test_what_a_run_leaves_behind_ends_with_it(make: Make) -> None:
@@ -396,12 +435,9 @@ def test_adopted_and_stopped(make: Make) -> None:
     assert first.path("1.exit").read_text() == "143\n"
 
 
-def test_adopted_with_something_left_behind(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adopted_with_something_left_behind(make: Make) -> None:
     first, second = make(parallel=1), make(parallel=1)
-    monkeypatch.setattr(
-        local, "_end_of", lambda work, process: Ended(work.number, process.wait())
-    )  # as if it were gone
-    work = first.shell(1, "sleep 1000 & echo $! >left.pid; until [ -e gate ]; do sleep 0.01; done")
+    work = first.shell(1, "setsid sleep 1000 & echo $! >left.pid; until [ -e gate ]; do sleep 0.01; done")
     left = int(first.wait_for("left.pid", "\n"))
     assert second.adopt(work, "")
     first.path("gate").touch()

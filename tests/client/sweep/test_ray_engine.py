@@ -21,12 +21,14 @@ from waiting import wait_until
 
 from rla_client.database.runs import Database
 from rla_client.sweep.engines import ray_node
-from rla_client.sweep.engines.base import NOT_STARTED, Work
+from rla_client.sweep.engines.base import Work
 from rla_client.sweep.engines.ray import RayEngine
+from rla_client.sweep.engines.supervisor import NOT_STARTED
 from rla_client.sweep.journal import Journal, SweepError
 from rla_client.sweep.state import FINISHED
 
 ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.scale
 
 STEPS = 20
 RUNS = 12
@@ -96,6 +98,7 @@ class Sweep:
     def __init__(self, folder: Path) -> None:
         self.folder, self.root = folder, folder / "data röot"
         self.log = folder / "driver.log"
+        self.runs = RUNS
 
     def write(self, **changes: object) -> None:
         (self.folder / "train.py").write_text(SCRIPT)
@@ -143,10 +146,12 @@ class Sweep:
         """Wait for the end of all runs, and look whether they are what they must be."""
         wait_until(lambda: driver.poll() is not None, 240, lambda: f"the end: {self.log.read_text()}")
         assert driver.returncode == 0, self.log.read_text()
-        assert self.states() == [FINISHED] * RUNS
-        wait_until(lambda: self.rows() == [[*range(STEPS)]] * RUNS, 60, lambda: f"all rows: {self.rows()}")
+        assert self.states() == [FINISHED] * self.runs
+        wait_until(
+            lambda: self.rows() == [[*range(STEPS)]] * self.runs, 60, lambda: f"all rows: {self.rows()}"
+        )
         runs = list(Database(self.root))
-        assert [run.state for run in runs] == ["finished"] * RUNS, "no item beside those of the runs"
+        assert [run.state for run in runs] == ["finished"] * self.runs, "no item beside those of the runs"
 
     def rows(self) -> list[list[int]]:
         return [[int(step) for step in run.scalars(["score"]).index] for run in Database(self.root)]
@@ -182,6 +187,25 @@ def test_worker_killed(sweep: Sweep) -> None:
     sweep.end(driver)
     run = sweep.journal().runs[number]
     assert run.attempts == 1 + run.kills
+
+
+@pytest.mark.slow
+@pytest.mark.brief
+def test_driver_and_program_killed(sweep: Sweep) -> None:
+    sweep.runs = 3
+    sweep.write(parameters={"lr": [0.1]}, seeds=3, resources={"parallel": 2})
+    driver = sweep.start()
+    wait_until(
+        lambda: sweep.states() and len(sweep.writing()) >= 2, 120, lambda: f"runs: {sweep.log.read_text()}"
+    )
+    programs = [pid for _, pid in sweep.writing()]
+    with suppress(ProcessLookupError):
+        os.kill(programs[0], signal.SIGKILL)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+    wait_until(lambda: not any(map(_lives, programs)), what="programs end with their driver")
+    sweep.end(sweep.start())
+    assert any(run.attempts > 1 for run in sweep.journal().runs.values())
 
 
 @pytest.mark.slow

@@ -146,6 +146,20 @@ def test_whatever_is_killed_each_run_is_done_once(training: Lab, slurm_lab: Slur
     assert sorted(attempts(training)) == [1] * 11 + [2]
 
 
+@pytest.mark.brief
+def test_driver_and_program_killed(training: Lab) -> None:
+    training.train(LRS[:1], resources={"cpus": 1, "memory": "100MiB"})
+    first = training.start(*SLURM)
+    programs = wait_for_middle(training, 2)
+    training.end(first, signal.SIGKILL)
+    os.kill(programs[0], signal.SIGKILL)
+    second = training.start(*SLURM)
+    training.open_gate()
+    training.end(second)
+    assert_each_run_is_done_once(training, 2)
+    assert sorted(attempts(training)) == [1, 2]
+
+
 @pytest.mark.soak
 def test_a_driver_that_is_killed_leaves_jobs_to_the_next(training: Lab, slurm_lab: SlurmLab) -> None:
     first = training.start(*SLURM)

@@ -336,3 +336,10 @@ def test_json_is_yaml() -> None:
     assert spec.names == ("x", "seed")
     with pytest.raises(ConfigError, match="seeds must be"):
         make_spec({"command": "a", "seeds": "x"}, "s")
+
+
+def test_what_does_not_fit_together_is_told_beside_other_faults(tmp_path: Path) -> None:
+    told = faults(tmp_path, "command: 'true'\nmethod: random\nretries: many\n")
+    assert len(told) == 2
+    assert told[0].startswith("line 1: trials is missing")
+    assert told[1].startswith("line 3: ")

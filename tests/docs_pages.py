@@ -1,0 +1,60 @@
+"""What each page of the documentation assumes of its readers: names, files, placeholders; what it leaves."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from docs_lab import DOCS, ROOT, Assumed
+
+MANAGER = "from rla_client import exp_manager, logger, time_step_holder\n"
+EXAMPLES = f"cp -r {ROOT}/examples .\n"
+
+
+def pictures_are_made(folder: Path) -> None:
+    """Each picture that the gallery shows; plot_func has a folder of its own."""
+    shown = set(re.findall(r"\(gallery/(\w+\.png)\)", (DOCS / "gallery.md").read_text(encoding="utf-8")))
+    made = {path.name for path in (folder / "gallery").iterdir()}
+    if (folder / "demo_data" / "data" / "results" / "easy_plot" / "gallery.png").exists():
+        made.add("plot_func.png")
+    assert shown <= made
+
+
+def launcher_files_are_there(folder: Path) -> None:
+    """Each file that the page says a launcher leaves."""
+    page = (DOCS / "how-to" / "launchers.md").read_text(encoding="utf-8")
+    run = folder / "data" / "local" / "experiment" / "search_seed=3"
+    rows = page[page.index("This leaves") : page.index("\n## ")]
+    shown = {name for name in re.findall(r"`([^`/]+)`", rows) if "." in name and "N" not in name}
+    there = {path.name for path in run.iterdir()}
+    assert shown - {"params.pkl"} <= there
+    assert {"itr_0.pkl", "itr_5.pkl", "itr_10.pkl"} <= there
+
+
+PAGES: dict[str, Assumed] = {
+    "docs/gallery.md": Assumed(
+        setup=EXAMPLES + "mkdir gallery",
+        replaced={
+            "--timesteps 61440": "--timesteps 6144 --epochs 1",
+            "in 1 2 3 4 5": "in 1 2 3",
+            "rla plot": "rla plot -d demo_data/data",
+            "rla show": "rla show -d demo_data/data",
+        },
+        after=pictures_are_made,
+    ),
+    "docs/how-to/clusters.md": Assumed(
+        prelude=MANAGER + 'exp_manager.configure("t", "rla_config.yaml", "data")'
+    ),
+    "docs/how-to/integrations.md": Assumed(
+        prelude="import gymnasium\nrun_name, global_step = 'CartPole__1', 7\n",
+        replaced={"100_000": "300", "20_000": "200", "PPO(": "__import__('stable_baselines3').PPO("},
+    ),
+    "docs/how-to/lake.md": Assumed(
+        setup="echo 'SELECT * FROM runs' > best.sql; rla lake build",
+        replaced={"'return'": "'perf/return'", '"return"': '"perf/return"'},
+    ),
+    "docs/how-to/launchers.md": Assumed(
+        setup="rm rla_config.yaml; git init -q .", alone=True, after=launcher_files_are_there
+    ),
+    "docs/how-to/retention.md": Assumed(prelude=MANAGER),
+}

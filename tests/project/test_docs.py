@@ -1,0 +1,174 @@
+"""The documentation does what it shows: blocks run, links lead somewhere, the site builds strictly."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docs_lab import (
+    DOCS,
+    LANGUAGES,
+    ROOT,
+    Assumed,
+    Page,
+    blocks,
+    copy_project,
+    make_project,
+    pages,
+    write_programs,
+)
+from docs_pages import PAGES
+from page_lab import chromium, find_chromium
+
+import rla_client
+from rla_client import logger
+from rla_client.contract.paths import RUNTIME_VARIABLE, STATE_VARIABLE
+from rla_client.manager import ExpManager
+
+pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="no checkout: the installed wheel is tested")
+MAX_NOT_RUN = 12
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("programs") / "bin"
+    write_programs(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Iterator[Path]:
+    base = tmp_path_factory.mktemp("docs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(STATE_VARIABLE, str(base / "state"))
+        patch.setenv(RUNTIME_VARIABLE, str(base / "run"))
+        make_project(base / "project", programs)
+        yield base / "project"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_every_block_runs(page: Path, project: Path, programs: Path, agent: Any, tmp_path: Path) -> None:
+    assumed = PAGES.get(name_of(page), Assumed())
+    folder = copy_project(project, tmp_path / "project")
+    with Page(folder, programs, assumed) as running:
+        running.run(page)
+        running.close()
+        if assumed.after is not None:
+            assumed.after(folder)
+
+
+def test_few_blocks_are_not_run() -> None:
+    every = [(name_of(page), block) for page in pages() for block in blocks(page)]
+    runnable = [(page, block) for page, block in every if block.language in LANGUAGES]
+    left_out = [f"{page}:{block.line}: {block.reason}" for page, block in runnable if block.reason]
+    assert len(runnable) > 40
+    assert len(left_out) <= MAX_NOT_RUN, left_out
+
+
+def test_assumptions_are_of_pages() -> None:
+    assert PAGES.keys() <= {name_of(page) for page in pages()}
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    missing = []
+    for link in LINK.findall(without_code(page)):
+        path, _, anchor = link.partition("#")
+        if re.match(r"\w+:", link):
+            continue
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            missing.append(link)
+    assert missing == []
+
+
+def without_code(page: Path) -> str:
+    return re.sub(
+        r"^( *)(```|~~~).*?^\1\2$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
+
+
+def anchors(page: Path) -> set[str]:
+    """Of the headings, as Markdown renderers spell them."""
+    titles = re.findall(r"^#+ (.+)$", without_code(page), re.MULTILINE)
+    plain = [re.sub(r"[^\w\- ]", "", title.lower()) for title in titles]
+    return {re.sub(r"[ -]+", "-", title.strip()) for title in plain} | {
+        title.strip().replace(" ", "-") for title in plain
+    }
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built strictly."""
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocstrings_handlers.python")
+    site = tmp_path_factory.mktemp("site")
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "-f",
+        str(ROOT / ".mkdocs.yml"),
+        "-d",
+        str(site),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return site
+
+
+@pytest.mark.slow
+def test_every_public_call_is_in_the_reference(site: Path) -> None:
+    assert undocumented(site / "objects.inv") == set()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed")
+def test_the_site_needs_no_server_and_no_network(site: Path) -> None:
+    asked: list[str] = []
+    with chromium() as browser:
+        page = browser.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"file://{site}/reference/api.html")
+        page.fill("input.md-search__input", "save_checkpoint")
+        page.locator(".md-search-result__item").first.wait_for()
+    assert [address for address in asked if not address.startswith(("file:", "data:", "blob:"))] == []
+
+
+def undocumented(inventory: Path) -> set[str]:
+    """Public calls that no page of the reference has."""
+    body = inventory.read_bytes().split(b"\n", 4)[4]
+    known = {line.split(" ")[0] for line in zlib.decompress(body).decode().splitlines()}
+    public = [getattr(rla_client, name) for name in dir(rla_client) if name in rla_client._LAZY]
+    public += [getattr(logger, name) for name in logger.__all__]
+    public += [getattr(ExpManager, name) for name in documented_methods()]
+    homes = {
+        f"{each.__module__}.{each.__qualname__}"
+        for each in public
+        if callable(each) and hasattr(each, "__qualname__")
+    }
+    assert len(homes) > 80
+    ours = {
+        home for home in homes if home.startswith("rla_client.") and ".compat." not in home
+    }  # RLA's constants
+    return ours - known
+
+
+def documented_methods() -> set[str]:
+    """Methods of exp_manager that the overview names."""
+    words = set(re.findall(r"\w+", (DOCS / "reference" / "api.md").read_text(encoding="utf-8")))
+    return {name for name in vars(ExpManager) if not name.startswith("_") and name in words}
