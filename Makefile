@@ -9,11 +9,16 @@ DEMO := demo_data
 DEMO_ENV := RLA_STATE_DIR=$(CURDIR)/$(DEMO)/state
 TIMESTEPS ?= 150000
 PYTEST_ARGS ?=
+# for `make test-minimal`: extras, and tests that use what they bring
+MINIMAL := .venv-minimal
+MINIMAL_EXTRAS := plot,media,web,optuna,bucket,lake,slurm
+MINIMAL_TESTS := tests/client/cli tests/client/database tests/client/stream tests/client/run tests/client/lake \
+    tests/client/plot tests/agent/command tests/agent/pipeline tests/agent/replicate/backend
 SCALE := tests/client/sweep tests/client/integrations/test_tune.py tests/client/launcher/test_ray_sampler.py
 # three, as tests mostly wait. With `loadfile`, xdist hangs after it replaced a crashed worker: end there
 PARALLEL := -n 3 --dist loadfile --max-worker-restart 0
 
-.PHONY: help venv demo docs test test-web test-full test-scale packages schedulers test-wheel check bench soak mutants clean
+.PHONY: help venv demo docs test test-web test-full test-scale packages schedulers test-wheel test-install test-minimal dist man lint check bench soak mutants clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -81,12 +86,34 @@ test-wheel: $(STAMP)  ## the same tests against the built wheel instead of this 
 	mkdir -p build/run && cp -r tests examples rla_config.yaml pyproject.toml build/run/
 	cd build/run && PYTHONPATH=$(CURDIR)/build/installed $(CURDIR)/$(BIN)/pytest $(PARALLEL) $(PYTEST_ARGS)
 
-check: $(STAMP)  ## format, lint, types, import layers, tests
+PYTHONS ?= $(PYTHON)
+test-install: $(STAMP)  ## the wheel in an empty environment; PYTHONS="python3.10 python3.13": of each of these
+	rm -rf build/wheel
+	$(BIN)/python -m build --outdir build/wheel .
+	.ci/try-wheel build/wheel/*.whl $(PYTHONS)
+
+test-minimal:  ## quick tests with the oldest libraries that pyproject.toml allows: `PYTHON=python3.10`
+	rm -rf $(MINIMAL)
+	$(PYTHON) -m venv $(MINIMAL)
+	$(MINIMAL)/bin/python -m pip install -qq uv
+	$(MINIMAL)/bin/uv pip install -q --python $(MINIMAL)/bin/python --resolution lowest-direct -e '.[$(MINIMAL_EXTRAS)]'
+	$(MINIMAL)/bin/uv pip install -q --python $(MINIMAL)/bin/python pytest pytest-timeout pytest-xdist hypothesis omegaconf
+	$(MINIMAL)/bin/python -m pytest $(PARALLEL) -m "not slow and not soak" $(MINIMAL_TESTS) $(PYTEST_ARGS)
+
+man: $(STAMP)  ## write docs/man anew: after a change of commands, options or the version
+	$(BIN)/python .ci/man_pages.py
+
+dist: $(STAMP)  ## what is published: the source archive, and the wheel that is built from it
+	rm -rf dist
+	$(BIN)/python -m build .
+
+lint: $(STAMP)  ## format, lint, types, import layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
-	$(MAKE) test
+
+check: lint test  ## all of `make lint`, and the quick tests
 
 docs: $(STAMP)  ## the documentation site: build/site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -f .mkdocs.yml

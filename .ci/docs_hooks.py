@@ -31,7 +31,7 @@ LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".ipynb": "pytho
 NUMBER = re.compile(r"^[\d_.]+$")
 
 
-def on_files(files: Files, config: Any) -> Files:  # noqa: ANN401 - MkDocs' own class
+def on_files(files: Files, config: Any) -> Files:
     """Add the generated pages."""
     docs = Path(config.docs_dir)
     pages = {
@@ -49,7 +49,7 @@ def on_files(files: Files, config: Any) -> Files:  # noqa: ANN401 - MkDocs' own 
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:  # noqa: ANN401
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Send links to files of the repository to their pages."""
     here = page.file.src_uri
 
@@ -124,7 +124,7 @@ def config_page(template: str) -> str:
     return CONFIG_HEAD + "\n".join([*top, *(line for part in parts.values() for line in part)]) + "\n"
 
 
-def schema_keys(schema: Any, section: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+def schema_keys(schema: Any, section: str) -> Iterator[tuple[str, Any]]:
     """(dotted key, its rule) of a section; (its name, the dataclass) for a section itself."""
     for item in fields(schema):
         if item.metadata.get("internal"):
@@ -169,7 +169,7 @@ def in_words(comment: list[str]) -> str:
     return re.sub(r"docs/(how-to/(\w+)\.md)", r"[\2](../\1)", text)
 
 
-def values(rule: Any) -> str:  # noqa: ANN401 - any rule
+def values(rule: Any) -> str:
     """What a key may hold."""
     if isinstance(rule, rules.Flag):
         return "`true`, `false`"

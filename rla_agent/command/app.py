@@ -402,14 +402,13 @@ def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - typer's
     """Entry point of `rla-agent`."""
     escape_unprintable(sys.stdout, sys.stderr)
     words = sys.argv[1:] if arguments is None else arguments
-    if (
+    whole = (
         not words
         or words[0] in REPLICATION_COMMANDS
         or words[0].startswith("-")
         or "_RLA_AGENT_COMPLETE" in os.environ
-    ):
-        make_app()
-    return app(arguments)
+    )
+    return (make_app() if whole else app)(arguments)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from rla_client.cli.options import (
 )
 from rla_client.code.written_files import note_written
 from rla_client.contract.errors import ArgumentError, DatabaseError
+from rla_client.contract.extras import extra
 
 if TYPE_CHECKING:
     from rla_client.database.records import Record
@@ -76,12 +77,13 @@ def plot(
         message = f"--out ends in {', '.join(PLOT_ENDINGS)}, not {out.name!r}"
         raise ArgumentError(message)
     database = open_database(data_root)
-    try:
-        from rla_client.plot.frames import BAND_NAMES, draw, gather, notes
-        from rla_client.plot.style import paper_style
-    except ImportError as error:  # pragma: no cover - matplotlib is an extra
-        message = "plots need matplotlib: pip install matplotlib"
-        raise DatabaseError(message) from error
+    with extra("plot", "rla plot"):
+        import matplotlib as mpl  # noqa: F401 - here, as what follows imports it late
+        import pandas as pd  # noqa: F401
+
+    from rla_client.plot.frames import BAND_NAMES, draw, gather, notes
+    from rla_client.plot.style import paper_style
+
     records = chosen.records(database, light=group is None)
     if not records:
         message = "no run fits"
@@ -187,7 +189,7 @@ def tb(
         say(str(folder))
         return
     if find_spec("tensorboard") is None:
-        message = "TensorBoard is not installed: pip install tensorboard"
+        message = "rla tb needs tensorboard: pip install 'rla-agent[plot]'"
         raise DatabaseError(message)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the folder goes, TensorBoard ends
     with tempfile.TemporaryDirectory(prefix="rla-tb-") as made:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rla_client.cli.options import open_database, say
-from rla_client.contract.errors import DatabaseError
+from rla_client.contract.extras import extra
 
 
 def register(app: typer.Typer) -> None:
@@ -47,11 +47,8 @@ def web(
 ) -> None:
     """Show runs, curves and files in a browser, live."""
     roots = [open_database(root).data_root for root in (data_root or (None,))]
-    try:
+    with extra("web", "rla web"):
         from rla_client.web.serve import serve
-    except ImportError as error:
-        message = f"the page needs more packages ({error.name}): pip install 'rla-agent[web]'"
-        raise DatabaseError(message) from error
     serve(roots, host=host, port=port, allowed=allow_host or [], browser=browser, say=_say_now)
 
 

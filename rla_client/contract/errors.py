@@ -27,6 +27,10 @@ class UnknownParameterError(ArgumentError, KeyError):
         return ValueError.__str__(self)  # KeyError's puts quotes around the message
 
 
+class MissingExtraError(RlaError, ImportError):
+    """A call needs a library that an extra installs; the message has the command. `name` is the library."""
+
+
 class NotConfiguredError(RlaError, RuntimeError):
     """A call needs `exp_manager.configure(...)` or `log_files_gen()` first."""
 

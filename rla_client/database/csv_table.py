@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 import struct
 from collections.abc import Iterator, Sequence
@@ -195,6 +196,22 @@ def read_all(
     return columns, {name: column for name, column in texts.items() if any(column)}
 
 
+def read_numbers(path: str | os.PathLike[str]) -> dict[str, list[float]]:
+    """The numbers of all columns, in order, as lists without gaps and NaN.
+
+    Needs neither numpy nor pandas.
+
+    Raises:
+        BrokenFileError: it is no table.
+        OSError: it cannot be opened.
+    """
+    cells = _read_cells(path, None).cells
+    return {
+        name: [number for number in map(_number, column) if not math.isnan(number)]
+        for name, column in cells.items()
+    }
+
+
 def _may_hold_text(cells: Any) -> bool:  # noqa: ANN401 - array or list of cells
     return getattr(getattr(cells, "dtype", None), "kind", "O") not in "fiub"
 
@@ -315,9 +332,11 @@ def _end_of_lines(file: BinaryIO, start: int, size: int) -> int:
 
 
 def _parse_body(body: io.BufferedReader, columns: Sequence[str], places: list[int]) -> dict[int, Any] | None:
-    """The columns by place, read by pandas; None when a row has too many cells."""
-    import pandas as pd
-
+    """The columns by place, read by pandas; None without it, and when a row has too many cells."""
+    try:
+        import pandas as pd
+    except ModuleNotFoundError:  # an extra; the csv module reads the same, more slowly
+        return None
     exact: dict[str, Any] = (
         {} if int(pd.__version__.split(".")[0]) >= EXACT_SINCE else {"float_precision": "round_trip"}
     )

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rla_client.contract.errors import DatabaseError
+from rla_client.contract.extras import extra
 from rla_client.contract.files import write_atomic
 from rla_client.contract.layout import LOG, TIME_STEP
 from rla_client.contract.spelling import full_name
@@ -68,8 +69,9 @@ def long_frame(
     bound: float | tuple[float, float] | None,
 ) -> pd.DataFrame:
     """See `Database.curves`."""
-    import numpy as np
-    import pandas as pd
+    with extra("read", "a DataFrame of curves"):
+        import numpy as np
+        import pandas as pd
 
     tables, full = _tables(reader, pairs, [x, *metrics])
     pieces = [

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.csv_lines import LINE_END, NewlineEnds
 from rla_client.contract.errors import ArgumentError, DatabaseError
+from rla_client.contract.extras import extra
 from rla_client.contract.files import replacing
 from rla_client.contract.layout import LOG
 
@@ -88,11 +89,9 @@ def _write_parquet(frame: pd.DataFrame, path: Path) -> None:
             plain[name] = plain[name].map(
                 lambda value: value if isinstance(value, str) else json.dumps(value, default=str)
             )
-    try:
-        plain.to_parquet(path, index=False)
-    except ImportError as error:
-        message = "parquet needs a library: pip install pyarrow (or export csv or jsonl)"
-        raise DatabaseError(message) from error
+    with extra("parquet", "parquet"):
+        import pyarrow as pa  # noqa: F401 - pandas' own message does not name the extra
+    plain.to_parquet(path, index=False)
 
 
 def tensorboard_folders(data_root: Path, records: Sequence[Record]) -> dict[str, Path]:

@@ -40,6 +40,7 @@ from typing import Any
 from rla_client.code.secret_values import Secrets
 from rla_client.contract.csv_lines import split_rows, write_rows
 from rla_client.contract.errors import ArgumentError, BrokenFileError
+from rla_client.contract.extras import extra
 from rla_client.contract.files import open_plain, written_bytes
 from rla_client.contract.layout import (
     HYPARAM_FILE_NAME,
@@ -332,8 +333,9 @@ def read_points(path: str | os.PathLike[str]) -> Iterator[Point]:
         BrokenFileError: it is a pipe, a device or a folder.
         OSError: it cannot be opened.
     """
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-    from tensorboardX.proto.event_pb2 import Event
+    with extra("tensorboard", "reading event files"):
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+        from tensorboardX.proto.event_pb2 import Event
 
     with open_plain(path, links=True) as file:
         while True:

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rla_client.contract.errors import DatabaseError
+from rla_client.contract.layout import LOG
+from rla_client.database.csv_table import read_numbers
 from rla_client.database.curves import warn_broken
 from rla_client.database.metrics import CLOCKS
-from rla_client.database.records import Record
+from rla_client.database.records import PROGRESS_FILE, Record
 from rla_client.database.rows import RowView
 from rla_client.database.runs import Database, Run
 
@@ -96,13 +98,18 @@ def summaries(database: Database, records: Sequence[Record]) -> dict[str, Summar
 def _tables(database: Database, records: Sequence[Record]) -> Iterator[tuple[Record, dict[str, list[float]]]]:
     for record in records:
         try:
-            frame = Run(database, record).scalars()
+            columns = _numbers(database, record)
         except FileNotFoundError:
             continue
         except (DatabaseError, OSError) as error:
             warn_broken(error)
             continue
-        yield (
-            record,
-            {str(name): frame[name].dropna().tolist() for name in frame.columns if name not in CLOCKS},
-        )
+        yield record, {name: column for name, column in columns.items() if name not in CLOCKS}
+
+
+def _numbers(database: Database, record: Record) -> dict[str, list[float]]:
+    if not record.parent:
+        folder = f"{database.data_root}/{LOG}/{record.table}/{record.index}"
+        return read_numbers(f"{folder}/{PROGRESS_FILE}")
+    frame = Run(database, record).scalars()  # rows of all items of a chain
+    return {str(name): frame[name].dropna().tolist() for name in frame.columns}

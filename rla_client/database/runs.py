@@ -15,6 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rla_client.contract.extras import extra
 from rla_client.contract.layout import ARCHIVE_TESTER, CHECKPOINT, CODE, LOG, OTHER_RESULTS, TIME_STEP
 from rla_client.contract.spelling import full_name
 from rla_client.contract.textformat import duration_text
@@ -141,7 +142,8 @@ class Database:
 
     def frame(self, records: Sequence[Record], *, whole: bool = True) -> pd.DataFrame:
         """Records as `runs` gives them; not `whole`: without hyper-parameters and metrics."""
-        import pandas as pd
+        with extra("read", "a DataFrame of runs"):
+            import pandas as pd
 
         now = clock()
         fixed: pd.DataFrame = pd.DataFrame(
@@ -363,7 +365,8 @@ class Run:
             UnknownNameError: no such metric; the message names the nearest.
             BrokenFileError: it is no table. OSError: it cannot be opened.
         """
-        import pandas as pd
+        with extra("read", "Run.scalars"):
+            import pandas as pd
 
         from rla_client.database.chains import Link, chain_columns, chain_names, chain_of
         from rla_client.database.csv_table import read_columns

@@ -30,10 +30,9 @@ from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rla_client import logger
 from rla_client.contract.errors import RlaError
+from rla_client.contract.extras import extra
 from rla_client.contract.files import write_atomic
 from rla_client.contract.layout import CHECKPOINT, LOG, OTHER_RESULTS, component_problem
 from rla_client.contract.version import __version__  # noqa: F401 - wandb.__version__
@@ -46,6 +45,9 @@ from rla_client.run.tensorboard import scalar_rows, tbx_writer
 from rla_client.shortcuts import default_data_root, ensure_run, opened_here, script_name, to_parameters
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import plain_hyper_param, to_plain
+
+with extra("tensorboard", "rla_client.integrations.wandb"):
+    import numpy as np
 
 if TYPE_CHECKING:
     from rla_client.resume.find import FoundRun

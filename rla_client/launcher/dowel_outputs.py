@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from rla_client import logger as rla_logger
 from rla_client.contract.csv_lines import rows_text, split_rows, write_rows
+from rla_client.contract.extras import extra
 from rla_client.contract.files import write_atomic
 from rla_client.launcher.dowel_tabular import Histogram, TabularInput, is_picture
 
@@ -143,7 +144,8 @@ class TensorBoardOutput(LogOutput):
     """
 
     def __init__(self, log_dir: str | os.PathLike[str], x_axis: str | None = None) -> None:
-        from tensorboardX import SummaryWriter  # noqa: PLC0415 - slow to import
+        with extra("tensorboard", "TensorBoardOutput"):
+            from tensorboardX import SummaryWriter  # noqa: PLC0415 - slow to import
 
         self._writer = SummaryWriter(os.fspath(log_dir))
         self._x_axis = x_axis

@@ -30,21 +30,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-import numpy as np
-from tensorboardX import SummaryWriter
-from tensorboardX.proto.event_pb2 import Event
-from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
-from tensorboardX.summary import _clean_tag, hparams
-from tensorboardX.utils import _prepare_video, convert_to_NTCHW
-from tensorboardX.writer import FileWriter
-from tensorboardX.x2num import make_np
-
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.extras import extra
 from rla_client.contract.files import write_atomic
 from rla_client.media.summaries import summary_scalars
 from rla_client.stream import forks
 from rla_client.stream.clock import time_step_holder
 from rla_client.stream.values import to_plain
+
+with extra("tensorboard", "SummaryWriter"):
+    import numpy as np
+    from tensorboardX import SummaryWriter
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
+    from tensorboardX.summary import _clean_tag, hparams
+    from tensorboardX.utils import _prepare_video, convert_to_NTCHW
+    from tensorboardX.writer import FileWriter
+    from tensorboardX.x2num import make_np
 
 EmitEvent: TypeAlias = Callable[[bytes, float, int], object]
 EmitFile: TypeAlias = Callable[[str, bytes], object]

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.extras import extra
 from rla_client.contract.files import replacing
 from rla_client.contract.layout import LOG, OTHER_RESULTS, TIME_STEP, check_relative
 from rla_client.database.runs import Database
@@ -83,7 +84,9 @@ def plot_func(  # noqa: PLR0913, PLR0917 - RLA's signature
         ArgumentError: nothing was found, or options that cannot go together.
         NoSuchTableError: no such table.
     """
-    from matplotlib import pyplot as plt
+    with extra("plot", "plot_func"):
+        import pandas as pd  # noqa: F401 - what follows imports it late
+        from matplotlib import pyplot as plt
 
     options = _style(style)
     if regs2legends is not None and len(regs2legends) != len(regs):

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rla_client.contract.bounded import parse_json
 from rla_client.contract.csv_lines import rows_text, split_rows
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.extras import extra
 from rla_client.contract.files import open_plain, written_bytes
 from rla_client.media.summaries import summary_scalars
 
@@ -54,7 +55,8 @@ def read_csv(path: AnyPath) -> pd.DataFrame:
     Raises:
         FileNotFoundError: there is no such file.
     """
-    import pandas as pd
+    with extra("read", "read_csv"):
+        import pandas as pd
 
     file = Path(path)
     data = _whole_records(_content(file / "progress.csv" if file.is_dir() else file))
@@ -122,7 +124,8 @@ def read_json(path: AnyPath) -> pd.DataFrame:
         FileNotFoundError: there is no such file.
         ArgumentError: a whole line is not a JSON object.
     """
-    import pandas as pd
+    with extra("read", "read_json"):
+        import pandas as pd
 
     file = Path(path)
     if file.is_dir():
@@ -160,7 +163,8 @@ def read_tb(path: AnyPath) -> pd.DataFrame:
     Raises:
         FileNotFoundError: no such file, or no event file below the folder.
     """
-    import pandas as pd
+    with extra("read", "read_tb"):
+        import pandas as pd
 
     columns: dict[str, dict[int, float]] = {}
     for prefix, file in _event_files(Path(path)):
@@ -218,8 +222,9 @@ def _prefix(folder: Path) -> str:
 
 def _scalars(file: Path) -> Iterator[tuple[int, str, float]]:
     """Step, tag and value of each scalar of one file, up to what is no Event."""
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-    from tensorboardX.proto.event_pb2 import Event
+    with extra("read", "read_tb"):
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+        from tensorboardX.proto.event_pb2 import Event
 
     plugins: dict[str, str] = {}
     for data in read_events(file):

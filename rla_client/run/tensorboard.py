@@ -6,9 +6,8 @@ import os
 import time
 from typing import Any
 
-from tensorboardX.proto.event_pb2 import Event
-
 from rla_client.contract.errors import ArgumentError
+from rla_client.contract.extras import extra
 from rla_client.media.summary_writer import (
     AgentSummaryWriter,
     ScalarRows,
@@ -17,6 +16,9 @@ from rla_client.media.summary_writer import (
 )
 from rla_client.run.recording import Logger
 from rla_client.stream.clock import time_step_holder
+
+with extra("tensorboard", "SummaryWriter"):
+    from tensorboardX.proto.event_pb2 import Event
 
 
 def tbx_writer(current: Logger) -> AgentSummaryWriter:

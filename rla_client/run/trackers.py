@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ContextDecorator
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
-from rla_client.contract.errors import ArgumentError
-from rla_client.run.current import get_current, info
+from rla_client.contract.errors import ArgumentError, MissingExtraError
+from rla_client.run.current import get_current, info, warn
 from rla_client.stream import forks
 
 if TYPE_CHECKING:
@@ -344,7 +344,10 @@ def tell_large_memory_variables(depth: int) -> dict[str, str]:
     current = get_current()
     if told and "tensorboard" in current.sinks:
         table = "".join(f"| {name} | {size} |\n" for name, size in told.items())
-        from rla_client.run.tensorboard import tbx_writer  # noqa: PLC0415 - tensorboardX is slow to import
-
+        try:
+            from rla_client.run.tensorboard import tbx_writer  # noqa: PLC0415 - tensorboardX is slow to import
+        except MissingExtraError as error:
+            warn(f"no table of large variables in TensorBoard: {error}")
+            return told
         tbx_writer(current).add_text(LARGE_MEMORY_TAG, f"| variable | size |\n| --- | --- |\n{table}")
     return told

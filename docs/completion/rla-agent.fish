@@ -1,0 +1,1 @@
+complete --command rla-agent --no-files --arguments "(env _RLA_AGENT_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) rla-agent)" --condition "env _RLA_AGENT_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) rla-agent"
