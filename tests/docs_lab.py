@@ -65,6 +65,7 @@ class Assumed:
         replaced: text → what stands for it when a block is run.
         alone: each Python block is a program of its own, `launcher.py`.
         after: checks what the page left in its folder.
+        elsewhere: the test that runs all blocks of the page, by path; here none is.
     """
 
     prelude: str = ""
@@ -73,6 +74,7 @@ class Assumed:
     replaced: dict[str, str] = field(default_factory=dict)
     alone: bool = False
     after: Callable[[Path], None] | None = None
+    elsewhere: str = ""
 
 
 def pages() -> list[Path]:

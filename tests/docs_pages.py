@@ -62,6 +62,11 @@ PAGES: dict[str, Assumed] = {
         setup="rm rla_config.yaml; git init -q .", alone=True, after=launcher_files_are_there
     ),
     "docs/how-to/retention.md": Assumed(prelude=MANAGER),
+    "docs/examples.md": Assumed(elsewhere="tests/e2e/test_example_pictures.py"),
+    "docs/how-to/from-garage.md": Assumed(
+        setup="mkdir -p data/local/experiment/old && cd data/local/experiment/old\n"
+        "printf 'TotalEnvSteps,perf/return\\n200,20\\n' > progress.csv; echo '{\"seed\": 1}' > variant.json"
+    ),
     "docs/start.md": Assumed(
         setup="rm -r rla_config.yaml train.py data",
         after=lambda folder: check_picture(folder / "plot.png"),
