@@ -37,6 +37,11 @@ def check_picture(path: Path) -> None:
 
 
 PAGES: dict[str, Assumed] = {
+    "README.md": Assumed(
+        setup="rm rla_config.yaml",
+        prelude="import argparse\nargs = argparse.Namespace(seed=1, lr=0.1, steps=3)\n"
+        "def train_one_step():\n    return 0.5\n",
+    ),
     "docs/gallery.md": Assumed(
         setup=EXAMPLES + "mkdir gallery",
         replaced={
