@@ -36,6 +36,7 @@ COMMAND_MODULES = {
     "rla_client.cli.init": ("init",),
     "rla_client.cli.project": ("push", "pull", "verify"),
     "rla_client.cli.web": ("web",),
+    "rla_client.cli.top": ("top",),
     "rla_client.cli.sweep": ("sweep",),
     "rla_client.cli.launch": ("resume", "restore-code", "rerun"),
 }

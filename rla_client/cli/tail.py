@@ -11,12 +11,12 @@ import typer
 
 from rla_client.cli.options import DataRoot, RunArgument, TableOption, open_database, say
 from rla_client.contract.files import open_plain, written_bytes
+from rla_client.database.log_end import last_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FOLLOW_S = 0.5
-MAX_END_BYTES = 32 << 20  # of the last lines: 20 rows of 65,536 numbers
 _TAIL_FILES = {
     "log": "log.txt",
     "progress": "progress.csv",
@@ -55,25 +55,11 @@ def tail(
         name = shown_name(found.table, found.index)
         message = f"{name} has no {path.name}; it has: {', '.join(there) or 'no log'}"
         raise DatabaseError(message)
-    offset = _print_end(path, lines)
-    if follow:
-        _follow(path, offset, lambda: database.find(found.index, found.table).state in {"running", "stalled"})
-
-
-def _print_end(path: Path, lines: int) -> int:
-    """Print the last lines; returns the offset after them."""
-    with open_plain(path) as file:
-        size = written_bytes(file)
-        block, start = b"", size
-        while start > 0 and block.count(b"\n") <= lines and size - start < MAX_END_BYTES:
-            step = min(start, 1 << 16)
-            start -= step
-            file.seek(start)
-            block = file.read(step) + block
-    shown = block.splitlines()[-lines:] if lines > 0 else []
+    shown, offset = last_lines(path, lines)
     for line in shown:
         say(_clean_line(line))
-    return size
+    if follow:
+        _follow(path, offset, lambda: database.find(found.index, found.table).state in {"running", "stalled"})
 
 
 def _clean_line(line: bytes) -> str:

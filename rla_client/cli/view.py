@@ -478,7 +478,7 @@ def _print_traceback(run: Run) -> None:
 
 def _metric_names(run: Run) -> list[str]:
     """Columns of the run's table, of a chain those of all its items."""
-    from rla_client.cli.chart import chart_names
+    from rla_client.database.points import chart_names
 
     names = list(run.record.metrics)
     if run.record.parent:
@@ -500,9 +500,10 @@ def _full_metrics(run: Run, metrics: list[str]) -> list[str]:
 
 
 def _print_charts(run: Run, metrics: list[str]) -> None:
-    from rla_client.cli.chart import chart_points, chart_text
+    from rla_client.cli.chart import chart_text
     from rla_client.contract.errors import DatabaseError
     from rla_client.database.metrics import likely_metric
+    from rla_client.database.points import chart_points
 
     place = (run.database.data_root, run.table, run.index)
     try:

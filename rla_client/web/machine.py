@@ -8,25 +8,16 @@ from the master, over the network.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from rla_client.contract.bounded import parse_json
-from rla_client.contract.errors import BrokenFileError
-from rla_client.contract.files import held_folder, open_plain
-from rla_client.database.records import clock
+from rla_client.database.fleet import described, fleet_files
 from rla_client.web.site import Site, sent
 
-FLEET_FOLDER = ".rla-fleet"
-MAX_STATUS_BYTES = 256 << 10  # of one machine, as its agent writes it
-MAX_MACHINES = 500
-MAX_RUNS = 200  # of one machine
 FRESH_S = 2.0  # an answer is given again for so long
 FLEET_FRESH_S = 60.0  # the master's, unless somebody asks for it now
 FLEET_AGAIN_S = 5.0
@@ -53,14 +44,17 @@ class Machine:
             site: whose databases may be a master's.
             asked: `network`: ask the masters too; `now`: though they were asked a moment ago.
         """
-        machines = [one for database in site.databases for one in fleet_files(database.data_root)]
+        roots = [database.data_root for database in site.databases]
+        machines = [_shown(one, str(root)) for root in roots for one in fleet_files(root)]
         found: dict[str, Any] = {"machines": machines}
         if asked.get("network") is True:
             answer = self._fleet.answer(FLEET_AGAIN_S if asked.get("now") is True else FLEET_FRESH_S)
             masters = answer.get("status")
             age_s = time.monotonic() - self._fleet.moment
             for target, listed in masters.items() if isinstance(masters, dict) else ():
-                machines += [_machine(one, str(target), age_s) for one in listed if isinstance(one, dict)]
+                machines += [
+                    _shown(described(one), str(target), age_s) for one in listed if isinstance(one, dict)
+                ]
             found |= {"error": answer.get("error"), "age_s": age_s}
         return found
 
@@ -108,34 +102,7 @@ def _ask(words: list[str], timeout_s: float) -> dict[str, Any]:
     return {"error": said[-MAX_ERROR:]}
 
 
-def fleet_files(root: Path) -> list[dict[str, Any]]:
-    """The machines whose status files lie in a data root; what is none is left out."""
-    found = []
-    try:
-        with held_folder(root, FLEET_FOLDER) as folder:
-            names = sorted(name for name in os.listdir(folder) if name.endswith(".json") and name[0] != ".")
-            for name in names[:MAX_MACHINES]:
-                with suppress(OSError, ValueError, BrokenFileError), open_plain(folder / name) as file:
-                    status = parse_json(file.read(MAX_STATUS_BYTES))
-                    age_s = max(0.0, clock() - os.fstat(file.fileno()).st_mtime)
-                    if isinstance(status, dict):
-                        found.append(_machine({**status, "age_s": age_s}, str(root)))
-    except OSError:
-        return []  # it is no master
-    return found
-
-
-def _machine(status: dict[str, Any], master: str, older_s: float = 0.0) -> dict[str, Any]:
-    """What the page shows of one machine's status."""
-    runs = status.get("runs")
-    age_s = status.get("age_s")
-    return {
-        "master": master,
-        "host": str(status.get("host"))[:200],
-        "version": str(status.get("version"))[:50],
-        "age_s": (age_s if isinstance(age_s, int | float) else 0.0) + older_s,
-        "backlog": sent(status.get("backlog")),
-        "runs": sent([run for run in runs if isinstance(run, dict)][:MAX_RUNS])
-        if isinstance(runs, list)
-        else [],
-    }
+def _shown(machine: dict[str, Any], master: str, older_s: float = 0.0) -> dict[str, Any]:
+    """A machine as the page shows it."""
+    shown = {**machine, "master": master, "age_s": machine["age_s"] + older_s}
+    return shown | {name: sent(machine[name]) for name in ("backlog", "runs")}
