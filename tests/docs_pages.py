@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
@@ -29,6 +30,22 @@ def launcher_files_are_there(folder: Path) -> None:
     there = {path.name for path in run.iterdir()}
     assert shown - {"params.pkl"} <= there
     assert {"itr_0.pkl", "itr_5.pkl", "itr_10.pkl"} <= there
+
+
+def one_run_was_resumed(folder: Path) -> None:
+    """The killed run has each of its rows once; those after its checkpoint were moved aside."""
+    (log,) = (path for path in (folder / "data" / "log" / "walk").glob("*/*/*/*") if path.is_dir())
+    with (log / "progress.csv").open(newline="") as file:
+        assert [int(row["time-step"]) for row in csv.DictReader(file)] == list(range(1, 201))
+    assert (log / "abandoned-1" / "progress.csv").exists()
+
+
+def each_seed_ran_once(folder: Path) -> None:
+    """The runs that the page's lists show: four seeds of two rates; and their picture."""
+    names = [path.name.partition("_&")[2] for path in (folder / "data" / "log" / "bandit").glob("*/*/*/*")]
+    wanted = [f"epsilon={rate}&seed={seed}" for rate in ("0.01", "0.1") for seed in (1, 2, 3, 4)]
+    assert sorted(names) == wanted
+    check_picture(folder / "plot.png")
 
 
 def check_picture(path: Path) -> None:
@@ -72,8 +89,9 @@ PAGES: dict[str, Assumed] = {
         setup="mkdir -p data/local/experiment/old && cd data/local/experiment/old\n"
         "printf 'TotalEnvSteps,perf/return\\n200,20\\n' > progress.csv; echo '{\"seed\": 1}' > variant.json"
     ),
+    "docs/how-to/resume.md": Assumed(after=one_run_was_resumed),
     "docs/start.md": Assumed(
         setup="rm -r rla_config.yaml train.py data",
-        after=lambda folder: check_picture(folder / "plot.png"),
+        after=each_seed_ran_once,
     ),
 }
