@@ -605,9 +605,9 @@ class BucketSession:
         if len(home_of(old + b"/x")) < len(old):  # its parts lie above
             self._rename_each(old, new)
             return
-        pairs = [(meta["path"], f"{self._key(new)}/{meta['path'].removeprefix(below)}") for meta in metas]
-        self._each(lambda pair: self._copy_if_there(new, *pair), pairs)
-        self._bucket.delete([source for source, _ in pairs], old)
+        goal = self._key(new)
+        self._each(lambda meta: self._copy_if_there(meta, below, goal, new), metas)
+        self._bucket.delete([meta["path"] for meta in metas], old)
         self.forget_folders()
 
     def _rename_each(self, old: bytes, new: bytes) -> None:
@@ -615,9 +615,10 @@ class BucketSession:
             with suppress(MissingError):
                 self.rename(old + b"/" + name, new + b"/" + name)
 
-    def _copy_if_there(self, path: bytes, source: str, goal: str) -> None:
+    def _copy_if_there(self, meta: ObjectMeta, below: str, goal: str, path: bytes) -> None:
+        source = meta["path"]
         with suppress(MissingError):  # an earlier try
-            self._bucket.copy(source, goal, path)
+            self._bucket.copy(source, f"{goal}/{source.removeprefix(below)}", meta["size"], path)
 
     def _rename_file(self, old: bytes, new: bytes, held: _File) -> None:
         if held.parts:
@@ -625,7 +626,7 @@ class BucketSession:
             attributes = _attributes(new_id(), held.state.mtime_s, held.state.size)
             self._bucket.put_pieces(self._key(new), new, pieces, attributes)
         else:
-            self._bucket.copy(self._key(old), self._key(new), new)
+            self._bucket.copy(self._key(old), self._key(new), held.whole, new)
         self._files.pop(new, None)
         self.remove(old)
 
