@@ -255,6 +255,10 @@ class BucketSession:
         """See `Session`; a bucket has no end."""
         return None
 
+    def heeds_conditions(self) -> bool:
+        """Whether the store itself prevents that two writers replace each other's files; a test object."""
+        return self._bucket.heeds_conditions(self._key(TEMP_PREFIX + new_id().encode()), b"")
+
     # -- folders and permissions: a bucket has none ---------------------------------------------
 
     def make_folders(self, paths: Sequence[bytes], mode_of: ModeOf | None = None) -> None:

@@ -142,6 +142,17 @@ class Bucket:
             raise TransientError("send", path, "the bucket does not hold what was sent")
         self._md5_etags = False
 
+    def heeds_conditions(self, key: str, path: bytes) -> bool:
+        """Whether the store refuses to make an object that is there; `key` is made for that, and deleted."""
+        self.put(key, path, b"first\n", None, None)
+        try:
+            self.put(key, path, b"second\n", None, "create")
+        except RefusedError as error:
+            return error.changed
+        finally:
+            self.delete([key], path)
+        return False
+
     def put_pieces(
         self, key: str, path: bytes, pieces: Iterable[bytes], attributes: Attributes
     ) -> str | None:

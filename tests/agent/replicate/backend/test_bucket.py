@@ -32,6 +32,7 @@ from rla_agent.replicate.backend.target import (
     TargetError,
     Upload,
 )
+from rla_agent.service.doctor.master import examine_master
 from rla_client.config.schema import RemoteSetting, load_config, password_variables
 from rla_client.contract.errors import ConfigError
 
@@ -465,3 +466,19 @@ def test_a_replaced_object_is_not_sent_again_in_pieces_of_both(
     with pytest.raises(RefusedError):
         narrow.copy("some/prefix/a", "some/prefix/b", len(first), b"b")
     assert not (root / "b").exists()
+
+
+def test_the_doctor_tells_of_a_store_that_ignores_conditions(
+    server: S3Server, bucket: str, root: BucketPath, store: FaultyStore, tmp_path: Path
+) -> None:
+    lines = [f"  {name}: {value}" for name, value in remote(server, bucket, endpoint=store.endpoint).items()]
+    config = tmp_path / "rla_config.yaml"
+    config.write_text("\n".join(["SEND_LOG_FILE: true", "REMOTE_SETTING:", *lines, ""]))
+
+    def names() -> list[str]:
+        return [finding.name for finding in examine_master(load_config(config), tmp_path)]
+
+    assert names() == ["master-http"]
+    store.fault = lambda _method, _path: "unconditional"
+    assert names() == ["master-no-conditions", "master-http"]
+    assert root.objects() == []
