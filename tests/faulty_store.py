@@ -2,6 +2,7 @@
 
 Faults: `cut` (nothing was done), `lost` (done, but the answer is cut), `half request`, `half answer`,
 `delay`, `500`, `503` (SlowDown; nothing was done), `late 500` (done, and answered with 500).
+Beside them, `unconditional`: conditions are ignored, as s3rver does.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 FAULTS = ("cut", "lost", "half request", "half answer", "delay", "500", "503", "late 500")
 SLOW_DOWN = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>reduce</Message></Error>"
 INTERNAL = b"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>again</Message></Error>"
+CONDITIONS = frozenset({"if-none-match", "if-match"})
 DELAY_S = 0.3
 
 
@@ -87,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._pass(body[: len(body) // 2])  # a careless server would take it
             self._drop()
             return
-        status, headers, data = self._pass(body)
+        status, headers, data = self._pass(body, CONDITIONS if fault == "unconditional" else frozenset())
         if fault == "lost":
             self._drop()
         elif fault == "late 500":
@@ -99,10 +101,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve  # noqa: N815
 
-    def _pass(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+    def _pass(
+        self, body: bytes, without: frozenset[str] = frozenset()
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
         link = http.client.HTTPConnection("127.0.0.1", self.upstream, timeout=60)
         try:
-            kept = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
+            kept = {
+                name: value
+                for name, value in self.headers.items()
+                if name.lower() not in {"connection", *without}
+            }
             kept["Content-Length"] = str(len(body))
             link.request(self.command, self.path, body or None, kept)
             answer = link.getresponse()

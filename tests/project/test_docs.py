@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from docs_lab import (
 )
 from docs_pages import PAGES
 from page_lab import chromium, find_chromium
+from waiting import wait_until
 
 import rla_client
 from rla_client import logger
@@ -154,10 +156,22 @@ def test_the_site_needs_no_server_and_no_network(site: Path) -> None:
     with chromium() as browser:
         page = browser.new_page()
         page.on("request", lambda request: asked.append(request.url))
-        page.goto(f"file://{site}/reference/api.html")
-        page.fill("input.md-search__input", "save_checkpoint")
-        page.locator(".md-search-result__item").first.wait_for()
+        found = wait_until(lambda: finds(page, site, "save_checkpoint"), 60, "a result of the search")
+        assert "save_checkpoint" in found
     assert [address for address in asked if not address.startswith(("file:", "data:", "blob:"))] == []
+
+
+def finds(page: Any, site: Path, words: str) -> str:
+    """The first result of the search; none where the words were typed before the page's script ran."""
+    from playwright import sync_api as playwright_api
+
+    page.goto(f"file://{site}/reference/api.html")
+    page.fill("input.md-search__input", words)
+    result = page.locator(".md-search-result__item").first
+    with contextlib.suppress(playwright_api.TimeoutError):
+        result.wait_for(timeout=10_000)
+        return str(result.inner_text())
+    return ""
 
 
 def undocumented(inventory: Path) -> set[str]:

@@ -255,6 +255,10 @@ class BucketSession:
         """See `Session`; a bucket has no end."""
         return None
 
+    def heeds_conditions(self) -> bool:
+        """Whether the store itself prevents that two writers replace each other's files; a test object."""
+        return self._bucket.heeds_conditions(self._key(TEMP_PREFIX + new_id().encode()), b"")
+
     # -- folders and permissions: a bucket has none ---------------------------------------------
 
     def make_folders(self, paths: Sequence[bytes], mode_of: ModeOf | None = None) -> None:
@@ -605,9 +609,9 @@ class BucketSession:
         if len(home_of(old + b"/x")) < len(old):  # its parts lie above
             self._rename_each(old, new)
             return
-        pairs = [(meta["path"], f"{self._key(new)}/{meta['path'].removeprefix(below)}") for meta in metas]
-        self._each(lambda pair: self._copy_if_there(new, *pair), pairs)
-        self._bucket.delete([source for source, _ in pairs], old)
+        goal = self._key(new)
+        self._each(lambda meta: self._copy_if_there(meta, below, goal, new), metas)
+        self._bucket.delete([meta["path"] for meta in metas], old)
         self.forget_folders()
 
     def _rename_each(self, old: bytes, new: bytes) -> None:
@@ -615,9 +619,10 @@ class BucketSession:
             with suppress(MissingError):
                 self.rename(old + b"/" + name, new + b"/" + name)
 
-    def _copy_if_there(self, path: bytes, source: str, goal: str) -> None:
+    def _copy_if_there(self, meta: ObjectMeta, below: str, goal: str, path: bytes) -> None:
+        source = meta["path"]
         with suppress(MissingError):  # an earlier try
-            self._bucket.copy(source, goal, path)
+            self._bucket.copy(source, f"{goal}/{source.removeprefix(below)}", meta["size"], path)
 
     def _rename_file(self, old: bytes, new: bytes, held: _File) -> None:
         if held.parts:
@@ -625,7 +630,7 @@ class BucketSession:
             attributes = _attributes(new_id(), held.state.mtime_s, held.state.size)
             self._bucket.put_pieces(self._key(new), new, pieces, attributes)
         else:
-            self._bucket.copy(self._key(old), self._key(new), new)
+            self._bucket.copy(self._key(old), self._key(new), held.whole, new)
         self._files.pop(new, None)
         self.remove(old)
 

@@ -11,6 +11,7 @@ import hashlib
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,7 @@ WHOLE_BYTES: Final = 8 << 20  # of one PUT; a larger file goes as a multipart up
 PIECES: Final = 4  # of a multipart upload at a time
 QUICK_BYTES: Final = 1 << 20  # what has more gets the time of a large piece
 LIST_KEYS: Final = 1000  # of a page
+COPY_BYTES: Final = 5 * 10**9  # S3 copies objects up to 5 GB; a longer one is read and sent again
 LOGIN_HINT: Final = "see docs/how-to/master.md, A bucket as the master: how the agent gets its credentials"
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>([A-Za-z]+)</Code>")
@@ -62,10 +64,16 @@ class RefusedError(TransientError):
 class Bucket:
     """One bucket, for several threads."""
 
-    def __init__(self, store: ObjectStore, bulk: ObjectStore, name: str) -> None:
-        """`bulk`: the same with the time that a large piece may take; `name`: for messages."""
+    def __init__(
+        self, store: ObjectStore, bulk: ObjectStore, name: str, *, copy_bytes: int = COPY_BYTES
+    ) -> None:
+        """`bulk`: the same with the time that a large piece may take; `name`: for messages.
+
+        `copy_bytes`: of an object that the store can still copy.
+        """
         self._store, self._bulk = store, bulk
         self._name = name
+        self._copy_bytes = copy_bytes
         self._md5_etags = True
         self._counting = threading.Lock()
         self.written_bytes = 0
@@ -134,17 +142,28 @@ class Bucket:
             raise TransientError("send", path, "the bucket does not hold what was sent")
         self._md5_etags = False
 
+    def heeds_conditions(self, key: str, path: bytes) -> bool:
+        """Whether the store refuses to make an object that is there; `key` is made for that, and deleted."""
+        self.put(key, path, b"first\n", None, None)
+        try:
+            self.put(key, path, b"second\n", None, "create")
+        except RefusedError as error:
+            return error.changed
+        finally:
+            self.delete([key], path)
+        return False
+
     def put_pieces(
         self, key: str, path: bytes, pieces: Iterable[bytes], attributes: Attributes
     ) -> str | None:
         """A multipart upload; there is no object where `pieces` raises."""
         import obstore  # noqa: PLC0415
 
-        with self._converted("send", path):
+        with ThreadPoolExecutor(1, "bucket-pieces") as reader, self._converted("send", path):
             made = obstore.put(
                 self._bulk,
                 key,
-                self._counted(pieces),
+                self._counted(pieces, reader),
                 attributes=attributes,
                 use_multipart=True,
                 chunk_size=WHOLE_BYTES,
@@ -152,8 +171,10 @@ class Bucket:
             )
         return made["e_tag"]
 
-    def _counted(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        for piece in pieces:
+    def _counted(self, pieces: Iterable[bytes], reader: ThreadPoolExecutor) -> Iterator[bytes]:
+        """The pieces, each made in a thread of its own: the library's own must not send requests itself."""
+        rest = iter(pieces)
+        while (piece := reader.submit(next, rest, None).result()) is not None:
             self.count(len(piece))
             yield piece
 
@@ -179,12 +200,31 @@ class Bucket:
             raise LinkError("read", path, f"{len(data)} bytes came of {end - begin}")
         return data
 
-    def copy(self, source: str, goal: str, path: bytes) -> None:
-        """Have the store copy an object, with its metadata."""
+    def copy(self, source: str, goal: str, size: int, path: bytes) -> None:
+        """Copy an object of `size` bytes with its metadata: the store does, or it is read and sent again.
+
+        Raises:
+            RefusedError: it was replaced while it was read.
+        """
         import obstore  # noqa: PLC0415
 
+        if size > self._copy_bytes:
+            self._send_again(source, goal, path)
+            return
         with self._converted("rename", path):
             obstore.copy(self._bulk, source, goal)
+
+    def _send_again(self, source: str, goal: str, path: bytes) -> None:
+        found = self.head(source, path)
+        if found is None:
+            raise MissingError("rename", path, "not there")
+        meta, attributes = found
+        size, etag = meta["size"], meta["e_tag"]
+        pieces = (
+            self.range(source, path, at, min(size, at + WHOLE_BYTES), etag)
+            for at in range(0, size, WHOLE_BYTES)
+        )
+        self.put_pieces(goal, path, pieces, attributes)
 
     def delete(self, keys: Sequence[str], path: bytes) -> None:
         """Delete objects; those that are not there are fine."""

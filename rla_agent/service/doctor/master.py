@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rla_agent.replicate import settings
+from rla_agent.replicate.backend.bucket import BucketSession
 from rla_agent.replicate.backend.connect import Login, open_transport, resolve_login
 from rla_agent.replicate.backend.known_hosts import try_out
 from rla_agent.replicate.backend.sftp import SftpSession, open_sftp
@@ -97,6 +98,10 @@ def _at_work(session: Session) -> list[Finding]:
         findings.append(
             Finding("master-space", "warning", what, "free space there; sending stops when it is full")
         )
+    if isinstance(session, BucketSession) and not session.heeds_conditions():
+        what = "the store does not heed If-None-Match: of two machines that write one file, one may be lost"
+        mend = "use a store with conditional writes (AWS S3, GCS, Azure, a recent MinIO)"
+        findings.append(Finding("master-no-conditions", "warning", what, mend))
     if isinstance(session, SftpSession):
         for extension, instead in _FALLBACKS.items():
             if extension not in session.extensions:

@@ -18,6 +18,7 @@ from rla_agent.replicate.backend import bucket as bucket_module
 from rla_agent.replicate.backend import bucket_connect
 from rla_agent.replicate.backend.bucket import BucketSession
 from rla_agent.replicate.backend.bucket_connect import bucket_name, open_bucket
+from rla_agent.replicate.backend.bucket_store import WHOLE_BYTES, Bucket, RefusedError
 from rla_agent.replicate.backend.target import (
     BlockedError,
     ConflictError,
@@ -31,6 +32,7 @@ from rla_agent.replicate.backend.target import (
     TargetError,
     Upload,
 )
+from rla_agent.service.doctor.master import examine_master
 from rla_client.config.schema import RemoteSetting, load_config, password_variables
 from rla_client.contract.errors import ConfigError
 
@@ -417,3 +419,66 @@ def test_a_targets_name_has_no_secrets(server: S3Server) -> None:
     assert bucket_name(replace(setting, endpoint="", remote_data_root="")) == "s3://b"
     with pytest.raises(NoRootError):
         open_bucket(replace(setting, bucket="not-there"))
+
+
+def test_what_the_store_cannot_copy_is_sent_again(
+    server: S3Server, bucket: str, root: BucketPath, session: BucketSession
+) -> None:
+    obstore_store = pytest.importorskip("obstore.store")
+    client = {"client_options": {"allow_http": True}, "endpoint": server.endpoint, "region": "us-east-1"}
+    s3 = obstore_store.S3Store(bucket, **client)
+    path, long = RUN + b"/progress.csv", random_bytes(2 * WHOLE_BYTES + 5, 1)
+    left = session.upload(large(path, long))
+    session.append(path, len(long), [b"row\n"], left)
+    session.upload(large(RUN + b"/film.mp4", long))
+    short_of = BucketSession(Bucket(s3, s3, bucket, copy_bytes=WHOLE_BYTES), "some/prefix")
+    short_of.rename(RUN + b"/film.mp4", RUN + b"/film2.mp4")
+    trash = b".rla-trash/" + RUN
+    short_of.rename(RUN, trash)
+    short_of.close()
+    assert not (root / RUN.decode()).exists()
+    assert (root / f"{trash.decode()}/progress.csv").read_bytes() == long + b"row\n"
+    assert (root / f"{trash.decode()}/film2.mp4").read_bytes() == long
+    session.forget_folders()
+    film = session.stat(trash + b"/film2.mp4")
+    assert film is not None
+    assert film.mtime_s == 1_700_000_001
+
+
+def test_a_replaced_object_is_not_sent_again_in_pieces_of_both(
+    server: S3Server, bucket: str, root: BucketPath
+) -> None:
+    obstore_store = pytest.importorskip("obstore.store")
+    client = {"client_options": {"allow_http": True}, "endpoint": server.endpoint, "region": "us-east-1"}
+    s3 = obstore_store.S3Store(bucket, **client)
+    first = random_bytes(2 * WHOLE_BYTES, 1)
+
+    class Replacing(Bucket):
+        """Somebody replaces the object after its first piece was read."""
+
+        def range(self, key: str, path: bytes, begin: int, end: int, etag: str | None) -> bytes:
+            data = super().range(key, path, begin, end, etag)
+            (root / "a").write_bytes(first[::-1])
+            return data
+
+    (root / "a").write_bytes(first)
+    narrow = Replacing(s3, s3, bucket, copy_bytes=WHOLE_BYTES)
+    with pytest.raises(RefusedError):
+        narrow.copy("some/prefix/a", "some/prefix/b", len(first), b"b")
+    assert not (root / "b").exists()
+
+
+def test_the_doctor_tells_of_a_store_that_ignores_conditions(
+    server: S3Server, bucket: str, root: BucketPath, store: FaultyStore, tmp_path: Path
+) -> None:
+    lines = [f"  {name}: {value}" for name, value in remote(server, bucket, endpoint=store.endpoint).items()]
+    config = tmp_path / "rla_config.yaml"
+    config.write_text("\n".join(["SEND_LOG_FILE: true", "REMOTE_SETTING:", *lines, ""]))
+
+    def names() -> list[str]:
+        return [finding.name for finding in examine_master(load_config(config), tmp_path)]
+
+    assert names() == ["master-http"]
+    store.fault = lambda _method, _path: "unconditional"
+    assert names() == ["master-no-conditions", "master-http"]
+    assert root.objects() == []
