@@ -27,6 +27,8 @@ pytest_plugins = ["progress"]
 
 # started in the background of a script, we would inherit an ignored Ctrl-C, and so would our children
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# without it, `ray.init` joins a cluster that another test has on this machine
+os.environ["RAY_ADDRESS"] = "local"
 
 ENDING_S = 3.0
 MARKER_VARIABLE = "RLA_TEST_MARKER"  # lets the teardown find each process that came of a test

@@ -310,6 +310,7 @@ def test_no_value_stops_training(scripts: Scripts) -> None:
         + """
 import datetime, io
 import numpy as np, pandas as pd, torch
+torch.manual_seed(0)
 run = wandb.init(project="odd", tags="single")
 model = torch.nn.Linear(2, 2)
 wandb.watch(model, log="all", log_freq=1)
