@@ -237,7 +237,10 @@ def _connect(init: Mapping[str, Any]) -> tuple[Any, bool]:
         ray.init(**init, log_to_driver=False, include_dashboard=None, logging_level="WARNING")
     except (OSError, ValueError, RuntimeError) as error:  # ConnectionError is an OSError
         where = f" at {init['address']}" if "address" in init else ""
-        raise SweepError(f"the Ray cluster{where} cannot be used: {error}") from error
+        raise SweepError(
+            f"the Ray cluster{where} cannot be used: {error}\n"
+            "hint: a cluster that asks for a token wants RAY_AUTH_MODE=token here, too"
+        ) from error
     return ray, True
 
 
