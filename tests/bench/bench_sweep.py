@@ -9,6 +9,7 @@ By turns, as other processes come and go; best of the repeats. `--program python
 
 `--on ray`: a cluster of two cores on this machine, started before. *least*: a script that connects to it and
 hands over all runs as plain tasks, each of which starts the program with a file for its output.
+*two at a time*: the sweep with `parallel: 2`, which hands Ray no run before another has ended.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from stage import Stage
 PROGRAMS = {"true": ["/bin/true"], "python": [sys.executable, "-c", "pass"]}
 SHELL = ["/bin/sh", "-c", 'told="$0"; "$@"; code=$?; echo $code >"$told"; exit $code']
 AT_ONCE = 2
+PARALLEL = f"resources: {{parallel: {AT_ONCE}}}\n"
 GOAL = {"local": 1.2, "ray": 1.15}
 PLAIN_TASKS = """
 import subprocess, sys
@@ -115,12 +117,12 @@ def cluster(stage: Stage) -> Iterator[None]:
     ray.shutdown()
 
 
-def sweep(stage: Stage, runs: int, turn: int, program: list[str], *options: str) -> float:
-    """Seconds of a whole `rla sweep`."""
+def sweep(stage: Stage, runs: int, turn: int, program: list[str], limit: str, *options: str) -> float:
+    """Seconds of a whole `rla sweep`, with a limit of how many run at a time."""
     folder = stage.folder / f"sweep{turn}-{runs}"
     folder.mkdir()
-    space = f"method: random\ntrials: {runs}\nparameters: {{x: {{uniform: [0, 1]}}}}\n"
-    given = f"command: {json.dumps([*program, '{args}'])}\n{space}resources: {{parallel: {AT_ONCE}}}\n"
+    given = f"command: {json.dumps([*program, '{args}'])}\nmethod: random\ntrials: {runs}\n"
+    given += f"parameters: {{x: {{uniform: [0, 1]}}}}\n{limit}"
     (folder / "s.yaml").write_text(given)
     command = [
         sys.executable,
@@ -148,17 +150,21 @@ def main() -> None:
     program = PROGRAMS[given.program]
     seconds: dict[str, list[float]] = {}
     options = ("--on", given.on)
+    limit = PARALLEL if given.on == "local" else ""  # the cluster's cores are the limit
     with Stage() as stage, cluster(stage) if given.on == "ray" else nullcontext():
         exits = stage.folder / "exits"
         exits.mkdir()
         for turn in range(given.repeats):
             ways: dict[str, Callable[[], float]] = {
-                "rla sweep": lambda turn=turn: sweep(stage, given.runs, turn, program, *options),
-                "  of one run": lambda turn=turn: sweep(stage, 1, turn, program, *options),
+                "rla sweep": lambda turn=turn: sweep(stage, given.runs, turn, program, limit, *options),
+                "  of one run": lambda turn=turn: sweep(stage, 1, turn, program, limit, *options),
             }
             if given.on == "ray":
                 ways["least"] = lambda turn=turn: plain_tasks(stage, given.runs, turn, program)
                 ways["  of one task"] = lambda turn=turn: plain_tasks(stage, 1, turn, program)
+                ways["two at a time"] = lambda turn=turn: sweep(
+                    stage, given.runs, given.repeats + turn, program, PARALLEL, *options
+                )
             else:
                 ways["least"] = lambda turn=turn: least(stage.folder / f"least{turn}", given.runs, program)
                 ways["bare"] = lambda: pool(given.runs, lambda _: program)

@@ -135,7 +135,8 @@ class RayEngine:
         refs = {ref: number for number, ref in self._refs.items()}
         waiting = list(refs)
         if self._ray.wait(waiting, num_returns=1, timeout=timeout_s, fetch_local=False)[0]:
-            time.sleep(GATHER_S)
+            if self._parallel is None:  # else nothing is queued behind what has ended
+                time.sleep(GATHER_S)
             ready = self._ray.wait(waiting, num_returns=len(waiting), timeout=0.0, fetch_local=False)[0]
             self._pace.count(len(ready))
             found += self._taken([refs[ref] for ref in ready])
