@@ -1,16 +1,16 @@
 """The lake of a bucket that is the master: the same parts and manifest, as objects in `.rla/lake/` there.
 
-Nothing is kept on the machine that builds. What a build or a query needs is fetched into a folder that is a
-small data root (`BucketLake.root`), where `build`, `verify` and `sql` find it as they do on a disk.
+Nothing is kept on the machine that builds. What a build or a query needs is fetched into a folder that is
+a small data root (`BucketLake.root`), where `build`, `verify` and `sql` find it as they do on a disk.
 
-A run's signature is a digest of the names, sizes and etags of its log objects, so one list of `log/` (a request
-for 1,000 objects) tells what changed. In the lake are runs whose log objects are whole: the agent has written
-`SHA256SUMS` behind them, or nobody has written to them for `QUIET_S` and nothing was appended. What is appended
-to a live run lies in `.rla-parts/` until it ends; such a run is left out.
+A run's signature is a digest of the names, sizes and etags of its log objects, so one list of `log/` (a
+request for 1,000 objects) tells what changed. In the lake are runs whose log objects are whole: the agent
+has written `SHA256SUMS` behind them, or nobody has written to them for `QUIET_S` and nothing was appended.
+What is appended to a live run lies in `.rla-parts/` until it ends; such a run is left out.
 
 The manifest is replaced last, on condition that it is the one that the build began with. So a build that is
-killed leaves objects that do not count, and of two builds at once one is refused. What does not count is deleted
-by a later build, `KEEP_S` after it was written: another build, or a reader, may need it until then.
+killed leaves objects that do not count, and of two builds at once one is refused. What does not count is
+deleted by a later build, `KEEP_S` after it was written: another build, or a reader, may need it until then.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ MAX_STAGED_BYTES: Final = 64 << 20  # of one object: a progress.csv has at most 
 PARTS: Final = ".rla-parts"  # see docs/reference/formats.md
 SUMS: Final = "SHA256SUMS"
 _READ: Final = {RUN_FILE, NOTE_FILE, PROGRESS_FILE, SYSTEM_FILE}  # of a log folder
+_NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound")
 _INDEX_PARTS: Final = 4  # YYYY, MM, DD, name
 
 RunName = tuple[str, str]
@@ -126,12 +127,14 @@ class BucketLake:
         """An object's etag and content; None where there is none."""
         import obstore
 
-        try:
-            with _told(self._address):
+        with _told(self._address):
+            try:
                 found = obstore.get(self._store, key)
                 return found.meta["e_tag"], bytes(found.bytes())
-        except FileNotFoundError:
-            return None
+            except FileNotFoundError as error:
+                if any(code in str(error) for code in _NO_BUCKET):
+                    raise
+                return None
 
     def fetch(self, part: Part, name: str) -> None:
         """Have a file of a part in `root`; where the bucket lacks it, reading the part tells."""
@@ -290,8 +293,8 @@ def _told(address: str) -> Iterator[None]:
         yield
     except (AlreadyExistsError, PreconditionError):
         raise
-    except (BaseError, ValueError) as error:
-        raise DatabaseError(f"{address}: {str(error).splitlines()[0][:300]}") from error
+    except (BaseError, ValueError, OSError) as error:
+        raise DatabaseError(f"{address}: {str(error).strip().partition(chr(10))[0][:300]}") from error
 
 
 @contextmanager
@@ -442,11 +445,10 @@ def _reread(
     return data
 
 
-@contextmanager
 def query_bucket(
     lake: BucketLake, query: str, now: float, timeout_s: float | None = None
-) -> Iterator[tuple[duckdb.DuckDBPyConnection, int]]:
-    """Run one SELECT over the runs that a bucket's lake holds as they are; its rows, and how many runs it lacks.
+) -> tuple[duckdb.DuckDBPyConnection, int]:
+    """Run one SELECT over the runs that a bucket's lake holds as they are; and how many runs it lacks.
 
     Raises:
         As `Database.sql`.
@@ -458,4 +460,4 @@ def query_bucket(
     lake.fetch_all((one.part, name) for one in held.parts for name in views_in(query))
     signed = [one for one in signed if inside.get((one[0], one[1])) == one[2]]
     session = Session(lake.root, None, signed, query, now)
-    yield session.execute(timeout_s), len(runs) - len(signed) + others
+    return session.execute(timeout_s), len(runs) - len(signed) + others
