@@ -23,7 +23,14 @@ from rla_client.cli.options import (
 from rla_client.contract.errors import ArgumentError, DatabaseError
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
     import duckdb
+
+Bucket = Annotated[
+    str, typer.Option("--bucket", help="The lake of a bucket instead: s3://bucket/prefix, gs://… or az://…")
+]
+Endpoint = Annotated[str, typer.Option("--endpoint", help="Address of a store that is not the vendor's own.")]
 
 TERMINAL_LIMIT = 100  # rows on a terminal; a pipe and files get all
 BATCH = 10_000  # rows at once into a file or a pipe
@@ -41,16 +48,21 @@ def register(app: typer.Typer) -> None:
 
 
 def _root(data_root: Path | None) -> Path:
-    """The database's folder, once pyarrow is there.
+    """The database's folder, once pyarrow is there."""
+    _need_pyarrow()
+    return open_database(data_root).data_root
+
+
+def _need_pyarrow() -> None:
+    """Be sure that a lake can be read.
 
     Raises:
-        DatabaseError: it is not installed.
+        DatabaseError: pyarrow is not installed.
     """
     from importlib.util import find_spec
 
     if find_spec("pyarrow") is None:
         raise DatabaseError("the lake needs pyarrow: pip install 'rla-agent[lake]'")
-    return open_database(data_root).data_root
 
 
 def _progress(done: int, total: int) -> None:
@@ -58,13 +70,19 @@ def _progress(done: int, total: int) -> None:
         print(f"\r{done} of {total} runs…", end="", file=sys.stderr, flush=True)  # noqa: T201
 
 
-def build(data_root: DataRoot = None) -> None:
+def build(data_root: DataRoot = None, bucket: Bucket = "", endpoint: Endpoint = "") -> None:
     """Take in runs that ended since the last time; from a cron line, as often as you like."""
     from rla_client.database.lake.build import build as build_lake
     from rla_client.database.records import clock
 
-    root = _root(data_root)
-    done = build_lake(root, clock(), _progress)
+    if bucket:
+        from rla_client.database.lake.bucket import build_bucket, opened
+
+        _need_pyarrow()
+        with opened(bucket, endpoint) as lake:
+            done = build_bucket(lake, clock(), _progress)
+    else:
+        done = build_lake(_root(data_root), clock(), _progress)
     if done is None:
         say("another process builds this lake; nothing was done")
         return
@@ -77,12 +95,19 @@ def build(data_root: DataRoot = None) -> None:
     )
 
 
-def verify(data_root: DataRoot = None) -> None:
+def verify(data_root: DataRoot = None, bucket: Bucket = "", endpoint: Endpoint = "") -> None:
     """Read every run of the lake again and compare; what is wrong leaves the lake."""
     from rla_client.database.lake.verify import verify as verify_lake
     from rla_client.database.records import clock
 
-    found = verify_lake(_root(data_root), clock(), _progress)
+    if bucket:
+        from rla_client.database.lake.bucket import opened, verify_bucket
+
+        _need_pyarrow()
+        with opened(bucket, endpoint) as lake:
+            found = verify_bucket(lake, clock(), _progress)
+    else:
+        found = verify_lake(_root(data_root), clock(), _progress)
     for name, why in found.broken[:MAX_SHOWN]:
         say(f"damaged: {name}: {why}")
     for run in found.wrong[:MAX_SHOWN]:
@@ -148,12 +173,43 @@ def sql(
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.0, help="Seconds after which it is stopped.")] = 300.0,
     data_root: DataRoot = None,
+    bucket: Bucket = "",
+    endpoint: Endpoint = "",
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
     """Ask in SQL: `rla sql "SELECT state, count(*) FROM runs GROUP BY state"`."""
+    from contextlib import ExitStack
+
     text = _query(query, file)
-    result = open_database(data_root).sql(text, timeout or None)
+    with ExitStack() as held:
+        if bucket:
+            result = _of_bucket(held, bucket, endpoint, text, timeout or None)
+        else:
+            result = open_database(data_root).sql(text, timeout or None)
+        _show(result, parquet, limit, as_json=as_json, as_csv=as_csv)
+
+
+def _of_bucket(
+    held: ExitStack, bucket: str, endpoint: str, query: str, timeout_s: float | None
+) -> duckdb.DuckDBPyConnection:
+    """A query's result over a bucket's lake, whose files are there until `held` ends."""
+    from rla_client.database.lake.bucket import opened, query_bucket
+    from rla_client.database.records import clock
+
+    _need_pyarrow()
+    lake = held.enter_context(opened(bucket, endpoint))
+    result, without = query_bucket(lake, query, clock(), timeout_s)
+    if without:
+        say_aside(
+            f"(without {without} run(s) that the bucket's lake does not have: live, or new since its build)"
+        )
+    return result
+
+
+def _show(
+    result: duckdb.DuckDBPyConnection, parquet: Path | None, limit: int | None, *, as_json: bool, as_csv: bool
+) -> None:
     if parquet is not None:
         say(f"{parquet}: {_write_parquet(result, parquet)} rows")
         return

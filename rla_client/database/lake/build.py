@@ -13,7 +13,7 @@ files change while they are read is left to the next build.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -159,7 +159,8 @@ def build(data_root: Path, now: float, progress: Progress | None = None) -> Repo
         report = Report()
         with Catalogue(data_root, seed=lambda wanted: Lake(data_root).rows(wanted)) as catalogue:
             signed = catalogue.refresh(int(now * 1e9))
-            work = _Work(data_root, catalogue, ended_runs(signed, now), builder, now, report)
+            read = partial(_read_runs, data_root, catalogue, now, report)
+            work = Work(data_root, ended_runs(signed, now), read, builder, now, report)
             try:
                 while not work.carry_out(Lake(data_root), progress):
                     pass  # each turn leaves a damaged part out
@@ -188,21 +189,53 @@ def ended_runs(signed: Sequence[Signed], now: float) -> dict[str, list[Ended]]:
     return {table: sorted(runs, key=lambda one: one.index) for table, runs in sorted(found.items())}
 
 
-class _Work:
-    """One build."""
+def _read_runs(
+    root: Path, catalogue: Catalogue, now: float, report: Report, table: str, wanted: Sequence[Ended]
+) -> Iterator[RunData]:
+    """Runs as they are now, but those that changed since the catalogue looked, or cannot be kept."""
+    for one in wanted:
+        found = catalogue.row(table, one.index)
+        if found is None or found[1] != one.signature:
+            continue
+        data = RunData(*found)
+        try:
+            fill(root, data)
+        except (BrokenFileError, OSError, UnicodeEncodeError) as error:
+            report.problems.append(f"{table}/{one.index}: {error}")
+            continue
+        data.files = read_files(root, table, one.index)
+        with Signatures(root, int(now * 1e9)) as signatures:
+            if signatures.of(table, one.index) == one.signature:
+                yield data
+
+
+def fill(root: Path, data: RunData) -> None:
+    """Read what a run recorded.
+
+    Raises:
+        BrokenFileError, OSError: its files cannot be read. UnicodeEncodeError: a lake cannot hold its texts.
+    """
+    table = str(data.row[0])
+    data.rows = read_rows(root, table, data.index)
+    data.system = read_system(root, table, data.index)
+    "".join(text for text in data.row if isinstance(text, str)).encode()
+
+
+class Work:
+    """One build; `read` gives those of some runs of a table that can be kept now."""
 
     def __init__(
         self,
         data_root: Path,
-        catalogue: Catalogue,
         ended: dict[str, list[Ended]],
+        read: Callable[[str, Sequence[Ended]], Iterable[RunData]],
         builder: Builder,
         now: float,
         report: Report,
     ) -> None:
         self._root = data_root
-        self._catalogue = catalogue
         self._ended = ended
+        self._read = read
         self._builder = builder
         self._now = now
         self._report = report
@@ -242,7 +275,7 @@ class _Work:
         return True
 
     def _write(self, table: str, job: Job) -> None:
-        fresh = [data for data in (self._read(table, one) for one in job.fresh) if data is not None]
+        fresh = list(self._read(table, job.fresh))
         self._report.read += len(fresh)
         self._report.left_out += len(job.fresh) - len(fresh)
         gone = {one.part.name for one, _ in job.old}
@@ -251,23 +284,6 @@ class _Work:
             parts.append(self._part(table, job, fresh))
             self._report.parts += 1
         self._builder.publish(parts)
-
-    def _read(self, table: str, one: Ended) -> RunData | None:
-        """A run as it is now; None where it changed since the catalogue looked, or cannot be kept."""
-        found = self._catalogue.row(table, one.index)
-        if found is None or found[1] != one.signature:
-            return None
-        data = RunData(*found)
-        try:
-            data.rows = read_rows(self._root, table, one.index)
-            data.system = read_system(self._root, table, one.index)
-            data.files = read_files(self._root, table, one.index)
-            "".join(text for text in data.row if isinstance(text, str)).encode()
-        except (BrokenFileError, OSError, UnicodeEncodeError) as error:
-            self._report.problems.append(f"{table}/{one.index}: {error}")
-            return None
-        with Signatures(self._root, int(self._now * 1e9)) as signatures:
-            return data if signatures.of(table, one.index) == one.signature else None
 
     def _part(self, table: str, job: Job, fresh: list[RunData]) -> Part:
         indexes = [data.index for data in fresh]
@@ -288,6 +304,7 @@ class _Work:
         tables, base = [], 0
         for one, keep in job.old:
             if keep:
+                self._builder.fetch(one.part, file)
                 tables.append(kept(read_table(self._root, one.part, file), keep, base))
                 base += len(keep)
         new = make_tables(fresh, [file])[file]

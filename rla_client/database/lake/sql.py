@@ -137,6 +137,11 @@ def check_query(query: str) -> None:
         raise ArgumentError(message)
 
 
+def views_in(query: str) -> list[str]:
+    """The views that a query may read."""
+    return [name for name in _VIEWS if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
+
+
 def _duckdb() -> Any:  # noqa: ANN401
     try:
         import duckdb
@@ -150,9 +155,11 @@ class Session:
     """A DuckDB connection with the views that a query names."""
 
     def __init__(
-        self, data_root: Path, catalogue: Catalogue, signed: Sequence[Signed], query: str, now: float
+        self, data_root: Path, catalogue: Catalogue | None, signed: Sequence[Signed], query: str, now: float
     ) -> None:
         """Fill the views; `signed` is what the catalogue's `refresh` has just given.
+
+        Without a catalogue the views hold those of the `signed` runs that the lake has, and no others.
 
         Raises:
             ArgumentError: the query is not one SELECT.
@@ -162,11 +169,11 @@ class Session:
         self._root = data_root
         self._query = query
         self._now = now
-        used = [name for name in _VIEWS if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
+        used = views_in(query)
         lake = Lake(data_root) if available(data_root) else None
         sources = self._lake_files(lake, used) if lake is not None else {}
-        self.standing = standing(signed, catalogue.links(), lake)
-        fresh = make_tables(self._fresh(catalogue, used), used)
+        self.standing = standing(signed, catalogue.links() if catalogue is not None else {}, lake)
+        fresh = make_tables(self._fresh(catalogue, used) if catalogue is not None else [], used)
         self.connection: duckdb.DuckDBPyConnection = _duckdb().connect(
             config={"python_enable_replacements": False, "autoinstall_known_extensions": False,
                     "autoload_known_extensions": False}

@@ -176,12 +176,19 @@ class Builder:
                 size = os.fstat(written.fileno()).st_size
                 return size, _footer_check(written, size)
 
+    def fetch(self, part: Part, name: str) -> None:
+        """Have a file of a part here, where `open_file` finds it; a lake on this disk always has."""
+
     def publish(self, parts: list[Part]) -> None:
         """From now on these parts count."""
         content = {"format": FORMAT, "catalogue": VERSION, "parts": [asdict(part) for part in parts]}
-        with held_folder(self._root, LAKE) as folder:
-            write_atomic(folder / MANIFEST, json.dumps(content, separators=(",", ":")).encode())
+        self.put_manifest(json.dumps(content, separators=(",", ":")).encode())
         self.parts = parts
+
+    def put_manifest(self, data: bytes) -> None:
+        """Replace the manifest."""
+        with held_folder(self._root, LAKE, create=True) as folder:
+            write_atomic(folder / MANIFEST, data)
 
     def sweep(self) -> None:
         """Delete parts that neither count nor counted when this build began: those may still be read."""

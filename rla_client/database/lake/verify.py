@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,8 @@ def verify(data_root: Path, now: float, progress: Callable[[int, int], None] | N
             progress(done, total)
         done += len(one.indexes)
         try:
-            wrong = _wrong_runs(data_root, one, now, found)
+            with Signatures(data_root, int(now * 1e9)) as signatures:
+                wrong = wrong_runs(data_root, one, partial(_read_same, data_root, signatures, one), found)
         except (BrokenFileError, OSError) as error:
             lake.leave_out(one.part, error)
             wrong = []
@@ -71,23 +73,40 @@ def verify(data_root: Path, now: float, progress: Callable[[int, int], None] | N
     return found
 
 
-def _wrong_runs(data_root: Path, one: PartRuns, now: float, found: Findings) -> list[str]:
-    """Indexes of a part's runs that have their signature and other content."""
+Reread = Callable[[int, Sequence[Any]], RunData | None]
+
+
+def wrong_runs(data_root: Path, one: PartRuns, read: Reread, found: Findings) -> list[str]:
+    """Indexes of a part's runs that have their signature and other content.
+
+    `read` gets a run's place and its row in `runs`, and gives None for one that changed since.
+
+    Raises:
+        BrokenFileError, OSError: the part cannot be read.
+    """
     stored = {name: by_place(read_table(data_root, one.part, name)) for name in _COMPARED}
     read_table(data_root, one.part, "files")
     wrong = []
-    with Signatures(data_root, int(now * 1e9)) as signatures:
-        for place, (index, signature) in enumerate(zip(one.indexes, one.signatures, strict=True)):
-            if signatures.of(one.part.table, index) != signature:
-                found.changed += 1
-                continue
-            found.checked += 1
-            fresh = _read(data_root, one.part, index, signature, stored["runs"][place])
-            tables = make_tables([fresh], _COMPARED)
-            differs = any(by_place(tables[name]).get(0) != stored[name].get(place) for name in _COMPARED)
-            if differs and signatures.of(one.part.table, index) == signature:
-                wrong.append(index)
+    for place, index in enumerate(one.indexes):
+        fresh = read(place, stored["runs"][place])
+        if fresh is None:
+            found.changed += 1
+            continue
+        found.checked += 1
+        tables = make_tables([fresh], _COMPARED)
+        if any(by_place(tables[name]).get(0) != stored[name].get(place) for name in _COMPARED):
+            wrong.append(index)
     return wrong
+
+
+def _read_same(
+    data_root: Path, signatures: Signatures, one: PartRuns, place: int, stored: Sequence[Any]
+) -> RunData | None:
+    index, signature = one.indexes[place], one.signatures[place]
+    if signatures.of(one.part.table, index) != signature:
+        return None
+    data = _read(data_root, one.part, index, signature, stored)
+    return data if signatures.of(one.part.table, index) == signature else None
 
 
 def _read(data_root: Path, part: Part, index: str, signature: str, stored: Sequence[Any]) -> RunData:

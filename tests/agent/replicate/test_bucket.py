@@ -120,6 +120,28 @@ def test_a_run_arrives_grows_and_is_plain_objects_at_its_end(
     assert "Traceback" not in node.log()
 
 
+def test_what_the_agent_sent_is_what_the_lake_of_the_bucket_holds(
+    node: Node, server: S3Server, bucket: str
+) -> None:
+    pytest.importorskip("pyarrow")
+    from rla_client.database.lake.bucket import build_bucket, opened, verify_bucket
+
+    finished_item(node)
+    node.start()
+    sums = BucketPath(server, bucket) / "log" / ITEM / "SHA256SUMS"
+    wait_until(sums.exists, 30, lambda: f"the sums; {node.log()[-2000:]}")
+    wait_clean(node)
+    assert node.stop() == 0
+    at = (f"s3://{bucket}/{PREFIX}", server.endpoint)
+    with opened(*at) as lake:
+        built = build_bucket(lake, time.time())
+        assert built is not None
+        assert (built.runs, built.problems) == (1, [])
+    with opened(*at) as lake:
+        found = verify_bucket(lake, time.time())
+    assert (found.checked, found.changed, found.wrong, found.broken) == (1, 0, [], [])
+
+
 def test_a_restart_sends_nothing(node: Node, server: S3Server, bucket: str, store: FaultyStore) -> None:
     finished_item(node)
     node.start()
