@@ -107,12 +107,17 @@ def test_a_run_arrives_grows_and_is_plain_objects_at_its_end(
     sums = root / "log" / other / "SHA256SUMS"
     wait_until(sums.exists, 30, lambda: f"the sums; {node.log()[-2000:]}")
     wait_same(node, server, bucket, tmp_path / "laptop")
-    assert root.parts() == []
-    here = {path: (node.root / path).read_bytes() for path in items_only(tree(node.root))}
-    assert objects(server, bucket) == here
+    wait_until(lambda: not root.parts(), 30, lambda: f"the end of {root.parts()}; {node.log()[-2000:]}")
+
+    def here() -> dict[str, bytes]:
+        return {path: (node.root / path).read_bytes() for path in items_only(tree(node.root))}
+
+    wait_until(
+        lambda: objects(server, bucket) == here(), 30, lambda: f"the same objects; {node.log()[-2000:]}"
+    )
     # a file is on the master a moment before it is in the ledger
-    wait_until(lambda: faults_of(node, server, bucket)[0] == len(here), 20, "the ledger's last file")
-    assert faults_of(node, server, bucket) == (len(here), [])
+    wait_until(lambda: faults_of(node, server, bucket)[0] == len(here()), 20, "the ledger's last file")
+    assert faults_of(node, server, bucket) == (len(here()), [])
     session = opened(server, bucket)
     assert [machine["host"] for machine in heartbeat.read(session)] == [HOST]
     session.close()
